@@ -1,0 +1,9 @@
+// The provider `none`.
+#ifndef AUTH_PROVIDER_NONE_H
+#define AUTH_PROVIDER_NONE_H
+
+#include "auth/provider.h"
+
+enum provider_verdict provider_none(const struct credentials *credentials, struct identity *out);
+
+#endif

@@ -1,0 +1,19 @@
+// An arena hands out memory that lives as long as one call, and is wiped and freed at once.
+#ifndef BASE_ARENA_H
+#define BASE_ARENA_H
+
+#include "base/span.h"
+#include <stddef.h>
+
+struct arena_chunk;
+
+struct arena {
+    struct arena_chunk *chunks;
+};
+
+void arena_release(struct arena *arena);
+void *arena_alloc(struct arena *arena, size_t size);  // zeroed, aligned for any type
+char *arena_copy(struct arena *arena, struct span bytes);  // NUL-terminated
+struct span arena_span(struct arena *arena, struct span bytes);
+
+#endif

@@ -1,0 +1,36 @@
+// A growable byte buffer with a ceiling; going over it sets `overflow` and drops what follows.
+#ifndef BASE_BUF_H
+#define BASE_BUF_H
+
+#include "base/span.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct buf {
+    char *at;
+    size_t len;
+    size_t room;
+    size_t max;  // 0: no ceiling
+    bool overflow;
+};
+
+void buf_release(struct buf *buf);
+void buf_clear(struct buf *buf);  // keeps the memory
+void buf_reserve(struct buf *buf, size_t extra);
+void buf_put(struct buf *buf, const void *bytes, size_t len);
+void buf_put_span(struct buf *buf, struct span s);
+void buf_put_text(struct buf *buf, const char *text);
+void buf_put_int(struct buf *buf, int64_t value);
+void buf_put_char(struct buf *buf, char c);
+void buf_printf(struct buf *buf, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void buf_drop_front(struct buf *buf, size_t len);
+char *buf_take(struct buf *buf, size_t *len);  // hands the memory over, NUL-terminated; buf is empty again
+char *buf_text(struct buf *buf);               // NUL-terminated view
+
+static inline struct span buf_span(const struct buf *buf)
+{
+    return (struct span){buf->at, buf->len};
+}
+
+#endif

@@ -1,0 +1,82 @@
+// The one error type: a code from the table below, where it was set, and detail for the operator.
+//
+// A function that can fail takes `struct err *` last and returns bool or a pointer. The caller-facing
+// text, HTTP status and JSON-RPC code come from the table; `detail` goes to the log only.
+#ifndef BASE_ERR_H
+#define BASE_ERR_H
+
+#include <stdbool.h>
+
+#define MUST_CHECK __attribute__((warn_unused_result))
+
+//   name                 HTTP  JSON-RPC  reason                   text for the caller
+#define ERR_TABLE(X)                                                                               \
+    X(NONE,                200,      0, "none",                   "no error")                      \
+    X(INTERNAL,            500, -32603, "internal_error",         "Internal error")                \
+    X(PARSE,               400, -32700, "parse_error",            "Parse error: the body is not valid JSON") \
+    X(INVALID_REQUEST,     400, -32600, "invalid_request",        "Invalid request")               \
+    X(METHOD_NOT_FOUND,    200, -32601, "method_not_found",       "Method not found")              \
+    X(INVALID_PARAMS,      200, -32602, "invalid_params",         "Invalid params")                \
+    X(UNKNOWN_TOOL,        200, -32602, "unknown_tool",           "Unknown tool")                  \
+    X(UNKNOWN_PROMPT,      200, -32602, "unknown_prompt",         "Unknown prompt")                \
+    X(UNKNOWN_RESOURCE,    200, -32002, "unknown_resource",       "Resource not found")            \
+    X(UNKNOWN_TASK,        200, -32602, "unknown_task",           "Unknown task")                  \
+    X(BAD_CURSOR,          200, -32602, "bad_cursor",             "Invalid or stale cursor: list again without one") \
+    X(UPSTREAM_DIED,       200, -32001, "upstream_died",          "The server ended before it answered") \
+    X(UPSTREAM_TIMEOUT,    200, -32001, "upstream_timeout",       "The server did not answer in time") \
+    X(UPSTREAM_INVALID,    200, -32001, "upstream_invalid",       "The server sent something that is not a valid answer") \
+    X(UPSTREAM_TRANSPORT,  200, -32001, "upstream_transport",     "The connection to the server failed") \
+    X(UNAVAILABLE,         200, -32002, "server_unavailable",     "The server is not available")   \
+    X(NO_PROFILE,          404, -32000, "profile_not_found",      "Profile not found")             \
+    X(NOT_FOUND,           404, -32000, "not_found",              "Nothing is served at this path") \
+    X(BAD_METHOD,          405, -32000, "method_not_allowed",     "Method not allowed")            \
+    X(NOT_ACCEPTABLE,      406, -32000, "not_acceptable",         "Not Acceptable: Accept must list application/json and text/event-stream") \
+    X(NOT_ACCEPTABLE_GET,  406, -32000, "not_acceptable",         "Not Acceptable: Accept must list text/event-stream") \
+    X(MEDIA_TYPE,          415, -32000, "unsupported_media_type", "Unsupported Media Type: Content-Type must be application/json") \
+    X(TOO_LARGE,           413, -32000, "too_large",              "The message is too large")      \
+    X(BAD_FRAMING,         400, -32000, "bad_request",            "Bad request: ambiguous or malformed HTTP headers") \
+    X(BAD_HOST,            403, -32000, "forbidden_host",         "Forbidden: this Host is not served here") \
+    X(BAD_ORIGIN,          403, -32000, "forbidden_origin",       "Forbidden: this Origin may not call the gateway") \
+    X(NO_SESSION,          400, -32000, "session_missing",        "Bad request: Mcp-Session-Id header is required") \
+    X(UNKNOWN_SESSION,     404, -32001, "session_unknown",        "Session not found")             \
+    X(BAD_VERSION,         400, -32000, "unsupported_version",    "Bad request: unsupported protocol version") \
+    X(STREAM_CONFLICT,     409, -32000, "stream_conflict",        "Conflict: this session already has a stream") \
+    X(UNKNOWN_EVENT,       400, -32000, "event_unknown",          "Bad request: the event to resume after is not known any more") \
+    X(NOT_INITIALIZED,     400, -32600, "not_initialized",        "Invalid request: initialize first") \
+    X(ALREADY_INITIALIZED, 400, -32600, "already_initialized",    "Invalid request: the session is initialized already") \
+    X(UNAUTHENTICATED,     401, -32000, "unauthenticated",        "Authentication is required")    \
+    X(DENIED,              200,    403, "denied",                 "Denied by policy")              \
+    X(LIMITED,             200,    429, "limited",                "Too many requests")             \
+    X(TOO_MANY,            503, -32000, "overloaded",             "The gateway has no room for more; try again later") \
+    X(SHUTTING_DOWN,       503, -32000, "shutting_down",          "The gateway is shutting down")  \
+    X(CANCELLED,           200, -32800, "cancelled",              "The call was cancelled")        \
+    X(CONFIG,              500, -32603, "config",                 "Configuration error")           \
+    X(SYSTEM,              500, -32603, "system",                 "System error")
+
+enum err_code {
+#define X(name, http, rpc, reason, text) ERR_##name,
+    ERR_TABLE(X)
+#undef X
+    ERR_CODES
+};
+
+struct err {
+    enum err_code code;
+    const char *where;
+    char detail[512];
+};
+
+#define ERR_STRING2(x) #x
+#define ERR_STRING(x) ERR_STRING2(x)
+
+// Sets the error and returns false, so that `return err_set(err, ERR_PARSE, "…");` reads well.
+#define err_set(err, code, ...) err_set_at((err), (code), __FILE__ ":" ERR_STRING(__LINE__), __VA_ARGS__)
+bool err_set_at(struct err *err, enum err_code code, const char *where, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+int err_http_status(enum err_code code);
+int err_rpc_code(enum err_code code);
+const char *err_reason(enum err_code code);
+const char *err_text(enum err_code code);
+
+#endif

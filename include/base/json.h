@@ -1,0 +1,13 @@
+// jansson as the tree type, and the few ways we load and read it.
+#ifndef BASE_JSON_H
+#define BASE_JSON_H
+
+#include "base/err.h"
+#include "base/span.h"
+#include <jansson.h>
+
+// Text from outside: duplicate keys are refused. `what` names the source in the error.
+json_t *json_parse(struct span text, const char *what, struct err *err) MUST_CHECK;
+json_t *json_parse_file(const char *path, struct err *err) MUST_CHECK;
+
+#endif

@@ -1,0 +1,40 @@
+// Log lines on standard error, as text or JSON: a message and named fields.
+//
+//     log_info("server ready", LOG_STR("server", name), LOG_INT("tools", n));
+//
+// Set up once at start; the only process-wide state of the program.
+#ifndef BASE_LOG_H
+#define BASE_LOG_H
+
+#include "base/span.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR, LOG_OFF };
+enum log_format { LOG_FORMAT_TEXT, LOG_FORMAT_JSON };
+
+struct log_field {
+    const char *name;
+    struct span text;  // text.at == NULL: a number
+    int64_t number;
+};
+
+#define LOG_STR(field, value) ((struct log_field){(field), span_of(value), 0})
+#define LOG_SPAN(field, value) ((struct log_field){(field), (value), 0})
+#define LOG_INT(field, value) ((struct log_field){(field), {NULL, 0}, (int64_t)(value)})
+
+void log_setup(enum log_level level, enum log_format format);
+bool log_enabled(enum log_level level);
+void log_write(enum log_level level, const char *message, const struct log_field *fields);
+
+#define log_at(level, message, ...)                                                                \
+    do {                                                                                           \
+        if (log_enabled(level))                                                                    \
+            log_write((level), (message), (const struct log_field[]){__VA_ARGS__ __VA_OPT__(, ){0}}); \
+    } while (0)
+#define log_debug(...) log_at(LOG_DEBUG, __VA_ARGS__)
+#define log_info(...) log_at(LOG_INFO, __VA_ARGS__)
+#define log_warn(...) log_at(LOG_WARN, __VA_ARGS__)
+#define log_error(...) log_at(LOG_ERROR, __VA_ARGS__)
+
+#endif

@@ -1,0 +1,16 @@
+// Allocation that cannot fail: running out of memory ends the process with a message.
+#ifndef BASE_MEM_H
+#define BASE_MEM_H
+
+#include "base/span.h"
+#include <stddef.h>
+
+void *mem_alloc(size_t size);  // zeroed
+void *mem_resize(void *block, size_t size);
+char *mem_copy(const void *bytes, size_t len);  // NUL-terminated copy
+char *mem_string(const char *text);             // NULL stays NULL
+char *mem_span(struct span s);
+
+#define mem_new(type) ((type *)mem_alloc(sizeof(type)))
+
+#endif

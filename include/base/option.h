@@ -1,0 +1,85 @@
+// Options as tables: one row names, types, bounds, defaults and explains an option, and parsing,
+// `config show`, the JSON Schema and docs/config.md all read the same rows.
+//
+// A table describes a C struct: each row says at which offset its value goes. After parsing, the
+// struct owns what it points to; option_release() frees it.
+#ifndef BASE_OPTION_H
+#define BASE_OPTION_H
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/json.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum option_type {
+    OPTION_BOOL,             // bool
+    OPTION_INT,              // int64_t
+    OPTION_SIZE,             // int64_t bytes: 4096, "64KiB", "4MiB"
+    OPTION_DURATION,         // int64_t milliseconds: a number is seconds, or "500ms", "15s", "2m", "1h"
+    OPTION_STRING,           // char *
+    OPTION_STRING_OR_FALSE,  // char *; false gives ""
+    OPTION_ENUM,             // int, the index in choices
+    OPTION_STRINGS,          // char **, NULL at the end
+    OPTION_PAIRS,            // struct option_pairs: an object of strings
+    OPTION_OBJECT,           // the sub table's struct, in place
+    OPTION_OBJECTS,          // struct option_items: an array of objects
+    OPTION_NAMED_OBJECTS,    // struct option_items: an object of objects; each struct begins with char *name
+};
+
+struct option_pairs {
+    struct option_pair {
+        char *name, *value;
+    } *at;
+    size_t count;
+};
+
+struct option_items {
+    void *at;
+    size_t count;
+};
+
+struct option_table;
+
+struct option {
+    const char *name;
+    enum option_type type;
+    size_t offset;
+    const char *fallback;          // JSON text; NULL: absent stays zero
+    int64_t min, max;              // for the numeric types; both 0: no bounds
+    const char *const *choices;    // OPTION_ENUM, NULL at the end
+    const struct option_table *sub;
+    bool secret;                   // its value is never shown
+    const char *help;
+};
+
+// Where in which file something stands, for messages.
+struct option_place {
+    const char *file;
+    const char *path;  // JSON pointer
+};
+
+struct option_table {
+    const char *title;
+    size_t size;
+    const struct option *rows;  // ends with a row without a name
+    // Looks at the whole object once its rows are in; may be NULL.
+    bool (*check)(void *object, const struct option_place *place, struct err *err);
+};
+
+bool option_parse(const struct option_table *table, const json_t *tree, void *into,
+                  const struct option_place *place, struct err *err) MUST_CHECK;
+void option_release(const struct option_table *table, void *object);
+json_t *option_show(const struct option_table *table, const void *object);  // secrets as "***"
+json_t *option_schema(const struct option_table *table);
+void option_markdown(const struct option_table *table, struct buf *out);
+
+// ${NAME} and ${NAME:-default}; a name that is not set and has no default is an error that names it.
+char *option_expand(const char *text, const struct option_place *place, struct err *err) MUST_CHECK;
+// The closest of the names, or NULL when none is close.
+const char *option_nearest(const char *word, const char *const *names);
+bool option_duration(const char *text, int64_t *ms);
+bool option_size(const char *text, int64_t *bytes);
+
+#endif

@@ -1,0 +1,57 @@
+// A JSON scanner over raw bytes: validates strictly and gives spans, so that what needs no change
+// travels as it came. No tree, no allocation (but for the duplicate check), no number conversion.
+//
+// Two ways to use it:
+//   scan_value()  checks one value of untrusted text (grammar, UTF-8, depth, duplicates if asked).
+//   scan_members / scan_elements  walk text that scan_value() has accepted.
+#ifndef BASE_SCAN_H
+#define BASE_SCAN_H
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/span.h"
+#include <stdbool.h>
+
+#define SCAN_DEPTH_MAX 128
+
+struct scan {
+    const char *at;
+    const char *end;
+    const char *start;
+    const char *problem;        // set when a scan fails
+    bool reject_duplicates;     // in every object
+};
+
+void scan_start(struct scan *scan, struct span text, bool reject_duplicates);
+void scan_space(struct scan *scan);
+bool scan_value(struct scan *scan, struct span *value) MUST_CHECK;
+bool scan_string(struct scan *scan, struct span *raw) MUST_CHECK;  // raw keeps its quotes
+// One whole document: value, optional white space, nothing else.
+bool scan_document(struct span text, bool reject_duplicates, struct span *value, struct err *err) MUST_CHECK;
+
+// Walks a valid object or array. `value` is the raw JSON text of each member or element.
+struct scan_walk {
+    const char *at;
+    const char *end;
+};
+struct scan_walk scan_walk(struct span container);
+bool scan_member(struct scan_walk *walk, struct span *raw_key, struct span *value);
+bool scan_element(struct scan_walk *walk, struct span *value);
+
+// First member of that name in a valid object (keys written with escapes are compared decoded).
+bool scan_find(struct span object, const char *key, struct span *value);
+bool scan_key_is(struct span raw_key, const char *key);
+
+static inline bool scan_is_string(struct span v) { return v.len >= 2 && v.at[0] == '"'; }
+static inline bool scan_is_object(struct span v) { return v.len >= 2 && v.at[0] == '{'; }
+static inline bool scan_is_array(struct span v) { return v.len >= 2 && v.at[0] == '['; }
+static inline bool scan_is_number(struct span v)
+{
+    return v.len && (v.at[0] == '-' || (v.at[0] >= '0' && v.at[0] <= '9'));
+}
+
+void scan_decode(struct span raw_string, struct buf *out);   // appends the string's characters
+void scan_encode(struct span text, struct buf *out);         // appends a quoted JSON string
+void scan_encode_lossy(struct span text, struct buf *out);   // same; bytes that are no UTF-8 become U+FFFD
+
+#endif

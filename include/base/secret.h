@@ -1,0 +1,22 @@
+// Randomness, digests and constant-time comparison: the only user of OpenSSL outside auth/.
+#ifndef BASE_SECRET_H
+#define BASE_SECRET_H
+
+#include "base/buf.h"
+#include "base/span.h"
+#include <stdbool.h>
+#include <stddef.h>
+
+#define SECRET_MAC_BYTES 32
+
+void secret_random(void *out, size_t len);  // cryptographic; ends the process if there is none
+void secret_mac(const void *key, size_t key_len, struct span message, unsigned char out[SECRET_MAC_BYTES]);
+void secret_digest(struct span message, unsigned char out[SECRET_MAC_BYTES]);  // SHA-256
+bool secret_equal(const void *a, const void *b, size_t len);                   // constant time
+void secret_wipe(void *bytes, size_t len);
+
+// base64url without padding (RFC 4648 §5).
+void secret_encode(struct buf *out, struct span bytes);
+bool secret_decode(struct buf *out, struct span text);
+
+#endif

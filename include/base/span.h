@@ -1,0 +1,48 @@
+// A span is a view of bytes owned by somebody else; never NUL-terminated, never freed.
+#ifndef BASE_SPAN_H
+#define BASE_SPAN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <string.h>
+
+struct span {
+    const char *at;
+    size_t len;
+};
+
+// For printf("%.*s", SPAN_ARG(s)).
+#define SPAN_ARG(s) (int)(s).len, (s).at
+
+static inline struct span span_of(const char *text)
+{
+    return (struct span){text, text ? strlen(text) : 0};
+}
+
+static inline struct span span_make(const char *at, size_t len)
+{
+    return (struct span){at, len};
+}
+
+static inline bool span_equal(struct span a, struct span b)
+{
+    return a.len == b.len && (a.len == 0 || memcmp(a.at, b.at, a.len) == 0);
+}
+
+static inline bool span_is(struct span a, const char *text)
+{
+    return span_equal(a, span_of(text));
+}
+
+static inline bool span_starts(struct span a, const char *prefix)
+{
+    size_t n = strlen(prefix);
+    return a.len >= n && memcmp(a.at, prefix, n) == 0;
+}
+
+static inline struct span span_after(struct span a, size_t skip)
+{
+    return skip >= a.len ? (struct span){a.at + a.len, 0} : (struct span){a.at + skip, a.len - skip};
+}
+
+#endif

@@ -1,0 +1,45 @@
+// The merged view of several sources: names made unique, lists rendered, names and URIs led back to
+// their server. A view is rebuilt when one of its sources changed; nothing in it outlives that.
+#ifndef CATALOG_VIEW_H
+#define CATALOG_VIEW_H
+
+#include "base/buf.h"
+#include "catalog/source.h"
+#include <stdbool.h>
+
+#define VIEW_NAME_MAX 64
+
+struct view;
+
+struct view_naming {
+    const char *separator;
+    bool prefix;  // false: names and URIs as the servers have them
+};
+
+struct view_entry {
+    struct source *source;
+    struct span original;
+    struct span exposed;
+};
+
+struct view *view_new(const struct view_naming *naming);
+void view_free(struct view *view);
+void view_add(struct view *view, struct source *source);  // in the order of the configuration
+void view_dirty(struct view *view);
+size_t view_sources(const struct view *view);
+struct source *view_source(const struct view *view, size_t i);
+uint64_t view_generation(struct view *view);
+
+const struct view_entry *view_find(struct view *view, enum catalog_kind kind, struct span exposed);
+size_t view_count(struct view *view, enum catalog_kind kind);
+// The rendered items from..to, comma between, for a list result.
+void view_render(struct view *view, enum catalog_kind kind, size_t from, size_t to, struct buf *out);
+
+// Which server a URI (listed or not) belongs to; its own spelling is appended to `original`.
+struct source *view_route_uri(struct view *view, struct span uri, struct buf *original);
+// What stands before a server's names here; empty: nothing, and its URIs are left alone.
+struct span view_prefix(const struct view *view, const struct source *source);
+// A server's URI as callers of this view see it.
+void view_put_uri(const struct view *view, const struct source *source, struct span uri, struct buf *out);
+
+#endif

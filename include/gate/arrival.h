@@ -1,0 +1,52 @@
+// What a face hands to the gate: one HTTP request or one message on a pipe, without any HTTP in it.
+#ifndef GATE_ARRIVAL_H
+#define GATE_ARRIVAL_H
+
+#include "auth/credentials.h"
+#include "base/buf.h"
+#include "base/span.h"
+#include "gate/stream.h"
+
+struct gate;
+struct arrival;
+
+enum arrival_op {
+    ARRIVAL_MESSAGE,  // a body with a JSON-RPC message or batch
+    ARRIVAL_LISTEN,   // GET of a session: its standalone stream, or resumption
+    ARRIVAL_PIPE,     // a caller whose answers all go to one pipe opens it (HTTP+SSE, stdio)
+    ARRIVAL_END,      // DELETE of a session
+};
+
+struct answer {
+    int status;
+    struct buf body;         // moves to the face; empty: no body
+    const char *session_id;  // to tell the caller, or NULL; valid during the call
+};
+
+struct arrival_ops {
+    // Exactly one of these is called, once; after it the gate does not touch the arrival again.
+    void (*answer)(struct arrival *arrival, struct answer *answer);
+    // The face attaches a sink of its own and sends what it pulls.
+    void (*stream)(struct arrival *arrival, struct stream *stream, const char *session_id);
+};
+
+struct arrival {
+    enum arrival_op op;
+    struct credentials credentials;
+    struct span session_id;     // at is NULL without
+    struct span version;        // MCP-Protocol-Version
+    struct span last_event_id;
+    struct buf body;            // moves to the gate
+    bool pipe;                  // the answer goes to the session's pipe
+    const struct arrival_ops *ops;
+    void *arg;
+    void *call;                 // the gate's
+};
+
+void gate_arrive(struct gate *gate, struct arrival *arrival);
+// The caller is gone before the answer; the gate forgets the arrival.
+void gate_gone(struct gate *gate, struct arrival *arrival);
+// The connection of a pipe is gone, and its session with it.
+void gate_pipe_closed(struct gate *gate, struct span session_id);
+
+#endif

@@ -1,0 +1,70 @@
+// The whole configuration, parsed and checked; immutable once loaded.
+#ifndef GATE_CONFIG_H
+#define GATE_CONFIG_H
+
+#include "auth/provider.h"
+#include "base/err.h"
+#include "base/option.h"
+#include "upstream/server.h"
+
+struct config_listener {
+    char *address;  // "127.0.0.1:8080"
+};
+
+struct config_log {
+    int level;   // enum log_level
+    int format;  // enum log_format
+};
+
+struct config_limits {
+    int64_t max_body;
+    int64_t max_message;
+    int64_t connections;
+    int64_t sessions;
+    int64_t session_calls;
+    int64_t batch;
+    int64_t page_size;
+    int64_t stream_buffer;
+    int64_t replay_events;
+    int64_t header_timeout_ms;
+    int64_t body_timeout_ms;
+    int64_t idle_timeout_ms;
+};
+
+struct config_timeouts {
+    int64_t list_ms;
+    int64_t stream_after_ms;
+    int64_t heartbeat_ms;
+    int64_t retry_ms;
+    int64_t session_idle_ms;
+    int64_t resume_ms;
+    int64_t ask_ms;
+    int64_t shutdown_ms;
+};
+
+struct config {
+    struct option_items listen;  // struct config_listener
+    char *public_url;
+    char **allowed_hosts;
+    char **allowed_origins;
+    struct auth_config auth;
+    struct option_items servers;  // struct server
+    bool prefix;
+    char *separator;
+    struct config_log log;
+    struct config_limits limits;
+    struct config_timeouts timeouts;
+};
+
+extern const struct option_table config_options;
+
+struct config *config_parse(const json_t *tree, const char *file, struct err *err) MUST_CHECK;
+struct config *config_load(const char *path, struct err *err) MUST_CHECK;
+void config_free(struct config *config);
+// --config, then $POSTERN_CONFIG, ./postern.json, $XDG_CONFIG_HOME/postern/postern.json; NULL if there is none.
+char *config_path(const char *given);
+const struct server *config_server(const struct config *config, const char *name);
+// "127.0.0.1:8080", "localhost:0" and "[::1]:8080" are local; nothing else is.
+bool config_address_is_loopback(const char *address);
+
+#endif

@@ -1,0 +1,53 @@
+// A stream of messages to one caller: queued here, pulled by the face that has the connection, and
+// kept for a while so that a caller who lost the connection can go on where it stopped.
+#ifndef GATE_STREAM_H
+#define GATE_STREAM_H
+
+#include "base/blob.h"
+#include "base/list.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct stream;
+
+// The face's side of an attached stream.
+struct stream_sink {
+    void (*wake)(void *arg);  // there is something to pull, or the stream has ended
+    void (*cut)(void *arg);   // the caller is too slow, or the session is over: close the connection
+    void *arg;
+};
+
+struct stream_limits {
+    size_t bytes;   // that may wait unsent
+    size_t events;  // kept for replay
+};
+
+// What stream_pull gives: a message, or (message.len == 0) a priming event that only carries its id.
+struct stream_item {
+    uint64_t sequence;
+    struct span message;  // valid until the next call on the stream
+};
+
+struct stream *stream_new(unsigned index, bool resumable, const struct stream_limits *limits);
+struct stream *stream_ref(struct stream *stream);
+void stream_unref(struct stream *stream);
+
+void stream_attach(struct stream *stream, const struct stream_sink *sink);
+void stream_detach(struct stream *stream, const void *arg);  // only if it is that sink which is attached
+bool stream_attached(const struct stream *stream);
+// Replay starts after this sequence; false if that is too long ago.
+bool stream_rewind(struct stream *stream, uint64_t sequence);
+
+void stream_prime(struct stream *stream);
+void stream_push(struct stream *stream, struct blob *message);  // takes over the reference
+void stream_end(struct stream *stream);  // nothing follows; the connection closes when all is sent
+void stream_cut(struct stream *stream);
+
+bool stream_pull(struct stream *stream, struct stream_item *out);
+bool stream_over(const struct stream *stream);  // ended, and everything pulled
+bool stream_ended(const struct stream *stream);
+unsigned stream_index(const struct stream *stream);
+bool stream_resumable(const struct stream *stream);
+
+#endif

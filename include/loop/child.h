@@ -1,0 +1,34 @@
+// A child process in its own process group, with three pipes, ended politely and then firmly.
+#ifndef LOOP_CHILD_H
+#define LOOP_CHILD_H
+
+#include "base/err.h"
+#include "loop/loop.h"
+#include <sys/types.h>
+
+struct child_spec {
+    const char *command;       // looked up in PATH
+    char *const *args;         // without the command itself; NULL at the end, or NULL
+    const char *const *env;    // "NAME=value", NULL at the end: all the child gets beside the basics
+    const char *cwd;           // or NULL
+};
+
+struct child;
+
+// The exit status as waitid() gives it, in words for the log.
+typedef void child_exit_fn(void *arg, const char *how);
+
+struct child *child_start(struct loop *loop, const struct child_spec *spec, child_exit_fn *on_exit, void *arg,
+                          struct err *err) MUST_CHECK;
+pid_t child_pid(const struct child *child);
+int child_stdin(const struct child *child);   // non-blocking; -1 once closed
+int child_stdout(const struct child *child);  // non-blocking
+int child_stderr(const struct child *child);  // non-blocking
+
+void child_close_stdin(struct child *child);
+// Closes stdin, waits a third of the time, SIGTERM to the group, waits a third, SIGKILL.
+void child_end(struct child *child, int64_t within_ms);
+// After on_exit; closes the pipes that are left. Before on_exit it kills the group at once.
+void child_free(struct child *child);
+
+#endif

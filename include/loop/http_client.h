@@ -1,0 +1,56 @@
+// The HTTP client: transfers run on the loop, many at once, with connections kept and shared.
+//
+// A target is one URL with its fixed headers. Transfers to it reuse its prepared handles. Redirects
+// are never followed. Callbacks come from the loop; a transfer may be started or cancelled in any of them.
+#ifndef LOOP_HTTP_CLIENT_H
+#define LOOP_HTTP_CLIENT_H
+
+#include "base/err.h"
+#include "base/span.h"
+#include "loop/loop.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct http_client;
+struct http_target;
+struct http_transfer;
+
+enum http_method { HTTP_POST, HTTP_GET, HTTP_DELETE };
+
+struct http_events {
+    // Once, when the status line and headers are in; http_transfer_header() works from here on.
+    void (*on_head)(void *arg, struct http_transfer *transfer, int status);
+    // Body bytes as they come; false gives the transfer up.
+    bool (*on_data)(void *arg, struct span bytes);
+    // Always last, exactly once; err is NULL when the response came whole. Not called after a cancel.
+    void (*on_done)(void *arg, const struct err *err);
+};
+
+struct http_request {
+    enum http_method method;
+    struct span body;          // copied
+    const char *extra_header;  // one more header line, or NULL; copied
+    int64_t timeout_ms;        // for the whole transfer; 0: none
+    const struct http_events *events;
+    void *arg;
+};
+
+struct http_client *http_client_new(struct loop *loop, struct err *err) MUST_CHECK;
+void http_client_free(struct http_client *client);
+
+struct http_target *http_target_new(struct http_client *client, const char *url, int64_t connect_timeout_ms);
+void http_target_free(struct http_target *target);
+// Sets or replaces (by name) a header sent with every transfer; NULL value removes it.
+void http_target_header(struct http_target *target, const char *name, const char *value);
+
+struct http_transfer *http_start(struct http_target *target, const struct http_request *request);
+void http_cancel(struct http_transfer *transfer);  // no callback follows
+// A response header's value, valid until the next call on this transfer; NULL if absent.
+const char *http_transfer_header(struct http_transfer *transfer, const char *name);
+
+// Parts of URLs, for same-origin checks: resolves `reference` against `base`; NULL if it is no URL.
+char *http_url_resolve(const char *base, const char *reference);
+bool http_url_same_origin(const char *a, const char *b);
+bool http_url_valid(const char *url);  // absolute http or https
+
+#endif

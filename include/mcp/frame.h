@@ -1,0 +1,33 @@
+// Message framing on pipes: one message a line, or LSP-style Content-Length, told apart message by message.
+#ifndef MCP_FRAME_H
+#define MCP_FRAME_H
+
+#include "base/buf.h"
+#include "base/span.h"
+#include <stdbool.h>
+
+enum frame_status {
+    FRAME_MORE,       // feed more bytes
+    FRAME_MESSAGE,
+    FRAME_JUNK,       // a line that cannot be a message; the span shows it
+    FRAME_TOO_LARGE,  // a message above the maximum was dropped
+};
+
+struct frame {
+    struct buf in;
+    size_t start;    // of what is not consumed yet
+    size_t scanned;  // no newline before this
+    size_t max;
+    bool skipping;          // dropping the rest of an over-long line
+    size_t skip_body;       // dropping the rest of an over-long Content-Length body
+    bool content_length;    // the last message came with Content-Length
+};
+
+void frame_init(struct frame *frame, size_t max);
+void frame_release(struct frame *frame);
+char *frame_room(struct frame *frame, size_t want, size_t *room);  // where to read to
+void frame_fed(struct frame *frame, size_t len);
+// The next message; its span lives until the next frame_room().
+enum frame_status frame_next(struct frame *frame, struct span *out);
+
+#endif

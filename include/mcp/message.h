@@ -1,0 +1,45 @@
+// One JSON-RPC 2.0 message as spans of its text: what it is, its id, method and payload.
+#ifndef MCP_MESSAGE_H
+#define MCP_MESSAGE_H
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/span.h"
+#include <stdbool.h>
+
+enum message_kind {
+    MESSAGE_INVALID,
+    MESSAGE_REQUEST,
+    MESSAGE_NOTIFICATION,
+    MESSAGE_RESULT,
+    MESSAGE_ERROR,
+};
+
+struct message {
+    enum message_kind kind;
+    struct span text;
+    struct span id;       // raw JSON, so type and value stay exact; at is NULL without one
+    struct span method;   // characters
+    struct span params;   // raw JSON object; at is NULL without
+    struct span result;   // raw JSON
+    struct span error;    // raw JSON object
+    char method_room[64];
+};
+
+// Parses one message. With `strict` (what callers send) duplicate keys anywhere are refused.
+// ERR_PARSE: no JSON. ERR_INVALID_REQUEST: JSON, but no message; `id` is set if it could be read.
+bool message_parse(struct span text, bool strict, struct message *out, struct err *err) MUST_CHECK;
+
+// Writers; `id`, `params` and `result` are raw JSON.
+void message_put_request(struct buf *out, struct span id, const char *method, struct span params);
+void message_put_notification(struct buf *out, const char *method, struct span params);
+void message_put_result(struct buf *out, struct span id, struct span result);
+// `data_members` is raw JSON members to add to `data` after "reason", such as "\"uri\":\"x\"", or empty.
+void message_put_error(struct buf *out, struct span id, enum err_code code, struct span data_members);
+// An error object that came from elsewhere, raw.
+void message_put_raw_error(struct buf *out, struct span id, struct span error);
+
+// Raw newlines can only be white space in valid JSON; line framing needs them gone.
+void message_flatten(char *text, size_t len);
+
+#endif

@@ -1,0 +1,31 @@
+// What the configuration says of one server behind the gateway.
+#ifndef UPSTREAM_SERVER_H
+#define UPSTREAM_SERVER_H
+
+#include "base/option.h"
+
+enum server_type { SERVER_AUTO, SERVER_STDIO, SERVER_HTTP, SERVER_STREAMABLE, SERVER_SSE };
+enum server_isolation { SERVER_SHARED, SERVER_PER_USER, SERVER_PER_SESSION };
+enum server_framing { SERVER_FRAMING_AUTO, SERVER_FRAMING_NEWLINE, SERVER_FRAMING_CONTENT_LENGTH };
+
+struct server {
+    char *name;  // the key in mcpServers
+    int type;
+    char *command;
+    char **args;
+    struct option_pairs env;
+    char *cwd;
+    int framing;
+    char *url;
+    struct option_pairs headers;
+    int64_t timeout_ms;
+    int64_t max_timeout_ms;
+    int64_t start_timeout_ms;
+    char *prefix;  // NULL: the server's name; "": none
+    int isolation;
+    bool disabled;
+};
+
+extern const struct option_table server_options;
+
+#endif

@@ -1,0 +1,106 @@
+// One live connection to one configured server: requests go in, answers and the server's own messages
+// come out. It starts by itself when first needed and again after it died, with back-off.
+#ifndef UPSTREAM_UPSTREAM_H
+#define UPSTREAM_UPSTREAM_H
+
+#include "base/blob.h"
+#include "base/err.h"
+#include "base/list.h"
+#include "base/span.h"
+#include "loop/http_client.h"
+#include "loop/loop.h"
+#include "mcp/message.h"
+#include "mcp/revision.h"
+#include "upstream/server.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct upstream;
+struct upstream_request;
+
+enum upstream_state {
+    UPSTREAM_DOWN,      // not running; a request starts it
+    UPSTREAM_STARTING,  // starting and shaking hands; requests wait
+    UPSTREAM_READY,
+    UPSTREAM_BACKOFF,   // failed; requests are refused until it is tried again
+    UPSTREAM_CLOSING,   // asked to end; nothing is taken any more
+};
+
+// Exactly one of the three is set.
+struct upstream_reply {
+    const struct err *failure;
+    struct span result;  // raw JSON, valid during the callback
+    struct span error;   // raw JSON-RPC error object, valid during the callback
+};
+
+// A request in flight. Embed it zeroed, fill the callbacks, and keep it until on_reply or a cancel.
+struct upstream_request {
+    void (*on_reply)(struct upstream_request *request, const struct upstream_reply *reply);
+    void (*on_progress)(struct upstream_request *request, struct span params);  // may be NULL
+    void *arg;
+    // private to the upstream and its transport
+    struct upstream *upstream;
+    uint64_t id;
+    struct list node;
+    struct loop_timer timeout;
+    int64_t started_ms;
+    struct blob *text;  // while it waits for the server to be ready, or may be sent again
+    void *transfer;
+    bool initial, resent;
+};
+
+// Who owns the connection hears of everything that answers no request.
+struct upstream_listener {
+    void (*on_state)(void *arg, struct upstream *upstream);
+    // `origin`: the request on whose own stream it came (HTTP only), or NULL.
+    void (*on_notification)(void *arg, struct upstream *upstream, const struct message *message,
+                            struct upstream_request *origin);
+    void (*on_request)(void *arg, struct upstream *upstream, const struct message *message,
+                       struct upstream_request *origin);
+};
+
+struct upstream_abilities {
+    bool tools, prompts, resources, subscribe, completions, logging, tasks, tasks_list;
+};
+
+struct upstream_spec {
+    struct loop *loop;
+    struct http_client *http;
+    const struct server *server;
+    const char *capabilities;  // what we declare as a client, raw JSON object
+    size_t max_message;
+    const struct upstream_listener *listener;
+    void *arg;
+};
+
+struct upstream *upstream_new(const struct upstream_spec *spec);
+void upstream_start(struct upstream *upstream);
+// Ends it within the time; on_closed comes when nothing of it is left, and may call upstream_free().
+void upstream_close(struct upstream *upstream, int64_t within_ms, void (*on_closed)(void *arg, struct upstream *upstream),
+                    void *arg);
+void upstream_free(struct upstream *upstream);
+
+// The id the request will have, which may also serve as its progress token.
+uint64_t upstream_reserve(struct upstream *upstream, struct upstream_request *request);
+// Sends a reserved request. A failure arrives through on_reply too, never before this returns.
+void upstream_send(struct upstream_request *request, const char *method, struct span params);
+// Forgets it and tells the server; on_reply will not be called. Harmless when it is not in flight.
+void upstream_cancel(struct upstream_request *request, const char *reason);
+// The time it may still go without an answer starts anew.
+void upstream_touch(struct upstream_request *request);
+
+void upstream_notify(struct upstream *upstream, const char *method, struct span params);
+void upstream_answer(struct upstream *upstream, struct span id, struct span result);
+void upstream_refuse(struct upstream *upstream, struct span id, int code, const char *text);
+
+enum upstream_state upstream_state(const struct upstream *upstream);
+const struct server *upstream_server(const struct upstream *upstream);
+const struct upstream_abilities *upstream_abilities(const struct upstream *upstream);
+struct span upstream_instructions(const struct upstream *upstream);  // decoded; empty if none
+struct span upstream_info(const struct upstream *upstream);          // serverInfo, raw JSON; empty before the handshake
+enum revision upstream_revision(const struct upstream *upstream);
+const char *upstream_problem(const struct upstream *upstream);       // why it is down, for operators; "" if it is not
+long upstream_pid(const struct upstream *upstream);                  // of a stdio server; 0 otherwise
+void *upstream_arg(const struct upstream *upstream);
+
+#endif

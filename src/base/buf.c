@@ -1,0 +1,113 @@
+// Owns the growable byte buffer.
+#include "base/buf.h"
+#include "base/mem.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+void buf_release(struct buf *buf)
+{
+    free(buf->at);
+    size_t max = buf->max;
+    *buf = (struct buf){.max = max};
+}
+
+void buf_clear(struct buf *buf)
+{
+    buf->len = 0;
+    buf->overflow = false;
+}
+
+// One byte more than asked for is always there, for the NUL of buf_text().
+void buf_reserve(struct buf *buf, size_t extra)
+{
+    size_t need = buf->len + extra + 1;
+    if (need <= buf->room)
+        return;
+    size_t room = buf->room ? buf->room : 64;
+    while (room < need)
+        room += room > (1U << 20) ? room / 4 : room;
+    buf->at = mem_resize(buf->at, room);
+    buf->room = room;
+}
+
+void buf_put(struct buf *buf, const void *bytes, size_t len)
+{
+    if (len == 0 || buf->overflow)
+        return;
+    if (buf->max && len > buf->max - buf->len) {
+        buf->overflow = true;
+        return;
+    }
+    buf_reserve(buf, len);
+    memcpy(buf->at + buf->len, bytes, len);
+    buf->len += len;
+}
+
+void buf_put_span(struct buf *buf, struct span s) { buf_put(buf, s.at, s.len); }
+
+void buf_put_text(struct buf *buf, const char *text) { buf_put(buf, text, strlen(text)); }
+
+void buf_put_char(struct buf *buf, char c) { buf_put(buf, &c, 1); }
+
+void buf_put_int(struct buf *buf, int64_t value)
+{
+    char digits[24];
+    size_t at = sizeof digits;
+    uint64_t rest = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
+    do {
+        digits[--at] = (char)('0' + rest % 10);
+        rest /= 10;
+    } while (rest);
+    if (value < 0)
+        digits[--at] = '-';
+    buf_put(buf, digits + at, sizeof digits - at);
+}
+
+void buf_printf(struct buf *buf, const char *format, ...)
+{
+    char small[256];
+    va_list args;
+    va_start(args, format);
+    int len = vsnprintf(small, sizeof small, format, args);
+    va_end(args);
+    if (len < 0)
+        return;
+    if ((size_t)len < sizeof small) {
+        buf_put(buf, small, (size_t)len);
+        return;
+    }
+    char *large = mem_alloc((size_t)len + 1);
+    va_start(args, format);
+    vsnprintf(large, (size_t)len + 1, format, args);
+    va_end(args);
+    buf_put(buf, large, (size_t)len);
+    free(large);
+}
+
+void buf_drop_front(struct buf *buf, size_t len)
+{
+    if (len >= buf->len) {
+        buf->len = 0;
+        return;
+    }
+    memmove(buf->at, buf->at + len, buf->len - len);
+    buf->len -= len;
+}
+
+char *buf_text(struct buf *buf)
+{
+    buf_reserve(buf, 0);
+    buf->at[buf->len] = '\0';
+    return buf->at;
+}
+
+char *buf_take(struct buf *buf, size_t *len)
+{
+    char *bytes = buf_text(buf);
+    if (len)
+        *len = buf->len;
+    size_t max = buf->max;
+    *buf = (struct buf){.max = max};
+    return bytes;
+}

@@ -1,0 +1,43 @@
+// Owns loading jansson trees, with errors that say where.
+#include "base/json.h"
+#include "base/buf.h"
+#include "base/mem.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define FILE_MAX ((size_t)16 << 20)
+
+json_t *json_parse(struct span text, const char *what, struct err *err)
+{
+    json_error_t problem;
+    json_t *tree = json_loadb(text.at, text.len, JSON_REJECT_DUPLICATES, &problem);
+    if (!tree)
+        (void)err_set(err, ERR_PARSE, "%s:%d:%d: %s", what, problem.line, problem.column, problem.text);
+    return tree;
+}
+
+json_t *json_parse_file(const char *path, struct err *err)
+{
+    struct buf text = {.max = FILE_MAX};
+    json_t *tree = NULL;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        (void)err_set(err, ERR_CONFIG, "%s: %s", path, strerror(errno));
+        return NULL;
+    }
+    char block[65536];
+    ssize_t got;
+    while ((got = read(fd, block, sizeof block)) > 0)
+        buf_put(&text, block, (size_t)got);
+    if (got < 0)
+        (void)err_set(err, ERR_CONFIG, "%s: %s", path, strerror(errno));
+    else if (text.overflow)
+        (void)err_set(err, ERR_CONFIG, "%s: larger than %zu bytes", path, FILE_MAX);
+    else
+        tree = json_parse(buf_span(&text), path, err);
+    buf_release(&text);
+    close(fd);
+    return tree;
+}

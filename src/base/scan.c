@@ -1,0 +1,550 @@
+// Owns the strict JSON scanner: RFC 8259 grammar, valid UTF-8, bounded depth, spans instead of a tree.
+//
+// Fuzzed against jansson (tests/fuzz/fuzz_scan.c): what the one accepts the other accepts, but for
+// numbers beyond double range and "\u0000", which only the scanner takes, because it converts nothing.
+#include "base/scan.h"
+#include "base/mem.h"
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static bool fail(struct scan *scan, const char *problem)
+{
+    if (!scan->problem)
+        scan->problem = problem;
+    return false;
+}
+
+void scan_start(struct scan *scan, struct span text, bool reject_duplicates)
+{
+    *scan = (struct scan){text.at, text.at + text.len, text.at, NULL, reject_duplicates};
+}
+
+void scan_space(struct scan *scan)
+{
+    while (scan->at < scan->end &&
+           (*scan->at == ' ' || *scan->at == '\n' || *scan->at == '\r' || *scan->at == '\t'))
+        scan->at++;
+}
+
+// Eight bytes at a time over what needs no look: no quote, no backslash, no control, pure ASCII.
+static const char *skip_plain(const char *at, const char *end)
+{
+    const uint64_t ones = 0x0101010101010101ULL, highs = 0x8080808080808080ULL;
+    while (end - at >= 8) {
+        uint64_t w;
+        memcpy(&w, at, 8);
+        uint64_t quote = w ^ (ones * '"'), slash = w ^ (ones * '\\');
+        uint64_t stop = ((quote - ones) & ~quote) | ((slash - ones) & ~slash) | ((w - ones * 0x20) & ~w) | w;
+        if (stop & highs)
+            break;
+        at += 8;
+    }
+    return at;
+}
+
+static size_t utf8_len(const unsigned char *s, size_t left)
+{
+    if (s[0] < 0x80)
+        return 1;
+    size_t len = s[0] >= 0xC2 && s[0] <= 0xDF ? 2 : (s[0] & 0xF0) == 0xE0 ? 3 : s[0] >= 0xF0 && s[0] <= 0xF4 ? 4 : 0;
+    if (!len || len > left)
+        return 0;
+    for (size_t i = 1; i < len; i++)
+        if ((s[i] & 0xC0) != 0x80)
+            return 0;
+    if ((s[0] == 0xE0 && s[1] < 0xA0) || (s[0] == 0xED && s[1] > 0x9F) || (s[0] == 0xF0 && s[1] < 0x90) ||
+        (s[0] == 0xF4 && s[1] > 0x8F))
+        return 0;
+    return len;
+}
+
+static int hex4(const char *at, const char *end)
+{
+    if (end - at < 4)
+        return -1;
+    int value = 0;
+    for (int i = 0; i < 4; i++) {
+        char c = at[i];
+        int digit = c >= '0' && c <= '9' ? c - '0'
+                    : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                    : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                           : -1;
+        if (digit < 0)
+            return -1;
+        value = value * 16 + digit;
+    }
+    return value;
+}
+
+// After the backslash. Surrogates must come in pairs.
+static bool scan_escape(struct scan *scan)
+{
+    if (scan->at >= scan->end)
+        return fail(scan, "unfinished string");
+    char c = *scan->at++;
+    if (c != 'u')
+        return memchr("\"\\/bfnrt", c, 8) ? true : fail(scan, "bad escape in a string");
+    int unit = hex4(scan->at, scan->end);
+    if (unit < 0 || (unit >= 0xDC00 && unit <= 0xDFFF))
+        return fail(scan, "bad \\u escape in a string");
+    scan->at += 4;
+    if (unit < 0xD800 || unit > 0xDBFF)
+        return true;
+    if (scan->end - scan->at < 6 || scan->at[0] != '\\' || scan->at[1] != 'u')
+        return fail(scan, "lone surrogate in a string");
+    int low = hex4(scan->at + 2, scan->end);
+    if (low < 0xDC00 || low > 0xDFFF)
+        return fail(scan, "lone surrogate in a string");
+    scan->at += 6;
+    return true;
+}
+
+bool scan_string(struct scan *scan, struct span *raw)
+{
+    const char *start = scan->at;
+    if (scan->at >= scan->end || *scan->at != '"')
+        return fail(scan, "expected a string");
+    scan->at++;
+    for (;;) {
+        scan->at = skip_plain(scan->at, scan->end);
+        if (scan->at >= scan->end)
+            return fail(scan, "unfinished string");
+        unsigned char c = (unsigned char)*scan->at;
+        if (c == '"')
+            break;
+        if (c == '\\') {
+            scan->at++;
+            if (!scan_escape(scan))
+                return false;
+        } else if (c < 0x20) {
+            return fail(scan, "control character in a string");
+        } else {
+            size_t len = utf8_len((const unsigned char *)scan->at, (size_t)(scan->end - scan->at));
+            if (!len)
+                return fail(scan, "invalid UTF-8");
+            scan->at += len;
+        }
+    }
+    scan->at++;
+    *raw = span_make(start, (size_t)(scan->at - start));
+    return true;
+}
+
+static bool digits(struct scan *scan)
+{
+    const char *start = scan->at;
+    while (scan->at < scan->end && *scan->at >= '0' && *scan->at <= '9')
+        scan->at++;
+    return scan->at > start;
+}
+
+static bool scan_number(struct scan *scan)
+{
+    if (*scan->at == '-')
+        scan->at++;
+    const char *first = scan->at;
+    if (!digits(scan) || (*first == '0' && scan->at - first > 1))
+        return fail(scan, "bad number");
+    if (scan->at < scan->end && *scan->at == '.') {
+        scan->at++;
+        if (!digits(scan))
+            return fail(scan, "bad number");
+    }
+    if (scan->at < scan->end && (*scan->at == 'e' || *scan->at == 'E')) {
+        scan->at++;
+        if (scan->at < scan->end && (*scan->at == '+' || *scan->at == '-'))
+            scan->at++;
+        if (!digits(scan))
+            return fail(scan, "bad number");
+    }
+    return true;
+}
+
+static bool scan_word(struct scan *scan, const char *word)
+{
+    size_t len = strlen(word);
+    if ((size_t)(scan->end - scan->at) < len || memcmp(scan->at, word, len) != 0)
+        return fail(scan, "unexpected character");
+    scan->at += len;
+    return true;
+}
+
+// ---- duplicate keys -------------------------------------------------------------------------
+
+struct keys {
+    struct span few[16];
+    struct span *many;
+    size_t count, room;
+};
+
+static void keys_release(struct keys *keys)
+{
+    for (size_t i = 0; i < keys->count; i++) {
+        struct span key = keys->many ? keys->many[i] : keys->few[i];
+        if (key.at[-1] != '"')  // decoded copies carry a zero byte in front instead of the quote
+            free((char *)(uintptr_t)(key.at - 1));
+    }
+    free(keys->many);
+}
+
+static void keys_add(struct keys *keys, struct span raw)
+{
+    struct span key = span_make(raw.at + 1, raw.len - 2);
+    if (memchr(key.at, '\\', key.len)) {
+        struct buf decoded = {0};
+        buf_put_char(&decoded, '\0');
+        scan_decode(raw, &decoded);
+        key.len = decoded.len - 1;
+        key.at = buf_take(&decoded, NULL) + 1;
+    }
+    if (!keys->many && keys->count == sizeof keys->few / sizeof *keys->few) {
+        keys->room = keys->count * 4;
+        keys->many = mem_alloc(keys->room * sizeof *keys->many);
+        memcpy(keys->many, keys->few, sizeof keys->few);
+    } else if (keys->many && keys->count == keys->room) {
+        keys->room *= 2;
+        keys->many = mem_resize(keys->many, keys->room * sizeof *keys->many);
+    }
+    (keys->many ? keys->many : keys->few)[keys->count++] = key;
+}
+
+static int by_bytes(const void *a, const void *b)
+{
+    const struct span *x = a, *y = b;
+    if (x->len != y->len)
+        return x->len < y->len ? -1 : 1;
+    return memcmp(x->at, y->at, x->len);
+}
+
+static bool keys_unique(struct keys *keys)
+{
+    if (!keys->many) {
+        for (size_t i = 1; i < keys->count; i++)
+            for (size_t j = 0; j < i; j++)
+                if (span_equal(keys->few[i], keys->few[j]))
+                    return false;
+        return true;
+    }
+    qsort(keys->many, keys->count, sizeof *keys->many, by_bytes);
+    for (size_t i = 1; i < keys->count; i++)
+        if (span_equal(keys->many[i], keys->many[i - 1]))
+            return false;
+    return true;
+}
+
+// ---- containers -----------------------------------------------------------------------------
+
+static bool value_at(struct scan *scan, struct span *value, unsigned depth);
+
+static bool object_at(struct scan *scan, unsigned depth, struct keys *keys)
+{
+    scan->at++;
+    scan_space(scan);
+    if (scan->at < scan->end && *scan->at == '}') {
+        scan->at++;
+        return true;
+    }
+    for (;;) {
+        struct span key, value;
+        scan_space(scan);
+        if (!scan_string(scan, &key))
+            return false;
+        if (keys)
+            keys_add(keys, key);
+        scan_space(scan);
+        if (scan->at >= scan->end || *scan->at++ != ':')
+            return fail(scan, "expected ':'");
+        if (!value_at(scan, &value, depth))
+            return false;
+        scan_space(scan);
+        if (scan->at >= scan->end)
+            return fail(scan, "unfinished object");
+        char c = *scan->at++;
+        if (c == '}')
+            return true;
+        if (c != ',')
+            return fail(scan, "expected ',' or '}'");
+    }
+}
+
+static bool checked_object(struct scan *scan, unsigned depth)
+{
+    if (!scan->reject_duplicates)
+        return object_at(scan, depth, NULL);
+    struct keys keys = {.count = 0};
+    bool ok = object_at(scan, depth, &keys);
+    if (ok && !keys_unique(&keys))
+        ok = fail(scan, "duplicate key in an object");
+    keys_release(&keys);
+    return ok;
+}
+
+static bool array_at(struct scan *scan, unsigned depth)
+{
+    scan->at++;
+    scan_space(scan);
+    if (scan->at < scan->end && *scan->at == ']') {
+        scan->at++;
+        return true;
+    }
+    for (;;) {
+        struct span value;
+        if (!value_at(scan, &value, depth))
+            return false;
+        scan_space(scan);
+        if (scan->at >= scan->end)
+            return fail(scan, "unfinished array");
+        char c = *scan->at++;
+        if (c == ']')
+            return true;
+        if (c != ',')
+            return fail(scan, "expected ',' or ']'");
+    }
+}
+
+static bool value_at(struct scan *scan, struct span *value, unsigned depth)
+{
+    scan_space(scan);
+    const char *start = scan->at;
+    if (scan->at >= scan->end)
+        return fail(scan, "unexpected end");
+    if (depth >= SCAN_DEPTH_MAX)
+        return fail(scan, "nested too deeply");
+    bool ok;
+    switch (*scan->at) {
+    case '{': ok = checked_object(scan, depth + 1); break;
+    case '[': ok = array_at(scan, depth + 1); break;
+    case '"': return scan_string(scan, value);
+    case 't': ok = scan_word(scan, "true"); break;
+    case 'f': ok = scan_word(scan, "false"); break;
+    case 'n': ok = scan_word(scan, "null"); break;
+    case '-': case '0': case '1': case '2': case '3': case '4':
+    case '5': case '6': case '7': case '8': case '9': ok = scan_number(scan); break;
+    default: return fail(scan, "unexpected character");
+    }
+    *value = span_make(start, (size_t)(scan->at - start));
+    return ok;
+}
+
+bool scan_value(struct scan *scan, struct span *value) { return value_at(scan, value, 0); }
+
+bool scan_document(struct span text, bool reject_duplicates, struct span *value, struct err *err)
+{
+    struct scan scan;
+    scan_start(&scan, text, reject_duplicates);
+    bool ok = scan_value(&scan, value);
+    if (ok) {
+        scan_space(&scan);
+        if (scan.at != scan.end)
+            ok = fail(&scan, "something follows the JSON value");
+    }
+    return ok || err_set(err, ERR_PARSE, "byte %zu: %s", (size_t)(scan.at - scan.start), scan.problem);
+}
+
+// ---- walking valid text ---------------------------------------------------------------------
+
+static const char *skip_string(const char *at, const char *end)
+{
+    for (at++; at < end;) {
+        const char *quote = memchr(at, '"', (size_t)(end - at));
+        if (!quote)
+            return end;
+        size_t slashes = 0;
+        while (quote - slashes > at && quote[-1 - (ptrdiff_t)slashes] == '\\')
+            slashes++;
+        at = quote + 1;
+        if (slashes % 2 == 0)
+            return at;
+    }
+    return end;
+}
+
+static const char *skip_value(const char *at, const char *end)
+{
+    unsigned depth = 0;
+    while (at < end) {
+        switch (*at) {
+        case '"':
+            at = skip_string(at, end);
+            break;
+        case '{': case '[': depth++; at++; break;
+        case '}': case ']':
+            if (depth == 0)
+                return at;
+            depth--;
+            at++;
+            break;
+        case ',':
+            if (depth == 0)
+                return at;
+            at++;
+            continue;
+        case ' ': case '\n': case '\r': case '\t': case ':':
+            if (depth == 0)
+                return at;
+            at++;
+            continue;
+        default:
+            at++;
+            if (depth == 0)
+                while (at < end && !memchr(",]} \n\r\t", *at, 7))
+                    at++;
+            break;
+        }
+        if (depth == 0)
+            return at;
+    }
+    return at;
+}
+
+static void walk_space(struct scan_walk *walk)
+{
+    while (walk->at < walk->end && memchr(" \n\r\t,:", *walk->at, 6))
+        walk->at++;
+}
+
+struct scan_walk scan_walk(struct span container)
+{
+    if (container.len < 2)
+        return (struct scan_walk){container.at, container.at};
+    return (struct scan_walk){container.at + 1, container.at + container.len - 1};
+}
+
+bool scan_element(struct scan_walk *walk, struct span *value)
+{
+    walk_space(walk);
+    if (walk->at >= walk->end)
+        return false;
+    const char *start = walk->at;
+    walk->at = skip_value(walk->at, walk->end);
+    *value = span_make(start, (size_t)(walk->at - start));
+    return value->len > 0;
+}
+
+bool scan_member(struct scan_walk *walk, struct span *raw_key, struct span *value)
+{
+    return scan_element(walk, raw_key) && scan_element(walk, value);
+}
+
+bool scan_key_is(struct span raw_key, const char *key)
+{
+    struct span inner = span_make(raw_key.at + 1, raw_key.len - 2);
+    if (!memchr(inner.at, '\\', inner.len))
+        return span_is(inner, key);
+    struct buf decoded = {0};
+    scan_decode(raw_key, &decoded);
+    bool same = span_is(buf_span(&decoded), key);
+    buf_release(&decoded);
+    return same;
+}
+
+bool scan_find(struct span object, const char *key, struct span *value)
+{
+    if (!scan_is_object(object))
+        return false;
+    struct scan_walk walk = scan_walk(object);
+    struct span name;
+    while (scan_member(&walk, &name, value))
+        if (scan_key_is(name, key))
+            return true;
+    return false;
+}
+
+// ---- strings --------------------------------------------------------------------------------
+
+static void put_codepoint(struct buf *out, unsigned cp)
+{
+    char utf8[4];
+    size_t len;
+    if (cp < 0x80) {
+        utf8[0] = (char)cp;
+        len = 1;
+    } else if (cp < 0x800) {
+        utf8[0] = (char)(0xC0 | cp >> 6);
+        utf8[1] = (char)(0x80 | (cp & 63));
+        len = 2;
+    } else if (cp < 0x10000) {
+        utf8[0] = (char)(0xE0 | cp >> 12);
+        utf8[1] = (char)(0x80 | (cp >> 6 & 63));
+        utf8[2] = (char)(0x80 | (cp & 63));
+        len = 3;
+    } else {
+        utf8[0] = (char)(0xF0 | cp >> 18);
+        utf8[1] = (char)(0x80 | (cp >> 12 & 63));
+        utf8[2] = (char)(0x80 | (cp >> 6 & 63));
+        utf8[3] = (char)(0x80 | (cp & 63));
+        len = 4;
+    }
+    buf_put(out, utf8, len);
+}
+
+static const char *decode_escape(const char *at, const char *end, struct buf *out)
+{
+    static const char names[] = "\"\\/bfnrt", values[] = "\"\\/\b\f\n\r\t";
+    if (*at != 'u') {
+        const char *found = strchr(names, *at);
+        if (found && *found)
+            buf_put_char(out, values[found - names]);
+        return at + 1;
+    }
+    int unit = hex4(at + 1, end);
+    at += 5;
+    if (unit >= 0xD800 && unit <= 0xDBFF && end - at >= 6) {
+        int low = hex4(at + 2, end);
+        put_codepoint(out, 0x10000U + (((unsigned)unit - 0xD800U) << 10) + ((unsigned)low - 0xDC00U));
+        return at + 6;
+    }
+    put_codepoint(out, (unsigned)unit);
+    return at;
+}
+
+void scan_decode(struct span raw_string, struct buf *out)
+{
+    const char *at = raw_string.at + 1, *end = raw_string.at + raw_string.len - 1;
+    while (at < end) {
+        const char *slash = memchr(at, '\\', (size_t)(end - at));
+        const char *stop = slash ? slash : end;
+        buf_put(out, at, (size_t)(stop - at));
+        at = slash ? decode_escape(slash + 1, end, out) : end;
+    }
+}
+
+static void encode_char(unsigned char c, struct buf *out)
+{
+    static const char names[] = "\b\t\n\f\r\"\\", values[] = "btnfr\"\\";
+    const char *found = c ? strchr(names, c) : NULL;
+    if (found) {
+        buf_put_char(out, '\\');
+        buf_put_char(out, values[found - names]);
+    } else {
+        buf_printf(out, "\\u%04x", c);
+    }
+}
+
+static void encode(struct span text, struct buf *out, bool lossy)
+{
+    const char *at = text.at, *end = text.at + text.len;
+    buf_put_char(out, '"');
+    while (at < end) {
+        const char *start = at;
+        while (at < end && (unsigned char)*at >= 0x20 && *at != '"' && *at != '\\' &&
+               !(lossy && (unsigned char)*at >= 0x80))
+            at++;
+        buf_put(out, start, (size_t)(at - start));
+        if (at >= end)
+            break;
+        if ((unsigned char)*at < 0x80) {
+            encode_char((unsigned char)*at++, out);
+            continue;
+        }
+        size_t len = utf8_len((const unsigned char *)at, (size_t)(end - at));
+        buf_put(out, len ? at : "\xEF\xBF\xBD", len ? len : 3);
+        at += len ? len : 1;
+    }
+    buf_put_char(out, '"');
+}
+
+void scan_encode(struct span text, struct buf *out) { encode(text, out, false); }
+
+void scan_encode_lossy(struct span text, struct buf *out) { encode(text, out, true); }

@@ -1,0 +1,309 @@
+// Owns the merged view: exposed names, the table back, and the lists as they are sent.
+//
+// Exposed name = prefix, separator, name; characters that model APIs refuse become '_'; above 64
+// characters, or where it is taken already, it ends in a hash of (server, name), so it is stable.
+#include "catalog/view.h"
+#include "base/arena.h"
+#include "base/map.h"
+#include "base/mem.h"
+#include "base/scan.h"
+#include "base/secret.h"
+#include "mcp/rewrite.h"
+#include "mcp/uri.h"
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+struct table {
+    struct view_entry *entries;
+    size_t count;
+    struct map by_name;
+    struct buf rendered;
+    size_t *offsets;  // where each entry begins in `rendered`; one more for the end
+};
+
+struct view {
+    struct view_naming naming;
+    struct source **sources;
+    size_t source_count;
+    bool dirty;
+    uint64_t generation;
+    struct arena names;
+    struct table tables[CATALOG_KINDS];
+};
+
+struct view *view_new(const struct view_naming *naming)
+{
+    struct view *view = mem_new(struct view);
+    view->naming = *naming;
+    view->dirty = true;
+    return view;
+}
+
+static void clear(struct view *view)
+{
+    for (int kind = 0; kind < CATALOG_KINDS; kind++) {
+        struct table *table = &view->tables[kind];
+        free(table->entries);
+        free(table->offsets);
+        map_release(&table->by_name);
+        buf_release(&table->rendered);
+        *table = (struct table){0};
+    }
+    arena_release(&view->names);
+}
+
+void view_free(struct view *view)
+{
+    if (!view)
+        return;
+    clear(view);
+    free(view->sources);
+    free(view);
+}
+
+void view_add(struct view *view, struct source *source)
+{
+    view->sources = mem_resize(view->sources, (view->source_count + 1) * sizeof(struct source *));
+    view->sources[view->source_count++] = source;
+    view->dirty = true;
+}
+
+void view_dirty(struct view *view) { view->dirty = true; }
+size_t view_sources(const struct view *view) { return view->source_count; }
+struct source *view_source(const struct view *view, size_t i) { return view->sources[i]; }
+
+struct span view_prefix(const struct view *view, const struct source *source)
+{
+    const struct server *server = upstream_server(source_upstream(source));
+    if (!view->naming.prefix)
+        return (struct span){"", 0};
+    return span_of(server->prefix ? server->prefix : server->name);
+}
+
+void view_put_uri(const struct view *view, const struct source *source, struct span uri, struct buf *out)
+{
+    struct span prefix = view_prefix(view, source);
+    if (prefix.len)
+        uri_wrap(prefix, uri, out);
+    else
+        buf_put_span(out, uri);
+}
+
+// ---- names ----------------------------------------------------------------------------------
+
+static void put_hash(const struct source *source, struct span name, struct buf *out)
+{
+    unsigned char digest[SECRET_MAC_BYTES];
+    struct buf canonical = {0};
+    buf_put_text(&canonical, upstream_server(source_upstream(source))->name);
+    buf_put_char(&canonical, '\0');
+    buf_put_span(&canonical, name);
+    secret_digest(buf_span(&canonical), digest);
+    buf_printf(out, "_%02x%02x%02x%02x", digest[0], digest[1], digest[2], digest[3]);
+    buf_release(&canonical);
+}
+
+static void shorten(struct buf *name, const struct source *source, struct span original)
+{
+    const size_t tail = 9;
+    if (name->len > VIEW_NAME_MAX - tail)
+        name->len = VIEW_NAME_MAX - tail;
+    put_hash(source, original, name);
+}
+
+static struct span exposed_name(struct view *view, const struct table *table, const struct source *source,
+                                struct span original)
+{
+    struct buf name = {0};
+    struct span prefix = view_prefix(view, source);
+    if (prefix.len) {
+        buf_put_span(&name, prefix);
+        buf_put_text(&name, view->naming.separator);
+        size_t start = name.len;
+        buf_put_span(&name, original);
+        for (size_t i = start; i < name.len; i++)
+            if (!isalnum((unsigned char)name.at[i]) && !strchr("_.-/", name.at[i]))
+                name.at[i] = '_';
+        if (name.len > VIEW_NAME_MAX)
+            shorten(&name, source, original);
+    } else {
+        buf_put_span(&name, original);
+    }
+    if (map_find(&table->by_name, buf_span(&name)))
+        shorten(&name, source, original);
+    struct span kept = arena_span(&view->names, buf_span(&name));
+    buf_release(&name);
+    return kept;
+}
+
+static struct span exposed_uri(struct view *view, const struct source *source, struct span original)
+{
+    struct buf uri = {0};
+    view_put_uri(view, source, original, &uri);
+    struct span kept = arena_span(&view->names, buf_span(&uri));
+    buf_release(&uri);
+    return kept;
+}
+
+// ---- building -------------------------------------------------------------------------------
+
+enum item_part { PART_NAME, PART_APP_URI };
+
+static const struct rewrite_rule item_rules[CATALOG_KINDS][2] = {
+    [CATALOG_TOOLS] = {{{"name"}, PART_NAME}, {{"_meta", "ui", "resourceUri"}, PART_APP_URI}},
+    [CATALOG_PROMPTS] = {{{"name"}, PART_NAME}, {{"_meta", "ui", "resourceUri"}, PART_APP_URI}},
+    [CATALOG_RESOURCES] = {{{"uri"}, PART_NAME}, {{"_meta", "ui", "resourceUri"}, PART_APP_URI}},
+    [CATALOG_TEMPLATES] = {{{"uriTemplate"}, PART_NAME}, {{"_meta", "ui", "resourceUri"}, PART_APP_URI}},
+};
+
+struct render {
+    struct view *view;
+    const struct view_entry *entry;
+};
+
+static bool render_part(void *arg, int what, struct span raw, struct buf *out)
+{
+    const struct render *render = arg;
+    if (what == PART_NAME) {
+        scan_encode(render->entry->exposed, out);
+        return true;
+    }
+    if (!scan_is_string(raw))
+        return false;
+    struct buf uri = {0}, wrapped = {0};
+    scan_decode(raw, &uri);
+    view_put_uri(render->view, render->entry->source, buf_span(&uri), &wrapped);
+    scan_encode(buf_span(&wrapped), out);
+    buf_release(&uri);
+    buf_release(&wrapped);
+    return true;
+}
+
+static void add_entry(struct view *view, enum catalog_kind kind, struct source *source, const struct source_item *item)
+{
+    struct table *table = &view->tables[kind];
+    struct view_entry *entry = &table->entries[table->count];
+    bool named = kind == CATALOG_TOOLS || kind == CATALOG_PROMPTS;
+    entry->source = source;
+    entry->original = item->name;
+    entry->exposed = named ? exposed_name(view, table, source, item->name) : exposed_uri(view, source, item->name);
+    if (map_find(&table->by_name, entry->exposed))
+        return;  // the same resource twice: the first one counts
+    map_put(&table->by_name, entry->exposed, (void *)(table->count + 1));
+    if (table->count)
+        buf_put_char(&table->rendered, ',');
+    table->offsets[table->count++] = table->rendered.len;
+    struct render render = {view, entry};
+    if (!rewrite_json(item->json, item_rules[kind], 2, render_part, &render, &table->rendered))
+        buf_put_span(&table->rendered, item->json);
+}
+
+static void rebuild(struct view *view)
+{
+    if (!view->dirty)
+        return;
+    clear(view);
+    view->dirty = false;
+    view->generation++;
+    for (int kind = 0; kind < CATALOG_KINDS; kind++) {
+        struct table *table = &view->tables[kind];
+        size_t total = 0;
+        for (size_t i = 0; i < view->source_count; i++)
+            total += source_count(view->sources[i], (enum catalog_kind)kind);
+        table->entries = mem_alloc((total + 1) * sizeof *table->entries);
+        table->offsets = mem_alloc((total + 1) * sizeof *table->offsets);
+        for (size_t i = 0; i < view->source_count; i++) {
+            const struct source_item *items = source_items(view->sources[i], (enum catalog_kind)kind);
+            for (size_t k = 0; k < source_count(view->sources[i], (enum catalog_kind)kind); k++)
+                add_entry(view, (enum catalog_kind)kind, view->sources[i], &items[k]);
+        }
+        table->offsets[table->count] = table->rendered.len + 1;
+    }
+}
+
+uint64_t view_generation(struct view *view)
+{
+    rebuild(view);
+    return view->generation;
+}
+
+const struct view_entry *view_find(struct view *view, enum catalog_kind kind, struct span exposed)
+{
+    rebuild(view);
+    struct table *table = &view->tables[kind];
+    size_t index = (size_t)map_find(&table->by_name, exposed);
+    return index ? &table->entries[index - 1] : NULL;
+}
+
+size_t view_count(struct view *view, enum catalog_kind kind)
+{
+    rebuild(view);
+    return view->tables[kind].count;
+}
+
+void view_render(struct view *view, enum catalog_kind kind, size_t from, size_t to, struct buf *out)
+{
+    const struct table *table = &view->tables[kind];
+    if (from < to)
+        buf_put(out, table->rendered.at + table->offsets[from], table->offsets[to] - 1 - table->offsets[from]);
+}
+
+// ---- URIs -----------------------------------------------------------------------------------
+
+static struct source *by_prefix(const struct view *view, struct span key)
+{
+    for (size_t i = 0; i < view->source_count; i++)
+        if (span_equal(view_prefix(view, view->sources[i]), key))
+            return view->sources[i];
+    return NULL;
+}
+
+static struct source *by_template(struct view *view, struct span uri)
+{
+    const struct table *table = &view->tables[CATALOG_TEMPLATES];
+    for (size_t i = 0; i < table->count; i++)
+        if (view_prefix(view, table->entries[i].source).len == 0 &&
+            uri_matches_template(uri, table->entries[i].original))
+            return table->entries[i].source;
+    return NULL;
+}
+
+// The only server here whose URIs are not wrapped, if there is exactly one.
+static struct source *only_bare(const struct view *view)
+{
+    struct source *found = NULL;
+    for (size_t i = 0; i < view->source_count; i++)
+        if (view_prefix(view, view->sources[i]).len == 0) {
+            if (found)
+                return NULL;
+            found = view->sources[i];
+        }
+    return found;
+}
+
+struct source *view_route_uri(struct view *view, struct span uri, struct buf *original)
+{
+    struct span key;
+    size_t start = original->len;
+    rebuild(view);
+    if (uri_unwrap(uri, &key, original)) {
+        struct source *source = key.len ? by_prefix(view, key) : NULL;
+        if (source)
+            return source;
+        original->len = start;
+    }
+    const struct view_entry *entry = view_find(view, CATALOG_RESOURCES, uri);
+    if (!entry)
+        entry = view_find(view, CATALOG_TEMPLATES, uri);  // completion names the template itself
+    if (entry) {
+        buf_put_span(original, entry->original);
+        return entry->source;
+    }
+    struct source *source = by_template(view, uri);
+    if (!source)
+        source = only_bare(view);
+    if (source)
+        buf_put_span(original, uri);
+    return source;
+}

@@ -1,0 +1,227 @@
+// Owns the top of the configuration: its rows, its checks, and where the file is found.
+#include "gate/config.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static const char *const levels[] = {"debug", "info", "warn", "error", "off", NULL};
+static const char *const formats[] = {"text", "json", NULL};
+
+#define MIB (1LL << 20)
+#define MINUTE 60000LL
+#define HOUR (60 * MINUTE)
+
+#define AT(member) offsetof(struct config_listener, member)
+static const struct option listener_rows[] = {
+    {.name = "address", .type = OPTION_STRING, .offset = AT(address), .fallback = "\"127.0.0.1:8080\"",
+     .help = "Address and port, as `127.0.0.1:8080` or `[::1]:8080`; port 0 picks a free one."},
+    {0},
+};
+#undef AT
+static const struct option_table listener_options = {"A listener (listen[])", sizeof(struct config_listener),
+                                                     listener_rows, NULL};
+
+#define AT(member) offsetof(struct config_log, member)
+static const struct option log_rows[] = {
+    {.name = "level", .type = OPTION_ENUM, .offset = AT(level), .fallback = "\"info\"", .choices = levels,
+     .help = "The least that is logged."},
+    {.name = "format", .type = OPTION_ENUM, .offset = AT(format), .fallback = "\"text\"", .choices = formats,
+     .help = "Lines for people or for machines, on standard error."},
+    {0},
+};
+#undef AT
+static const struct option_table log_options = {"Log (log)", sizeof(struct config_log), log_rows, NULL};
+
+#define AT(member) offsetof(struct config_limits, member)
+static const struct option limit_rows[] = {
+    {.name = "max_body", .type = OPTION_SIZE, .offset = AT(max_body), .fallback = "\"64MiB\"", .min = 1024,
+     .max = 1024 * MIB, .help = "Largest message a caller may send; more is answered 413."},
+    {.name = "max_message", .type = OPTION_SIZE, .offset = AT(max_message), .fallback = "\"80MiB\"", .min = 1024,
+     .max = 1024 * MIB, .help = "Largest message a server may send."},
+    {.name = "connections", .type = OPTION_INT, .offset = AT(connections), .fallback = "4096", .min = 1, .max = 1000000,
+     .help = "Open connections for each listener."},
+    {.name = "sessions", .type = OPTION_INT, .offset = AT(sessions), .fallback = "10000", .min = 1, .max = 1000000,
+     .help = "Caller sessions at once; more are answered 503."},
+    {.name = "session_calls", .type = OPTION_INT, .offset = AT(session_calls), .fallback = "1000", .min = 1,
+     .max = 1000000, .help = "Calls in flight for each session."},
+    {.name = "batch", .type = OPTION_INT, .offset = AT(batch), .fallback = "100", .min = 1, .max = 10000,
+     .help = "Messages in one JSON-RPC batch (2025-03-26)."},
+    {.name = "page_size", .type = OPTION_INT, .offset = AT(page_size), .fallback = "1000", .min = 1, .max = 100000,
+     .help = "Items on one page of a list."},
+    {.name = "stream_buffer", .type = OPTION_SIZE, .offset = AT(stream_buffer), .fallback = "\"8MiB\"", .min = 1024,
+     .max = 1024 * MIB, .help = "What may wait for a slow caller on one stream; one that stays behind is cut off."},
+    {.name = "replay_events", .type = OPTION_INT, .offset = AT(replay_events), .fallback = "256", .min = 1,
+     .max = 100000, .help = "Events kept on each stream for resumption with Last-Event-ID."},
+    {.name = "header_timeout", .type = OPTION_DURATION, .offset = AT(header_timeout_ms), .fallback = "10", .min = 100,
+     .max = HOUR, .help = "How long a caller may take to send its headers, in all."},
+    {.name = "body_timeout", .type = OPTION_DURATION, .offset = AT(body_timeout_ms), .fallback = "60", .min = 100,
+     .max = HOUR, .help = "How long a caller may take to send a body, in all."},
+    {.name = "idle_timeout", .type = OPTION_DURATION, .offset = AT(idle_timeout_ms), .fallback = "120", .min = 1000,
+     .max = HOUR, .help = "How long a kept connection may be silent between requests."},
+    {0},
+};
+#undef AT
+static const struct option_table limit_options = {"Limits (limits)", sizeof(struct config_limits), limit_rows, NULL};
+
+#define AT(member) offsetof(struct config_timeouts, member)
+static const struct option timeout_rows[] = {
+    {.name = "list", .type = OPTION_DURATION, .offset = AT(list_ms), .fallback = "10", .min = 1, .max = HOUR,
+     .help = "How long a list waits for servers that are still starting; then it goes out without them."},
+    {.name = "stream_after", .type = OPTION_DURATION, .offset = AT(stream_after_ms), .fallback = "1", .min = 1,
+     .max = HOUR, .help = "A call that is not answered after this long gets an event stream, with heartbeats."},
+    {.name = "heartbeat", .type = OPTION_DURATION, .offset = AT(heartbeat_ms), .fallback = "15", .min = 100,
+     .max = HOUR, .help = "Comment lines on quiet event streams, so that proxies keep them open."},
+    {.name = "retry", .type = OPTION_DURATION, .offset = AT(retry_ms), .fallback = "1", .min = 1, .max = HOUR,
+     .help = "The reconnection time told to callers (`retry:`)."},
+    {.name = "session_idle", .type = OPTION_DURATION, .offset = AT(session_idle_ms), .fallback = "3600", .min = 1000,
+     .max = 168 * HOUR, .help = "A session without a request or an open stream for this long ends."},
+    {.name = "resume", .type = OPTION_DURATION, .offset = AT(resume_ms), .fallback = "300", .min = 1000, .max = 24 * HOUR,
+     .help = "How long a finished call's stream can still be resumed."},
+    {.name = "ask", .type = OPTION_DURATION, .offset = AT(ask_ms), .fallback = "600", .min = 1000, .max = 24 * HOUR,
+     .help = "How long a caller may take to answer a server's question (sampling, elicitation, roots)."},
+    {.name = "shutdown", .type = OPTION_DURATION, .offset = AT(shutdown_ms), .fallback = "5", .min = 100, .max = HOUR,
+     .help = "How long stopping may take in all: calls in flight, then servers."},
+    {0},
+};
+#undef AT
+static const struct option_table timeout_options = {"Timeouts (timeouts)", sizeof(struct config_timeouts), timeout_rows,
+                                                    NULL};
+
+#define AT(member) offsetof(struct config, member)
+static const struct option rows[] = {
+    {.name = "listen", .type = OPTION_OBJECTS, .offset = AT(listen), .sub = &listener_options,
+     .help = "Where HTTP is served; 127.0.0.1:8080 if absent. Beyond loopback a provider that proves identities is needed."},
+    {.name = "public_url", .type = OPTION_STRING, .offset = AT(public_url),
+     .help = "The URL under which callers reach the gateway; its host is accepted in Host and Origin."},
+    {.name = "allowed_hosts", .type = OPTION_STRINGS, .offset = AT(allowed_hosts),
+     .help = "Further values of Host that are served, beside loopback names and the host of public_url."},
+    {.name = "allowed_origins", .type = OPTION_STRINGS, .offset = AT(allowed_origins),
+     .help = "Further Origins (scheme://host:port) that may call from a browser."},
+    {.name = "auth", .type = OPTION_OBJECT, .offset = AT(auth), .sub = &auth_options, .help = "Who may come in."},
+    {.name = "mcpServers", .type = OPTION_NAMED_OBJECTS, .offset = AT(servers), .fallback = "{}", .sub = &server_options,
+     .help = "The servers behind the gateway, by name."},
+    {.name = "prefix", .type = OPTION_BOOL, .offset = AT(prefix), .fallback = "true",
+     .help = "Put the server's name before tool and prompt names, and wrap resource URIs. Without, names and URIs stay "
+             "as the servers have them."},
+    {.name = "separator", .type = OPTION_STRING, .offset = AT(separator), .fallback = "\"__\"",
+     .help = "Between prefix and name."},
+    {.name = "log", .type = OPTION_OBJECT, .offset = AT(log), .sub = &log_options, .help = "What is logged, and how."},
+    {.name = "limits", .type = OPTION_OBJECT, .offset = AT(limits), .sub = &limit_options, .help = "Bounds on everything."},
+    {.name = "timeouts", .type = OPTION_OBJECT, .offset = AT(timeouts), .sub = &timeout_options,
+     .help = "How long things may take."},
+    {0},
+};
+#undef AT
+
+bool config_address_is_loopback(const char *address)
+{
+    const char *colon = strrchr(address, ':');
+    size_t len = colon ? (size_t)(colon - address) : 0;
+    struct span host = span_make(address, len);
+    return span_is(host, "localhost") || span_is(host, "[::1]") || (span_starts(host, "127.") && len <= 15);
+}
+
+static bool check_separator(const struct config *config, const struct option_place *place, struct err *err)
+{
+    size_t len = strlen(config->separator);
+    if (len >= 1 && len <= 8 && strspn(config->separator, "_-./") == len)
+        return true;
+    return err_set(err, ERR_CONFIG, "%s: %s/separator: 1 to 8 of the characters _ - . /", place->file, place->path);
+}
+
+static bool check_prefixes(const struct config *config, const struct option_place *place, struct err *err)
+{
+    const struct server *servers = config->servers.at;
+    for (size_t i = 0; i < config->servers.count; i++)
+        for (size_t k = 0; k < i; k++) {
+            const char *a = servers[i].prefix ? servers[i].prefix : servers[i].name;
+            const char *b = servers[k].prefix ? servers[k].prefix : servers[k].name;
+            if (*a && strcmp(a, b) == 0)
+                return err_set(err, ERR_CONFIG, "%s: %s/mcpServers/%s/prefix: \"%s\" is used by \"%s\" already",
+                               place->file, place->path, servers[i].name, a, servers[k].name);
+        }
+    return true;
+}
+
+static bool check(void *object, const struct option_place *place, struct err *err)
+{
+    struct config *config = object;
+    const struct config_listener *listeners = config->listen.at;
+    for (size_t i = 0; i < config->listen.count; i++) {
+        const char *address = listeners[i].address, *colon = strrchr(address, ':');
+        if (!colon || colon == address || !colon[1] || strspn(colon + 1, "0123456789") != strlen(colon + 1))
+            return err_set(err, ERR_CONFIG, "%s: %s/listen/%zu/address: write ADDRESS:PORT, such as 127.0.0.1:8080",
+                           place->file, place->path, i);
+        if (!config_address_is_loopback(address) && !provider_proves(&config->auth))
+            return err_set(err, ERR_CONFIG,
+                           "%s: %s/listen/%zu/address: %s is not loopback, and no provider in /auth/providers proves "
+                           "who calls; listen on 127.0.0.1 and put an authenticating proxy in front",
+                           place->file, place->path, i, address);
+    }
+    return check_separator(config, place, err) && check_prefixes(config, place, err);
+}
+
+const struct option_table config_options = {"postern.json", sizeof(struct config), rows, check};
+
+struct config *config_parse(const json_t *tree, const char *file, struct err *err)
+{
+    struct config *config = mem_new(struct config);
+    struct option_place place = {file, ""};
+    if (!option_parse(&config_options, tree, config, &place, err)) {
+        config_free(config);
+        return NULL;
+    }
+    return config;
+}
+
+struct config *config_load(const char *path, struct err *err)
+{
+    json_t *tree = json_parse_file(path, err);
+    if (!tree)
+        return NULL;
+    struct config *config = config_parse(tree, path, err);
+    json_decref(tree);
+    return config;
+}
+
+void config_free(struct config *config)
+{
+    if (!config)
+        return;
+    option_release(&config_options, config);
+    free(config);
+}
+
+char *config_path(const char *given)
+{
+    if (given)
+        return mem_string(given);
+    const char *named = getenv("POSTERN_CONFIG");
+    if (named && *named)
+        return mem_string(named);
+    if (access("postern.json", R_OK) == 0)
+        return mem_string("postern.json");
+    struct buf path = {0};
+    const char *xdg = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
+    if (xdg && *xdg)
+        buf_printf(&path, "%s/postern/postern.json", xdg);
+    else
+        buf_printf(&path, "%s/.config/postern/postern.json", home ? home : "");
+    char *found = buf_take(&path, NULL);
+    if (access(found, R_OK) == 0)
+        return found;
+    free(found);
+    return NULL;
+}
+
+const struct server *config_server(const struct config *config, const char *name)
+{
+    const struct server *servers = config->servers.at;
+    for (size_t i = 0; i < config->servers.count; i++)
+        if (strcmp(servers[i].name, name) == 0)
+            return &servers[i];
+    return NULL;
+}

@@ -1,0 +1,141 @@
+// Owns stdio framing: newline-delimited and Content-Length, detected per message, bounded.
+#include "mcp/frame.h"
+#include <stdlib.h>
+#include <strings.h>
+
+#define HEADER_MAX 4096
+
+void frame_init(struct frame *frame, size_t max) { *frame = (struct frame){.max = max}; }
+
+void frame_release(struct frame *frame) { buf_release(&frame->in); }
+
+char *frame_room(struct frame *frame, size_t want, size_t *room)
+{
+    if (frame->start) {
+        buf_drop_front(&frame->in, frame->start);
+        frame->scanned -= frame->start;
+        frame->start = 0;
+    }
+    if (frame->in.len == 0 && frame->in.room > (1U << 20))
+        buf_release(&frame->in);  // give back what one large message took
+    buf_reserve(&frame->in, want);
+    *room = frame->in.room - frame->in.len - 1;
+    return frame->in.at + frame->in.len;
+}
+
+void frame_fed(struct frame *frame, size_t len) { frame->in.len += len; }
+
+static struct span rest(const struct frame *frame)
+{
+    return span_make(frame->in.at + frame->start, frame->in.len - frame->start);
+}
+
+static void consume(struct frame *frame, size_t len)
+{
+    frame->start += len;
+    if (frame->scanned < frame->start)
+        frame->scanned = frame->start;
+}
+
+static struct span trim(struct span line)
+{
+    while (line.len && memchr(" \t\r\n", line.at[line.len - 1], 4))
+        line.len--;
+    while (line.len && memchr(" \t\r\n", line.at[0], 4))
+        line = span_after(line, 1);
+    return line;
+}
+
+static bool is_header(struct span text)
+{
+    static const char name[] = "content-length:";
+    size_t n = sizeof name - 1;
+    return text.len >= n && strncasecmp(text.at, name, n) == 0;
+}
+
+// At "Content-Length: …": the header block, then so many bytes.
+static enum frame_status next_counted(struct frame *frame, struct span text, struct span *out)
+{
+    const char *lf = memmem(text.at, text.len, "\n\n", 2), *crlf = memmem(text.at, text.len, "\r\n\r\n", 4);
+    const char *end = crlf && (!lf || crlf < lf) ? crlf + 4 : lf ? lf + 2 : NULL;
+    if (!end) {
+        if (text.len < HEADER_MAX)
+            return FRAME_MORE;
+        *out = span_make(text.at, 64);
+        consume(frame, text.len);
+        return FRAME_JUNK;
+    }
+    size_t head = (size_t)(end - text.at), size = 0;
+    const char *at = text.at + strlen("content-length:");
+    while (at < end && *at == ' ')
+        at++;
+    for (; at < end && *at >= '0' && *at <= '9' && size <= frame->max; at++)
+        size = size * 10 + (size_t)(*at - '0');
+    if (size > frame->max) {
+        frame->skip_body = size;
+        consume(frame, head);
+        return FRAME_TOO_LARGE;
+    }
+    if (text.len - head < size)
+        return FRAME_MORE;
+    *out = span_make(text.at + head, size);
+    frame->content_length = true;
+    consume(frame, head + size);
+    return FRAME_MESSAGE;
+}
+
+static enum frame_status next_line(struct frame *frame, struct span text, struct span *out)
+{
+    size_t looked = frame->scanned - frame->start;
+    const char *newline = text.len > looked ? memchr(text.at + looked, '\n', text.len - looked) : NULL;
+    if (!newline) {
+        frame->scanned = frame->in.len;
+        if (text.len <= frame->max)
+            return FRAME_MORE;
+        frame->skipping = true;
+        consume(frame, text.len);
+        return FRAME_TOO_LARGE;
+    }
+    struct span line = span_make(text.at, (size_t)(newline - text.at));
+    consume(frame, line.len + 1);
+    *out = trim(line);
+    if (out->len == 0)
+        return frame_next(frame, out);
+    if (out->len > frame->max)
+        return FRAME_TOO_LARGE;
+    if (out->at[0] != '{' && out->at[0] != '[')
+        return FRAME_JUNK;
+    frame->content_length = false;
+    return FRAME_MESSAGE;
+}
+
+static bool skip(struct frame *frame)
+{
+    struct span text = rest(frame);
+    if (frame->skip_body) {
+        size_t drop = frame->skip_body < text.len ? frame->skip_body : text.len;
+        frame->skip_body -= drop;
+        consume(frame, drop);
+        return frame->skip_body == 0;
+    }
+    const char *newline = memchr(text.at, '\n', text.len);
+    consume(frame, newline ? (size_t)(newline - text.at) + 1 : text.len);
+    frame->skipping = newline == NULL;
+    return newline != NULL;
+}
+
+enum frame_status frame_next(struct frame *frame, struct span *out)
+{
+    if (frame->start >= frame->in.len)
+        return FRAME_MORE;
+    if ((frame->skipping || frame->skip_body) && !skip(frame))
+        return FRAME_MORE;
+    struct span text = rest(frame);
+    while (text.len && (text.at[0] == '\n' || text.at[0] == '\r')) {
+        consume(frame, 1);
+        text = rest(frame);
+    }
+    if (text.len == 0)
+        return FRAME_MORE;
+    return is_header(text) ? next_counted(frame, text, out) : next_line(frame, text, out);
+}

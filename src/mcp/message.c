@@ -1,0 +1,213 @@
+// Owns JSON-RPC 2.0: parsing a message into spans and writing messages.
+#include "mcp/message.h"
+#include "base/scan.h"
+
+static bool is_id(struct span raw)
+{
+    if (scan_is_string(raw))
+        return true;
+    return scan_is_number(raw) && !memchr(raw.at, '.', raw.len) && !memchr(raw.at, 'e', raw.len) &&
+           !memchr(raw.at, 'E', raw.len);
+}
+
+static void set_method(struct message *out, struct span raw)
+{
+    out->method = span_make(raw.at + 1, raw.len - 2);
+    if (!memchr(out->method.at, '\\', out->method.len))
+        return;
+    struct buf decoded = {0};  // some writers escape the slash of "tools/call"
+    scan_decode(raw, &decoded);
+    if (decoded.len < sizeof out->method_room) {
+        memcpy(out->method_room, decoded.at, decoded.len);
+        out->method = span_make(out->method_room, decoded.len);
+    }
+    buf_release(&decoded);
+}
+
+// Known members, each at most once whatever the mode: two ids or two methods are never harmless.
+struct members {
+    struct span jsonrpc, id, method, params, result, error;
+};
+
+static bool take_member(struct members *m, struct span key, struct span value)
+{
+    struct span *slot = scan_key_is(key, "jsonrpc")  ? &m->jsonrpc
+                        : scan_key_is(key, "id")     ? &m->id
+                        : scan_key_is(key, "method") ? &m->method
+                        : scan_key_is(key, "params") ? &m->params
+                        : scan_key_is(key, "result") ? &m->result
+                        : scan_key_is(key, "error")  ? &m->error
+                                                     : NULL;
+    if (!slot)
+        return true;
+    if (slot->at)
+        return false;
+    *slot = value;
+    return true;
+}
+
+static bool classify(struct message *out, const struct members *m, struct err *err)
+{
+    bool null_id = m->id.at && m->id.at[0] == 'n';
+    if (m->id.at && !null_id) {
+        if (!is_id(m->id))
+            return err_set(err, ERR_INVALID_REQUEST, "id must be a string or an integer");
+        out->id = m->id;
+    }
+    if (!m->jsonrpc.at || !span_is(m->jsonrpc, "\"2.0\""))
+        return err_set(err, ERR_INVALID_REQUEST, "jsonrpc must be \"2.0\"");
+    if (m->method.at) {
+        if (!scan_is_string(m->method) || m->result.at || m->error.at || null_id)
+            return err_set(err, ERR_INVALID_REQUEST, "not a JSON-RPC request");
+        if (m->params.at && !scan_is_object(m->params))
+            return err_set(err, ERR_INVALID_REQUEST, "params must be an object");
+        set_method(out, m->method);
+        out->params = m->params;
+        out->kind = out->id.at ? MESSAGE_REQUEST : MESSAGE_NOTIFICATION;
+        return true;
+    }
+    if (m->result.at && !m->error.at && out->id.at) {
+        out->result = m->result;
+        out->kind = MESSAGE_RESULT;
+        return true;
+    }
+    if (m->error.at && scan_is_object(m->error) && !m->result.at) {
+        out->error = m->error;
+        out->kind = MESSAGE_ERROR;
+        return true;
+    }
+    return err_set(err, ERR_INVALID_REQUEST, "neither a request, a notification nor a response");
+}
+
+static bool parse_members(struct scan *scan, struct members *m)
+{
+    scan_space(scan);
+    if (scan->at < scan->end && *scan->at == '}') {
+        scan->at++;
+        return true;
+    }
+    for (;;) {
+        struct span key, value;
+        scan_space(scan);
+        if (!scan_string(scan, &key))
+            return false;
+        scan_space(scan);
+        if (scan->at >= scan->end || *scan->at++ != ':' || !scan_value(scan, &value))
+            return false;
+        if (!take_member(m, key, value)) {
+            scan->problem = "duplicate key in the message";
+            return false;
+        }
+        scan_space(scan);
+        if (scan->at >= scan->end)
+            return false;
+        char c = *scan->at++;
+        if (c == '}')
+            return true;
+        if (c != ',')
+            return false;
+    }
+}
+
+bool message_parse(struct span text, bool strict, struct message *out, struct err *err)
+{
+    *out = (struct message){.text = text};
+    struct scan scan;
+    struct members m = {0};
+    if (strict) {
+        // The whole text once, with duplicates refused at every level; then its members.
+        struct span value;
+        if (!scan_document(text, true, &value, err))
+            return false;
+        if (!scan_is_object(value))
+            return err_set(err, ERR_INVALID_REQUEST, "a message is an object");
+        struct scan_walk walk = scan_walk(value);
+        struct span key;
+        while (scan_member(&walk, &key, &value))
+            (void)take_member(&m, key, value);
+        return classify(out, &m, err);
+    }
+    scan_start(&scan, text, false);
+    scan_space(&scan);
+    if (scan.at >= scan.end || *scan.at++ != '{')
+        return err_set(err, ERR_INVALID_REQUEST, "a message is an object");
+    bool ok = parse_members(&scan, &m);
+    if (ok)
+        scan_space(&scan);
+    if (!ok || scan.at != scan.end)
+        return err_set(err, ERR_PARSE, "byte %zu: %s", (size_t)(scan.at - scan.start),
+                       scan.problem ? scan.problem : "not JSON");
+    return classify(out, &m, err);
+}
+
+void message_put_request(struct buf *out, struct span id, const char *method, struct span params)
+{
+    buf_put_text(out, "{\"jsonrpc\":\"2.0\",\"id\":");
+    buf_put_span(out, id);
+    buf_put_text(out, ",\"method\":\"");
+    buf_put_text(out, method);
+    buf_put_char(out, '"');
+    if (params.len) {
+        buf_put_text(out, ",\"params\":");
+        buf_put_span(out, params);
+    }
+    buf_put_char(out, '}');
+}
+
+void message_put_notification(struct buf *out, const char *method, struct span params)
+{
+    buf_put_text(out, "{\"jsonrpc\":\"2.0\",\"method\":\"");
+    buf_put_text(out, method);
+    buf_put_char(out, '"');
+    if (params.len) {
+        buf_put_text(out, ",\"params\":");
+        buf_put_span(out, params);
+    }
+    buf_put_char(out, '}');
+}
+
+static void put_head(struct buf *out, struct span id)
+{
+    buf_put_text(out, "{\"jsonrpc\":\"2.0\",\"id\":");
+    if (id.at)
+        buf_put_span(out, id);
+    else
+        buf_put_text(out, "null");
+}
+
+void message_put_result(struct buf *out, struct span id, struct span result)
+{
+    buf_reserve(out, id.len + result.len + 64);
+    put_head(out, id);
+    buf_put_text(out, ",\"result\":");
+    buf_put_span(out, result);
+    buf_put_char(out, '}');
+}
+
+void message_put_error(struct buf *out, struct span id, enum err_code code, struct span data_members)
+{
+    put_head(out, id);
+    buf_printf(out, ",\"error\":{\"code\":%d,\"message\":\"%s\",\"data\":{\"reason\":\"%s\"", err_rpc_code(code),
+               err_text(code), err_reason(code));
+    if (data_members.len) {
+        buf_put_char(out, ',');
+        buf_put_span(out, data_members);
+    }
+    buf_put_text(out, "}}}");
+}
+
+void message_put_raw_error(struct buf *out, struct span id, struct span error)
+{
+    put_head(out, id);
+    buf_put_text(out, ",\"error\":");
+    buf_put_span(out, error);
+    buf_put_char(out, '}');
+}
+
+void message_flatten(char *text, size_t len)
+{
+    for (char *at = text, *end = text + len; (at = memchr(at, '\n', (size_t)(end - at))); )
+        *at = ' ';
+    for (char *at = text, *end = text + len; (at = memchr(at, '\r', (size_t)(end - at))); )
+        *at = ' ';
+}

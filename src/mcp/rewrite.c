@@ -1,0 +1,70 @@
+// Owns splicing replacements into JSON text by path.
+#include "mcp/rewrite.h"
+#include "base/scan.h"
+#include <stdint.h>
+
+struct rewrite {
+    const struct rewrite_rule *rules;
+    size_t count;
+    rewrite_fn *fn;
+    void *arg;
+    struct buf *out;
+    const char *copied;  // everything before this is in `out`
+    bool changed;
+};
+
+static void walk(struct rewrite *rewrite, struct span value, size_t depth, uint32_t active);
+
+static void at_end(struct rewrite *rewrite, size_t rule, struct span value)
+{
+    struct buf replacement = {0};
+    if (rewrite->fn(rewrite->arg, rewrite->rules[rule].what, value, &replacement)) {
+        buf_put(rewrite->out, rewrite->copied, (size_t)(value.at - rewrite->copied));
+        buf_put_span(rewrite->out, buf_span(&replacement));
+        rewrite->copied = value.at + value.len;
+        rewrite->changed = true;
+    }
+    buf_release(&replacement);
+}
+
+// One member or element: go on with the rules whose next step it is.
+static void step(struct rewrite *rewrite, struct span key, struct span value, size_t depth, uint32_t active)
+{
+    uint32_t below = 0;
+    for (size_t i = 0; i < rewrite->count; i++) {
+        if (!(active >> i & 1))
+            continue;
+        const char *const *path = rewrite->rules[i].path;
+        bool star = path[depth][0] == '*' && path[depth][1] == '\0';
+        if (key.at ? star || !scan_key_is(key, path[depth]) : !star)
+            continue;
+        if (path[depth + 1])
+            below |= 1U << i;
+        else
+            at_end(rewrite, i, value);
+    }
+    if (below)
+        walk(rewrite, value, depth + 1, below);
+}
+
+static void walk(struct rewrite *rewrite, struct span value, size_t depth, uint32_t active)
+{
+    struct scan_walk members = scan_walk(value);
+    struct span key, item;
+    if (scan_is_object(value))
+        while (scan_member(&members, &key, &item))
+            step(rewrite, key, item, depth, active);
+    else if (scan_is_array(value))
+        while (scan_element(&members, &item))
+            step(rewrite, (struct span){NULL, 0}, item, depth, active);
+}
+
+bool rewrite_json(struct span json, const struct rewrite_rule *rules, size_t count, rewrite_fn *fn, void *arg,
+                  struct buf *out)
+{
+    struct rewrite rewrite = {rules, count, fn, arg, out, json.at, false};
+    walk(&rewrite, json, 0, count >= 32 ? UINT32_MAX : (1U << count) - 1);
+    if (rewrite.changed)
+        buf_put(out, rewrite.copied, (size_t)(json.at + json.len - rewrite.copied));
+    return rewrite.changed;
+}

@@ -1,0 +1,78 @@
+// Owns the option rows of one server.
+#include "upstream/server.h"
+#include "loop/http_client.h"
+#include <ctype.h>
+
+static const char *const types[] = {"auto", "stdio", "http", "streamable-http", "sse", NULL};
+static const char *const isolations[] = {"shared", "user", "session", NULL};
+static const char *const framings[] = {"auto", "newline", "content-length", NULL};
+
+#define AT(member) offsetof(struct server, member)
+
+static const struct option rows[] = {
+    {.name = "type", .type = OPTION_ENUM, .offset = AT(type), .fallback = "\"auto\"", .choices = types,
+     .help = "Transport. `auto`: stdio with a `command`; with a `url`, Streamable HTTP and then HTTP+SSE."},
+    {.name = "command", .type = OPTION_STRING, .offset = AT(command),
+     .help = "Program to start, found in PATH; never through a shell."},
+    {.name = "args", .type = OPTION_STRINGS, .offset = AT(args), .help = "Its arguments."},
+    {.name = "env", .type = OPTION_PAIRS, .offset = AT(env), .secret = true,
+     .help = "Environment of the child, beside PATH, HOME, USER, LOGNAME, SHELL, LANG, LC_ALL, TZ, TMPDIR and TERM, "
+             "which it gets from the gateway. Nothing else is passed on."},
+    {.name = "cwd", .type = OPTION_STRING, .offset = AT(cwd), .help = "Working directory of the child."},
+    {.name = "framing", .type = OPTION_ENUM, .offset = AT(framing), .fallback = "\"auto\"", .choices = framings,
+     .help = "How messages are written to a stdio server. `auto`: a line each, until the server itself uses "
+             "Content-Length. Reading always takes both."},
+    {.name = "url", .type = OPTION_STRING, .offset = AT(url), .help = "Endpoint of an HTTP server."},
+    {.name = "headers", .type = OPTION_PAIRS, .offset = AT(headers), .secret = true,
+     .help = "Headers sent with every request to it."},
+    {.name = "timeout", .type = OPTION_DURATION, .offset = AT(timeout_ms), .fallback = "60", .min = 1, .max = 86400000,
+     .help = "How long one request may go without an answer or progress."},
+    {.name = "max_timeout", .type = OPTION_DURATION, .offset = AT(max_timeout_ms), .fallback = "3600", .min = 1,
+     .max = 604800000, .help = "How long one request may take in all, progress or not."},
+    {.name = "start_timeout", .type = OPTION_DURATION, .offset = AT(start_timeout_ms), .fallback = "30", .min = 1,
+     .max = 3600000, .help = "How long starting or connecting and the handshake may take."},
+    {.name = "prefix", .type = OPTION_STRING_OR_FALSE, .offset = AT(prefix),
+     .help = "What stands before its tools' and prompts' names; the server's key if absent, nothing if false."},
+    {.name = "isolation", .type = OPTION_ENUM, .offset = AT(isolation), .fallback = "\"shared\"", .choices = isolations,
+     .help = "`shared`: one process or session for everybody. `user`: one for each tenant and user. `session`: one "
+             "for each caller session; for servers that elicit or sample."},
+    {.name = "disabled", .type = OPTION_BOOL, .offset = AT(disabled), .fallback = "false",
+     .help = "Keep the entry, do not use the server."},
+    {0},
+};
+
+static bool good_key(const char *key)
+{
+    size_t len = strlen(key);
+    for (const char *c = key; *c; c++)
+        if (!isalnum((unsigned char)*c) && !strchr("._-", *c))
+            return false;
+    return len >= 1 && len <= 48;
+}
+
+static bool check(void *object, const struct option_place *place, struct err *err)
+{
+    struct server *server = object;
+    bool stdio = server->command != NULL, web = server->url != NULL;
+    if (!good_key(server->name))
+        return err_set(err, ERR_CONFIG, "%s: %s: a server's name is 1 to 48 letters, digits, '.', '_' or '-'",
+                       place->file, place->path);
+    if (server->prefix && *server->prefix && !good_key(server->prefix))
+        return err_set(err, ERR_CONFIG, "%s: %s/prefix: 1 to 48 letters, digits, '.', '_' or '-', or false",
+                       place->file, place->path);
+    if (stdio == web)
+        return err_set(err, ERR_CONFIG, "%s: %s: give either \"command\" or \"url\"", place->file, place->path);
+    if (server->type == SERVER_STREAMABLE)
+        server->type = SERVER_HTTP;
+    if (server->type == SERVER_AUTO && stdio)
+        server->type = SERVER_STDIO;
+    if ((server->type == SERVER_STDIO) != stdio)
+        return err_set(err, ERR_CONFIG, "%s: %s/type: \"%s\" needs a \"%s\"", place->file, place->path,
+                       types[server->type], stdio ? "url" : "command");
+    if (web && !http_url_valid(server->url))
+        return err_set(err, ERR_CONFIG, "%s: %s/url: must be an absolute http:// or https:// URL", place->file,
+                       place->path);
+    return true;
+}
+
+const struct option_table server_options = {"A server (mcpServers.NAME)", sizeof(struct server), rows, check};

@@ -1,0 +1,56 @@
+// Between the upstream state machine and its transports: what each offers the other.
+#ifndef UPSTREAM_TRANSPORT_H
+#define UPSTREAM_TRANSPORT_H
+
+#include "base/map.h"
+#include "upstream/upstream.h"
+
+struct transport {
+    const char *name;
+    // Begins; the handshake may be sent at once when it returns true.
+    bool (*start)(struct upstream *upstream, struct err *err);
+    // One whole message. `request` is NULL for notifications and answers.
+    void (*send)(struct upstream *upstream, struct span message, struct upstream_request *request);
+    void (*forget)(struct upstream *upstream, struct upstream_request *request);
+    // The handshake is done: protocol version and session are known. May be NULL.
+    void (*ready)(struct upstream *upstream);
+    // Ends; calls upstream_on_stopped() when nothing is left, maybe at once.
+    void (*stop)(struct upstream *upstream, int64_t within_ms);
+    void (*release)(struct upstream *upstream);  // frees upstream->wire
+};
+
+extern const struct transport transport_stdio, transport_http, transport_sse;
+
+struct upstream {
+    struct upstream_spec spec;
+    const struct server *server;
+    const struct transport *transport;
+    void *wire;  // the transport's own
+    enum upstream_state state;
+    enum revision revision;
+    struct upstream_abilities abilities;
+    struct buf instructions, info;
+    uint64_t next_id;
+    struct map in_flight;  // id -> request
+    struct list waiting;   // for READY
+    struct upstream_request hello;
+    struct loop_timer retry;
+    struct loop_task fail_later;  // failures that must not come from inside upstream_send()
+    struct list failing;
+    unsigned failures;
+    int64_t ready_since_ms;
+    char problem[512];
+    void (*on_closed)(void *arg, struct upstream *upstream);
+    void *closed_arg;
+};
+
+// From transports. After upstream_on_lost() or upstream_on_stopped() the wire may be gone.
+void upstream_on_message(struct upstream *upstream, struct span text, struct upstream_request *origin);
+void upstream_on_request_failed(struct upstream *upstream, struct upstream_request *request, const struct err *err);
+void upstream_on_lost(struct upstream *upstream, const struct err *err);
+void upstream_on_stopped(struct upstream *upstream);
+// The server forgot our session: shake hands again and send this request once more.
+void upstream_on_session_lost(struct upstream *upstream, struct upstream_request *request);
+void upstream_switch(struct upstream *upstream, const struct transport *transport);
+
+#endif

@@ -1,0 +1,368 @@
+// Owns the Streamable HTTP transport (2025-03-26 to 2025-11-25) towards a server.
+//
+// Each message is one POST. A request's answer comes as JSON or on the POST's own event stream; a stream
+// that ends early after an event id is resumed by GET. One standalone GET stream brings what belongs to
+// no request. 404 on a session means: initialize anew and send the request once more.
+#include "base/log.h"
+#include "base/mem.h"
+#include "mcp/sse.h"
+#include "transport.h"
+#include <stdlib.h>
+#include <strings.h>
+
+#define RETRY_DEFAULT_MS 1000
+#define RETRY_MAX_MS 30000
+#define STOP_WAIT_MS 1000
+#define DRAIN_MS 2000
+
+struct http_wire {
+    struct upstream *upstream;
+    struct http_target *target;
+    struct list exchanges;
+    struct loop_timer listen_again;
+    int64_t listen_pause_ms;
+    bool has_session, stopping;
+};
+
+enum exchange_kind { EXCHANGE_POST, EXCHANGE_LISTEN, EXCHANGE_RESUME, EXCHANGE_DELETE };
+
+// One HTTP transfer and what it carries.
+struct exchange {
+    struct http_wire *wire;
+    struct list node;
+    enum exchange_kind kind;
+    struct upstream_request *request;  // whose answer it brings, or NULL
+    struct http_transfer *transfer;
+    struct loop_timer wait;            // before a resuming GET
+    int status;
+    bool events, initial, ended;
+    struct buf body;
+    struct sse_parser parser;
+};
+
+static const struct http_events exchange_events;
+
+static struct exchange *exchange_new(struct http_wire *wire, enum exchange_kind kind, struct upstream_request *request)
+{
+    struct exchange *exchange = mem_new(struct exchange);
+    exchange->wire = wire;
+    exchange->kind = kind;
+    exchange->request = request;
+    exchange->initial = request && request->initial;
+    exchange->body.max = wire->upstream->spec.max_message;
+    sse_init(&exchange->parser, wire->upstream->spec.max_message);
+    list_append(&wire->exchanges, &exchange->node);
+    if (request)
+        request->transfer = exchange;
+    return exchange;
+}
+
+static void exchange_free(void *object)
+{
+    struct exchange *exchange = object;
+    sse_release(&exchange->parser);
+    buf_release(&exchange->body);
+    free(exchange);
+}
+
+static void exchange_end(struct exchange *exchange)
+{
+    struct loop *loop = exchange->wire->upstream->spec.loop;
+    if (exchange->ended)
+        return;
+    exchange->ended = true;
+    if (exchange->transfer)
+        http_cancel(exchange->transfer);
+    exchange->transfer = NULL;
+    if (exchange->request)
+        exchange->request->transfer = NULL;
+    exchange->request = NULL;
+    loop_timer_stop(loop, &exchange->wait);
+    list_remove(&exchange->node);
+    loop_reap(loop, exchange, exchange_free);
+}
+
+static void exchange_start(struct exchange *exchange, enum http_method method, struct span body)
+{
+    struct buf header = {0};
+    if (exchange->kind == EXCHANGE_RESUME || (exchange->kind == EXCHANGE_LISTEN && exchange->parser.id.len))
+        buf_printf(&header, "Last-Event-ID: %.*s", SPAN_ARG(buf_span(&exchange->parser.id)));
+    struct http_request request = {
+        .method = method,
+        .body = body,
+        .extra_header = header.len ? buf_text(&header) : NULL,
+        .timeout_ms = exchange->kind == EXCHANGE_DELETE ? STOP_WAIT_MS : 0,
+        .events = &exchange_events,
+        .arg = exchange,
+    };
+    exchange->status = 0;
+    exchange->transfer = http_start(exchange->wire->target, &request);
+    buf_release(&header);
+}
+
+// ---- receiving ------------------------------------------------------------------------------
+
+static bool is_type(const char *header, const char *type)
+{
+    size_t len = strlen(type);
+    return header && strncasecmp(header, type, len) == 0 && (!header[len] || strchr("; \t", header[len]));
+}
+
+static void on_head(void *arg, struct http_transfer *transfer, int status)
+{
+    struct exchange *exchange = arg;
+    exchange->status = status;
+    exchange->events = status == 200 && is_type(http_transfer_header(transfer, "content-type"), "text/event-stream");
+    const char *session = http_transfer_header(transfer, "mcp-session-id");
+    if (exchange->initial && status == 200 && session) {
+        http_target_header(exchange->wire->target, "Mcp-Session-Id", session);
+        exchange->wire->has_session = true;
+    }
+}
+
+static bool on_event(void *arg, const struct sse_event *event)
+{
+    struct exchange *exchange = arg;
+    if (event->data.len && span_is(event->type, "message"))
+        upstream_on_message(exchange->wire->upstream, event->data, exchange->request);
+    return exchange->transfer != NULL;
+}
+
+static bool on_data(void *arg, struct span bytes)
+{
+    struct exchange *exchange = arg;
+    if (exchange->events)
+        return sse_push(&exchange->parser, bytes, on_event, exchange);
+    buf_put_span(&exchange->body, bytes);
+    return !exchange->body.overflow;
+}
+
+// ---- what a finished transfer means ---------------------------------------------------------
+
+static void fail_request(struct exchange *exchange, const struct err *err)
+{
+    struct upstream_request *request = exchange->request;
+    struct upstream *upstream = exchange->wire->upstream;
+    exchange_end(exchange);
+    if (request)
+        upstream_on_request_failed(upstream, request, err);
+}
+
+static void resume_now(struct loop_timer *timer)
+{
+    struct exchange *exchange = timer->arg;
+    exchange_start(exchange, HTTP_GET, (struct span){0});
+}
+
+// A stream ended before the answer: after an id it goes on with a GET, without one it is over.
+static void stream_ended(struct exchange *exchange, const struct err *err)
+{
+    struct err died;
+    if (exchange->parser.id.len && exchange->wire->upstream->state != UPSTREAM_CLOSING) {
+        int64_t pause = exchange->parser.retry_ms >= 0 ? exchange->parser.retry_ms : RETRY_DEFAULT_MS;
+        exchange->kind = EXCHANGE_RESUME;
+        exchange->wait = (struct loop_timer){.on_due = resume_now, .arg = exchange};
+        loop_timer_set(exchange->wire->upstream->spec.loop, &exchange->wait, pause);
+        return;
+    }
+    if (!err) {
+        (void)err_set(&died, ERR_UPSTREAM_DIED, "server \"%s\" closed the stream before it answered",
+                      exchange->wire->upstream->server->name);
+        err = &died;
+    }
+    fail_request(exchange, err);
+}
+
+static void listen_start(struct http_wire *wire, struct span last_id)
+{
+    struct exchange *exchange = exchange_new(wire, EXCHANGE_LISTEN, NULL);
+    buf_put_span(&exchange->parser.id, last_id);
+    exchange_start(exchange, HTTP_GET, (struct span){0});
+}
+
+static void listen_again(struct loop_timer *timer)
+{
+    struct http_wire *wire = timer->arg;
+    if (wire->upstream->state == UPSTREAM_READY)
+        listen_start(wire, (struct span){0});
+}
+
+static void listen_ended(struct exchange *exchange)
+{
+    struct http_wire *wire = exchange->wire;
+    bool refused = exchange->status >= 400 && exchange->status < 500;
+    if (exchange->events)
+        wire->listen_pause_ms = exchange->parser.retry_ms >= 0 ? exchange->parser.retry_ms : RETRY_DEFAULT_MS;
+    else
+        wire->listen_pause_ms = wire->listen_pause_ms * 2 < RETRY_MAX_MS ? wire->listen_pause_ms * 2 : RETRY_MAX_MS;
+    if (!refused && !wire->stopping)  // 405 and its like are normal: no standalone stream here
+        loop_timer_set(wire->upstream->spec.loop, &wire->listen_again, wire->listen_pause_ms);
+    exchange_end(exchange);
+}
+
+static void bad_status(struct exchange *exchange)
+{
+    struct upstream *upstream = exchange->wire->upstream;
+    struct upstream_request *request = exchange->request;
+    int status = exchange->status;
+    struct message message;
+    struct err err;
+    if (status == 404 && exchange->wire->has_session && request && !request->initial && !request->resent &&
+        request->text) {
+        exchange->wire->has_session = false;
+        http_target_header(exchange->wire->target, "Mcp-Session-Id", NULL);
+        http_target_header(exchange->wire->target, "MCP-Protocol-Version", NULL);
+        exchange_end(exchange);
+        upstream_on_session_lost(upstream, request);
+        return;
+    }
+    if (exchange->initial && upstream->server->type == SERVER_AUTO &&
+        (status == 400 || status == 404 || status == 405)) {
+        log_info("no Streamable HTTP there, trying HTTP+SSE", LOG_STR("server", upstream->server->name),
+                 LOG_INT("status", status));
+        exchange_end(exchange);
+        upstream_switch(upstream, &transport_sse);
+        return;
+    }
+    if (request && message_parse(buf_span(&exchange->body), false, &message, &err) && message.kind == MESSAGE_ERROR) {
+        upstream_on_message(upstream, buf_span(&exchange->body), request);
+        exchange_end(exchange);
+        return;
+    }
+    (void)err_set(&err, status == 401 || status == 403 ? ERR_UNAVAILABLE : ERR_UPSTREAM_TRANSPORT,
+                  "server \"%s\" answered HTTP %d", upstream->server->name, status);
+    if (!request && exchange->kind == EXCHANGE_POST)
+        log_warn("server refused a message", LOG_STR("server", upstream->server->name), LOG_INT("status", status));
+    fail_request(exchange, &err);
+}
+
+static void on_done(void *arg, const struct err *err)
+{
+    struct exchange *exchange = arg;
+    struct upstream *upstream = exchange->wire->upstream;
+    exchange->transfer = NULL;
+    if (exchange->kind == EXCHANGE_DELETE) {
+        exchange_end(exchange);
+        upstream->transport->release(upstream);
+        upstream_on_stopped(upstream);
+        return;
+    }
+    if (exchange->kind == EXCHANGE_LISTEN) {
+        listen_ended(exchange);
+        return;
+    }
+    if (exchange->request && (exchange->events || exchange->kind == EXCHANGE_RESUME) &&
+        (exchange->status == 200 || err)) {
+        stream_ended(exchange, err);
+        return;
+    }
+    struct err problem;
+    if (exchange->body.overflow) {
+        (void)err_set(&problem, ERR_UPSTREAM_INVALID, "the answer is larger than %zu bytes", exchange->body.max);
+        err = &problem;
+    }
+    if (err) {
+        fail_request(exchange, err);
+        return;
+    }
+    if (exchange->status < 200 || exchange->status > 299) {
+        bad_status(exchange);
+        return;
+    }
+    if (exchange->request && exchange->body.len)
+        upstream_on_message(upstream, buf_span(&exchange->body), exchange->request);
+    (void)err_set(&problem, ERR_UPSTREAM_INVALID, "server \"%s\" answered HTTP %d without an answer to the request",
+                  upstream->server->name, exchange->status);
+    fail_request(exchange, &problem);  // if it has one still
+}
+
+static const struct http_events exchange_events = {on_head, on_data, on_done};
+
+// ---- the transport --------------------------------------------------------------------------
+
+static bool http_start_wire(struct upstream *upstream, struct err *err)
+{
+    (void)err;
+    struct http_wire *wire = mem_new(struct http_wire);
+    const struct server *server = upstream->server;
+    wire->upstream = upstream;
+    wire->target = http_target_new(upstream->spec.http, server->url, server->start_timeout_ms);
+    wire->listen_again = (struct loop_timer){.on_due = listen_again, .arg = wire};
+    wire->listen_pause_ms = RETRY_DEFAULT_MS;
+    list_init(&wire->exchanges);
+    for (size_t i = 0; i < server->headers.count; i++)
+        http_target_header(wire->target, server->headers.at[i].name, server->headers.at[i].value);
+    http_target_header(wire->target, "Accept", "application/json, text/event-stream");
+    http_target_header(wire->target, "Content-Type", "application/json");
+    upstream->wire = wire;
+    return true;
+}
+
+static void http_send(struct upstream *upstream, struct span message, struct upstream_request *request)
+{
+    struct http_wire *wire = upstream->wire;
+    if (!wire || wire->stopping)
+        return;
+    if (request && wire->has_session && !request->text && !request->initial)
+        request->text = blob_copy(message);  // in case the session is gone
+    exchange_start(exchange_new(wire, EXCHANGE_POST, request), HTTP_POST, message);
+}
+
+static void drained(struct loop_timer *timer) { exchange_end(timer->arg); }
+
+// The transfer may run to its end, so that its connection can be used again.
+static void http_forget(struct upstream *upstream, struct upstream_request *request)
+{
+    struct exchange *exchange = request->transfer;
+    exchange->request = NULL;
+    loop_timer_stop(upstream->spec.loop, &exchange->wait);
+    exchange->wait = (struct loop_timer){.on_due = drained, .arg = exchange};
+    if (exchange->transfer)
+        loop_timer_set(upstream->spec.loop, &exchange->wait, DRAIN_MS);
+    else if (exchange->kind == EXCHANGE_RESUME)
+        exchange_end(exchange);
+}
+
+static void http_ready(struct upstream *upstream)
+{
+    struct http_wire *wire = upstream->wire;
+    if (upstream->revision >= REVISION_2025_06_18)
+        http_target_header(wire->target, "MCP-Protocol-Version", revision_text(upstream->revision));
+    loop_timer_set(upstream->spec.loop, &wire->listen_again, 0);  // after notifications/initialized
+}
+
+static void http_release(struct upstream *upstream)
+{
+    struct http_wire *wire = upstream->wire;
+    if (!wire)
+        return;
+    while (!list_empty(&wire->exchanges))
+        exchange_end(list_entry(wire->exchanges.next, struct exchange, node));
+    loop_timer_stop(upstream->spec.loop, &wire->listen_again);
+    http_target_free(wire->target);
+    upstream->wire = NULL;
+    loop_reap(upstream->spec.loop, wire, free);
+}
+
+static void http_stop(struct upstream *upstream, int64_t within_ms)
+{
+    (void)within_ms;
+    struct http_wire *wire = upstream->wire;
+    wire->stopping = true;
+    if (!wire->has_session) {
+        http_release(upstream);
+        upstream_on_stopped(upstream);
+        return;
+    }
+    exchange_start(exchange_new(wire, EXCHANGE_DELETE, NULL), HTTP_DELETE, (struct span){0});
+}
+
+const struct transport transport_http = {
+    .name = "http",
+    .start = http_start_wire,
+    .send = http_send,
+    .forget = http_forget,
+    .ready = http_ready,
+    .stop = http_stop,
+    .release = http_release,
+};

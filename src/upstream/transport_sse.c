@@ -1,0 +1,265 @@
+// Owns the HTTP+SSE transport (2024-11-05) towards a server: one GET stream, messages POSTed to the
+// endpoint it names. An endpoint of another origin is refused: it would get our headers.
+#include "base/log.h"
+#include "base/mem.h"
+#include "mcp/sse.h"
+#include "transport.h"
+#include <stdlib.h>
+
+struct sse_wire {
+    struct upstream *upstream;
+    struct http_target *stream_target, *post_target;
+    struct http_transfer *stream;
+    struct sse_parser parser;
+    int status;
+    struct list posts;
+    struct blob *hello;  // initialize, until the endpoint is known
+    bool lost;
+    struct err why;
+    struct loop_task lose;
+};
+
+struct post {
+    struct sse_wire *wire;
+    struct list node;
+    struct upstream_request *request;
+    struct http_transfer *transfer;
+    int status;
+};
+
+static const struct http_events post_events, stream_events;
+
+static void post_end(struct post *post)
+{
+    if (post->transfer)
+        http_cancel(post->transfer);
+    if (post->request)
+        post->request->transfer = NULL;
+    list_remove(&post->node);
+    loop_reap(post->wire->upstream->spec.loop, post, free);
+}
+
+static void set_headers(const struct server *server, struct http_target *target)
+{
+    for (size_t i = 0; i < server->headers.count; i++)
+        http_target_header(target, server->headers.at[i].name, server->headers.at[i].value);
+}
+
+// Losing the wire frees it, which must not happen inside a parser's callback.
+static void lose(struct sse_wire *wire, const struct err *err)
+{
+    if (wire->lost)
+        return;
+    wire->lost = true;
+    wire->why = *err;
+    loop_task_put(wire->upstream->spec.loop, &wire->lose);
+}
+
+static void on_lose(struct loop_task *task)
+{
+    struct sse_wire *wire = task->arg;
+    upstream_on_lost(wire->upstream, &wire->why);
+}
+
+// ---- POST -----------------------------------------------------------------------------------
+
+static void on_post_head(void *arg, struct http_transfer *transfer, int status)
+{
+    (void)transfer;
+    struct post *post = arg;
+    post->status = status;
+}
+
+static bool on_post_data(void *arg, struct span bytes)
+{
+    (void)arg;
+    (void)bytes;
+    return true;
+}
+
+static void on_post_done(void *arg, const struct err *err)
+{
+    struct post *post = arg;
+    struct upstream *upstream = post->wire->upstream;
+    struct upstream_request *request = post->request;
+    struct err problem;
+    post->transfer = NULL;
+    if (!err && (post->status < 200 || post->status > 299)) {
+        (void)err_set(&problem, ERR_UPSTREAM_TRANSPORT, "server \"%s\" answered HTTP %d", upstream->server->name,
+                      post->status);
+        err = &problem;
+    }
+    post_end(post);
+    if (err && request)
+        upstream_on_request_failed(upstream, request, err);
+}
+
+static void post_message(struct sse_wire *wire, struct span message, struct upstream_request *request)
+{
+    struct post *post = mem_new(struct post);
+    post->wire = wire;
+    post->request = request;
+    list_append(&wire->posts, &post->node);
+    if (request)
+        request->transfer = post;
+    struct http_request spec = {.method = HTTP_POST,
+                                .body = message,
+                                .timeout_ms = wire->upstream->server->timeout_ms,
+                                .events = &post_events,
+                                .arg = post};
+    post->transfer = http_start(wire->post_target, &spec);
+}
+
+// ---- the stream -----------------------------------------------------------------------------
+
+static bool take_endpoint(struct sse_wire *wire, struct span data)
+{
+    struct upstream *upstream = wire->upstream;
+    char *reference = mem_span(data);
+    char *url = http_url_resolve(upstream->server->url, reference);
+    bool ok = url && http_url_same_origin(upstream->server->url, url);
+    if (!ok) {
+        struct err err;
+        (void)err_set(&err, ERR_UPSTREAM_INVALID, "server \"%s\" names an endpoint of another origin: %.200s",
+                      upstream->server->name, reference);
+        lose(wire, &err);
+    } else if (!wire->post_target) {
+        wire->post_target = http_target_new(upstream->spec.http, url, upstream->server->start_timeout_ms);
+        set_headers(upstream->server, wire->post_target);
+        http_target_header(wire->post_target, "Content-Type", "application/json");
+        if (upstream->revision >= REVISION_2025_06_18)
+            http_target_header(wire->post_target, "MCP-Protocol-Version", revision_text(upstream->revision));
+        if (wire->hello)
+            post_message(wire, blob_span(wire->hello), upstream->hello.upstream ? &upstream->hello : NULL);
+    }
+    free(reference);
+    free(url);
+    return ok;
+}
+
+static bool on_event(void *arg, const struct sse_event *event)
+{
+    struct sse_wire *wire = arg;
+    if (span_is(event->type, "endpoint"))
+        return take_endpoint(wire, event->data);
+    if (event->data.len && span_is(event->type, "message"))
+        upstream_on_message(wire->upstream, event->data, NULL);
+    return wire->stream != NULL && !wire->lost;
+}
+
+static void on_stream_head(void *arg, struct http_transfer *transfer, int status)
+{
+    (void)transfer;
+    struct sse_wire *wire = arg;
+    wire->status = status;
+}
+
+static bool on_stream_data(void *arg, struct span bytes)
+{
+    struct sse_wire *wire = arg;
+    return wire->status == 200 && sse_push(&wire->parser, bytes, on_event, wire);
+}
+
+static void on_stream_done(void *arg, const struct err *err)
+{
+    struct sse_wire *wire = arg;
+    struct upstream *upstream = wire->upstream;
+    struct err problem;
+    wire->stream = NULL;
+    if (wire->status != 200 || !err) {
+        (void)err_set(&problem, wire->status == 200 ? ERR_UPSTREAM_DIED : ERR_UNAVAILABLE,
+                      "server \"%s\": the event stream ended (HTTP %d)", upstream->server->name, wire->status);
+        err = &problem;
+    }
+    lose(wire, err);
+}
+
+static const struct http_events post_events = {on_post_head, on_post_data, on_post_done};
+static const struct http_events stream_events = {on_stream_head, on_stream_data, on_stream_done};
+
+// ---- the transport --------------------------------------------------------------------------
+
+static bool sse_start(struct upstream *upstream, struct err *err)
+{
+    (void)err;
+    struct sse_wire *wire = mem_new(struct sse_wire);
+    wire->upstream = upstream;
+    wire->lose = (struct loop_task){.run = on_lose, .arg = wire};
+    list_init(&wire->posts);
+    sse_init(&wire->parser, upstream->spec.max_message);
+    wire->stream_target = http_target_new(upstream->spec.http, upstream->server->url, upstream->server->start_timeout_ms);
+    set_headers(upstream->server, wire->stream_target);
+    http_target_header(wire->stream_target, "Accept", "text/event-stream");
+    struct http_request spec = {.method = HTTP_GET, .events = &stream_events, .arg = wire};
+    wire->stream = http_start(wire->stream_target, &spec);
+    upstream->wire = wire;
+    return true;
+}
+
+static void sse_send(struct upstream *upstream, struct span message, struct upstream_request *request)
+{
+    struct sse_wire *wire = upstream->wire;
+    if (!wire)
+        return;
+    if (wire->post_target)
+        post_message(wire, message, request);
+    else if (request && request->initial)
+        wire->hello = blob_copy(message);
+}
+
+static void sse_forget(struct upstream *upstream, struct upstream_request *request)
+{
+    (void)upstream;
+    struct post *post = request->transfer;
+    post->request = NULL;  // the POST itself may finish
+    request->transfer = NULL;
+}
+
+static void sse_ready(struct upstream *upstream)
+{
+    struct sse_wire *wire = upstream->wire;
+    if (upstream->revision >= REVISION_2025_06_18)
+        http_target_header(wire->post_target, "MCP-Protocol-Version", revision_text(upstream->revision));
+}
+
+static void wire_free(void *object)
+{
+    struct sse_wire *wire = object;
+    sse_release(&wire->parser);
+    blob_unref(wire->hello);
+    free(wire);
+}
+
+static void sse_release_wire(struct upstream *upstream)
+{
+    struct sse_wire *wire = upstream->wire;
+    if (!wire)
+        return;
+    while (!list_empty(&wire->posts))
+        post_end(list_entry(wire->posts.next, struct post, node));
+    if (wire->stream)
+        http_cancel(wire->stream);
+    wire->stream = NULL;
+    loop_task_drop(&wire->lose);
+    http_target_free(wire->stream_target);
+    http_target_free(wire->post_target);
+    upstream->wire = NULL;
+    loop_reap(upstream->spec.loop, wire, wire_free);
+}
+
+static void sse_stop(struct upstream *upstream, int64_t within_ms)
+{
+    (void)within_ms;
+    sse_release_wire(upstream);
+    upstream_on_stopped(upstream);
+}
+
+const struct transport transport_sse = {
+    .name = "sse",
+    .start = sse_start,
+    .send = sse_send,
+    .forget = sse_forget,
+    .ready = sse_ready,
+    .stop = sse_stop,
+    .release = sse_release_wire,
+};

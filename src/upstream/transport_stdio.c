@@ -1,0 +1,312 @@
+// Owns the stdio transport: a child process, its pipes, framing, and the tail of its stderr.
+//
+// Writing is batched: messages gather in `out` and one write at the end of the turn sends them all.
+#include "base/log.h"
+#include "base/mem.h"
+#include "loop/child.h"
+#include "mcp/frame.h"
+#include "transport.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define READ_SIZE ((size_t)64 << 10)
+#define READS_A_TURN 64
+#define STDERR_LINES 50
+#define STDERR_LINE_MAX 512
+#define OUT_SLACK ((size_t)1 << 20)
+
+struct stdio_wire {
+    struct upstream *upstream;
+    struct child *child;
+    struct loop_watch in, out, errors;
+    struct loop_task flush;
+    struct frame frame;
+    struct buf outgoing;
+    size_t sent;  // of outgoing
+    struct buf error_line;
+    char *tail[STDERR_LINES];
+    size_t tail_count;
+    bool counted;  // write with Content-Length
+    bool stopping;
+};
+
+static void wire_free(void *object)
+{
+    struct stdio_wire *wire = object;
+    for (size_t i = 0; i < STDERR_LINES; i++)
+        free(wire->tail[i]);
+    frame_release(&wire->frame);
+    buf_release(&wire->outgoing);
+    buf_release(&wire->error_line);
+    child_free(wire->child);
+    free(wire);
+}
+
+static void wire_detach(struct stdio_wire *wire)
+{
+    struct loop *loop = wire->upstream->spec.loop;
+    loop_unwatch(loop, &wire->in);
+    loop_unwatch(loop, &wire->out);
+    loop_unwatch(loop, &wire->errors);
+    loop_task_drop(&wire->flush);
+}
+
+static void stdio_release(struct upstream *upstream)
+{
+    struct stdio_wire *wire = upstream->wire;
+    if (!wire)
+        return;
+    wire_detach(wire);
+    upstream->wire = NULL;
+    loop_reap(upstream->spec.loop, wire, wire_free);
+}
+
+// ---- stderr ---------------------------------------------------------------------------------
+
+static void tail_add(struct stdio_wire *wire, struct span line)
+{
+    size_t slot = wire->tail_count++ % STDERR_LINES;
+    free(wire->tail[slot]);
+    wire->tail[slot] = mem_span(line);
+    log_debug("server stderr", LOG_STR("server", wire->upstream->server->name), LOG_SPAN("line", line));
+}
+
+static void read_errors(struct stdio_wire *wire)
+{
+    char block[4096];
+    ssize_t got;
+    while ((got = read(wire->errors.fd, block, sizeof block)) > 0)
+        for (ssize_t i = 0; i < got; i++) {
+            if (block[i] != '\n' && wire->error_line.len < STDERR_LINE_MAX)
+                buf_put_char(&wire->error_line, block[i]);
+            if (block[i] == '\n') {
+                tail_add(wire, buf_span(&wire->error_line));
+                buf_clear(&wire->error_line);
+            }
+        }
+    if (got == 0)
+        loop_unwatch(wire->upstream->spec.loop, &wire->errors);
+}
+
+static void on_errors(struct loop_watch *watch, unsigned events)
+{
+    (void)events;
+    read_errors(watch->arg);
+}
+
+static void log_tail(struct stdio_wire *wire)
+{
+    struct buf text = {0};
+    if (wire->error_line.len)
+        tail_add(wire, buf_span(&wire->error_line));
+    size_t first = wire->tail_count > STDERR_LINES ? wire->tail_count - STDERR_LINES : 0;
+    for (size_t i = first; i < wire->tail_count; i++)
+        buf_printf(&text, "%s%s", i > first ? "\n" : "", wire->tail[i % STDERR_LINES]);
+    if (text.len)
+        log_warn("last lines of the server's stderr", LOG_STR("server", wire->upstream->server->name),
+                 LOG_SPAN("stderr", buf_span(&text)));
+    buf_release(&text);
+}
+
+// ---- reading --------------------------------------------------------------------------------
+
+static void read_frames(struct stdio_wire *wire)
+{
+    struct upstream *upstream = wire->upstream;
+    struct span text;
+    enum frame_status status;
+    while (upstream->wire == wire && (status = frame_next(&wire->frame, &text)) != FRAME_MORE) {
+        if (status == FRAME_MESSAGE) {
+            if (wire->frame.content_length && upstream->server->framing == SERVER_FRAMING_AUTO)
+                wire->counted = true;
+            upstream_on_message(upstream, text, NULL);
+        } else if (status == FRAME_JUNK) {
+            text.len = text.len > 200 ? 200 : text.len;
+            log_warn("server wrote something that is no message", LOG_STR("server", upstream->server->name),
+                     LOG_SPAN("line", text));
+        } else {
+            log_warn("server sent a message that is too large", LOG_STR("server", upstream->server->name),
+                     LOG_INT("max", wire->frame.max));
+        }
+    }
+}
+
+// True when there may be more to read.
+static bool read_once(struct stdio_wire *wire)
+{
+    size_t room;
+    char *at = frame_room(&wire->frame, READ_SIZE, &room);
+    ssize_t got = read(wire->in.fd, at, room);
+    if (got <= 0) {
+        if (got == 0 || (errno != EAGAIN && errno != EINTR))
+            loop_unwatch(wire->upstream->spec.loop, &wire->in);  // the exit will be told by the child
+        return false;
+    }
+    frame_fed(&wire->frame, (size_t)got);
+    read_frames(wire);
+    return (size_t)got == room;
+}
+
+static void on_readable(struct loop_watch *watch, unsigned events)
+{
+    (void)events;
+    struct stdio_wire *wire = watch->arg;
+    struct upstream *upstream = wire->upstream;
+    for (int i = 0; i < READS_A_TURN && read_once(wire) && upstream->wire == wire; i++)
+        ;
+}
+
+// ---- writing --------------------------------------------------------------------------------
+
+static void flush(struct stdio_wire *wire)
+{
+    struct err err;
+    while (wire->sent < wire->outgoing.len && child_stdin(wire->child) >= 0) {
+        ssize_t put = write(child_stdin(wire->child), wire->outgoing.at + wire->sent, wire->outgoing.len - wire->sent);
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put < 0 && errno == EAGAIN) {
+            if (!loop_watch(wire->upstream->spec.loop, &wire->out, LOOP_WRITE, &err))
+                log_error("cannot wait for a server's stdin", LOG_STR("detail", err.detail));
+            return;
+        }
+        if (put < 0)
+            break;  // its end is told by the child's exit
+        wire->sent += (size_t)put;
+    }
+    loop_unwatch(wire->upstream->spec.loop, &wire->out);
+    wire->sent = 0;
+    if (wire->outgoing.room > OUT_SLACK)
+        buf_release(&wire->outgoing);
+    buf_clear(&wire->outgoing);
+}
+
+static void on_flush(struct loop_task *task) { flush(task->arg); }
+
+static void on_writable(struct loop_watch *watch, unsigned events)
+{
+    (void)events;
+    flush(watch->arg);
+}
+
+static void stdio_send(struct upstream *upstream, struct span message, struct upstream_request *request)
+{
+    struct stdio_wire *wire = upstream->wire;
+    if (!wire || wire->stopping)
+        return;
+    if (wire->outgoing.len - wire->sent > upstream->spec.max_message + OUT_SLACK) {
+        struct err err;
+        (void)err_set(&err, ERR_UNAVAILABLE, "server \"%s\" does not read its input", upstream->server->name);
+        log_warn("server does not read its input", LOG_STR("server", upstream->server->name));
+        if (request) {  // fail it from the loop, as all failures are
+            map_remove(&upstream->in_flight, map_key_u64(&request->id));
+            loop_timer_stop(upstream->spec.loop, &request->timeout);
+            list_append(&upstream->failing, &request->node);
+            loop_task_put(upstream->spec.loop, &upstream->fail_later);
+        }
+        return;
+    }
+    if (wire->counted)
+        buf_printf(&wire->outgoing, "Content-Length: %zu\r\n\r\n", message.len);
+    size_t start = wire->outgoing.len;
+    buf_put_span(&wire->outgoing, message);
+    if (!wire->counted) {
+        message_flatten(wire->outgoing.at + start, message.len);
+        buf_put_char(&wire->outgoing, '\n');
+    }
+    loop_task_put(upstream->spec.loop, &wire->flush);
+}
+
+// ---- life -----------------------------------------------------------------------------------
+
+static void on_exit_told(void *arg, const char *how)
+{
+    struct stdio_wire *wire = arg;
+    struct upstream *upstream = wire->upstream;
+    while (wire->in.added && read_once(wire))  // its last words
+        ;
+    read_errors(wire);
+    if (upstream->wire != wire)
+        return;
+    if (wire->stopping) {
+        log_info("server ended", LOG_STR("server", upstream->server->name), LOG_STR("how", how));
+        stdio_release(upstream);
+        upstream_on_stopped(upstream);
+        return;
+    }
+    struct err err;
+    (void)err_set(&err, ERR_UPSTREAM_DIED, "server \"%s\" ended: %s", upstream->server->name, how);
+    log_tail(wire);
+    upstream_on_lost(upstream, &err);
+}
+
+static const char **make_env(const struct server *server)
+{
+    const char **env = mem_alloc((server->env.count + 1) * sizeof *env);
+    for (size_t i = 0; i < server->env.count; i++) {
+        struct buf pair = {0};
+        buf_printf(&pair, "%s=%s", server->env.at[i].name, server->env.at[i].value);
+        env[i] = buf_take(&pair, NULL);
+    }
+    return env;
+}
+
+static bool stdio_start(struct upstream *upstream, struct err *err)
+{
+    const struct server *server = upstream->server;
+    struct stdio_wire *wire = mem_new(struct stdio_wire);
+    const char **env = make_env(server);
+    struct child_spec spec = {server->command, server->args, env, server->cwd};
+    wire->upstream = upstream;
+    wire->child = child_start(upstream->spec.loop, &spec, on_exit_told, wire, err);
+    for (size_t i = 0; env[i]; i++)
+        free((char *)(uintptr_t)env[i]);
+    free(env);
+    if (!wire->child) {
+        free(wire);
+        return false;
+    }
+    log_info("server started", LOG_STR("server", server->name), LOG_INT("pid", child_pid(wire->child)),
+             LOG_STR("command", server->command));
+    upstream->wire = wire;
+    wire->counted = server->framing == SERVER_FRAMING_CONTENT_LENGTH;
+    wire->flush = (struct loop_task){.run = on_flush, .arg = wire};
+    frame_init(&wire->frame, upstream->spec.max_message);
+    wire->in = (struct loop_watch){.fd = child_stdout(wire->child), .on_ready = on_readable, .arg = wire};
+    wire->out = (struct loop_watch){.fd = child_stdin(wire->child), .on_ready = on_writable, .arg = wire};
+    wire->errors = (struct loop_watch){.fd = child_stderr(wire->child), .on_ready = on_errors, .arg = wire};
+    return loop_watch(upstream->spec.loop, &wire->in, LOOP_READ, err) &&
+           loop_watch(upstream->spec.loop, &wire->errors, LOOP_READ, err);
+}
+
+static void stdio_stop(struct upstream *upstream, int64_t within_ms)
+{
+    struct stdio_wire *wire = upstream->wire;
+    wire->stopping = true;
+    flush(wire);
+    loop_unwatch(upstream->spec.loop, &wire->out);
+    child_end(wire->child, within_ms);
+}
+
+static void stdio_forget(struct upstream *upstream, struct upstream_request *request)
+{
+    (void)upstream;
+    (void)request;
+}
+
+long upstream_pid(const struct upstream *upstream)
+{
+    const struct stdio_wire *wire = upstream->transport == &transport_stdio ? upstream->wire : NULL;
+    return wire ? (long)child_pid(wire->child) : 0;
+}
+
+const struct transport transport_stdio = {
+    .name = "stdio",
+    .start = stdio_start,
+    .send = stdio_send,
+    .forget = stdio_forget,
+    .stop = stdio_stop,
+    .release = stdio_release,
+};

@@ -1,0 +1,536 @@
+// Owns the life of one connection to a server: state, handshake, requests in flight, back-off.
+//
+//            request or start                 handshake done
+//   DOWN ───────────────────► STARTING ──────────────────────► READY
+//    ▲                          │    ▲                           │
+//    │                  failure │    │ timer, or a request       │ lost
+//    │                          ▼    │ after the pause           ▼
+//    │                        BACKOFF ◄──────────────────────────┘
+//    │
+//   any ── upstream_close ──► CLOSING ──► (on_closed)
+//
+// Invariants: a request is in `in_flight` from its send to its one on_reply or cancel; on_reply never
+// runs inside upstream_send() (tests/unit/upstream_stdio_test.c).
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/scan.h"
+#include "mcp/method.h"
+#include "transport.h"
+#include <stdlib.h>
+
+#define BACKOFF_FIRST_MS 500
+#define BACKOFF_MAX_MS 30000
+#define HEALTHY_AFTER_MS 10000
+#define INSTRUCTIONS_MAX 8192
+
+static void begin(struct upstream *upstream);
+
+static void set_state(struct upstream *upstream, enum upstream_state state)
+{
+    if (upstream->state == state)
+        return;
+    upstream->state = state;
+    if (state == UPSTREAM_READY)
+        upstream->problem[0] = '\0';
+    upstream->spec.listener->on_state(upstream->spec.arg, upstream);
+}
+
+// ---- requests -------------------------------------------------------------------------------
+
+static void detach(struct upstream_request *request)
+{
+    struct upstream *upstream = request->upstream;
+    map_remove(&upstream->in_flight, map_key_u64(&request->id));
+    list_remove(&request->node);
+    loop_timer_stop(upstream->spec.loop, &request->timeout);
+    if (request->transfer)
+        upstream->transport->forget(upstream, request);
+    request->transfer = NULL;
+    blob_unref(request->text);
+    request->text = NULL;
+    request->upstream = NULL;
+}
+
+static void finish(struct upstream_request *request, const struct upstream_reply *reply)
+{
+    detach(request);
+    request->on_reply(request, reply);
+}
+
+static void fail(struct upstream_request *request, const struct err *err)
+{
+    finish(request, &(struct upstream_reply){.failure = err});
+}
+
+static void put_id(struct buf *out, uint64_t id) { buf_put_int(out, (int64_t)id); }
+
+static void send_cancelled(struct upstream *upstream, uint64_t id, const char *reason)
+{
+    struct buf params = {0};
+    buf_put_text(&params, "{\"requestId\":");
+    put_id(&params, id);
+    buf_put_text(&params, ",\"reason\":");
+    scan_encode(span_of(reason), &params);
+    buf_put_char(&params, '}');
+    upstream_notify(upstream, method_text(METHOD_CANCELLED), buf_span(&params));
+    buf_release(&params);
+}
+
+static void on_timeout(struct loop_timer *timer)
+{
+    struct upstream_request *request = timer->arg;
+    struct upstream *upstream = request->upstream;
+    struct err err;
+    int64_t waited = loop_now(upstream->spec.loop) - request->started_ms;
+    (void)err_set(&err, ERR_UPSTREAM_TIMEOUT, "server \"%s\": no answer after %lld ms", upstream->server->name,
+                  (long long)waited);
+    if (!request->initial && upstream->state == UPSTREAM_READY)
+        send_cancelled(upstream, request->id, "timeout");
+    fail(request, &err);
+}
+
+static void arm(struct upstream_request *request)
+{
+    struct upstream *upstream = request->upstream;
+    int64_t ms = upstream->server->timeout_ms;
+    int64_t left = upstream->server->max_timeout_ms - (loop_now(upstream->spec.loop) - request->started_ms);
+    if (request->initial)
+        ms = upstream->server->start_timeout_ms;
+    loop_timer_set(upstream->spec.loop, &request->timeout, ms < left ? ms : left);
+}
+
+void upstream_touch(struct upstream_request *request)
+{
+    if (request->upstream && request->timeout.slot)
+        arm(request);
+}
+
+uint64_t upstream_reserve(struct upstream *upstream, struct upstream_request *request)
+{
+    request->upstream = upstream;
+    request->id = ++upstream->next_id;
+    request->timeout = (struct loop_timer){.on_due = on_timeout, .arg = request};
+    return request->id;
+}
+
+static void run_failing(struct loop_task *task)
+{
+    struct upstream *upstream = task->arg;
+    struct err err;
+    (void)err_set(&err, ERR_UNAVAILABLE, "server \"%s\" is not available: %s", upstream->server->name,
+                  *upstream->problem ? upstream->problem : "it is being closed");
+    while (!list_empty(&upstream->failing))
+        fail(list_entry(upstream->failing.next, struct upstream_request, node), &err);
+}
+
+void upstream_send(struct upstream_request *request, const char *method, struct span params)
+{
+    struct upstream *upstream = request->upstream;
+    struct buf text = {0}, id = {0};
+    put_id(&id, request->id);
+    buf_reserve(&text, params.len + 128);
+    message_put_request(&text, buf_span(&id), method, params);
+    buf_release(&id);
+    request->started_ms = loop_now(upstream->spec.loop);
+    if (upstream->state == UPSTREAM_DOWN)
+        begin(upstream);
+    if (upstream->state == UPSTREAM_READY || request->initial) {
+        map_put(&upstream->in_flight, map_key_u64(&request->id), request);
+        arm(request);
+        upstream->transport->send(upstream, buf_span(&text), request);
+        buf_release(&text);
+        return;
+    }
+    bool refused = upstream->state != UPSTREAM_STARTING;
+    request->text = blob_take(&text);
+    list_append(refused ? &upstream->failing : &upstream->waiting, &request->node);
+    if (refused)
+        loop_task_put(upstream->spec.loop, &upstream->fail_later);
+}
+
+void upstream_cancel(struct upstream_request *request, const char *reason)
+{
+    struct upstream *upstream = request->upstream;
+    if (!upstream)
+        return;
+    bool sent = map_find(&upstream->in_flight, map_key_u64(&request->id)) != NULL;
+    uint64_t id = request->id;
+    detach(request);
+    if (sent && upstream->state == UPSTREAM_READY)
+        send_cancelled(upstream, id, reason);
+}
+
+static void send_text(struct upstream *upstream, struct buf *text)
+{
+    if (upstream->state == UPSTREAM_READY || upstream->state == UPSTREAM_STARTING)
+        upstream->transport->send(upstream, buf_span(text), NULL);
+    buf_release(text);
+}
+
+void upstream_notify(struct upstream *upstream, const char *method, struct span params)
+{
+    struct buf text = {0};
+    message_put_notification(&text, method, params);
+    send_text(upstream, &text);
+}
+
+void upstream_answer(struct upstream *upstream, struct span id, struct span result)
+{
+    struct buf text = {0};
+    message_put_result(&text, id, result);
+    send_text(upstream, &text);
+}
+
+void upstream_refuse(struct upstream *upstream, struct span id, int code, const char *reason)
+{
+    struct buf text = {0}, error = {0};
+    buf_printf(&error, "{\"code\":%d,\"message\":", code);
+    scan_encode(span_of(reason), &error);
+    buf_put_char(&error, '}');
+    message_put_raw_error(&text, id, buf_span(&error));
+    buf_release(&error);
+    send_text(upstream, &text);
+}
+
+// ---- starting, failing, retrying ------------------------------------------------------------
+
+static void fail_all(struct list *requests, const struct err *err)
+{
+    while (!list_empty(requests))
+        fail(list_entry(requests->next, struct upstream_request, node), err);
+}
+
+static void fail_in_flight(struct upstream *upstream, const struct err *err)
+{
+    void *value;
+    for (size_t at = 0; map_next(&upstream->in_flight, &at, NULL, &value); at = 0)
+        fail(value, err);
+}
+
+static void go_down(struct upstream *upstream, const struct err *err)
+{
+    bool was_ready = upstream->state == UPSTREAM_READY;
+    if (upstream->state == UPSTREAM_CLOSING)
+        return;
+    if (was_ready && loop_now(upstream->spec.loop) - upstream->ready_since_ms > HEALTHY_AFTER_MS)
+        upstream->failures = 0;
+    memcpy(upstream->problem, err->detail, sizeof upstream->problem);
+    log_warn(was_ready ? "server lost" : "server did not start", LOG_STR("server", upstream->server->name),
+             LOG_STR("detail", err->detail));
+    if (upstream->hello.upstream)
+        detach(&upstream->hello);
+    upstream->transport->release(upstream);
+    upstream->wire = NULL;
+    int64_t pause = BACKOFF_FIRST_MS;
+    for (unsigned i = 0; i < upstream->failures && pause < BACKOFF_MAX_MS; i++)
+        pause *= 2;
+    // One that ran may be started again by the next request at once; one that failed must wait.
+    bool at_once = was_ready && upstream->failures == 0;
+    upstream->failures++;
+    loop_timer_set(upstream->spec.loop, &upstream->retry, pause < BACKOFF_MAX_MS ? pause : BACKOFF_MAX_MS);
+    set_state(upstream, at_once ? UPSTREAM_DOWN : UPSTREAM_BACKOFF);
+    struct err waiting = *err;
+    waiting.code = ERR_UNAVAILABLE;
+    fail_in_flight(upstream, err);
+    fail_all(&upstream->waiting, &waiting);
+}
+
+void upstream_on_lost(struct upstream *upstream, const struct err *err) { go_down(upstream, err); }
+
+static void on_retry(struct loop_timer *timer)
+{
+    struct upstream *upstream = timer->arg;
+    if (upstream->state == UPSTREAM_BACKOFF || upstream->state == UPSTREAM_DOWN)
+        begin(upstream);
+}
+
+static void read_abilities(struct upstream *upstream, struct span capabilities)
+{
+    struct span part, flag;
+    struct upstream_abilities *can = &upstream->abilities;
+    *can = (struct upstream_abilities){0};
+    can->tools = scan_find(capabilities, "tools", &part);
+    can->prompts = scan_find(capabilities, "prompts", &part);
+    can->completions = scan_find(capabilities, "completions", &part);
+    can->logging = scan_find(capabilities, "logging", &part);
+    can->resources = scan_find(capabilities, "resources", &part);
+    can->subscribe = can->resources && scan_find(part, "subscribe", &flag) && span_is(flag, "true");
+    can->tasks = scan_find(capabilities, "tasks", &part);
+    can->tasks_list = can->tasks && scan_find(part, "list", &flag);
+    if (upstream->revision == REVISION_2024_11_05)
+        can->completions = true;  // implied before the capability existed
+}
+
+static void flush_waiting(struct upstream *upstream)
+{
+    while (upstream->state == UPSTREAM_READY && !list_empty(&upstream->waiting)) {
+        struct upstream_request *request = list_entry(upstream->waiting.next, struct upstream_request, node);
+        struct blob *text = blob_ref(request->text);
+        list_remove(&request->node);
+        map_put(&upstream->in_flight, map_key_u64(&request->id), request);
+        arm(request);
+        upstream->transport->send(upstream, blob_span(text), request);
+        blob_unref(text);
+    }
+}
+
+static void on_hello(struct upstream_request *request, const struct upstream_reply *reply)
+{
+    struct upstream *upstream = request->arg;
+    struct span version, value;
+    struct err err = {0};
+    if (reply->failure)
+        err = *reply->failure;
+    else if (reply->error.at)
+        (void)err_set(&err, ERR_UNAVAILABLE, "server \"%s\" refused initialize: %.*s", upstream->server->name,
+                      reply->error.len > 200 ? 200 : (int)reply->error.len, reply->error.at);
+    else if (!scan_find(reply->result, "protocolVersion", &version) || !scan_is_string(version) ||
+             !(upstream->revision = revision_parse(span_make(version.at + 1, version.len - 2))))
+        (void)err_set(&err, ERR_UPSTREAM_INVALID, "server \"%s\" speaks no protocol version of ours",
+                      upstream->server->name);
+    if (err.code) {
+        if (upstream->state == UPSTREAM_STARTING)
+            go_down(upstream, &err);
+        return;
+    }
+    buf_clear(&upstream->info);
+    buf_clear(&upstream->instructions);
+    if (scan_find(reply->result, "capabilities", &value))
+        read_abilities(upstream, value);
+    if (scan_find(reply->result, "serverInfo", &value))
+        buf_put_span(&upstream->info, value);
+    if (scan_find(reply->result, "instructions", &value) && scan_is_string(value) && value.len < INSTRUCTIONS_MAX)
+        scan_decode(value, &upstream->instructions);
+    if (upstream->transport->ready)
+        upstream->transport->ready(upstream);
+    upstream_notify(upstream, method_text(METHOD_INITIALIZED), (struct span){0});
+    upstream->ready_since_ms = loop_now(upstream->spec.loop);
+    log_info("server ready", LOG_STR("server", upstream->server->name), LOG_STR("transport", upstream->transport->name),
+             LOG_STR("revision", revision_text(upstream->revision)));
+    set_state(upstream, UPSTREAM_READY);
+    flush_waiting(upstream);
+}
+
+static void say_hello(struct upstream *upstream)
+{
+    struct buf params = {0};
+    buf_printf(&params,
+               "{\"protocolVersion\":\"%s\",\"capabilities\":%s,\"clientInfo\":{\"name\":\"postern\","
+               "\"title\":\"Postern gateway\",\"version\":\"%s\"}}",
+               revision_text(REVISION_LATEST), upstream->spec.capabilities, POSTERN_VERSION);
+    upstream->hello = (struct upstream_request){.on_reply = on_hello, .arg = upstream, .initial = true};
+    upstream_reserve(upstream, &upstream->hello);
+    upstream_send(&upstream->hello, method_text(METHOD_INITIALIZE), buf_span(&params));
+    buf_release(&params);
+}
+
+static void begin(struct upstream *upstream)
+{
+    struct err err = {0};
+    loop_timer_stop(upstream->spec.loop, &upstream->retry);
+    set_state(upstream, UPSTREAM_STARTING);
+    if (!upstream->transport->start(upstream, &err)) {
+        go_down(upstream, &err);
+        return;
+    }
+    say_hello(upstream);
+}
+
+void upstream_start(struct upstream *upstream)
+{
+    if (upstream->state == UPSTREAM_DOWN)
+        begin(upstream);
+}
+
+void upstream_switch(struct upstream *upstream, const struct transport *transport)
+{
+    struct err err = {0};
+    if (upstream->hello.upstream)
+        detach(&upstream->hello);
+    upstream->transport->release(upstream);
+    upstream->wire = NULL;
+    upstream->transport = transport;
+    if (!transport->start(upstream, &err))
+        go_down(upstream, &err);
+    else
+        say_hello(upstream);
+}
+
+void upstream_on_session_lost(struct upstream *upstream, struct upstream_request *request)
+{
+    map_remove(&upstream->in_flight, map_key_u64(&request->id));
+    loop_timer_stop(upstream->spec.loop, &request->timeout);
+    request->transfer = NULL;
+    request->resent = true;
+    list_append(&upstream->waiting, &request->node);
+    if (upstream->state != UPSTREAM_READY)
+        return;
+    log_info("server forgot the session, initializing again", LOG_STR("server", upstream->server->name));
+    set_state(upstream, UPSTREAM_STARTING);
+    say_hello(upstream);
+}
+
+void upstream_on_request_failed(struct upstream *upstream, struct upstream_request *request, const struct err *err)
+{
+    (void)upstream;
+    request->transfer = NULL;
+    fail(request, err);
+}
+
+// ---- messages -------------------------------------------------------------------------------
+
+static struct upstream_request *find_by_id(struct upstream *upstream, struct span raw)
+{
+    uint64_t id = 0;
+    if (raw.len == 0 || raw.len > 18)
+        return NULL;
+    for (size_t i = 0; i < raw.len; i++) {
+        if (raw.at[i] < '0' || raw.at[i] > '9')
+            return NULL;
+        id = id * 10 + (uint64_t)(raw.at[i] - '0');
+    }
+    return map_find(&upstream->in_flight, map_key_u64(&id));
+}
+
+static void on_progress(struct upstream *upstream, const struct message *message)
+{
+    struct span token;
+    if (!scan_find(message->params, "progressToken", &token))
+        return;
+    struct upstream_request *request = find_by_id(upstream, token);
+    if (!request)
+        return;  // late, or never asked for
+    upstream_touch(request);
+    if (request->on_progress)
+        request->on_progress(request, message->params);
+}
+
+static void on_answer(struct upstream *upstream, const struct message *message, struct upstream_request *origin)
+{
+    struct upstream_request *request = message->id.at ? find_by_id(upstream, message->id) : origin;
+    if (!request) {
+        log_debug("answer to no request of ours", LOG_STR("server", upstream->server->name),
+                  LOG_SPAN("id", message->id));
+        return;
+    }
+    finish(request, &(struct upstream_reply){.result = message->result, .error = message->error});
+}
+
+void upstream_on_message(struct upstream *upstream, struct span text, struct upstream_request *origin)
+{
+    struct message message;
+    struct err err;
+    if (!message_parse(text, false, &message, &err)) {
+        log_warn("server sent an invalid message", LOG_STR("server", upstream->server->name),
+                 LOG_STR("detail", err.detail));
+        // If it was meant as an answer, its request fails now rather than by timeout.
+        struct upstream_request *request = origin;
+        if (!request && message.id.at)
+            request = find_by_id(upstream, message.id);
+        if (!request) {
+            const char *id = memmem(text.at, text.len < 64 ? text.len : 64, "\"id\":", 5);
+            size_t digits = 0;
+            for (id = id ? id + 5 : NULL; id && id + digits < text.at + text.len && id[digits] >= '0' && id[digits] <= '9';)
+                digits++;
+            request = id ? find_by_id(upstream, span_make(id, digits)) : NULL;
+        }
+        err.code = ERR_UPSTREAM_INVALID;
+        if (request)
+            fail(request, &err);
+        return;
+    }
+    enum method method;
+    switch (message.kind) {
+    case MESSAGE_RESULT:
+    case MESSAGE_ERROR:
+        on_answer(upstream, &message, origin);
+        break;
+    case MESSAGE_NOTIFICATION:
+        method = method_find(message.method);
+        if (method == METHOD_PROGRESS)
+            on_progress(upstream, &message);
+        else
+            upstream->spec.listener->on_notification(upstream->spec.arg, upstream, &message, origin);
+        break;
+    case MESSAGE_REQUEST:
+        if (span_is(message.method, "ping"))
+            upstream_answer(upstream, message.id, span_of("{}"));
+        else
+            upstream->spec.listener->on_request(upstream->spec.arg, upstream, &message, origin);
+        break;
+    case MESSAGE_INVALID:
+        break;
+    }
+}
+
+// ---- life -----------------------------------------------------------------------------------
+
+struct upstream *upstream_new(const struct upstream_spec *spec)
+{
+    struct upstream *upstream = mem_new(struct upstream);
+    upstream->spec = *spec;
+    upstream->server = spec->server;
+    upstream->transport = spec->server->type == SERVER_STDIO ? &transport_stdio
+                          : spec->server->type == SERVER_SSE ? &transport_sse
+                                                             : &transport_http;
+    upstream->retry = (struct loop_timer){.on_due = on_retry, .arg = upstream};
+    upstream->fail_later = (struct loop_task){.run = run_failing, .arg = upstream};
+    upstream->spec.capabilities = mem_string(spec->capabilities);
+    list_init(&upstream->waiting);
+    list_init(&upstream->failing);
+    return upstream;
+}
+
+void upstream_close(struct upstream *upstream, int64_t within_ms, void (*on_closed)(void *arg, struct upstream *upstream),
+                    void *arg)
+{
+    struct err err;
+    upstream->on_closed = on_closed;
+    upstream->closed_arg = arg;
+    if (upstream->state == UPSTREAM_CLOSING)
+        return;
+    bool running = upstream->state == UPSTREAM_STARTING || upstream->state == UPSTREAM_READY;
+    loop_timer_stop(upstream->spec.loop, &upstream->retry);
+    (void)err_set(&err, ERR_UNAVAILABLE, "server \"%s\" is being closed", upstream->server->name);
+    if (upstream->hello.upstream)
+        detach(&upstream->hello);
+    fail_in_flight(upstream, &err);
+    fail_all(&upstream->waiting, &err);
+    upstream->state = UPSTREAM_CLOSING;
+    if (running)
+        upstream->transport->stop(upstream, within_ms);
+    else
+        upstream_on_stopped(upstream);
+}
+
+void upstream_on_stopped(struct upstream *upstream)
+{
+    if (upstream->state == UPSTREAM_CLOSING && upstream->on_closed)
+        upstream->on_closed(upstream->closed_arg, upstream);
+}
+
+void upstream_free(struct upstream *upstream)
+{
+    if (!upstream)
+        return;
+    if (upstream->hello.upstream)
+        detach(&upstream->hello);
+    loop_timer_stop(upstream->spec.loop, &upstream->retry);
+    loop_task_drop(&upstream->fail_later);
+    if (upstream->wire)
+        upstream->transport->release(upstream);
+    map_release(&upstream->in_flight);
+    buf_release(&upstream->instructions);
+    buf_release(&upstream->info);
+    free((char *)(uintptr_t)upstream->spec.capabilities);
+    free(upstream);
+}
+
+enum upstream_state upstream_state(const struct upstream *upstream) { return upstream->state; }
+const struct server *upstream_server(const struct upstream *upstream) { return upstream->server; }
+const struct upstream_abilities *upstream_abilities(const struct upstream *upstream) { return &upstream->abilities; }
+struct span upstream_instructions(const struct upstream *upstream) { return buf_span(&upstream->instructions); }
+struct span upstream_info(const struct upstream *upstream) { return buf_span(&upstream->info); }
+enum revision upstream_revision(const struct upstream *upstream) { return upstream->revision; }
+const char *upstream_problem(const struct upstream *upstream) { return upstream->problem; }
+void *upstream_arg(const struct upstream *upstream) { return upstream->spec.arg; }
