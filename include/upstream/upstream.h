@@ -86,12 +86,13 @@ uint64_t upstream_reserve(struct upstream *upstream, struct upstream_request *re
 void upstream_send(struct upstream_request *request, const char *method, struct span params);
 // Forgets it and tells the server; on_reply will not be called. Harmless when it is not in flight.
 void upstream_cancel(struct upstream_request *request, const char *reason);
-// The time it may still go without an answer starts anew.
-void upstream_touch(struct upstream_request *request);
+// The time it may still go without an answer starts anew, with this much; 0: as configured.
+void upstream_touch(struct upstream_request *request, int64_t patience_ms);
 
 void upstream_notify(struct upstream *upstream, const char *method, struct span params);
 void upstream_answer(struct upstream *upstream, struct span id, struct span result);
-void upstream_refuse(struct upstream *upstream, struct span id, int code, const char *text);
+void upstream_refuse(struct upstream *upstream, struct span id, int code, const char *reason);
+void upstream_pass(struct upstream *upstream, struct span message);  // a whole message, as it is
 
 enum upstream_state upstream_state(const struct upstream *upstream);
 const struct server *upstream_server(const struct upstream *upstream);

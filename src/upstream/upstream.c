@@ -89,20 +89,20 @@ static void on_timeout(struct loop_timer *timer)
     fail(request, &err);
 }
 
-static void arm(struct upstream_request *request)
+static void arm(struct upstream_request *request, int64_t patience_ms)
 {
     struct upstream *upstream = request->upstream;
-    int64_t ms = upstream->server->timeout_ms;
+    int64_t ms = patience_ms > upstream->server->timeout_ms ? patience_ms : upstream->server->timeout_ms;
     int64_t left = upstream->server->max_timeout_ms - (loop_now(upstream->spec.loop) - request->started_ms);
     if (request->initial)
         ms = upstream->server->start_timeout_ms;
     loop_timer_set(upstream->spec.loop, &request->timeout, ms < left ? ms : left);
 }
 
-void upstream_touch(struct upstream_request *request)
+void upstream_touch(struct upstream_request *request, int64_t patience_ms)
 {
     if (request->upstream && request->timeout.slot)
-        arm(request);
+        arm(request, patience_ms);
 }
 
 uint64_t upstream_reserve(struct upstream *upstream, struct upstream_request *request)
@@ -136,7 +136,7 @@ void upstream_send(struct upstream_request *request, const char *method, struct 
         begin(upstream);
     if (upstream->state == UPSTREAM_READY || request->initial) {
         map_put(&upstream->in_flight, map_key_u64(&request->id), request);
-        arm(request);
+        arm(request, 0);
         upstream->transport->send(upstream, buf_span(&text), request);
         buf_release(&text);
         return;
@@ -165,6 +165,13 @@ static void send_text(struct upstream *upstream, struct buf *text)
     if (upstream->state == UPSTREAM_READY || upstream->state == UPSTREAM_STARTING)
         upstream->transport->send(upstream, buf_span(text), NULL);
     buf_release(text);
+}
+
+void upstream_pass(struct upstream *upstream, struct span message)
+{
+    struct buf text = {0};
+    buf_put_span(&text, message);
+    send_text(upstream, &text);
 }
 
 void upstream_notify(struct upstream *upstream, const char *method, struct span params)
@@ -268,7 +275,7 @@ static void flush_waiting(struct upstream *upstream)
         struct blob *text = blob_ref(request->text);
         list_remove(&request->node);
         map_put(&upstream->in_flight, map_key_u64(&request->id), request);
-        arm(request);
+        arm(request, 0);
         upstream->transport->send(upstream, blob_span(text), request);
         blob_unref(text);
     }
@@ -398,9 +405,11 @@ static void on_progress(struct upstream *upstream, const struct message *message
     if (!scan_find(message->params, "progressToken", &token))
         return;
     struct upstream_request *request = find_by_id(upstream, token);
-    if (!request)
-        return;  // late, or never asked for
-    upstream_touch(request);
+    if (!request) {  // late, or of a task that goes on after its call was answered
+        upstream->spec.listener->on_notification(upstream->spec.arg, upstream, message, NULL);
+        return;
+    }
+    upstream_touch(request, 0);
     if (request->on_progress)
         request->on_progress(request, message->params);
 }

@@ -1,0 +1,16 @@
+// The HTTP face: Streamable HTTP at /mcp and HTTP+SSE at /mcp and /sse, on one or more listeners.
+#ifndef FRONT_HTTP_H
+#define FRONT_HTTP_H
+
+#include "base/err.h"
+#include "gate/gate.h"
+#include "loop/loop.h"
+
+struct http_face;
+
+// Listens on an address such as "127.0.0.1:0" and logs the URL it serves.
+struct http_face *http_face_new(struct loop *loop, struct gate *gate, const char *address, struct err *err) MUST_CHECK;
+void http_face_quiesce(struct http_face *face);  // stops accepting; what is open goes on
+void http_face_free(struct http_face *face);
+
+#endif

@@ -1,0 +1,16 @@
+// The stdio face: one caller on our standard input and output.
+#ifndef FRONT_STDIO_H
+#define FRONT_STDIO_H
+
+#include "base/err.h"
+#include "gate/gate.h"
+#include "loop/loop.h"
+
+struct stdio_face;
+
+// on_end is called when the input ends.
+struct stdio_face *stdio_face_new(struct loop *loop, struct gate *gate, void (*on_end)(void *arg), void *arg,
+                                  struct err *err) MUST_CHECK;
+void stdio_face_free(struct stdio_face *face);  // after the gate has shut down; writes what is left
+
+#endif

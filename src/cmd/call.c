@@ -1,0 +1,170 @@
+// Owns `postern call`, `read` and `prompt`: one request to one server, its answer printed.
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/scan.h"
+#include "client.h"
+#include "cmd.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define STDIN_MAX ((size_t)64 << 20)
+
+static bool read_stdin(struct buf *out, struct err *err)
+{
+    char block[65536];
+    ssize_t got;
+    out->max = STDIN_MAX;
+    while ((got = read(STDIN_FILENO, block, sizeof block)) > 0)
+        buf_put(out, block, (size_t)got);
+    return got == 0 || err_set(err, ERR_CONFIG, "standard input: %s", strerror(errno));
+}
+
+// The JSON arguments: given, "-" for standard input, or none.
+static bool read_arguments(const char *given, struct buf *out, struct err *err)
+{
+    struct span value;
+    if (!given)
+        buf_put_text(out, "{}");
+    else if (strcmp(given, "-") == 0) {
+        if (!read_stdin(out, err))
+            return false;
+    } else
+        buf_put_text(out, given);
+    if (!scan_document(buf_span(out), true, &value, err) || !scan_is_object(value))
+        return err_set(err, ERR_CONFIG, "the arguments must be a JSON object: %s", err->code ? err->detail : "");
+    return true;
+}
+
+static void print_text(struct span item, const char *key)
+{
+    struct span raw;
+    struct buf text = {0};
+    if (!scan_find(item, key, &raw) || !scan_is_string(raw))
+        return;
+    scan_decode(raw, &text);
+    printf("%s\n", buf_text(&text));
+    buf_release(&text);
+}
+
+static void print_content(struct span content)
+{
+    struct span type, inner;
+    if (scan_find(content, "text", &inner)) {
+        print_text(content, "text");
+    } else if (scan_find(content, "resource", &inner)) {
+        print_text(inner, scan_find(inner, "text", &type) ? "text" : "uri");
+    } else if (scan_find(content, "type", &type)) {
+        printf("[%.*s]\n", (int)type.len - 2, type.at + 1);
+        print_text(content, "uri");
+    } else {
+        print_text(content, "uri");
+    }
+}
+
+// For people: the text of it. `list` is the member whose elements are content or messages.
+static void print_result(struct span result, const char *list)
+{
+    struct span all, item, inner;
+    if (!scan_find(result, list, &all) || !scan_is_array(all)) {
+        printf("%.*s\n", SPAN_ARG(result));
+        return;
+    }
+    struct scan_walk walk = scan_walk(all);
+    while (scan_element(&walk, &item)) {
+        if (scan_find(item, "role", &inner)) {
+            printf("%.*s: ", (int)inner.len - 2, inner.at + 1);
+            if (scan_find(item, "content", &inner))
+                print_content(inner);
+        } else {
+            print_content(item);
+        }
+    }
+}
+
+static int request(const struct flags *flags, const char *server, enum method method, struct span params,
+                   const char *list)
+{
+    int code = EXIT_OK;
+    struct err err = {0};
+    struct buf result = {0};
+    struct span flag;
+    struct config *config = cmd_config(flags, &code);
+    if (!config)
+        return code;
+    log_setup(LOG_OFF, LOG_FORMAT_TEXT);
+    struct client *client = client_new(config, server, &err);
+    if (!client || !client_request(client, 0, method, params, &result, &err)) {
+        code = err.code == ERR_INVALID_PARAMS ? cmd_fail(EXIT_NEGATIVE, "%s", err.detail) : cmd_fail_err(&err);
+    } else {
+        if (scan_find(buf_span(&result), "isError", &flag) && span_is(flag, "true"))
+            code = EXIT_NEGATIVE;
+        if (cmd_wants_json(flags))
+            printf("%s\n", buf_text(&result));
+        else
+            print_result(buf_span(&result), list);
+    }
+    buf_release(&result);
+    client_free(client);
+    config_free(config);
+    return code;
+}
+
+// With --url the server is not named, so the arguments move up by one.
+static const char *argument(const struct flags *flags, int i)
+{
+    int at = flags->url ? i - 1 : i;
+    return at >= 0 && at < flags->count ? flags->args[at] : NULL;
+}
+
+static int named(const struct flags *flags, enum method method, const char *list)
+{
+    struct err err = {0};
+    struct buf arguments = {0}, params = {0};
+    int code;
+    if (flags->url && flags->count > 2)
+        return cmd_fail(EXIT_USAGE, "with --url no SERVER is given");
+    if (!read_arguments(argument(flags, 2), &arguments, &err)) {
+        code = cmd_fail(EXIT_USAGE, "%s", err.detail);
+    } else {
+        buf_put_text(&params, "{\"name\":");
+        scan_encode_lossy(span_of(argument(flags, 1)), &params);
+        buf_put_text(&params, ",\"arguments\":");
+        buf_put_span(&params, buf_span(&arguments));
+        buf_put_char(&params, '}');
+        code = request(flags, argument(flags, 0), method, buf_span(&params), list);
+    }
+    buf_release(&arguments);
+    buf_release(&params);
+    return code;
+}
+
+static int run_call(const struct flags *flags) { return named(flags, METHOD_TOOLS_CALL, "content"); }
+static int run_prompt(const struct flags *flags) { return named(flags, METHOD_PROMPTS_GET, "messages"); }
+
+static int run_read(const struct flags *flags)
+{
+    struct buf params = {0};
+    if (flags->url && flags->count > 1)
+        return cmd_fail(EXIT_USAGE, "with --url no SERVER is given");
+    buf_put_text(&params, "{\"uri\":");
+    scan_encode_lossy(span_of(argument(flags, 1)), &params);
+    buf_put_char(&params, '}');
+    int code = request(flags, argument(flags, 0), METHOD_RESOURCES_READ, buf_span(&params), "contents");
+    buf_release(&params);
+    return code;
+}
+
+static const struct flag flags_table[] = {FLAG_CONFIG, FLAG_URL, FLAG_JSON, {0}};
+
+const struct command command_call = {.name = "call", .synopsis = "call SERVER TOOL [JSON|-]  |  call --url URL TOOL [JSON|-]",
+    .summary = "Call a tool and print its answer",
+    .details = "The arguments are a JSON object, '-' reads them from standard input. On a terminal the text of the\n"
+               "answer is printed, in a pipe the whole result. Exit status 1: the tool reported an error.",
+    .flags = flags_table, .min_args = 2, .max_args = 3, .run = run_call};
+const struct command command_read = {.name = "read", .synopsis = "read SERVER URI  |  read --url URL URI",
+    .summary = "Read a resource", .flags = flags_table, .min_args = 2, .max_args = 2, .run = run_read};
+const struct command command_prompt = {.name = "prompt",
+    .synopsis = "prompt SERVER NAME [JSON|-]  |  prompt --url URL NAME [JSON|-]", .summary = "Get a prompt",
+    .flags = flags_table, .min_args = 2, .max_args = 3, .run = run_prompt};

@@ -1,0 +1,23 @@
+// A client for the command line: servers without a gateway in between, one request at a time.
+#ifndef CMD_CLIENT_H
+#define CMD_CLIENT_H
+
+#include "base/buf.h"
+#include "catalog/view.h"
+#include "gate/config.h"
+#include "mcp/method.h"
+
+struct client;
+
+// Connects to the named server, or to all that are not disabled when name is NULL.
+struct client *client_new(const struct config *config, const char *name, struct err *err) MUST_CHECK;
+void client_free(struct client *client);
+size_t client_count(const struct client *client);
+struct upstream *client_upstream(const struct client *client, size_t i);
+const struct source *client_source(const struct client *client, size_t i);
+void client_load(struct client *client);  // waits until all lists are there, or failed
+// Sends one request to the i-th server and waits. `out` gets the raw result.
+bool client_request(struct client *client, size_t i, enum method method, struct span params, struct buf *out,
+                    struct err *err) MUST_CHECK;
+
+#endif

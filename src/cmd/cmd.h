@@ -1,0 +1,56 @@
+// What commands are made of: flags as rows, exit codes, and what most of them need.
+#ifndef CMD_CMD_H
+#define CMD_CMD_H
+
+#include "base/err.h"
+#include "gate/config.h"
+#include <stdbool.h>
+#include <stddef.h>
+
+enum exit_code {
+    EXIT_OK = 0,
+    EXIT_NEGATIVE = 1,     // it worked, and the answer is no: a tool said isError, a check found something
+    EXIT_USAGE = 2,
+    EXIT_CONFIG = 3,       // configuration missing or wrong
+    EXIT_UNAVAILABLE = 4,  // a server could not be reached or did not answer
+};
+
+// A flag without `value` is a switch. The result goes to the offset: bool for switches, const char * else.
+struct flag {
+    const char *name;   // "config"
+    const char *value;  // "FILE", or NULL
+    size_t offset;
+    const char *help;
+};
+
+// Every command's flags fill this; which of them a command takes is up to its rows.
+struct flags {
+    const char *config, *listen, *url, *search;
+    bool stdio, json, help, markdown;
+    const char *args[8];
+    int count;
+};
+
+struct command {
+    const char *name, *synopsis, *summary, *details;
+    const struct flag *flags;  // ends with a row without a name
+    int min_args, max_args;
+    int (*run)(const struct flags *flags);
+};
+
+extern const struct command command_serve, command_tools, command_resources, command_prompts, command_call,
+    command_read, command_prompt, command_servers, command_config, command_version;
+
+#define FLAG(member) offsetof(struct flags, member)
+#define FLAG_CONFIG {"config", "FILE", FLAG(config), "Configuration file; else $POSTERN_CONFIG, ./postern.json, ~/.config/postern/postern.json"}
+#define FLAG_URL {"url", "URL", FLAG(url), "Talk to the server at this URL instead of a configured one"}
+#define FLAG_JSON {"json", NULL, FLAG(json), "JSON output also on a terminal"}
+
+// Prints "postern: …" and returns the exit code.
+int cmd_fail(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
+int cmd_fail_err(const struct err *err);
+// Loads the configuration; with --url, makes one of a single server named "url". NULL: exit code set.
+struct config *cmd_config(const struct flags *flags, int *exit_code);
+bool cmd_wants_json(const struct flags *flags);
+
+#endif

@@ -1,0 +1,180 @@
+// Owns the list of commands, flag parsing and help.
+#include "cmd/command.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/option.h"
+#include "cmd.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static const struct command *const commands[] = {
+    &command_serve,  &command_tools,   &command_resources, &command_prompts, &command_call,
+    &command_read,   &command_prompt,  &command_servers,   &command_config,  &command_version,
+};
+enum { COMMANDS = sizeof commands / sizeof *commands };
+
+int cmd_fail(int code, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    fputs("postern: ", stderr);
+    vfprintf(stderr, format, args);
+    fputc('\n', stderr);
+    va_end(args);
+    return code;
+}
+
+int cmd_fail_err(const struct err *err)
+{
+    bool config = err->code == ERR_CONFIG || err->code == ERR_PARSE;
+    return cmd_fail(config ? EXIT_CONFIG : EXIT_UNAVAILABLE, "%s", err->detail);
+}
+
+bool cmd_wants_json(const struct flags *flags) { return flags->json || !isatty(STDOUT_FILENO); }
+
+static struct config *config_of_url(const char *url, struct err *err)
+{
+    json_t *tree = json_pack("{s:{s:{s:s}}}", "mcpServers", "url", "url", url);
+    struct config *config = config_parse(tree, "--url", err);
+    json_decref(tree);
+    return config;
+}
+
+struct config *cmd_config(const struct flags *flags, int *exit_code)
+{
+    struct err err = {0};
+    struct config *config = NULL;
+    if (flags->url) {
+        config = config_of_url(flags->url, &err);
+    } else {
+        char *path = config_path(flags->config);
+        if (!path) {
+            *exit_code = cmd_fail(EXIT_CONFIG,
+                                  "no configuration: give --config FILE, or create postern.json here or in "
+                                  "~/.config/postern/ (see docs/config.md)");
+            return NULL;
+        }
+        config = config_load(path, &err);
+        free(path);
+    }
+    if (!config)
+        *exit_code = cmd_fail(EXIT_CONFIG, "%s", err.detail);
+    return config;
+}
+
+// ---- help -----------------------------------------------------------------------------------
+
+static void print_help(const struct command *command)
+{
+    printf("usage: postern %s\n\n%s\n", command->synopsis, command->summary);
+    if (command->details)
+        printf("\n%s\n", command->details);
+    printf("\noptions:\n");
+    for (const struct flag *flag = command->flags; flag->name; flag++) {
+        char left[64];
+        snprintf(left, sizeof left, "--%s%s%s", flag->name, flag->value ? " " : "", flag->value ? flag->value : "");
+        printf("  %-20s %s\n", left, flag->help);
+    }
+    printf("  %-20s %s\n", "--help", "This text");
+}
+
+static void print_commands(FILE *out)
+{
+    fprintf(out, "usage: postern COMMAND [OPTIONS]\n\nOne authenticated door to many MCP servers.\n\ncommands:\n");
+    for (int i = 0; i < COMMANDS; i++)
+        fprintf(out, "  %-10s %s\n", commands[i]->name, commands[i]->summary);
+    fprintf(out, "\n'postern COMMAND --help' tells more. Exit status: 0 done, 1 the answer is no, 2 usage, "
+                 "3 configuration, 4 server not available.\n");
+}
+
+// ---- flags ----------------------------------------------------------------------------------
+
+static const struct flag *find_flag(const struct command *command, struct span name)
+{
+    for (const struct flag *flag = command->flags; flag->name; flag++)
+        if (span_is(name, flag->name))
+            return flag;
+    return NULL;
+}
+
+static int unknown_flag(const struct command *command, const char *given)
+{
+    const char *names[16] = {"help"};
+    size_t count = 1;
+    for (const struct flag *flag = command->flags; flag->name && count < 15; flag++)
+        names[count++] = flag->name;
+    const char *near = option_nearest(given, names);
+    return cmd_fail(EXIT_USAGE, "%s: unknown option --%s%s%s%s", command->name, given, near ? "; did you mean --" : "",
+                    near ? near : "", near ? "?" : "; see --help");
+}
+
+static int parse(const struct command *command, int argc, char **argv, struct flags *flags)
+{
+    bool only_args = false;
+    for (int i = 0; i < argc; i++) {
+        const char *word = argv[i];
+        if (only_args || strncmp(word, "--", 2) != 0) {
+            if (flags->count >= command->max_args)
+                return cmd_fail(EXIT_USAGE, "%s: unexpected argument '%s'; usage: postern %s", command->name, word,
+                                command->synopsis);
+            flags->args[flags->count++] = word;
+            continue;
+        }
+        if (!word[2]) {
+            only_args = true;
+            continue;
+        }
+        const char *equals = strchr(word, '=');
+        struct span name = span_make(word + 2, equals ? (size_t)(equals - word - 2) : strlen(word + 2));
+        if (span_is(name, "help")) {
+            flags->help = true;
+            return EXIT_OK;
+        }
+        const struct flag *flag = find_flag(command, name);
+        if (!flag)
+            return unknown_flag(command, word + 2);
+        void *slot = (char *)flags + flag->offset;
+        if (!flag->value) {
+            *(bool *)slot = true;
+            continue;
+        }
+        if (!equals && i + 1 == argc)
+            return cmd_fail(EXIT_USAGE, "%s: --%s needs a %s", command->name, flag->name, flag->value);
+        *(const char **)slot = equals ? equals + 1 : argv[++i];
+    }
+    return EXIT_OK;
+}
+
+int command_main(int argc, char **argv)
+{
+    const char *name = argc > 1 ? argv[1] : NULL;
+    if (!name || strcmp(name, "--help") == 0 || strcmp(name, "help") == 0) {
+        print_commands(name ? stdout : stderr);
+        return name ? EXIT_OK : EXIT_USAGE;
+    }
+    if (strcmp(name, "--version") == 0)
+        name = "version";
+    const char *names[COMMANDS + 1] = {NULL};
+    for (int i = 0; i < COMMANDS; i++) {
+        names[i] = commands[i]->name;
+        if (strcmp(name, commands[i]->name) != 0)
+            continue;
+        struct flags flags = {0};
+        int code = parse(commands[i], argc - 2, argv + 2, &flags);
+        if (code != EXIT_OK)
+            return code;
+        if (flags.help) {
+            print_help(commands[i]);
+            return EXIT_OK;
+        }
+        int min = commands[i]->min_args - (flags.url && commands[i]->min_args > 0 ? 1 : 0);
+        if (flags.count < min)
+            return cmd_fail(EXIT_USAGE, "usage: postern %s", commands[i]->synopsis);
+        return commands[i]->run(&flags);
+    }
+    const char *near = option_nearest(name, names);
+    return cmd_fail(EXIT_USAGE, "unknown command '%s'%s%s%s; see 'postern --help'", name, near ? "; did you mean '" : "",
+                    near ? near : "", near ? "'?" : "");
+}

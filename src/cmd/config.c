@@ -1,0 +1,93 @@
+// Owns `postern config check|show|schema|docs`: everything told from the option tables.
+#include "base/mem.h"
+#include "cmd.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+static void print_json(json_t *tree)
+{
+    char *text = json_dumps(tree, JSON_INDENT(2));
+    puts(text);
+    free(text);
+    json_decref(tree);
+}
+
+static int check(const struct flags *flags)
+{
+    int code = EXIT_OK;
+    struct config *config = cmd_config(flags, &code);
+    if (!config)
+        return code;
+    char *path = config_path(flags->config);
+    printf("%s: ok, %zu server%s\n", path, config->servers.count, config->servers.count == 1 ? "" : "s");
+    free(path);
+    config_free(config);
+    return EXIT_OK;
+}
+
+static int show(const struct flags *flags)
+{
+    int code = EXIT_OK;
+    struct config *config = cmd_config(flags, &code);
+    if (!config)
+        return code;
+    print_json(option_show(&config_options, config));
+    config_free(config);
+    return EXIT_OK;
+}
+
+static int schema(void)
+{
+    json_t *tree = option_schema(&config_options);
+    json_object_set_new(tree, "$schema", json_string("https://json-schema.org/draft/2020-12/schema"));
+    print_json(tree);
+    return EXIT_OK;
+}
+
+static int docs(void)
+{
+    struct buf out = {0};
+    buf_put_text(&out,
+                 "# Configuration\n\n"
+                 "This page is made by `postern config docs` from the option tables; `tests/lint/config-docs` fails when "
+                 "it is out of date.\n\n"
+                 "The file is JSON: `--config FILE`, else `$POSTERN_CONFIG`, `./postern.json`, "
+                 "`$XDG_CONFIG_HOME/postern/postern.json`. Unknown keys are errors. `${NAME}` and `${NAME:-default}` in "
+                 "string values are replaced from the environment after parsing; a missing variable without a default "
+                 "is an error. `postern config check` tells what is wrong, `postern config show` what is in force "
+                 "(secrets hidden), and `postern config schema` prints a JSON Schema for editors.\n");
+    option_markdown(&config_options, &out);
+    fputs(buf_text(&out), stdout);
+    buf_release(&out);
+    return EXIT_OK;
+}
+
+static int run(const struct flags *flags)
+{
+    const char *what = flags->args[0];
+    if (strcmp(what, "check") == 0)
+        return check(flags);
+    if (strcmp(what, "show") == 0)
+        return show(flags);
+    if (strcmp(what, "schema") == 0)
+        return schema();
+    if (strcmp(what, "docs") == 0)
+        return docs();
+    return cmd_fail(EXIT_USAGE, "config %s: unknown; there are check, show, schema and docs", what);
+}
+
+static const struct flag flags_table[] = {FLAG_CONFIG, {0}};
+
+const struct command command_config = {
+    .name = "config",
+    .synopsis = "config check|show|schema|docs [--config FILE]",
+    .summary = "Check or show the configuration, or print its schema",
+    .details = "check   says whether the file is right, or what is wrong and where\n"
+               "show    prints every option with the value in force; secrets are hidden\n"
+               "schema  prints a JSON Schema for editors\n"
+               "docs    prints docs/config.md",
+    .flags = flags_table,
+    .min_args = 1,
+    .max_args = 1,
+    .run = run,
+};

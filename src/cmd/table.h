@@ -1,0 +1,22 @@
+// Output for people: aligned columns on a terminal.
+#ifndef CMD_TABLE_H
+#define CMD_TABLE_H
+
+#include "base/buf.h"
+#include "base/span.h"
+
+#define TABLE_COLUMNS 4
+
+struct table {
+    struct table_row {
+        char *cells[TABLE_COLUMNS];
+    } *rows;
+    size_t count;
+    const char *const *titles;  // TABLE_COLUMNS or fewer, NULL at the end
+};
+
+void table_add(struct table *table, const char *const *cells);
+void table_print(const struct table *table);  // the last column is cut at the terminal's width
+void table_release(struct table *table);
+
+#endif

@@ -1,0 +1,209 @@
+// Owns the checks libmicrohttpd 0.9.75 does not make: it takes Content-Length beside Transfer-Encoding,
+// two Content-Lengths, "Name :", folded lines and bare LF. Each of them is refused here, because a proxy
+// in front may read such a request differently and let a second one slip through.
+#include "guard.h"
+#include <strings.h>
+
+struct reading {
+    struct guard_headers *out;
+    struct err *err;
+    bool ok;
+};
+
+static bool is_token(struct span name)
+{
+    static const char others[] = "!#$%&'*+-.^_`|~";
+    for (size_t i = 0; i < name.len; i++) {
+        char c = name.at[i];
+        bool alnum = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+        if (!alnum && !memchr(others, c, sizeof others - 1))
+            return false;
+    }
+    return name.len > 0;
+}
+
+static bool same_name(struct span name, const char *known)
+{
+    return name.len == strlen(known) && strncasecmp(name.at, known, name.len) == 0;
+}
+
+static struct span *slot(struct guard_headers *headers, struct span name)
+{
+    return same_name(name, "host")                   ? &headers->host
+           : same_name(name, "origin")               ? &headers->origin
+           : same_name(name, "accept")               ? &headers->accept
+           : same_name(name, "content-type")         ? &headers->content_type
+           : same_name(name, "mcp-session-id")       ? &headers->session_id
+           : same_name(name, "mcp-protocol-version") ? &headers->version
+           : same_name(name, "last-event-id")        ? &headers->last_event_id
+           : same_name(name, "content-length")       ? &headers->content_length
+           : same_name(name, "transfer-encoding")    ? &headers->transfer_encoding
+           : same_name(name, "authorization")        ? &headers->authorization
+                                                     : NULL;
+}
+
+static bool clean(struct span value)
+{
+    for (size_t i = 0; i < value.len; i++)
+        if ((unsigned char)value.at[i] < 0x20 ? value.at[i] != '\t' : value.at[i] == 0x7f)
+            return false;
+    return true;
+}
+
+static enum MHD_Result refuse(struct reading *reading, const char *why, struct span name)
+{
+    name.len = name.len > 60 ? 60 : name.len;
+    reading->ok = err_set(reading->err, ERR_BAD_FRAMING, "%s: \"%.*s\"", why, SPAN_ARG(name));
+    return MHD_NO;
+}
+
+static enum MHD_Result on_header(void *arg, enum MHD_ValueKind kind, const char *key, size_t key_len,
+                                 const char *value, size_t value_len)
+{
+    (void)kind;
+    struct reading *reading = arg;
+    struct span name = span_make(key, key_len), text = span_make(value ? value : "", value ? value_len : 0);
+    if (!is_token(name))
+        return refuse(reading, "not a header name", name);
+    if (!clean(text))
+        return refuse(reading, "control character in a header", name);
+    // libmicrohttpd parses in place and puts a NUL over each byte of the line end: two for CRLF, one for a
+    // bare LF. The byte after the first NUL is still inside its buffer, where the blank line follows.
+    if (value && value[value_len] == '\0' && value[value_len + 1] != '\0')
+        return refuse(reading, "header line without CRLF", name);
+    struct span *known = slot(reading->out, name);
+    if (!known)
+        return MHD_YES;
+    // A second Accept line only adds to the list; a second of any other would be two answers to one question.
+    if (known->at && known != &reading->out->accept)
+        return refuse(reading, "header given twice", name);
+    if (!known->at || known != &reading->out->accept)
+        *known = text;
+    return MHD_YES;
+}
+
+bool guard_read(struct MHD_Connection *connection, struct guard_headers *out, struct err *err)
+{
+    struct reading reading = {out, err, true};
+    *out = (struct guard_headers){0};
+    MHD_get_connection_values_n(connection, MHD_HEADER_KIND, on_header, &reading);
+    if (!reading.ok)
+        return false;
+    if (out->content_length.at && out->transfer_encoding.at)
+        return err_set(err, ERR_BAD_FRAMING, "Content-Length beside Transfer-Encoding");
+    if (out->transfer_encoding.at && !same_name(out->transfer_encoding, "chunked"))
+        return err_set(err, ERR_BAD_FRAMING, "Transfer-Encoding other than chunked");
+    for (size_t i = 0; i < out->content_length.len; i++)
+        if (out->content_length.at[i] < '0' || out->content_length.at[i] > '9')
+            return err_set(err, ERR_BAD_FRAMING, "Content-Length is no number");
+    return true;
+}
+
+// ---- Host and Origin ------------------------------------------------------------------------
+
+// "host" of "host:port" and "[v6]:port".
+static struct span host_part(struct span authority)
+{
+    if (authority.len && authority.at[0] == '[') {
+        const char *close = memchr(authority.at, ']', authority.len);
+        return close ? span_make(authority.at, (size_t)(close - authority.at) + 1) : authority;
+    }
+    const char *colon = memchr(authority.at, ':', authority.len);
+    return colon ? span_make(authority.at, (size_t)(colon - authority.at)) : authority;
+}
+
+static bool is_loopback_name(struct span host)
+{
+    if (same_name(host, "localhost") || same_name(host, "[::1]"))
+        return true;
+    if (!span_starts(host, "127.") || host.len > 15)
+        return false;
+    for (size_t i = 0; i < host.len; i++)
+        if (host.at[i] != '.' && (host.at[i] < '0' || host.at[i] > '9'))
+            return false;
+    return true;
+}
+
+// The scheme://authority of a URL.
+static struct span origin_part(const char *url)
+{
+    const char *authority = strstr(url, "://");
+    return authority ? span_make(url, strlen(url) - strlen(authority) + 3 + strcspn(authority + 3, "/?#")) : span_of("");
+}
+
+static struct span authority_of(struct span origin)
+{
+    const char *at = memmem(origin.at, origin.len, "://", 3);
+    return at ? span_after(origin, (size_t)(at - origin.at) + 3) : (struct span){"", 0};
+}
+
+static bool listed(char *const *names, struct span wanted)
+{
+    for (; names && *names; names++)
+        if (same_name(wanted, *names))
+            return true;
+    return false;
+}
+
+bool guard_host(const struct config *config, const struct guard_headers *headers, struct err *err)
+{
+    struct span host = headers->host.at ? host_part(headers->host) : (struct span){"", 0};
+    if (is_loopback_name(host) || listed(config->allowed_hosts, host) ||
+        (headers->host.at && listed(config->allowed_hosts, headers->host)))
+        return true;
+    if (config->public_url && host.len) {
+        struct span ours = host_part(authority_of(origin_part(config->public_url)));
+        if (ours.len == host.len && strncasecmp(ours.at, host.at, host.len) == 0)
+            return true;
+    }
+    return err_set(err, ERR_BAD_HOST, "Host \"%.*s\" is neither loopback, public_url nor in allowed_hosts",
+                   host.len > 100 ? 100 : (int)host.len, host.at);
+}
+
+bool guard_origin(const struct config *config, const struct guard_headers *headers, struct err *err)
+{
+    struct span origin = headers->origin;
+    if (!origin.at || listed(config->allowed_origins, origin))
+        return true;
+    struct span host = host_part(authority_of(origin));
+    bool web = span_starts(origin, "http://") || span_starts(origin, "https://");
+    if (web && is_loopback_name(host))
+        return true;
+    if (config->public_url) {
+        struct span ours = origin_part(config->public_url);
+        if (ours.len == origin.len && strncasecmp(ours.at, origin.at, origin.len) == 0)
+            return true;
+    }
+    return err_set(err, ERR_BAD_ORIGIN, "Origin \"%.*s\" is neither loopback, public_url nor in allowed_origins",
+                   origin.len > 100 ? 100 : (int)origin.len, origin.at);
+}
+
+// ---- media types ----------------------------------------------------------------------------
+
+static struct span media_type(struct span item)
+{
+    const char *semicolon = memchr(item.at, ';', item.len);
+    if (semicolon)
+        item.len = (size_t)(semicolon - item.at);
+    while (item.len && (item.at[0] == ' ' || item.at[0] == '\t'))
+        item = span_after(item, 1);
+    while (item.len && (item.at[item.len - 1] == ' ' || item.at[item.len - 1] == '\t'))
+        item.len--;
+    return item;
+}
+
+bool guard_accepts(struct span accept, const char *type)
+{
+    size_t major = strcspn(type, "/") + 1;
+    while (accept.len) {
+        const char *comma = memchr(accept.at, ',', accept.len);
+        struct span item = media_type(comma ? span_make(accept.at, (size_t)(comma - accept.at)) : accept);
+        bool half = item.len == major + 1 && strncasecmp(item.at, type, major) == 0 && item.at[major] == '*';
+        if (same_name(item, type) || same_name(item, "*/*") || half)
+            return true;
+        accept = comma ? span_after(accept, (size_t)(comma - accept.at) + 1) : (struct span){"", 0};
+    }
+    return false;
+}
+
+bool guard_is_json(struct span content_type) { return same_name(media_type(content_type), "application/json"); }

@@ -1,0 +1,25 @@
+// What the HTTP face checks before a request counts: framing, Host and Origin, and the headers we read.
+#ifndef FRONT_GUARD_H
+#define FRONT_GUARD_H
+
+#include "base/err.h"
+#include "base/span.h"
+#include "gate/config.h"
+#include <microhttpd.h>
+
+// The headers that matter to us, each at most once; at is NULL where absent.
+struct guard_headers {
+    struct span host, origin, accept, content_type, session_id, version, last_event_id, content_length,
+        transfer_encoding, authorization;
+};
+
+// Reads all headers; ERR_BAD_FRAMING for anything two parsers could read differently.
+bool guard_read(struct MHD_Connection *connection, struct guard_headers *out, struct err *err) MUST_CHECK;
+// DNS rebinding and cross-site calls: who was meant, and from where.
+bool guard_host(const struct config *config, const struct guard_headers *headers, struct err *err) MUST_CHECK;
+bool guard_origin(const struct config *config, const struct guard_headers *headers, struct err *err) MUST_CHECK;
+
+bool guard_accepts(struct span accept, const char *type);   // exactly, by type/* or by */*
+bool guard_is_json(struct span content_type);
+
+#endif

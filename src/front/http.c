@@ -1,0 +1,684 @@
+// Owns the HTTP face: libmicrohttpd daemons inside our loop, and the life of each request (a visit).
+//
+// libmicrohttpd runs in external epoll mode: its epoll descriptor is one watch of our loop. A visit that
+// waits for the gate is suspended; the answer resumes it. Three things the library does not do are done
+// here: absolute deadlines for headers and bodies (its timeout is for silence only), noticing that the
+// caller hung up while suspended, and running again after a resume (it would wait for the next event).
+#include "front/http.h"
+#include "base/list.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/scan.h"
+#include "guard.h"
+#include "mcp/message.h"
+#include "mcp/sse.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define SWEEP_MS 100
+#define POOL_BYTES 32768
+#define STREAM_BLOCK 65536
+#define PULL_AHEAD ((size_t)256 << 10)
+
+struct http_face {
+    struct loop *loop;
+    struct gate *gate;
+    const struct config *config;
+    struct MHD_Daemon *daemon;
+    struct loop_watch ready;
+    struct loop_task run;
+    struct loop_timer sweep;
+    struct list callers;
+    struct MHD_Response *accepted;
+    bool resumed, running, local;
+};
+
+// One connection.
+struct caller {
+    struct http_face *face;
+    struct list node;
+    int fd;
+    int64_t deadline_ms;  // 0: none now
+    struct loop_watch hangup;
+    struct visit *visit;
+};
+
+enum visit_state { VISIT_BODY, VISIT_WAITING, VISIT_ANSWERED, VISIT_STREAMING };
+
+// One request.
+struct visit {
+    struct arrival arrival;
+    struct http_face *face;
+    struct caller *caller;
+    struct MHD_Connection *connection;
+    enum visit_state state;
+    bool suspended, in_handler, over, broken;
+    const char *endpoint;  // HTTP+SSE: where this caller's messages go
+    struct span origin;
+    struct answer answer;
+    char session_id[64];
+    struct stream *stream;
+    struct buf out;  // formatted for the stream, not sent yet
+    size_t sent;
+    struct loop_timer heartbeat;
+};
+
+// ---- running the daemon ---------------------------------------------------------------------
+
+static void run_daemon(struct http_face *face)
+{
+    if (face->running)
+        return;
+    face->running = true;
+    do {
+        face->resumed = false;
+        MHD_run(face->daemon);
+    } while (face->resumed);
+    face->running = false;
+    MHD_UNSIGNED_LONG_LONG timeout;
+    if (MHD_get_timeout(face->daemon, &timeout) == MHD_YES && timeout == 0)
+        loop_task_put(face->loop, &face->run);
+}
+
+static void on_ready(struct loop_watch *watch, unsigned events)
+{
+    (void)events;
+    run_daemon(watch->arg);
+}
+
+static void on_run(struct loop_task *task) { run_daemon(task->arg); }
+
+static void resume(struct visit *visit)
+{
+    if (!visit->suspended)
+        return;
+    visit->suspended = false;
+    visit->face->resumed = true;
+    MHD_resume_connection(visit->connection);
+    loop_task_put(visit->face->loop, &visit->face->run);
+}
+
+static void suspend(struct visit *visit)
+{
+    visit->suspended = true;
+    MHD_suspend_connection(visit->connection);
+}
+
+// ---- answering ------------------------------------------------------------------------------
+
+static void add_cors(const struct visit *visit, struct MHD_Response *response)
+{
+    if (!visit->origin.at)
+        return;
+    char *origin = mem_span(visit->origin);
+    MHD_add_response_header(response, "Access-Control-Allow-Origin", origin);
+    MHD_add_response_header(response, "Access-Control-Expose-Headers", "Mcp-Session-Id");
+    MHD_add_response_header(response, "Vary", "Origin");
+    free(origin);
+}
+
+static enum MHD_Result send_answer(struct visit *visit)
+{
+    struct answer *answer = &visit->answer;
+    size_t len = 0;
+    bool body = answer->body.len > 0;
+    if (!body && answer->status == 202 && !visit->origin.at && !*visit->session_id)
+        return MHD_queue_response(visit->connection, 202, visit->face->accepted);
+    char *text = body ? buf_take(&answer->body, &len) : NULL;
+    struct MHD_Response *response =
+        MHD_create_response_from_buffer(len, text, body ? MHD_RESPMEM_MUST_FREE : MHD_RESPMEM_PERSISTENT);
+    if (body)
+        MHD_add_response_header(response, "Content-Type", "application/json");
+    if (*visit->session_id)
+        MHD_add_response_header(response, "Mcp-Session-Id", visit->session_id);
+    if (answer->status == 405)
+        MHD_add_response_header(response, "Allow", "GET, POST, DELETE, OPTIONS");
+    if (answer->status >= 400 && answer->status != 404 && answer->status != 405)
+        MHD_add_response_header(response, "Connection", "close");
+    add_cors(visit, response);
+    enum MHD_Result result = MHD_queue_response(visit->connection, (unsigned)answer->status, response);
+    MHD_destroy_response(response);
+    return result;
+}
+
+static void on_answer(struct arrival *arrival, struct answer *answer)
+{
+    struct visit *visit = arrival->arg;
+    visit->state = VISIT_ANSWERED;
+    visit->answer = *answer;
+    visit->answer.session_id = NULL;
+    answer->body = (struct buf){0};
+    if (answer->session_id)
+        snprintf(visit->session_id, sizeof visit->session_id, "%s", answer->session_id);
+    resume(visit);
+}
+
+// An error before the gate ever saw the request.
+static void set_error(struct visit *visit, const struct err *err)
+{
+    visit->state = VISIT_ANSWERED;
+    visit->answer = (struct answer){.status = err_http_status(err->code)};
+    message_put_error(&visit->answer.body, (struct span){0}, err->code, (struct span){0});
+    log_info("request refused", LOG_STR("reason", err_reason(err->code)), LOG_STR("detail", err->detail));
+}
+
+// ---- event streams --------------------------------------------------------------------------
+
+static void put_item(struct visit *visit, const struct stream_item *item)
+{
+    char id[48] = "";
+    if (stream_resumable(visit->stream))
+        snprintf(id, sizeof id, "%u-%" PRIu64, stream_index(visit->stream), item->sequence);
+    if (item->message.len == 0) {  // priming: only an id, and how long to wait before coming back
+        buf_printf(&visit->out, "id: %s\nretry: %lld\ndata: \n\n", id,
+                   (long long)visit->face->config->timeouts.retry_ms);
+        return;
+    }
+    sse_put(&visit->out, span_of(id), span_of("message"), item->message);
+}
+
+static ssize_t read_stream(void *arg, uint64_t position, char *to, size_t room)
+{
+    (void)position;
+    struct visit *visit = arg;
+    struct stream_item item;
+    if (visit->broken)
+        return MHD_CONTENT_READER_END_WITH_ERROR;
+    if (visit->sent == visit->out.len) {
+        visit->sent = 0;
+        buf_clear(&visit->out);
+        if (visit->out.room > PULL_AHEAD * 4)
+            buf_release(&visit->out);
+        while (visit->out.len < PULL_AHEAD && stream_pull(visit->stream, &item))
+            put_item(visit, &item);
+    }
+    if (visit->out.len == 0) {
+        if (stream_over(visit->stream))
+            return MHD_CONTENT_READER_END_OF_STREAM;
+        suspend(visit);
+        return 0;
+    }
+    size_t len = visit->out.len - visit->sent < room ? visit->out.len - visit->sent : room;
+    memcpy(to, visit->out.at + visit->sent, len);
+    visit->sent += len;
+    loop_timer_set(visit->face->loop, &visit->heartbeat, visit->face->config->timeouts.heartbeat_ms);
+    return (ssize_t)len;
+}
+
+static void on_heartbeat(struct loop_timer *timer)
+{
+    struct visit *visit = timer->arg;
+    loop_timer_set(visit->face->loop, timer, visit->face->config->timeouts.heartbeat_ms);
+    if (!visit->suspended)
+        return;  // it is busy sending, or the caller does not read
+    buf_put_text(&visit->out, ": keepalive\n\n");
+    resume(visit);
+}
+
+static void on_wake(void *arg) { resume(arg); }
+
+// Ends a stream's connection from our side.
+static void on_cut(void *arg)
+{
+    struct visit *visit = arg;
+    log_info("caller cut off: it does not read its stream, or came back on another connection");
+    visit->broken = true;
+    shutdown(visit->caller->fd, SHUT_RDWR);
+    resume(visit);
+}
+
+static void on_stream(struct arrival *arrival, struct stream *stream, const char *session_id)
+{
+    struct visit *visit = arrival->arg;
+    struct stream_sink sink = {on_wake, on_cut, visit};
+    visit->state = VISIT_STREAMING;
+    visit->stream = stream_ref(stream);
+    if (visit->endpoint && session_id) {
+        snprintf(visit->session_id, sizeof visit->session_id, "%s", session_id);
+        buf_printf(&visit->out, "event: endpoint\ndata: %s?sessionId=%s\n\n", visit->endpoint, session_id);
+    }
+    stream_attach(stream, &sink);
+    resume(visit);
+}
+
+static enum MHD_Result send_stream(struct visit *visit)
+{
+    struct MHD_Response *response =
+        MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK, read_stream, visit, NULL);
+    MHD_add_response_header(response, "Content-Type", "text/event-stream");
+    MHD_add_response_header(response, "Cache-Control", "no-cache, no-transform");
+    MHD_add_response_header(response, "X-Accel-Buffering", "no");
+    add_cors(visit, response);
+    visit->heartbeat = (struct loop_timer){.on_due = on_heartbeat, .arg = visit};
+    loop_timer_set(visit->face->loop, &visit->heartbeat, visit->face->config->timeouts.heartbeat_ms);
+    enum MHD_Result result = MHD_queue_response(visit->connection, 200, response);
+    MHD_destroy_response(response);
+    return result;
+}
+
+static const struct arrival_ops arrival_ops = {on_answer, on_stream};
+
+// ---- requests -------------------------------------------------------------------------------
+
+static bool is_path(struct span path, const char *name)
+{
+    while (path.len > 1 && path.at[path.len - 1] == '/')
+        path.len--;
+    return span_is(path, name);
+}
+
+static struct span keep(struct visit *visit, struct span value)
+{
+    (void)visit;
+    return value;  // libmicrohttpd keeps headers until the request is over
+}
+
+static bool read_target(struct visit *visit, const char *url, const char *method,
+                        const struct guard_headers *headers, struct err *err)
+{
+    struct span path = span_of(url);
+    bool mcp = is_path(path, "/mcp"), sse = is_path(path, "/sse"), messages = is_path(path, "/messages");
+    bool post = strcmp(method, "POST") == 0, get = strcmp(method, "GET") == 0, end = strcmp(method, "DELETE") == 0;
+    struct arrival *arrival = &visit->arrival;
+    if (!mcp && !sse && !messages)
+        return err_set(err, span_starts(path, "/mcp/") ? ERR_NO_PROFILE : ERR_NOT_FOUND, "%s %.200s", method, url);
+    if ((mcp && !post && !get && !end) || (sse && !get) || (messages && !post))
+        return err_set(err, ERR_BAD_METHOD, "%.20s %.200s", method, url);
+    const char *in_query = MHD_lookup_connection_value(visit->connection, MHD_GET_ARGUMENT_KIND, "sessionId");
+    arrival->session_id = keep(visit, headers->session_id);
+    arrival->version = keep(visit, headers->version);
+    arrival->last_event_id = keep(visit, headers->last_event_id);
+    if (post && (messages || (in_query && !headers->session_id.at))) {
+        arrival->pipe = true;
+        arrival->session_id = in_query ? span_of(in_query) : (struct span){0};
+    }
+    arrival->op = post ? ARRIVAL_MESSAGE : end ? ARRIVAL_END : sse || !headers->session_id.at ? ARRIVAL_PIPE : ARRIVAL_LISTEN;
+    if (arrival->op == ARRIVAL_PIPE)
+        visit->endpoint = sse ? "/messages" : "/mcp";
+    return true;
+}
+
+static bool check_headers(const struct visit *visit, const struct guard_headers *headers, struct err *err)
+{
+    struct span accept = headers->accept.at ? headers->accept : (struct span){"", 0};
+    bool events = guard_accepts(accept, "text/event-stream");
+    switch (visit->arrival.op) {
+    case ARRIVAL_MESSAGE:
+        if (!visit->arrival.pipe && (!events || !guard_accepts(accept, "application/json")))
+            return err_set(err, ERR_NOT_ACCEPTABLE, "Accept: %.*s", SPAN_ARG(accept));
+        if (!headers->content_type.at || !guard_is_json(headers->content_type))
+            return err_set(err, ERR_MEDIA_TYPE, "Content-Type: %.*s", SPAN_ARG(headers->content_type));
+        break;
+    case ARRIVAL_LISTEN:
+    case ARRIVAL_PIPE:
+        if (!events)
+            return err_set(err, ERR_NOT_ACCEPTABLE_GET, "Accept: %.*s", SPAN_ARG(accept));
+        break;
+    case ARRIVAL_END:
+        break;
+    }
+    return true;
+}
+
+static bool read_length(struct visit *visit, const struct guard_headers *headers, struct err *err)
+{
+    int64_t max = visit->face->config->limits.max_body, length = 0;
+    for (size_t i = 0; i < headers->content_length.len && length <= max; i++)
+        length = length * 10 + (headers->content_length.at[i] - '0');
+    if (length > max)
+        return err_set(err, ERR_TOO_LARGE, "Content-Length above %" PRId64, max);
+    visit->arrival.body.max = (size_t)max;
+    if (length > 0)
+        buf_reserve(&visit->arrival.body, (size_t)length < PULL_AHEAD ? (size_t)length : PULL_AHEAD);
+    return true;
+}
+
+static void begin_visit(struct visit *visit, const char *url, const char *method)
+{
+    struct http_face *face = visit->face;
+    struct guard_headers headers;
+    struct err err = {0};
+    if (!guard_read(visit->connection, &headers, &err) || !guard_host(face->config, &headers, &err) ||
+        !guard_origin(face->config, &headers, &err)) {
+        set_error(visit, &err);
+        return;
+    }
+    visit->origin = headers.origin;
+    if (strcmp(method, "OPTIONS") == 0) {
+        visit->state = VISIT_ANSWERED;
+        visit->answer.status = 204;
+    } else if (!read_target(visit, url, method, &headers, &err) || !check_headers(visit, &headers, &err) ||
+               !read_length(visit, &headers, &err)) {
+        set_error(visit, &err);
+    }
+}
+
+static enum MHD_Result send_preflight(struct visit *visit)
+{
+    struct MHD_Response *response = MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT);
+    MHD_add_response_header(response, "Access-Control-Allow-Methods", "GET, POST, DELETE");
+    MHD_add_response_header(response, "Access-Control-Allow-Headers",
+                            "Accept, Authorization, Content-Type, Last-Event-ID, Mcp-Session-Id, MCP-Protocol-Version");
+    MHD_add_response_header(response, "Access-Control-Max-Age", "600");
+    add_cors(visit, response);
+    enum MHD_Result result = MHD_queue_response(visit->connection, 204, response);
+    MHD_destroy_response(response);
+    return result;
+}
+
+static enum MHD_Result next_step(struct visit *visit)
+{
+    switch (visit->state) {
+    case VISIT_ANSWERED:
+        visit->caller->deadline_ms = 0;
+        return visit->answer.status == 204 ? send_preflight(visit) : send_answer(visit);
+    case VISIT_STREAMING:
+        visit->caller->deadline_ms = 0;
+        return send_stream(visit);
+    case VISIT_WAITING:
+        suspend(visit);
+        return MHD_YES;
+    case VISIT_BODY:
+        break;
+    }
+    return MHD_YES;
+}
+
+static struct caller *caller_of(struct MHD_Connection *connection)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    return info ? info->socket_context : NULL;
+}
+
+static struct visit *visit_new(struct http_face *face, struct MHD_Connection *connection)
+{
+    struct visit *visit = mem_new(struct visit);
+    visit->face = face;
+    visit->connection = connection;
+    visit->caller = caller_of(connection);
+    visit->caller->visit = visit;
+    visit->caller->deadline_ms = loop_now(face->loop) + face->config->limits.body_timeout_ms;
+    visit->arrival.ops = &arrival_ops;
+    visit->arrival.arg = visit;
+    visit->arrival.credentials.local = face->local;
+    return visit;
+}
+
+static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, const char *url, const char *method,
+                                  const char *version, const char *upload, size_t *upload_size, void **state)
+{
+    (void)version;
+    struct visit *visit = *state;
+    if (!visit) {
+        *state = visit = visit_new(arg, connection);
+        begin_visit(visit, url, method);
+        return visit->state == VISIT_ANSWERED ? next_step(visit) : MHD_YES;
+    }
+    if (visit->state == VISIT_BODY && *upload_size) {
+        buf_put(&visit->arrival.body, upload, *upload_size);
+        *upload_size = 0;
+        if (visit->arrival.body.overflow && !visit->over) {
+            visit->over = true;
+            struct err err;
+            (void)err_set(&err, ERR_TOO_LARGE, "body above %zu bytes", visit->arrival.body.max);
+            set_error(visit, &err);
+            visit->state = VISIT_BODY;  // the answer can be queued when the body is through, or never
+        }
+        return MHD_YES;
+    }
+    if (visit->state == VISIT_BODY) {
+        visit->caller->deadline_ms = 0;
+        if (visit->over) {
+            visit->state = VISIT_ANSWERED;
+        } else {
+            visit->state = VISIT_WAITING;
+            gate_arrive(visit->face->gate, &visit->arrival);
+        }
+    }
+    return next_step(visit);
+}
+
+static void visit_free(void *object)
+{
+    struct visit *visit = object;
+    buf_release(&visit->arrival.body);
+    buf_release(&visit->answer.body);
+    buf_release(&visit->out);
+    free(visit);
+}
+
+static void on_completed(void *arg, struct MHD_Connection *connection, void **state, enum MHD_RequestTerminationCode why)
+{
+    (void)arg;
+    (void)connection;
+    (void)why;
+    struct visit *visit = *state;
+    if (!visit)
+        return;
+    struct http_face *face = visit->face;
+    *state = NULL;
+    gate_gone(face->gate, &visit->arrival);
+    loop_timer_stop(face->loop, &visit->heartbeat);
+    if (visit->stream) {
+        stream_detach(visit->stream, visit);
+        stream_unref(visit->stream);
+        if (visit->endpoint)  // an HTTP+SSE session lives as long as its stream
+            gate_pipe_closed(face->gate, span_of(visit->session_id));
+    }
+    visit->caller->visit = NULL;
+    visit->caller->deadline_ms = loop_now(face->loop) + face->config->limits.idle_timeout_ms;
+    loop_reap(face->loop, visit, visit_free);
+}
+
+// ---- connections ----------------------------------------------------------------------------
+
+static void on_hangup(struct loop_watch *watch, unsigned events)
+{
+    struct caller *caller = watch->arg;
+    struct visit *visit = caller->visit;
+    loop_unwatch(caller->face->loop, watch);
+    // A caller may shut down its sending side and still wait for a plain answer; nobody does so on a stream.
+    if (!(events & LOOP_HANGUP) || !visit || !visit->stream)
+        return;
+    visit->broken = true;
+    resume(visit);
+}
+
+static void caller_open(struct http_face *face, struct MHD_Connection *connection, void **context)
+{
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    struct caller *caller = mem_new(struct caller);
+    struct err err;
+    int on = 1, idle = 30, interval = 10, count = 3;
+    caller->face = face;
+    caller->fd = info->connect_fd;
+    caller->deadline_ms = loop_now(face->loop) + face->config->limits.header_timeout_ms;
+    caller->hangup = (struct loop_watch){.fd = caller->fd, .on_ready = on_hangup, .arg = caller};
+    setsockopt(caller->fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    setsockopt(caller->fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+    setsockopt(caller->fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
+    setsockopt(caller->fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
+    if (!loop_watch(face->loop, &caller->hangup, LOOP_HANGUP | LOOP_ONCE, &err))
+        log_warn("cannot watch a connection for hang-up", LOG_STR("detail", err.detail));
+    list_append(&face->callers, &caller->node);
+    *context = caller;
+}
+
+static void on_connection(void *arg, struct MHD_Connection *connection, void **context,
+                          enum MHD_ConnectionNotificationCode what)
+{
+    struct http_face *face = arg;
+    if (what == MHD_CONNECTION_NOTIFY_STARTED) {
+        caller_open(face, connection, context);
+        return;
+    }
+    struct caller *caller = *context;
+    loop_unwatch(face->loop, &caller->hangup);
+    list_remove(&caller->node);
+    loop_reap(face->loop, caller, free);
+}
+
+// The request line is in: from here the headers have their time.
+static void *on_request_line(void *arg, const char *uri, struct MHD_Connection *connection)
+{
+    (void)uri;
+    struct http_face *face = arg;
+    struct caller *caller = caller_of(connection);
+    int64_t deadline = loop_now(face->loop) + face->config->limits.header_timeout_ms;
+    if (caller && (!caller->deadline_ms || deadline < caller->deadline_ms))
+        caller->deadline_ms = deadline;
+    return NULL;
+}
+
+static void on_sweep(struct loop_timer *timer)
+{
+    struct http_face *face = timer->arg;
+    int64_t now = loop_now(face->loop);
+    list_each(node, &face->callers)
+    {
+        struct caller *caller = list_entry(node, struct caller, node);
+        if (caller->deadline_ms && now > caller->deadline_ms) {
+            caller->deadline_ms = 0;
+            shutdown(caller->fd, SHUT_RDWR);
+        }
+    }
+    loop_timer_set(face->loop, timer, SWEEP_MS);
+}
+
+// ---- listening ------------------------------------------------------------------------------
+
+static int open_socket(const char *address, char *host, size_t host_size, struct err *err)
+{
+    const char *colon = strrchr(address, ':');
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV}, *found = NULL;
+    size_t len = (size_t)(colon - address);
+    snprintf(host, host_size, "%.*s", (int)len, address);
+    char *bare = mem_copy(host[0] == '[' ? host + 1 : host, host[0] == '[' ? len - 2 : len);
+    int code = getaddrinfo(bare, colon + 1, &hints, &found), fd = -1, on = 1;
+    free(bare);
+    if (code) {
+        (void)err_set(err, ERR_CONFIG, "cannot listen on %s: %s", address, gai_strerror(code));
+        return -1;
+    }
+    fd = socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (fd < 0 || bind(fd, found->ai_addr, found->ai_addrlen) < 0 || listen(fd, 1024) < 0) {
+        (void)err_set(err, ERR_CONFIG, "cannot listen on %s: %s%s", address, strerror(errno),
+                      errno == EADDRINUSE ? "; stop what uses it, or choose another port with --listen" : "");
+        if (fd >= 0)
+            close(fd);
+        fd = -1;
+    }
+    freeaddrinfo(found);
+    return fd;
+}
+
+static unsigned port_of(int fd)
+{
+    struct sockaddr_storage name;
+    socklen_t len = sizeof name;
+    if (getsockname(fd, (struct sockaddr *)&name, &len) < 0)
+        return 0;
+    return ntohs(name.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)(void *)&name)->sin6_port
+                                            : ((struct sockaddr_in *)(void *)&name)->sin_port);
+}
+
+static void on_panic(void *arg, const char *file, unsigned line, const char *reason)
+{
+    (void)arg;
+    log_error("libmicrohttpd panic", LOG_STR("file", file), LOG_INT("line", line), LOG_STR("reason", reason));
+    abort();
+}
+
+static bool start_daemon(struct http_face *face, int fd, struct err *err)
+{
+    const struct config_limits *limits = &face->config->limits;
+    MHD_set_panic_func(on_panic, NULL);
+    face->daemon = MHD_start_daemon(
+        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_request, face, MHD_OPTION_LISTEN_SOCKET, fd,
+        MHD_OPTION_NOTIFY_COMPLETED, on_completed, face, MHD_OPTION_NOTIFY_CONNECTION, on_connection, face,
+        MHD_OPTION_URI_LOG_CALLBACK, on_request_line, face, MHD_OPTION_CONNECTION_LIMIT, (unsigned)limits->connections,
+        MHD_OPTION_CONNECTION_TIMEOUT, 0U, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)POOL_BYTES,
+        MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_END);
+    if (!face->daemon)
+        return err_set(err, ERR_SYSTEM, "cannot start the HTTP server: %s", strerror(errno));
+    const union MHD_DaemonInfo *info = MHD_get_daemon_info(face->daemon, MHD_DAEMON_INFO_EPOLL_FD);
+    face->ready = (struct loop_watch){.fd = info->epoll_fd, .on_ready = on_ready, .arg = face};
+    return loop_watch(face->loop, &face->ready, LOOP_READ, err);
+}
+
+struct http_face *http_face_new(struct loop *loop, struct gate *gate, const char *address, struct err *err)
+{
+    char host[256];
+    int fd = open_socket(address, host, sizeof host, err);
+    if (fd < 0)
+        return NULL;
+    struct http_face *face = mem_new(struct http_face);
+    face->loop = loop;
+    face->gate = gate;
+    face->config = gate_config(gate);
+    face->local = config_address_is_loopback(address);
+    face->run = (struct loop_task){.run = on_run, .arg = face};
+    face->sweep = (struct loop_timer){.on_due = on_sweep, .arg = face};
+    face->accepted = MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT);
+    list_init(&face->callers);
+    unsigned port = port_of(fd);
+    if (!start_daemon(face, fd, err)) {
+        if (!face->daemon)
+            close(fd);
+        http_face_free(face);
+        return NULL;
+    }
+    loop_timer_set(loop, &face->sweep, SWEEP_MS);
+    struct buf url = {0};
+    buf_printf(&url, "http://%s:%u/mcp", host, port);
+    log_info("listening", LOG_STR("url", buf_text(&url)));
+    buf_release(&url);
+    return face;
+}
+
+void http_face_quiesce(struct http_face *face)
+{
+    MHD_socket fd = MHD_quiesce_daemon(face->daemon);
+    if (fd != MHD_INVALID_SOCKET)
+        close(fd);
+}
+
+void http_face_free(struct http_face *face)
+{
+    if (!face)
+        return;
+    loop_timer_stop(face->loop, &face->sweep);
+    loop_task_drop(&face->run);
+    if (face->daemon) {
+        // The library wants no suspended connection when it stops.
+        list_each(node, &face->callers)
+        {
+            struct caller *caller = list_entry(node, struct caller, node);
+            if (!caller->visit)
+                continue;
+            caller->visit->broken = true;
+            if (caller->visit->state == VISIT_WAITING) {
+                struct err err;
+                (void)err_set(&err, ERR_SHUTTING_DOWN, "stopped");
+                gate_gone(face->gate, &caller->visit->arrival);
+                set_error(caller->visit, &err);
+            }
+            resume(caller->visit);
+        }
+        run_daemon(face);
+        loop_unwatch(face->loop, &face->ready);
+        MHD_stop_daemon(face->daemon);
+        loop_task_drop(&face->run);
+    }
+    MHD_destroy_response(face->accepted);
+    free(face);
+}

@@ -1,0 +1,238 @@
+// Owns the stdio face: framing on standard input, one session, its stream on standard output.
+#include "front/stdio.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "mcp/frame.h"
+#include "mcp/message.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define READ_SIZE ((size_t)64 << 10)
+
+struct stdio_face {
+    struct loop *loop;
+    struct gate *gate;
+    struct loop_watch in, out;
+    struct loop_task read_more;  // when the input is a file, which epoll refuses
+    struct loop_task flush;
+    struct frame frame;
+    struct arrival opening;
+    char session_id[64];
+    struct stream *stream;
+    struct buf pending;
+    size_t sent;
+    bool file, ended;
+    void (*on_end)(void *arg);
+    void *arg;
+};
+
+// ---- writing --------------------------------------------------------------------------------
+
+static void put_message(struct stdio_face *face, struct span message)
+{
+    if (face->frame.content_length)
+        buf_printf(&face->pending, "Content-Length: %zu\r\n\r\n", message.len);
+    size_t start = face->pending.len;
+    buf_put_span(&face->pending, message);
+    if (!face->frame.content_length) {
+        message_flatten(face->pending.at + start, message.len);
+        buf_put_char(&face->pending, '\n');
+    }
+    loop_task_put(face->loop, &face->flush);
+}
+
+static void flush(struct stdio_face *face)
+{
+    struct stream_item item;
+    struct err err;
+    for (;;) {
+        if (face->sent == face->pending.len) {
+            face->sent = 0;
+            buf_clear(&face->pending);
+            if (!face->stream || !stream_pull(face->stream, &item))
+                break;
+            put_message(face, item.message);
+        }
+        ssize_t put = write(STDOUT_FILENO, face->pending.at + face->sent, face->pending.len - face->sent);
+        if (put >= 0) {
+            face->sent += (size_t)put;
+        } else if (errno == EAGAIN) {
+            if (!loop_watch(face->loop, &face->out, LOOP_WRITE, &err))
+                log_error("cannot wait for standard output", LOG_STR("detail", err.detail));
+            return;
+        } else if (errno != EINTR) {
+            face->sent = face->pending.len;  // nobody reads; the input will end too
+            break;
+        }
+    }
+    loop_unwatch(face->loop, &face->out);
+    loop_task_drop(&face->flush);
+}
+
+static void on_flush(struct loop_task *task) { flush(task->arg); }
+
+static void on_writable(struct loop_watch *watch, unsigned events)
+{
+    (void)events;
+    flush(watch->arg);
+}
+
+static void on_wake(void *arg)
+{
+    struct stdio_face *face = arg;
+    loop_task_put(face->loop, &face->flush);
+}
+
+static void end(struct stdio_face *face)
+{
+    if (face->ended)
+        return;
+    face->ended = true;
+    loop_unwatch(face->loop, &face->in);
+    loop_task_drop(&face->read_more);
+    face->on_end(face->arg);
+}
+
+static void on_cut(void *arg) { end(arg); }
+
+// ---- arrivals -------------------------------------------------------------------------------
+
+static void on_answer(struct arrival *arrival, struct answer *answer)
+{
+    struct stdio_face *face = arrival->arg;
+    if (answer->body.len)
+        put_message(face, buf_span(&answer->body));
+    buf_release(&answer->body);
+    if (arrival != &face->opening)
+        free(arrival);
+}
+
+static void on_stream(struct arrival *arrival, struct stream *stream, const char *session_id)
+{
+    struct stdio_face *face = arrival->arg;
+    struct stream_sink sink = {on_wake, on_cut, face};
+    snprintf(face->session_id, sizeof face->session_id, "%s", session_id ? session_id : "");
+    face->stream = stream_ref(stream);
+    stream_attach(stream, &sink);
+}
+
+static const struct arrival_ops arrival_ops = {on_answer, on_stream};
+
+static void take_message(struct stdio_face *face, struct span text)
+{
+    struct arrival *arrival = mem_new(struct arrival);
+    *arrival = (struct arrival){.op = ARRIVAL_MESSAGE,
+                                .credentials.local = true,
+                                .session_id = span_of(face->session_id),
+                                .pipe = true,
+                                .ops = &arrival_ops,
+                                .arg = face};
+    buf_put_span(&arrival->body, text);
+    gate_arrive(face->gate, arrival);
+}
+
+static void take_frames(struct stdio_face *face)
+{
+    struct span text;
+    enum frame_status status;
+    while (!face->ended && (status = frame_next(&face->frame, &text)) != FRAME_MORE) {
+        struct buf error = {0};
+        if (status == FRAME_MESSAGE) {
+            take_message(face, text);
+            continue;
+        }
+        message_put_error(&error, (struct span){0}, status == FRAME_JUNK ? ERR_PARSE : ERR_TOO_LARGE, (struct span){0});
+        put_message(face, buf_span(&error));
+        buf_release(&error);
+    }
+}
+
+static void read_input(struct stdio_face *face)
+{
+    size_t room;
+    char *at = frame_room(&face->frame, READ_SIZE, &room);
+    ssize_t got = read(STDIN_FILENO, at, room);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (got <= 0) {
+        end(face);
+        return;
+    }
+    frame_fed(&face->frame, (size_t)got);
+    take_frames(face);
+    if (face->file && !face->ended)
+        loop_task_put(face->loop, &face->read_more);
+}
+
+static void on_readable(struct loop_watch *watch, unsigned events)
+{
+    (void)events;
+    read_input(watch->arg);
+}
+
+static void on_read_more(struct loop_task *task) { read_input(task->arg); }
+
+// ---- life -----------------------------------------------------------------------------------
+
+static void make_non_blocking(int fd)
+{
+    struct stat info;
+    if (fstat(fd, &info) == 0 && (S_ISFIFO(info.st_mode) || S_ISSOCK(info.st_mode)))
+        fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+}
+
+struct stdio_face *stdio_face_new(struct loop *loop, struct gate *gate, void (*on_end)(void *arg), void *arg,
+                                  struct err *err)
+{
+    struct stdio_face *face = mem_new(struct stdio_face);
+    face->loop = loop;
+    face->gate = gate;
+    face->on_end = on_end;
+    face->arg = arg;
+    face->in = (struct loop_watch){.fd = STDIN_FILENO, .on_ready = on_readable, .arg = face};
+    face->out = (struct loop_watch){.fd = STDOUT_FILENO, .on_ready = on_writable, .arg = face};
+    face->read_more = (struct loop_task){.run = on_read_more, .arg = face};
+    face->flush = (struct loop_task){.run = on_flush, .arg = face};
+    frame_init(&face->frame, (size_t)gate_config(gate)->limits.max_body);
+    make_non_blocking(STDIN_FILENO);
+    make_non_blocking(STDOUT_FILENO);
+    face->opening = (struct arrival){
+        .op = ARRIVAL_PIPE, .credentials.local = true, .pipe = true, .ops = &arrival_ops, .arg = face};
+    gate_arrive(gate, &face->opening);
+    if (!face->stream) {
+        (void)err_set(err, ERR_INTERNAL, "the gate did not open the stdio session");
+        stdio_face_free(face);
+        return NULL;
+    }
+    struct stat info;
+    face->file = fstat(STDIN_FILENO, &info) == 0 && S_ISREG(info.st_mode);
+    if (face->file)
+        loop_task_put(loop, &face->read_more);
+    else if (!loop_watch(loop, &face->in, LOOP_READ, err)) {
+        stdio_face_free(face);
+        return NULL;
+    }
+    return face;
+}
+
+void stdio_face_free(struct stdio_face *face)
+{
+    if (!face)
+        return;
+    flush(face);
+    loop_unwatch(face->loop, &face->in);
+    loop_unwatch(face->loop, &face->out);
+    loop_task_drop(&face->flush);
+    loop_task_drop(&face->read_more);
+    if (face->stream) {
+        stream_detach(face->stream, face);
+        stream_unref(face->stream);
+    }
+    frame_release(&face->frame);
+    buf_release(&face->pending);
+    free(face);
+}

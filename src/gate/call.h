@@ -1,0 +1,83 @@
+// One call: a message or session operation on its way through the phases.
+#ifndef GATE_CALL_H
+#define GATE_CALL_H
+
+#include "base/arena.h"
+#include "state.h"
+
+// What a phase says to the runner. Zero fails.
+enum phase_result {
+    PHASE_FAIL,   // call->err says why
+    PHASE_NEXT,
+    PHASE_WAIT,   // call_resume() will run the same phase again
+    PHASE_REPLY,  // skip to shaping the answer
+};
+
+struct call {
+    struct gate *gate;
+    struct list node, quick_node, session_node, link_node, wait_node;
+    struct arena arena;
+    char request_id[17];  // the same in every log line of the call
+    int64_t started_us;
+
+    // what came
+    enum arrival_op op;
+    struct arrival *arrival;  // NULL once answered, streamed or gone
+    struct span session_id, version, last_event_id;
+    struct credentials credentials;
+    bool pipe;
+    struct buf body;
+    struct message message;
+    enum method method;
+
+    // a batch: the parent waits for its parts
+    struct call *parent;
+    struct buf batch;
+    size_t parts_left;
+    bool split;
+
+    // what the phases found out
+    size_t phase;
+    struct identity identity;
+    struct session *session;
+    struct scope *scope;
+    struct link *link;
+    struct span target;       // the server's own name or URI
+    struct policy_decision decision;
+    bool authorized, dispatched, recorded, waited_enough, silent, new_session;
+    struct loop_timer timer;
+
+    // to the server and back
+    struct upstream_request request;
+    struct span progress_token;  // raw, of the caller
+    unsigned fan_out;            // requests of a merged tasks/list still out
+    struct task_page *task_pages;
+    struct buf gathered;
+
+    // the answer
+    struct err err;
+    struct buf error_data;    // raw JSON members for error.data
+    struct buf result;        // raw JSON
+    struct buf error;         // raw JSON error object of a server
+    struct stream *stream;    // where this call's messages go, once there is one
+};
+
+void call_start(struct gate *gate, struct arrival *arrival);
+void call_resume(struct call *call);
+// Ends it without an answer: cancelled by its caller, or the session is over.
+void call_end_silently(struct call *call, const char *reason);
+// Something for the caller that belongs to this call: opens an event stream if there is none yet.
+void call_tell(struct call *call, struct blob *message);
+void call_open_stream(struct call *call);
+
+// dispatch.c
+enum phase_result call_route(struct call *call);
+enum phase_result call_dispatch(struct call *call);
+void dispatch_abandon(struct call *call);  // takes back what is still out
+// What the policy is asked about a method: action and kind; NULL action: nothing to ask.
+struct call_permission {
+    const char *action, *kind;
+};
+struct call_permission call_permission(enum method method);
+
+#endif

@@ -1,0 +1,704 @@
+// Owns what each method does: whom it concerns (route), and doing it here or at its server (dispatch).
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/scan.h"
+#include "call.h"
+#include "level.h"
+#include "mcp/rewrite.h"
+#include "subscription.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define INSTRUCTIONS_MAX 32768
+#define TASK_PAGES_MAX 100
+
+typedef enum phase_result method_fn(struct call *call);
+
+static method_fn find_tool, find_prompt, find_resource, find_reference, find_task, await_lists;
+static method_fn do_initialize, do_ping, do_level, do_list, do_forward, do_subscribe, do_unsubscribe, do_tasks_list;
+static method_fn do_complete;
+static method_fn on_initialized, on_cancelled, on_progress, on_roots_changed;
+
+// ---- the method table -----------------------------------------------------------------------
+
+static const struct row {
+    const char *action, *kind;  // what the policy is asked
+    method_fn *route;           // NULL: concerns no server
+    method_fn *dispatch;
+    bool notification;
+} rows[METHODS] = {
+    [METHOD_INITIALIZE] = {NULL, NULL, NULL, do_initialize, false},
+    [METHOD_PING] = {NULL, NULL, NULL, do_ping, false},
+    [METHOD_SET_LEVEL] = {NULL, NULL, NULL, do_level, false},
+    [METHOD_TOOLS_LIST] = {"list", "tool", await_lists, do_list, false},
+    [METHOD_PROMPTS_LIST] = {"list", "prompt", await_lists, do_list, false},
+    [METHOD_RESOURCES_LIST] = {"list", "resource", await_lists, do_list, false},
+    [METHOD_RESOURCES_TEMPLATES] = {"list", "resource", await_lists, do_list, false},
+    [METHOD_TOOLS_CALL] = {"call", "tool", find_tool, do_forward, false},
+    [METHOD_PROMPTS_GET] = {"get", "prompt", find_prompt, do_forward, false},
+    [METHOD_RESOURCES_READ] = {"read", "resource", find_resource, do_forward, false},
+    [METHOD_RESOURCES_SUBSCRIBE] = {"subscribe", "resource", find_resource, do_subscribe, false},
+    [METHOD_RESOURCES_UNSUBSCRIBE] = {"subscribe", "resource", find_resource, do_unsubscribe, false},
+    [METHOD_COMPLETE] = {"complete", "prompt", find_reference, do_complete, false},
+    [METHOD_TASKS_GET] = {"call", "task", find_task, do_forward, false},
+    [METHOD_TASKS_RESULT] = {"call", "task", find_task, do_forward, false},
+    [METHOD_TASKS_CANCEL] = {"call", "task", find_task, do_forward, false},
+    [METHOD_TASKS_LIST] = {"list", "task", await_lists, do_tasks_list, false},
+    [METHOD_INITIALIZED] = {NULL, NULL, NULL, on_initialized, true},
+    [METHOD_CANCELLED] = {NULL, NULL, NULL, on_cancelled, true},
+    [METHOD_PROGRESS] = {NULL, NULL, NULL, on_progress, true},
+    [METHOD_ROOTS_CHANGED] = {NULL, NULL, NULL, on_roots_changed, true},
+};
+
+struct call_permission call_permission(enum method method)
+{
+    return (struct call_permission){rows[method].action, rows[method].kind};
+}
+
+static enum phase_result fail(struct call *call, enum err_code code, const char *detail)
+{
+    return (enum phase_result)err_set(&call->err, code, "%s", detail);
+}
+
+// What is missing is noted here and said after authorize, so that a denial tells nothing about it.
+static enum phase_result missing(struct call *call, enum err_code code)
+{
+    (void)err_set(&call->err, code, "\"%.*s\"", call->target.len > 200 ? 200 : (int)call->target.len, call->target.at);
+    return PHASE_NEXT;
+}
+
+// A string parameter, decoded; false if it is absent or no string.
+static bool text_param(struct call *call, struct span object, const char *key, struct span *out)
+{
+    struct span raw;
+    if (!object.at || !scan_find(object, key, &raw) || !scan_is_string(raw))
+        return false;
+    struct buf text = {0};
+    scan_decode(raw, &text);
+    *out = arena_span(&call->arena, buf_span(&text));
+    buf_release(&text);
+    return true;
+}
+
+// ---- route ----------------------------------------------------------------------------------
+
+static void on_waited_enough(struct loop_timer *timer)
+{
+    struct call *call = timer->arg;
+    call->waited_enough = true;
+    call_resume(call);
+}
+
+static bool must_wait(const struct call *call) { return !call->waited_enough && !scope_settled(call->scope); }
+
+static enum phase_result wait_for_lists(struct call *call)
+{
+    if (!call->timer.slot && !list_linked(&call->wait_node)) {
+        call->timer = (struct loop_timer){.on_due = on_waited_enough, .arg = call};
+        loop_timer_set(call->gate->loop, &call->timer, call->gate->config->timeouts.list_ms);
+        list_append(&call->scope->waiters, &call->wait_node);
+    }
+    return PHASE_WAIT;
+}
+
+static enum phase_result await_lists(struct call *call)
+{
+    scope_warm(call->scope);
+    return must_wait(call) ? wait_for_lists(call) : PHASE_NEXT;
+}
+
+// A server whose lists never came may still own the name: then "unavailable" is the truth.
+static struct link *unlisted_owner(const struct call *call, struct span exposed)
+{
+    for (size_t i = 0; i < call->scope->link_count; i++) {
+        struct link *link = call->scope->links[i];
+        struct span prefix = view_prefix(call->scope->view, link->source);
+        const char *separator = call->gate->config->separator;
+        if (!source_loaded(link->source) && prefix.len && exposed.len > prefix.len &&
+            memcmp(exposed.at, prefix.at, prefix.len) == 0 && span_starts(span_after(exposed, prefix.len), separator))
+            return link;
+    }
+    return NULL;
+}
+
+static enum phase_result find_named(struct call *call, enum catalog_kind kind, struct span exposed, enum err_code unknown)
+{
+    const struct view_entry *entry = view_find(call->scope->view, kind, exposed);
+    call->target = exposed;
+    if (!entry) {
+        scope_warm(call->scope);
+        if (must_wait(call))
+            return wait_for_lists(call);
+        call->link = unlisted_owner(call, exposed);
+        return missing(call, call->link ? ERR_UNAVAILABLE : unknown);
+    }
+    call->link = scope_link(call->scope, entry->source);
+    call->target = arena_span(&call->arena, entry->original);
+    return PHASE_NEXT;
+}
+
+static enum phase_result find_tool(struct call *call)
+{
+    struct span name;
+    if (!text_param(call, call->message.params, "name", &name))
+        return fail(call, ERR_INVALID_PARAMS, "params.name must be a string");
+    return find_named(call, CATALOG_TOOLS, name, ERR_UNKNOWN_TOOL);
+}
+
+static enum phase_result find_prompt(struct call *call)
+{
+    struct span name;
+    if (!text_param(call, call->message.params, "name", &name))
+        return fail(call, ERR_INVALID_PARAMS, "params.name must be a string");
+    return find_named(call, CATALOG_PROMPTS, name, ERR_UNKNOWN_PROMPT);
+}
+
+static enum phase_result find_uri(struct call *call, struct span uri)
+{
+    struct buf original = {0};
+    struct source *source = view_route_uri(call->scope->view, uri, &original);
+    call->target = uri;
+    if (!source) {
+        scope_warm(call->scope);
+        if (must_wait(call))
+            return wait_for_lists(call);
+        buf_clear(&call->error_data);
+        buf_put_text(&call->error_data, "\"uri\":");
+        scan_encode(uri, &call->error_data);
+        return missing(call, ERR_UNKNOWN_RESOURCE);
+    }
+    call->link = scope_link(call->scope, source);
+    call->target = arena_span(&call->arena, buf_span(&original));
+    buf_release(&original);
+    return PHASE_NEXT;
+}
+
+static enum phase_result find_resource(struct call *call)
+{
+    struct span uri;
+    if (!text_param(call, call->message.params, "uri", &uri))
+        return fail(call, ERR_INVALID_PARAMS, "params.uri must be a string");
+    return find_uri(call, uri);
+}
+
+static enum phase_result find_reference(struct call *call)
+{
+    struct span ref, type, name;
+    if (!call->message.params.at || !scan_find(call->message.params, "ref", &ref) ||
+        !text_param(call, ref, "type", &type))
+        return fail(call, ERR_INVALID_PARAMS, "params.ref.type must be a string");
+    if (span_is(type, "ref/prompt") && text_param(call, ref, "name", &name))
+        return find_named(call, CATALOG_PROMPTS, name, ERR_INVALID_PARAMS);
+    if (span_is(type, "ref/resource") && text_param(call, ref, "uri", &name))
+        return find_uri(call, name);
+    return fail(call, ERR_INVALID_PARAMS, "params.ref must name a prompt or a resource");
+}
+
+static enum phase_result find_task(struct call *call)
+{
+    struct span wrapped;
+    struct buf id = {0};
+    if (!text_param(call, call->message.params, "taskId", &wrapped))
+        return fail(call, ERR_INVALID_PARAMS, "params.taskId must be a string");
+    call->link = task_unwrap(call->scope, &call->identity, wrapped, &id);
+    call->target = call->link ? arena_span(&call->arena, buf_span(&id)) : wrapped;
+    buf_release(&id);
+    return call->link ? PHASE_NEXT : missing(call, ERR_UNKNOWN_TASK);
+}
+
+enum phase_result call_route(struct call *call)
+{
+    const struct row *row = &rows[call->method];
+    if (call->op != ARRIVAL_MESSAGE || call->message.kind != MESSAGE_REQUEST)
+        return PHASE_NEXT;
+    if (!row->dispatch || row->notification)
+        return missing(call, ERR_METHOD_NOT_FOUND);
+    return row->route ? row->route(call) : PHASE_NEXT;
+}
+
+// ---- dispatch: the session operations -------------------------------------------------------
+
+static bool parse_event_id(struct span text, unsigned *index, uint64_t *sequence)
+{
+    char copy[48];
+    int used = 0;
+    if (text.len == 0 || text.len >= sizeof copy)
+        return false;
+    memcpy(copy, text.at, text.len);
+    copy[text.len] = '\0';
+    return sscanf(copy, "%u-%" SCNu64 "%n", index, sequence, &used) == 2 && (size_t)used == text.len;
+}
+
+static void hand_over(struct call *call, struct stream *stream, const char *session_id)
+{
+    struct arrival *arrival = call->arrival;
+    call->arrival = NULL;
+    arrival->call = NULL;
+    arrival->ops->stream(arrival, stream, session_id);
+}
+
+static enum phase_result do_listen(struct call *call)
+{
+    struct session *session = call->session;
+    struct stream *stream = session->standalone;
+    unsigned index;
+    uint64_t sequence;
+    if (call->last_event_id.at) {
+        stream = parse_event_id(call->last_event_id, &index, &sequence) ? session_stream_find(session, index) : NULL;
+        if (!stream)
+            return fail(call, ERR_UNKNOWN_EVENT, "no such stream");
+        if (stream_attached(stream))
+            stream_cut(stream);  // the caller knows better than we do that its connection is gone
+        if (!stream_rewind(stream, sequence))
+            return fail(call, ERR_UNKNOWN_EVENT, "the event is not kept any more");
+    } else if (stream_attached(stream)) {
+        return fail(call, ERR_STREAM_CONFLICT, "the standalone stream is open");
+    } else if (session->revision >= REVISION_2025_11_25) {
+        stream_prime(stream);
+    }
+    hand_over(call, stream, NULL);
+    return PHASE_REPLY;
+}
+
+static enum phase_result do_pipe(struct call *call)
+{
+    hand_over(call, call->session->standalone, call->session->id);
+    return PHASE_REPLY;
+}
+
+// ---- dispatch: answered here ----------------------------------------------------------------
+
+static void put_instructions(const struct call *call, struct buf *out)
+{
+    struct buf text = {.max = INSTRUCTIONS_MAX};
+    for (size_t i = 0; i < call->scope->link_count; i++) {
+        const struct link *link = call->scope->links[i];
+        struct span own = upstream_instructions(link->upstream);
+        if (!own.len)
+            continue;
+        buf_printf(&text, "%sServer \"%s\" says:\n", text.len ? "\n\n" : "", upstream_server(link->upstream)->name);
+        buf_put_span(&text, own);
+    }
+    if (text.len && !text.overflow) {
+        buf_put_text(out, ",\"instructions\":");
+        scan_encode(buf_span(&text), out);
+    }
+    buf_release(&text);
+}
+
+static enum phase_result do_initialize(struct call *call)
+{
+    struct span version, capabilities = span_of("{}"), given;
+    if (!text_param(call, call->message.params, "protocolVersion", &version))
+        return fail(call, ERR_INVALID_PARAMS, "params.protocolVersion must be a string");
+    if (scan_find(call->message.params, "capabilities", &given) && scan_is_object(given))
+        capabilities = given;
+    session_begin(call->session, revision_negotiate(version), capabilities);
+    call->scope = call->session->scope;
+    enum revision revision = call->session->revision;
+    buf_printf(&call->result,
+               "{\"protocolVersion\":\"%s\",\"capabilities\":{\"tools\":{\"listChanged\":true},"
+               "\"prompts\":{\"listChanged\":true},\"resources\":{\"subscribe\":true,\"listChanged\":true},"
+               "\"logging\":{}%s%s},\"serverInfo\":{\"name\":\"postern\",\"title\":\"Postern gateway\","
+               "\"version\":\"%s\"}",
+               revision_text(revision), revision >= REVISION_2025_03_26 ? ",\"completions\":{}" : "",
+               revision >= REVISION_2025_11_25
+                   ? ",\"tasks\":{\"list\":{},\"cancel\":{},\"requests\":{\"tools\":{\"call\":{}}}}"
+                   : "",
+               POSTERN_VERSION);
+    put_instructions(call, &call->result);
+    buf_put_char(&call->result, '}');
+    return PHASE_REPLY;
+}
+
+static enum phase_result do_ping(struct call *call)
+{
+    (void)call;
+    return PHASE_REPLY;
+}
+
+static enum phase_result do_level(struct call *call)
+{
+    struct span raw;
+    int level = call->message.params.at && scan_find(call->message.params, "level", &raw) ? level_parse(raw) : -1;
+    if (level < 0)
+        return fail(call, ERR_INVALID_PARAMS, "params.level is no log level");
+    call->session->level = level;
+    for (size_t i = 0; i < call->scope->link_count; i++)
+        link_push_level(call->scope->links[i]);
+    return PHASE_REPLY;
+}
+
+static enum phase_result do_list(struct call *call)
+{
+    static const char *const members[] = {"tools", "prompts", "resources", "resourceTemplates"};
+    enum catalog_kind kind = call->method == METHOD_TOOLS_LIST       ? CATALOG_TOOLS
+                             : call->method == METHOD_PROMPTS_LIST   ? CATALOG_PROMPTS
+                             : call->method == METHOD_RESOURCES_LIST ? CATALOG_RESOURCES
+                                                                     : CATALOG_TEMPLATES;
+    struct view *view = call->scope->view;
+    uint64_t generation = view_generation(view);
+    struct span cursor;
+    size_t from = 0, count = view_count(view, kind), page = (size_t)call->gate->config->limits.page_size;
+    if (text_param(call, call->message.params, "cursor", &cursor) &&
+        (!cursor_read(call->gate, kind, generation, cursor, &from) || from > count))
+        return fail(call, ERR_BAD_CURSOR, "cursor");
+    size_t to = count - from > page ? from + page : count;
+    call->scope->listed |= 1U << kind;
+    buf_printf(&call->result, "{\"%s\":[", members[kind]);
+    view_render(view, kind, from, to, &call->result);
+    buf_put_char(&call->result, ']');
+    if (to < count) {
+        buf_put_text(&call->result, ",\"nextCursor\":\"");
+        cursor_put(call->gate, kind, generation, to, &call->result);
+        buf_put_char(&call->result, '"');
+    }
+    buf_put_char(&call->result, '}');
+    return PHASE_REPLY;
+}
+
+// ---- dispatch: sent to the server -----------------------------------------------------------
+
+enum part { PART_TARGET, PART_TOKEN };
+
+// Where a method's params name the thing it is about; its progress token may be in all of them.
+#define TOKEN_RULE {{"_meta", "progressToken"}, PART_TOKEN}
+static const struct rewrite_rule name_rules[] = {TOKEN_RULE, {{"name"}, PART_TARGET}};
+static const struct rewrite_rule uri_rules[] = {TOKEN_RULE, {{"uri"}, PART_TARGET}};
+static const struct rewrite_rule task_rules[] = {TOKEN_RULE, {{"taskId"}, PART_TARGET}};
+static const struct rewrite_rule ref_name_rules[] = {TOKEN_RULE, {{"ref", "name"}, PART_TARGET}};
+static const struct rewrite_rule ref_uri_rules[] = {TOKEN_RULE, {{"ref", "uri"}, PART_TARGET}};
+
+static const struct rewrite_rule *param_rules(const struct call *call)
+{
+    struct span ref, uri;
+    switch (call->method) {
+    case METHOD_TOOLS_CALL:
+    case METHOD_PROMPTS_GET:
+        return name_rules;
+    case METHOD_COMPLETE:
+        return scan_find(call->message.params, "ref", &ref) && scan_find(ref, "uri", &uri) ? ref_uri_rules
+                                                                                          : ref_name_rules;
+    case METHOD_TASKS_GET:
+    case METHOD_TASKS_RESULT:
+    case METHOD_TASKS_CANCEL:
+        return task_rules;
+    default:
+        return uri_rules;
+    }
+}
+
+static bool translate(void *arg, int what, struct span raw, struct buf *out)
+{
+    struct call *call = arg;
+    if (what == PART_TOKEN) {
+        call->progress_token = raw;
+        buf_put_int(out, (int64_t)call->request.id);
+    } else {
+        scan_encode(call->target, out);
+    }
+    return true;
+}
+
+static void on_server_progress(struct upstream_request *request, struct span params)
+{
+    struct call *call = request->arg;
+    struct span token;
+    if (!call->progress_token.at || !scan_find(params, "progressToken", &token))
+        return;
+    struct buf text = {0};
+    buf_put_text(&text, "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":");
+    buf_put(&text, params.at, (size_t)(token.at - params.at));
+    buf_put_span(&text, call->progress_token);
+    buf_put(&text, token.at + token.len, (size_t)(params.at + params.len - (token.at + token.len)));
+    buf_put_char(&text, '}');
+    call_tell(call, blob_take(&text));
+}
+
+// A task was made: remember whose it is, and who wants its progress.
+static void note_task(struct call *call, struct span result)
+{
+    struct span task, raw;
+    if (!upstream_abilities(call->link->upstream)->tasks || !scan_find(result, "task", &task) ||
+        !scan_find(task, "taskId", &raw) || !scan_is_string(raw))
+        return;
+    struct buf id = {0};
+    scan_decode(raw, &id);
+    task_remember(call->link, &call->identity, buf_span(&id));
+    buf_release(&id);
+    struct task_token *wanted = mem_new(struct task_token);
+    if (!call->progress_token.at || call->progress_token.len >= sizeof wanted->token ||
+        call->link->task_tokens.count >= 1000) {
+        free(wanted);
+        return;
+    }
+    memcpy(wanted->session, call->session->id, sizeof wanted->session);
+    memcpy(wanted->token, call->progress_token.at, call->progress_token.len);
+    struct buf token = {0};
+    buf_put_int(&token, (int64_t)call->request.id);
+    free(map_put(&call->link->task_tokens, buf_span(&token), wanted));
+    buf_release(&token);
+}
+
+static void on_server_reply(struct upstream_request *request, const struct upstream_reply *reply)
+{
+    struct call *call = request->arg;
+    list_remove(&call->link_node);
+    if (reply->failure) {
+        call->err = *reply->failure;
+    } else if (reply->error.at) {
+        buf_put_span(&call->error, reply->error);
+    } else {
+        if (call->method == METHOD_TOOLS_CALL)
+            note_task(call, reply->result);
+        buf_put_span(&call->result, reply->result);
+    }
+    call_resume(call);
+}
+
+static enum phase_result do_forward(struct call *call)
+{
+    struct buf params = {0};
+    call->request.on_reply = on_server_reply;
+    call->request.on_progress = on_server_progress;
+    call->request.arg = call;
+    upstream_reserve(call->link->upstream, &call->request);
+    bool changed = rewrite_json(call->message.params, param_rules(call), 2, translate, call, &params);
+    list_append(&call->link->calls, &call->link_node);
+    call->dispatched = true;
+    upstream_send(&call->request, method_text(call->method), changed ? buf_span(&params) : call->message.params);
+    buf_release(&params);
+    return PHASE_WAIT;
+}
+
+static enum phase_result do_complete(struct call *call)
+{
+    const struct upstream *upstream = call->link->upstream;
+    if (upstream_state(upstream) == UPSTREAM_READY && !upstream_abilities(upstream)->completions) {
+        buf_put_text(&call->result, "{\"completion\":{\"values\":[],\"hasMore\":false}}");
+        return PHASE_REPLY;
+    }
+    return do_forward(call);
+}
+
+static struct span exposed_uri(struct call *call)
+{
+    struct span uri = {0};
+    (void)text_param(call, call->message.params, "uri", &uri);
+    return uri;
+}
+
+static void on_subscribed(struct upstream_request *request, const struct upstream_reply *reply)
+{
+    struct call *call = request->arg;
+    struct upstream_reply empty = {.result = span_of("{}")};  // exactly that, whatever the server said
+    if (reply->result.at) {
+        subscription_add(call->session, call->link, exposed_uri(call), call->target);
+        reply = &empty;
+    }
+    on_server_reply(request, reply);
+}
+
+static enum phase_result do_subscribe(struct call *call)
+{
+    const struct upstream *upstream = call->link->upstream;
+    if (upstream_state(upstream) == UPSTREAM_READY && !upstream_abilities(upstream)->subscribe)
+        return fail(call, ERR_METHOD_NOT_FOUND, "the server has no subscriptions");
+    if (!subscription_is_first(call->link, call->target)) {
+        subscription_add(call->session, call->link, exposed_uri(call), call->target);
+        return PHASE_REPLY;
+    }
+    enum phase_result result = do_forward(call);
+    call->request.on_reply = on_subscribed;
+    return result;
+}
+
+static enum phase_result do_unsubscribe(struct call *call)
+{
+    (void)subscription_remove(call->session, exposed_uri(call));
+    return PHASE_REPLY;
+}
+
+static void forget_answer(struct upstream_request *request, const struct upstream_reply *reply)
+{
+    (void)reply;
+    free(request);
+}
+
+void dispatch_unheard(struct link *link, enum method method, struct span params)
+{
+    struct upstream_request *request = mem_new(struct upstream_request);
+    request->on_reply = forget_answer;
+    upstream_reserve(link->upstream, request);
+    upstream_send(request, method_text(method), params);
+}
+
+// ---- tasks/list over all servers ------------------------------------------------------------
+
+struct task_page {
+    struct task_page *next;
+    struct upstream_request request;
+    struct call *call;
+    struct link *link;
+    unsigned pages;
+};
+
+static void ask_page(struct task_page *page, struct span cursor)
+{
+    struct buf params = {0};
+    if (cursor.len) {
+        buf_put_text(&params, "{\"cursor\":");
+        buf_put_span(&params, cursor);
+        buf_put_char(&params, '}');
+    }
+    upstream_reserve(page->link->upstream, &page->request);
+    upstream_send(&page->request, method_text(METHOD_TASKS_LIST), buf_span(&params));
+    buf_release(&params);
+}
+
+static void gather_task(struct task_page *page, struct span task)
+{
+    struct call *call = page->call;
+    struct shape shape = {call->scope, page->link, &call->identity};
+    struct span raw;
+    struct buf id = {0};
+    if (!scan_find(task, "taskId", &raw) || !scan_is_string(raw))
+        return;
+    scan_decode(raw, &id);
+    if (task_owned(page->link, &call->identity, buf_span(&id))) {
+        if (call->gathered.len)
+            buf_put_char(&call->gathered, ',');
+        (void)shape_from_server(&shape, task, &call->gathered);
+    }
+    buf_release(&id);
+}
+
+static void on_task_page(struct upstream_request *request, const struct upstream_reply *reply)
+{
+    struct task_page *page = request->arg;
+    struct call *call = page->call;
+    struct span tasks, task, cursor;
+    if (call && !reply->failure && reply->result.at && scan_find(reply->result, "tasks", &tasks) &&
+        scan_is_array(tasks)) {
+        struct scan_walk walk = scan_walk(tasks);
+        while (scan_element(&walk, &task))
+            gather_task(page, task);
+        if (scan_find(reply->result, "nextCursor", &cursor) && scan_is_string(cursor) &&
+            ++page->pages < TASK_PAGES_MAX) {
+            char *copy = mem_span(cursor);
+            ask_page(page, span_make(copy, cursor.len));
+            free(copy);
+            return;
+        }
+    }
+    if (--call->fan_out == 0)
+        call_resume(call);
+}
+
+static enum phase_result do_tasks_list(struct call *call)
+{
+    if (!call->dispatched) {
+        call->dispatched = true;
+        call->fan_out = 1;  // ours, until all are sent
+        for (size_t i = 0; i < call->scope->link_count; i++) {
+            struct link *link = call->scope->links[i];
+            if (upstream_state(link->upstream) != UPSTREAM_READY || !upstream_abilities(link->upstream)->tasks_list)
+                continue;
+            struct task_page *page = arena_alloc(&call->arena, sizeof *page);
+            page->call = call;
+            page->link = link;
+            page->request.on_reply = on_task_page;
+            page->request.arg = page;
+            page->next = call->task_pages;
+            call->task_pages = page;
+            call->fan_out++;
+            ask_page(page, (struct span){0});
+        }
+        if (--call->fan_out)
+            return PHASE_WAIT;
+    }
+    buf_put_text(&call->result, "{\"tasks\":[");
+    buf_put_span(&call->result, buf_span(&call->gathered));
+    buf_put_text(&call->result, "]}");
+    return PHASE_REPLY;
+}
+
+void dispatch_abandon(struct call *call)
+{
+    upstream_cancel(&call->request, "cancelled");
+    for (struct task_page *page = call->task_pages; page; page = page->next)
+        upstream_cancel(&page->request, "cancelled");
+}
+
+// ---- notifications --------------------------------------------------------------------------
+
+static enum phase_result on_initialized(struct call *call)
+{
+    call->session->ready = true;
+    return PHASE_REPLY;
+}
+
+static enum phase_result on_cancelled(struct call *call)
+{
+    struct span id;
+    if (!call->message.params.at || !scan_find(call->message.params, "requestId", &id))
+        return PHASE_REPLY;
+    list_each(node, &call->session->calls)
+    {
+        struct call *other = list_entry(node, struct call, session_node);
+        if (other == call || other->message.kind != MESSAGE_REQUEST || !span_equal(other->message.id, id) ||
+            other->method == METHOD_INITIALIZE)
+            continue;
+        call_end_silently(other, "cancelled by the caller");
+        break;
+    }
+    return PHASE_REPLY;
+}
+
+static enum phase_result on_progress(struct call *call)
+{
+    if (call->message.params.at)
+        ask_on_progress(call->session, call->message.params);
+    return PHASE_REPLY;
+}
+
+static enum phase_result on_roots_changed(struct call *call)
+{
+    for (size_t i = 0; i < call->scope->link_count; i++) {
+        struct link *link = call->scope->links[i];
+        if (link->owner == call->session && call->session->can.roots_changed)
+            upstream_notify(link->upstream, method_text(METHOD_ROOTS_CHANGED), (struct span){0});
+    }
+    return PHASE_REPLY;
+}
+
+enum phase_result call_dispatch(struct call *call)
+{
+    if (call->dispatched && call->method != METHOD_TASKS_LIST)
+        return call->err.code ? PHASE_FAIL : PHASE_REPLY;
+    switch (call->op) {
+    case ARRIVAL_LISTEN:
+        return do_listen(call);
+    case ARRIVAL_PIPE:
+        return do_pipe(call);
+    case ARRIVAL_END:
+        return PHASE_REPLY;
+    case ARRIVAL_MESSAGE:
+        break;
+    }
+    const struct row *row = &rows[call->method];
+    switch (call->message.kind) {
+    case MESSAGE_REQUEST:
+        return row->dispatch(call);
+    case MESSAGE_NOTIFICATION:
+        return row->notification ? row->dispatch(call) : PHASE_REPLY;  // unknown ones are let pass
+    case MESSAGE_RESULT:
+    case MESSAGE_ERROR:
+        ask_on_answer(call->session, &call->message);
+        return PHASE_REPLY;
+    case MESSAGE_INVALID:
+        break;
+    }
+    return fail(call, ERR_INTERNAL, "no message to dispatch");
+}

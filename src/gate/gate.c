@@ -1,0 +1,138 @@
+// Owns the gate: what it is made of, arrivals, the sweep over sessions and slow calls, and shutdown.
+#include "gate/gate.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/secret.h"
+#include "call.h"
+#include <stdlib.h>
+
+#define SWEEP_MS 250
+
+static void sweep_sessions(struct gate *gate)
+{
+    void *value;
+    for (size_t at = 0; map_next(&gate->sessions, &at, NULL, &value);)
+        session_sweep(value);
+}
+
+// A call that is not quick gets its stream, and with it heartbeats.
+static void stream_slow_calls(struct gate *gate)
+{
+    int64_t limit_us = gate->config->timeouts.stream_after_ms * 1000;
+    int64_t now_us = loop_now(gate->loop) * 1000;
+    while (!list_empty(&gate->quick)) {
+        struct call *call = list_entry(gate->quick.next, struct call, quick_node);
+        if (now_us - call->started_us < limit_us)
+            return;
+        list_remove(&call->quick_node);
+        if (call->arrival && call->session)
+            call_open_stream(call);
+    }
+}
+
+static void on_sweep(struct loop_timer *timer)
+{
+    struct gate *gate = timer->arg;
+    stream_slow_calls(gate);
+    if (++gate->sweeps % 20 == 0)
+        sweep_sessions(gate);
+    loop_timer_set(gate->loop, &gate->sweep, SWEEP_MS);
+}
+
+struct gate *gate_new(struct loop *loop, struct http_client *http, const struct config *config)
+{
+    struct gate *gate = mem_new(struct gate);
+    gate->loop = loop;
+    gate->http = http;
+    gate->config = config;
+    gate->policy = &policy_allow_all;
+    secret_random(gate->key, sizeof gate->key);
+    secret_random(&gate->next_request, sizeof gate->next_request);
+    list_init(&gate->calls);
+    list_init(&gate->quick);
+    gate->sweep = (struct loop_timer){.on_due = on_sweep, .arg = gate};
+    loop_timer_set(loop, &gate->sweep, SWEEP_MS);
+    return gate;
+}
+
+const struct config *gate_config(const struct gate *gate) { return gate->config; }
+
+void gate_arrive(struct gate *gate, struct arrival *arrival) { call_start(gate, arrival); }
+
+void gate_gone(struct gate *gate, struct arrival *arrival)
+{
+    (void)gate;
+    struct call *call = arrival->call;
+    if (!call)
+        return;
+    // In this era a broken connection is no cancellation: the call goes on, its answer is dropped.
+    call->arrival = NULL;
+    arrival->call = NULL;
+    log_debug("caller gone before the answer", LOG_STR("request", call->request_id));
+}
+
+void gate_pipe_closed(struct gate *gate, struct span session_id)
+{
+    struct session *session = session_find(gate, session_id);
+    if (session)
+        session_end(session);
+}
+
+// ---- shutdown -------------------------------------------------------------------------------
+
+static void close_down(struct gate *gate)
+{
+    void *value;
+    loop_timer_stop(gate->loop, &gate->deadline);
+    for (size_t at = 0; map_next(&gate->sessions, &at, NULL, &value); at = 0)
+        session_end(value);
+    int64_t left = gate->stop_by_ms - loop_now(gate->loop);
+    if (gate->links.count == 0 && gate->links_closing == 0) {
+        gate->on_done(gate->done_arg);
+        return;
+    }
+    link_close_all(gate, left > 300 ? left : 300);
+}
+
+static bool work_left(const struct gate *gate)
+{
+    list_each(node, &gate->calls)
+        if (list_entry(node, struct call, node)->message.kind == MESSAGE_REQUEST)
+            return true;
+    return false;
+}
+
+static void on_deadline(struct loop_timer *timer)
+{
+    struct gate *gate = timer->arg;
+    bool late = loop_now(gate->loop) >= gate->stop_by_ms - gate->config->timeouts.shutdown_ms / 2;
+    if (work_left(gate) && !late) {
+        loop_timer_set(gate->loop, timer, 20);
+        return;
+    }
+    close_down(gate);
+}
+
+void gate_shutdown(struct gate *gate, void (*on_done)(void *arg), void *arg)
+{
+    gate->closing = true;
+    gate->on_done = on_done;
+    gate->done_arg = arg;
+    gate->stop_by_ms = loop_now(gate->loop) + gate->config->timeouts.shutdown_ms;
+    gate->deadline = (struct loop_timer){.on_due = on_deadline, .arg = gate};
+    loop_timer_set(gate->loop, &gate->deadline, 0);
+}
+
+void gate_free(struct gate *gate)
+{
+    if (!gate)
+        return;
+    loop_timer_stop(gate->loop, &gate->sweep);
+    loop_timer_stop(gate->loop, &gate->deadline);
+    scope_release_all(gate);
+    task_release_all(gate);
+    map_release(&gate->sessions);
+    map_release(&gate->links);
+    secret_wipe(gate->key, sizeof gate->key);
+    free(gate);
+}

@@ -1,0 +1,311 @@
+// Owns links (servers as the gate uses them) and scopes (the views sessions share).
+//
+// A scope's key says who may share it: "" when every server is shared, the user when one is per user,
+// the session when one is per session. Links have keys of the same kind, each by its own isolation.
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/scan.h"
+#include "call.h"
+#include "level.h"
+#include <stdlib.h>
+
+// What we declare to a server that serves everybody; callers that cannot are answered for.
+static const char all_capabilities[] =
+    "{\"roots\":{},\"sampling\":{\"context\":{},\"tools\":{}},\"elicitation\":{\"form\":{},\"url\":{}}}";
+
+static int isolation_of(const struct gate *gate)
+{
+    const struct server *servers = gate->config->servers.at;
+    int most = SERVER_SHARED;
+    for (size_t i = 0; i < gate->config->servers.count; i++)
+        if (!servers[i].disabled && servers[i].isolation > most)
+            most = servers[i].isolation;
+    return most;
+}
+
+static void put_key(const struct session *session, int isolation, struct buf *out)
+{
+    const struct identity *who = &session->identity;
+    if (isolation == SERVER_PER_USER)
+        buf_printf(out, "user/%s/%s/%s", who->tenant, who->provider, who->subject);
+    else if (isolation == SERVER_PER_SESSION)
+        buf_printf(out, "session/%s", session->id);
+}
+
+static char *session_capabilities(const struct session *session)
+{
+    const struct session_abilities *can = &session->can;
+    struct buf out = {0};
+    buf_put_char(&out, '{');
+    if (can->roots)
+        buf_printf(&out, "\"roots\":{\"listChanged\":%s}", can->roots_changed ? "true" : "false");
+    if (can->sampling)
+        buf_printf(&out, "%s\"sampling\":{%s%s%s}", out.len > 1 ? "," : "", can->sampling_context ? "\"context\":{}" : "",
+                   can->sampling_context && can->sampling_tools ? "," : "", can->sampling_tools ? "\"tools\":{}" : "");
+    if (can->elicit_form || can->elicit_url)
+        buf_printf(&out, "%s\"elicitation\":{%s%s%s}", out.len > 1 ? "," : "", can->elicit_form ? "\"form\":{}" : "",
+                   can->elicit_form && can->elicit_url ? "," : "", can->elicit_url ? "\"url\":{}" : "");
+    buf_put_char(&out, '}');
+    return buf_take(&out, NULL);
+}
+
+// ---- links ----------------------------------------------------------------------------------
+
+static void each_scope(struct link *link, void (*fn)(struct scope *scope, unsigned kinds), unsigned kinds)
+{
+    void *value;
+    for (size_t at = 0; map_next(&link->gate->scopes, &at, NULL, &value);) {
+        struct scope *scope = value;
+        for (size_t i = 0; i < scope->link_count; i++)
+            if (scope->links[i] == link)
+                fn(scope, kinds);
+    }
+}
+
+static void wake_waiters(struct scope *scope)
+{
+    struct list woken;
+    list_init(&woken);
+    while (!list_empty(&scope->waiters)) {
+        struct list *node = scope->waiters.next;
+        list_remove(node);
+        list_append(&woken, node);
+    }
+    while (!list_empty(&woken))
+        call_resume(list_entry(woken.next, struct call, wait_node));
+}
+
+static void scope_changed(struct scope *scope, unsigned kinds)
+{
+    view_dirty(scope->view);
+    relay_list_changed(scope, kinds);
+    wake_waiters(scope);
+}
+
+static void on_source_change(void *arg, struct source *source, unsigned kinds)
+{
+    (void)source;
+    each_scope(arg, scope_changed, kinds);
+}
+
+static void on_state(void *arg, struct upstream *upstream)
+{
+    struct link *link = arg;
+    switch (upstream_state(upstream)) {
+    case UPSTREAM_READY:
+        link->level = -1;
+        source_load(link->source);
+        subscription_renew(link);
+        link_push_level(link);
+        break;
+    case UPSTREAM_DOWN:
+    case UPSTREAM_BACKOFF:
+        ask_drop_link(link);
+        source_went_down(link->source);
+        break;
+    default:
+        break;
+    }
+}
+
+static void on_notification(void *arg, struct upstream *upstream, const struct message *message,
+                            struct upstream_request *origin)
+{
+    (void)upstream;
+    relay_notification(arg, message, origin);
+}
+
+static void on_request(void *arg, struct upstream *upstream, const struct message *message,
+                       struct upstream_request *origin)
+{
+    (void)upstream;
+    ask_start(arg, message, origin);
+}
+
+const struct upstream_listener link_listener = {on_state, on_notification, on_request};
+
+static struct link *link_get(struct gate *gate, const struct server *server, struct session *session)
+{
+    struct buf key = {0};
+    buf_put_text(&key, server->name);
+    buf_put_char(&key, '\0');
+    put_key(session, server->isolation, &key);
+    struct link *link = map_find(&gate->links, buf_span(&key));
+    if (!link) {
+        bool own = server->isolation == SERVER_PER_SESSION;
+        char *declared = own ? session_capabilities(session) : NULL;
+        link = mem_new(struct link);
+        link->gate = gate;
+        link->level = -1;
+        link->owner = own ? session : NULL;
+        list_init(&link->calls);
+        struct upstream_spec spec = {gate->loop, gate->http, server, own ? declared : all_capabilities,
+                                     (size_t)gate->config->limits.max_message, &link_listener, link};
+        link->upstream = upstream_new(&spec);
+        link->source = source_new(gate->loop, link->upstream, on_source_change, link);
+        link->key_len = key.len;
+        link->key = mem_copy(key.at, key.len);
+        map_put(&gate->links, buf_span(&key), link);
+        free(declared);
+    }
+    link->refs++;
+    buf_release(&key);
+    return link;
+}
+
+static void link_free(void *object)
+{
+    struct link *link = object;
+    struct gate *gate = link->gate;
+    source_free(link->source);
+    upstream_free(link->upstream);
+    subscription_release_link(link);
+    void *value;
+    for (size_t at = 0; map_next(&link->elicited, &at, NULL, &value);)
+        free(value);
+    map_release(&link->elicited);
+    for (size_t at = 0; map_next(&link->task_tokens, &at, NULL, &value);)
+        free(value);
+    map_release(&link->task_tokens);
+    free(link->key);
+    free(link);
+    gate->links_closing--;
+    if (gate->closing && gate->links_closing == 0 && gate->links.count == 0 && gate->on_done) {
+        void (*on_done)(void *) = gate->on_done;
+        gate->on_done = NULL;
+        on_done(gate->done_arg);
+    }
+}
+
+static void on_link_closed(void *arg, struct upstream *upstream)
+{
+    (void)upstream;
+    struct link *link = arg;
+    loop_reap(link->gate->loop, link, link_free);
+}
+
+static void link_close(struct link *link, int64_t within_ms)
+{
+    struct gate *gate = link->gate;
+    map_remove(&gate->links, span_make(link->key, link->key_len));
+    link->owner = NULL;
+    ask_drop_link(link);
+    gate->links_closing++;
+    upstream_close(link->upstream, within_ms, on_link_closed, link);
+}
+
+void link_close_all(struct gate *gate, int64_t within_ms)
+{
+    void *value;
+    for (size_t at = 0; map_next(&gate->links, &at, NULL, &value); at = 0)
+        link_close(value, within_ms);
+}
+
+void link_push_level(struct link *link)
+{
+    int level = -1;
+    void *value;
+    if (upstream_state(link->upstream) != UPSTREAM_READY || !upstream_abilities(link->upstream)->logging)
+        return;
+    for (size_t at = 0; map_next(&link->gate->sessions, &at, NULL, &value);) {
+        const struct session *session = value;
+        bool uses = false;
+        for (size_t i = 0; session->scope && i < session->scope->link_count; i++)
+            uses |= session->scope->links[i] == link;
+        if (uses && session->level >= 0 && (level < 0 || session->level < level))
+            level = session->level;
+    }
+    if (level < 0 || level == link->level)
+        return;
+    struct buf params = {0};
+    link->level = level;
+    buf_printf(&params, "{\"level\":\"%s\"}", level_text(level));
+    dispatch_unheard(link, METHOD_SET_LEVEL, buf_span(&params));
+    buf_release(&params);
+}
+
+// ---- scopes ---------------------------------------------------------------------------------
+
+struct scope *scope_get(struct gate *gate, struct session *session)
+{
+    struct buf key = {0};
+    put_key(session, isolation_of(gate), &key);
+    struct scope *scope = map_find(&gate->scopes, buf_span(&key));
+    if (!scope) {
+        const struct server *servers = gate->config->servers.at;
+        struct view_naming naming = {gate->config->separator, gate->config->prefix};
+        scope = mem_new(struct scope);
+        scope->gate = gate;
+        scope->view = view_new(&naming);
+        scope->links = mem_alloc((gate->config->servers.count + 1) * sizeof(struct link *));
+        list_init(&scope->sessions);
+        list_init(&scope->waiters);
+        for (size_t i = 0; i < gate->config->servers.count; i++) {
+            if (servers[i].disabled)
+                continue;
+            struct link *link = link_get(gate, &servers[i], session);
+            scope->links[scope->link_count++] = link;
+            view_add(scope->view, link->source);
+        }
+        map_put(&gate->scopes, buf_span(&key), scope);
+        scope->key = mem_copy(buf_text(&key), key.len);
+    }
+    scope->refs++;
+    buf_release(&key);
+    return scope;
+}
+
+static void scope_free(void *object)
+{
+    struct scope *scope = object;
+    view_free(scope->view);
+    free(scope->links);
+    free(scope->key);
+    free(scope);
+}
+
+void scope_release(struct scope *scope)
+{
+    struct gate *gate = scope->gate;
+    // The scope everybody shares stays: its servers stay warm for the next caller.
+    if (--scope->refs || (!*scope->key && !gate->closing))
+        return;
+    map_remove(&gate->scopes, span_of(scope->key));
+    for (size_t i = 0; i < scope->link_count; i++) {
+        struct link *link = scope->links[i];
+        bool everybody = upstream_server(link->upstream)->isolation == SERVER_SHARED;
+        if (--link->refs == 0 && !everybody && !gate->closing)
+            link_close(link, gate->config->timeouts.shutdown_ms);
+    }
+    loop_reap(gate->loop, scope, scope_free);
+}
+
+void scope_release_all(struct gate *gate)
+{
+    void *value;
+    for (size_t at = 0; map_next(&gate->scopes, &at, NULL, &value);)
+        scope_free(value);
+    map_release(&gate->scopes);
+}
+
+void scope_warm(struct scope *scope)
+{
+    for (size_t i = 0; i < scope->link_count; i++)
+        source_load(scope->links[i]->source);
+}
+
+bool scope_settled(const struct scope *scope)
+{
+    for (size_t i = 0; i < scope->link_count; i++)
+        if (!source_settled(scope->links[i]->source))
+            return false;
+    return true;
+}
+
+struct link *scope_link(const struct scope *scope, const struct source *source)
+{
+    for (size_t i = 0; i < scope->link_count; i++)
+        if (scope->links[i]->source == source)
+            return scope->links[i];
+    return NULL;
+}

@@ -1,0 +1,493 @@
+// THE PHASE TABLE. Every call walks it from top to bottom; read this file first.
+//
+//   receive       parse the message                         → 400 for what is no JSON-RPC
+//   authenticate  credentials → identity                    → 401
+//   session       find or open the session; split batches   → 400, 404
+//   route         which server, what it calls the thing     → unknown tool, server unavailable
+//   authorize     may this identity do it                   → 403 in-band
+//   limit         is there room                             → 429, 503
+//   dispatch      do it here or send it to the server       (waits here)
+//   shape         the answer as this caller should see it
+//   record        one line for every call, whatever came of it
+//
+// A phase returns NEXT, WAIT, REPLY or FAIL and never calls another. The runner below is the only code
+// that moves a call. Invariants, asserted: dispatch runs only after authorize said yes for this very
+// call; record runs exactly once for each call, also for a denial, a timeout or a vanished caller.
+// Policy is asked before existence is told: a name nobody has is authorized like any other.
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/scan.h"
+#include "call.h"
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static enum phase_result receive(struct call *call);
+static enum phase_result authenticate(struct call *call);
+static enum phase_result session(struct call *call);
+static enum phase_result route(struct call *call);
+static enum phase_result authorize(struct call *call);
+static enum phase_result limit(struct call *call);
+static enum phase_result dispatch(struct call *call);
+static enum phase_result shape(struct call *call);
+static enum phase_result record(struct call *call);
+
+static const struct phase {
+    const char *name;
+    enum phase_result (*run)(struct call *call);
+} phases[] = {
+    {"receive", receive},     {"authenticate", authenticate}, {"session", session},
+    {"route", route},         {"authorize", authorize},       {"limit", limit},
+    {"dispatch", dispatch},   {"shape", shape},               {"record", record},
+};
+
+enum { PHASE_ROUTE = 3, PHASE_SHAPE = 7, PHASES = sizeof phases / sizeof *phases };
+
+static void finish(struct call *call);
+
+// ---- the runner -----------------------------------------------------------------------------
+
+static void run(struct call *call)
+{
+    while (call->phase < PHASES) {
+        switch (phases[call->phase].run(call)) {
+        case PHASE_NEXT:
+            call->phase++;
+            break;
+        case PHASE_WAIT:
+            return;
+        case PHASE_REPLY:
+            call->phase = call->phase < PHASE_SHAPE ? PHASE_SHAPE : call->phase + 1;
+            break;
+        case PHASE_FAIL:
+            assert(call->err.code != ERR_NONE);
+            call->phase = call->phase < PHASE_SHAPE ? PHASE_SHAPE : call->phase + 1;
+            break;
+        }
+    }
+    finish(call);
+}
+
+void call_resume(struct call *call)
+{
+    list_remove(&call->wait_node);
+    loop_timer_stop(call->gate->loop, &call->timer);
+    run(call);
+}
+
+// ---- receive --------------------------------------------------------------------------------
+
+static bool is_batch(struct span body)
+{
+    while (body.len && memchr(" \t\r\n", body.at[0], 4))
+        body = span_after(body, 1);
+    return body.len && body.at[0] == '[';
+}
+
+static enum phase_result receive(struct call *call)
+{
+    if (call->op != ARRIVAL_MESSAGE)
+        return PHASE_NEXT;
+    if (is_batch(buf_span(&call->body))) {
+        struct span value;
+        return scan_document(buf_span(&call->body), true, &value, &call->err) ? PHASE_NEXT : PHASE_FAIL;
+    }
+    if (!message_parse(buf_span(&call->body), true, &call->message, &call->err))
+        return PHASE_FAIL;
+    call->method = method_find(call->message.method);
+    return PHASE_NEXT;
+}
+
+// ---- authenticate ---------------------------------------------------------------------------
+
+static enum phase_result authenticate(struct call *call)
+{
+    const struct auth_config *auth = &call->gate->config->auth;
+    return provider_authenticate(auth, &call->credentials, &call->identity, &call->err) ? PHASE_NEXT : PHASE_FAIL;
+}
+
+// ---- session --------------------------------------------------------------------------------
+
+static void join_session(struct call *call, struct session *joined)
+{
+    call->session = joined;
+    call->scope = joined->scope;
+    list_append(&joined->calls, &call->session_node);
+    joined->call_count++;
+    joined->used_ms = loop_now(call->gate->loop);
+}
+
+static enum phase_result open_session(struct call *call)
+{
+    struct gate *gate = call->gate;
+    if (gate->closing)
+        return (enum phase_result)err_set(&call->err, ERR_SHUTTING_DOWN, "no new sessions");
+    if ((int64_t)gate->sessions.count >= gate->config->limits.sessions)
+        return (enum phase_result)err_set(&call->err, ERR_TOO_MANY, "%zu sessions are open", gate->sessions.count);
+    call->new_session = true;
+    join_session(call, session_new(gate, &call->identity, call->op == ARRIVAL_PIPE));
+    return PHASE_NEXT;
+}
+
+// The parts of a batch go on from `route`; this call waits for them and gathers their answers.
+static enum phase_result split_batch(struct call *call)
+{
+    struct scan_walk walk;
+    struct span body = buf_span(&call->body), part;
+    size_t count = 0;
+    if (call->session->revision != REVISION_2025_03_26 && call->session->revision != REVISION_2024_11_05)
+        return (enum phase_result)err_set(&call->err, ERR_INVALID_REQUEST, "batches exist in 2025-03-26 only");
+    while (body.len && body.at[0] != '[')
+        body = span_after(body, 1);
+    while (body.len && body.at[body.len - 1] != ']')
+        body.len--;
+    walk = scan_walk(body);
+    while (scan_element(&walk, &part))
+        count++;
+    if (count == 0 || (int64_t)count > call->gate->config->limits.batch)
+        return (enum phase_result)err_set(&call->err, ERR_INVALID_REQUEST, "a batch of %zu messages", count);
+    call->split = true;
+    call->parts_left = count + 1;
+    walk = scan_walk(body);
+    while (scan_element(&walk, &part)) {
+        struct call *child = mem_new(struct call);
+        child->gate = call->gate;
+        child->parent = call;
+        child->op = ARRIVAL_MESSAGE;
+        child->identity = call->identity;
+        child->pipe = call->pipe;
+        child->started_us = call->started_us;
+        snprintf(child->request_id, sizeof child->request_id, "%s", call->request_id);
+        list_append(&call->gate->calls, &child->node);
+        join_session(child, call->session);
+        child->phase = PHASE_ROUTE;
+        if (!message_parse(part, true, &child->message, &child->err)) {
+            child->phase = PHASE_SHAPE;
+        } else if ((child->method = method_find(child->message.method)) == METHOD_INITIALIZE) {
+            (void)err_set(&child->err, ERR_INVALID_REQUEST, "initialize must not be in a batch");
+            child->phase = PHASE_SHAPE;
+        }
+        run(child);
+    }
+    if (--call->parts_left == 0)
+        return PHASE_REPLY;
+    return PHASE_WAIT;
+}
+
+static enum phase_result session(struct call *call)
+{
+    if (call->split)
+        return PHASE_REPLY;  // resumed: all parts of the batch are done
+    if (call->op == ARRIVAL_PIPE)
+        return open_session(call);
+    bool initialize = call->method == METHOD_INITIALIZE && call->message.kind == MESSAGE_REQUEST;
+    if (!call->session_id.at)
+        return initialize && !call->pipe
+                   ? open_session(call)
+                   : (enum phase_result)err_set(&call->err, ERR_NO_SESSION, "no Mcp-Session-Id");
+    struct session *found = session_find(call->gate, call->session_id);
+    if (!found || !identity_same(&found->identity, &call->identity) || found->pipe != call->pipe)
+        return (enum phase_result)err_set(&call->err, ERR_UNKNOWN_SESSION, "session is not known, or not this caller's");
+    if (call->version.at && !initialize && !revision_parse(call->version))
+        return (enum phase_result)err_set(&call->err, ERR_BAD_VERSION, "MCP-Protocol-Version: %.*s",
+                                          call->version.len > 40 ? 40 : (int)call->version.len, call->version.at);
+    join_session(call, found);
+    if (initialize && found->state != SESSION_NEW)
+        return (enum phase_result)err_set(&call->err, ERR_ALREADY_INITIALIZED, "second initialize");
+    if (!initialize && found->state == SESSION_NEW && call->op == ARRIVAL_MESSAGE && call->method != METHOD_PING)
+        return (enum phase_result)err_set(&call->err, ERR_NOT_INITIALIZED, "a session begins with initialize");
+    if (call->pipe) {  // the HTTP side of it is done; the answer goes to the pipe
+        struct arrival *arrival = call->arrival;
+        struct answer accepted = {.status = 202};
+        call->stream = stream_ref(found->standalone);
+        call->arrival = NULL;
+        arrival->call = NULL;
+        arrival->ops->answer(arrival, &accepted);
+    }
+    if (call->op == ARRIVAL_MESSAGE && is_batch(buf_span(&call->body)))
+        return split_batch(call);
+    return PHASE_NEXT;
+}
+
+// ---- route, authorize, limit, dispatch ------------------------------------------------------
+
+static enum phase_result route(struct call *call) { return call_route(call); }
+
+static enum phase_result authorize(struct call *call)
+{
+    struct call_permission wanted = call_permission(call->method);
+    struct policy_question question = {
+        .identity = &call->identity,
+        .action = wanted.action ? wanted.action : "use",
+        .kind = wanted.action ? wanted.kind : "server",
+        .server = call->link ? upstream_server(call->link->upstream)->name : NULL,
+        .name = call->target,
+    };
+    call->decision = policy_decide(call->gate->policy, &question);
+    call->authorized = call->decision.verdict == VERDICT_ALLOW;
+    if (!call->authorized)
+        return (enum phase_result)err_set(&call->err, ERR_DENIED, "rule %s", call->decision.rule);
+    return call->err.code ? PHASE_FAIL : PHASE_NEXT;  // what route found missing is said only now
+}
+
+static enum phase_result limit(struct call *call)
+{
+    if (call->message.kind == MESSAGE_REQUEST &&
+        (int64_t)call->session->call_count > call->gate->config->limits.session_calls) {
+        buf_put_text(&call->error_data, "\"retryAfterMs\":1000");
+        return (enum phase_result)err_set(&call->err, ERR_LIMITED, "%zu calls in flight in this session",
+                                          call->session->call_count);
+    }
+    return PHASE_NEXT;
+}
+
+static enum phase_result dispatch(struct call *call)
+{
+    assert(call->authorized);
+    return call_dispatch(call);
+}
+
+// ---- shape ----------------------------------------------------------------------------------
+
+static void shape_result(struct call *call)
+{
+    struct shape shape = {call->scope, call->link, &call->identity};
+    struct buf shaped = {0};
+    if (!call->link)
+        return;
+    if (call->result.len && shape_from_server(&shape, buf_span(&call->result), &shaped)) {
+        buf_release(&call->result);
+        call->result = shaped;
+    } else if (call->error.len && shape_error_from_server(&shape, buf_span(&call->error), &shaped)) {
+        buf_release(&call->error);
+        call->error = shaped;
+    }
+}
+
+static enum phase_result shape(struct call *call)
+{
+    if (!call->err.code)
+        shape_result(call);
+    return PHASE_NEXT;
+}
+
+// ---- record ---------------------------------------------------------------------------------
+
+static enum phase_result record(struct call *call)
+{
+    static const char *const ops[] = {"message", "listen", "pipe", "end"};
+    assert(!call->recorded);
+    call->recorded = true;
+    bool trouble = call->err.code != ERR_NONE;
+    enum log_level level = trouble && !call->silent ? LOG_INFO : LOG_DEBUG;
+    log_at(level, trouble ? "call failed" : "call", LOG_STR("request", call->request_id),
+           LOG_STR("method", call->method ? method_text(call->method) : ops[call->op]),
+           LOG_STR("subject", call->identity.subject),
+           LOG_STR("server", call->link ? upstream_server(call->link->upstream)->name : "-"),
+           LOG_SPAN("target", call->target.at ? call->target : span_of("-")),
+           LOG_STR("decision", call->authorized ? "allow" : call->decision.rule ? "deny" : "-"),
+           LOG_STR("reason", err_reason(call->err.code)), LOG_STR("detail", trouble ? call->err.detail : ""),
+           LOG_INT("us", clock_now_us() - call->started_us));
+    return PHASE_NEXT;
+}
+
+// ---- the answer -----------------------------------------------------------------------------
+
+// The JSON-RPC text of the answer; empty if there is none to give.
+static void render(struct call *call, struct buf *out)
+{
+    bool request = call->message.kind == MESSAGE_REQUEST;
+    if (call->batch.len) {
+        buf_put_char(out, '[');
+        buf_put_span(out, buf_span(&call->batch));
+        buf_put_char(out, ']');
+    } else if (call->err.code) {
+        if (request || call->message.kind == MESSAGE_INVALID)
+            message_put_error(out, call->message.id, call->err.code, buf_span(&call->error_data));
+    } else if (call->error.len) {
+        message_put_raw_error(out, call->message.id, buf_span(&call->error));
+    } else if (request) {
+        message_put_result(out, call->message.id, call->result.len ? buf_span(&call->result) : span_of("{}"));
+    }
+}
+
+static void to_parent(struct call *call, struct buf *text)
+{
+    struct call *parent = call->parent;
+    if (text->len && parent->stream) {
+        stream_push(parent->stream, blob_take(text));
+    } else if (text->len) {
+        if (parent->batch.len)
+            buf_put_char(&parent->batch, ',');
+        buf_put_span(&parent->batch, buf_span(text));
+    }
+    buf_release(text);
+    if (--parent->parts_left == 0)
+        call_resume(parent);
+}
+
+static void deliver(struct call *call)
+{
+    struct buf text = {0};
+    if (!call->silent)
+        render(call, &text);
+    if (call->parent) {
+        to_parent(call, &text);
+    } else if (call->arrival) {
+        struct arrival *arrival = call->arrival;
+        bool failed = call->err.code != ERR_NONE;
+        struct answer answer = {.status = failed ? err_http_status(call->err.code) : text.len ? 200 : 202, .body = text};
+        call->arrival = NULL;
+        arrival->call = NULL;
+        if (call->op == ARRIVAL_END && !failed)
+            answer.status = 200;
+        if (call->new_session && !failed)
+            answer.session_id = call->session->id;
+        if (failed && call->message.kind != MESSAGE_REQUEST && answer.status == 200)
+            answer.status = 202;  // in-band trouble with something that wants no answer
+        if (call->silent) {
+            // The caller cancelled: it gets an event stream that ends without an answer.
+            struct stream *empty = stream_new(0, false, &(struct stream_limits){1, 1});
+            stream_end(empty);
+            arrival->ops->stream(arrival, empty, NULL);
+            stream_unref(empty);
+        } else {
+            arrival->ops->answer(arrival, &answer);
+        }
+    } else if (call->stream && text.len) {
+        stream_push(call->stream, blob_take(&text));
+    } else {
+        buf_release(&text);  // the caller is gone
+    }
+    if (call->stream && !call->pipe && !call->parent) {
+        if (call->session)
+            session_stream_done(call->session, call->stream);
+        stream_end(call->stream);
+    }
+}
+
+static void call_free(void *object)
+{
+    struct call *call = object;
+    arena_release(&call->arena);
+    if (call->body.at)
+        explicit_bzero(call->body.at, call->body.len);
+    buf_release(&call->body);
+    buf_release(&call->batch);
+    buf_release(&call->error_data);
+    buf_release(&call->result);
+    buf_release(&call->error);
+    buf_release(&call->gathered);
+    stream_unref(call->stream);
+    free(call);
+}
+
+static void finish(struct call *call)
+{
+    struct gate *gate = call->gate;
+    assert(call->recorded);
+    dispatch_abandon(call);  // if it is still out
+    deliver(call);
+    loop_timer_stop(gate->loop, &call->timer);
+    list_remove(&call->node);
+    list_remove(&call->quick_node);
+    list_remove(&call->link_node);
+    list_remove(&call->wait_node);
+    if (call->session) {
+        list_remove(&call->session_node);
+        call->session->call_count--;
+        bool failed_start = call->new_session && call->err.code;
+        if ((failed_start || call->op == ARRIVAL_END) && call->session->state != SESSION_ENDED)
+            session_end(call->session);
+    }
+    loop_reap(gate->loop, call, call_free);
+}
+
+// The parts of a batch first; with the last of them the batch itself is over.
+static bool end_parts(struct call *call, const char *reason)
+{
+    bool any = false;
+    for (bool more = true; more;) {
+        more = false;
+        list_each(node, &call->session->calls)
+        {
+            struct call *part = list_entry(node, struct call, session_node);
+            if (part->parent != call)
+                continue;
+            any = more = true;
+            call_end_silently(part, reason);
+            break;
+        }
+    }
+    return any;
+}
+
+void call_end_silently(struct call *call, const char *reason)
+{
+    dispatch_abandon(call);
+    call->silent = true;
+    (void)err_set(&call->err, ERR_CANCELLED, "%s", reason);
+    if (call->parts_left && end_parts(call, reason))
+        return;
+    call->phase = PHASE_SHAPE;
+    run(call);
+}
+
+void call_open_stream(struct call *call)
+{
+    if (call->parent) {
+        call_open_stream(call->parent);
+        return;
+    }
+    struct arrival *arrival = call->arrival;
+    if (call->stream || !arrival)
+        return;
+    list_remove(&call->quick_node);
+    call->stream = stream_ref(session_stream_new(call->session));
+    call->arrival = NULL;
+    arrival->call = NULL;
+    if (call->session->revision >= REVISION_2025_11_25)
+        stream_prime(call->stream);
+    if (call->batch.len) {  // what was gathered of a batch before the stream was needed
+        struct buf text = {0};
+        render(call, &text);
+        stream_push(call->stream, blob_take(&text));
+        buf_clear(&call->batch);
+    }
+    arrival->ops->stream(arrival, call->stream, NULL);
+}
+
+void call_tell(struct call *call, struct blob *message)
+{
+    call_open_stream(call);
+    struct call *outer = call->parent ? call->parent : call;
+    if (outer->stream)
+        stream_push(outer->stream, message);
+    else
+        session_tell(call->session, message);
+}
+
+void call_start(struct gate *gate, struct arrival *arrival)
+{
+    struct call *call = mem_new(struct call);
+    call->gate = gate;
+    call->started_us = clock_now_us();
+    call->op = arrival->op;
+    call->arrival = arrival;
+    call->pipe = arrival->pipe;
+    call->credentials = arrival->credentials;
+    call->session_id = arrival->session_id.at ? arena_span(&call->arena, arrival->session_id) : (struct span){0};
+    call->version = arrival->version.at ? arena_span(&call->arena, arrival->version) : (struct span){0};
+    call->last_event_id =
+        arrival->last_event_id.at ? arena_span(&call->arena, arrival->last_event_id) : (struct span){0};
+    call->body = arrival->body;
+    arrival->body = (struct buf){0};
+    arrival->call = call;
+    snprintf(call->request_id, sizeof call->request_id, "%016" PRIx64, ++gate->next_request);
+    list_append(&gate->calls, &call->node);
+    if (call->op == ARRIVAL_MESSAGE && !call->pipe)
+        list_append(&gate->quick, &call->quick_node);
+    run(call);
+}

@@ -1,0 +1,231 @@
+// Owns what servers say without being asked: list changes, resource updates, logs, task news, and the
+// progress of tasks whose call is over. Each goes to the callers who should hear it, and to nobody else.
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/scan.h"
+#include "call.h"
+#include "level.h"
+#include "mcp/rewrite.h"
+#include <stdlib.h>
+
+// ---- lists ----------------------------------------------------------------------------------
+
+void relay_list_changed(struct scope *scope, unsigned kinds)
+{
+    static const struct {
+        unsigned kinds;
+        enum method method;
+    } rows[] = {
+        {1U << CATALOG_TOOLS, METHOD_TOOLS_CHANGED},
+        {1U << CATALOG_PROMPTS, METHOD_PROMPTS_CHANGED},
+        {1U << CATALOG_RESOURCES | 1U << CATALOG_TEMPLATES, METHOD_RESOURCES_CHANGED},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        if (!(rows[i].kinds & kinds & scope->listed))
+            continue;
+        struct buf text = {0};
+        message_put_notification(&text, method_text(rows[i].method), (struct span){0});
+        struct blob *blob = blob_take(&text);
+        list_each(node, &scope->sessions)
+            session_tell(list_entry(node, struct session, scope_node), blob_ref(blob));
+        blob_unref(blob);
+    }
+}
+
+// ---- to one caller or several ---------------------------------------------------------------
+
+static bool uses(const struct session *session, const struct link *link)
+{
+    for (size_t i = 0; session->scope && i < session->scope->link_count; i++)
+        if (session->scope->links[i] == link)
+            return true;
+    return false;
+}
+
+// The session's only call in flight on this link: what the server says now most likely belongs to it.
+static struct call *call_in_flight(const struct session *session, const struct link *link)
+{
+    struct call *found = NULL;
+    list_each(node, &link->calls)
+    {
+        struct call *call = list_entry(node, struct call, link_node);
+        if (call->session != session)
+            continue;
+        if (found)
+            return NULL;
+        found = call;
+    }
+    return found;
+}
+
+static void tell(struct session *session, const struct link *link, struct blob *message)
+{
+    struct call *call = call_in_flight(session, link);
+    if (call)
+        call_tell(call, message);
+    else
+        session_tell(session, message);
+}
+
+static struct call *call_of(const struct link *link, const struct upstream_request *origin)
+{
+    list_each(node, &link->calls)
+        if (&list_entry(node, struct call, link_node)->request == origin)
+            return list_entry(node, struct call, link_node);
+    return NULL;
+}
+
+// ---- logs -----------------------------------------------------------------------------------
+
+static bool prefix_logger(void *arg, int what, struct span raw, struct buf *out)
+{
+    (void)what;
+    struct buf name = {0};
+    if (!scan_is_string(raw))
+        return false;
+    buf_printf(&name, "%s/", (const char *)arg);
+    scan_decode(raw, &name);
+    scan_encode(buf_span(&name), out);
+    buf_release(&name);
+    return true;
+}
+
+static struct blob *log_text(const struct session *session, const struct link *link, struct span params)
+{
+    static const struct rewrite_rule rule = {{"logger"}, 0};
+    struct buf changed = {0}, text = {0};
+    const char *server = upstream_server(link->upstream)->name;
+    struct span logger;
+    if (view_prefix(session->scope->view, link->source).len) {
+        if (scan_find(params, "logger", &logger))
+            (void)rewrite_json(params, &rule, 1, prefix_logger, (void *)(uintptr_t)server, &changed);
+        else {
+            buf_put_text(&changed, "{\"logger\":");
+            scan_encode(span_of(server), &changed);
+            buf_put_text(&changed, params.len > 2 ? "," : "");
+            buf_put_span(&changed, span_after(params, 1));
+        }
+    }
+    message_put_notification(&text, method_text(METHOD_LOG_MESSAGE), changed.len ? buf_span(&changed) : params);
+    buf_release(&changed);
+    return blob_take(&text);
+}
+
+static void relay_log(struct link *link, const struct message *message, struct call *origin)
+{
+    struct span raw;
+    void *value;
+    int level = scan_find(message->params, "level", &raw) ? level_parse(raw) : -1;
+    if (level < 0)
+        return;
+    for (size_t at = 0; map_next(&link->gate->sessions, &at, NULL, &value);) {
+        struct session *session = value;
+        bool meant = origin ? origin->session == session : link->owner ? link->owner == session : uses(session, link);
+        if (!meant || !session->ready || level < session->level)
+            continue;
+        struct blob *text = log_text(session, link, message->params);
+        if (origin)
+            call_tell(origin, text);
+        else
+            tell(session, link, text);
+    }
+}
+
+// ---- the rest -------------------------------------------------------------------------------
+
+// A task's news goes to the sessions of its owner.
+static void relay_task_status(struct link *link, const struct message *message)
+{
+    struct span raw;
+    void *value;
+    struct buf id = {0};
+    if (!scan_find(message->params, "taskId", &raw) || !scan_is_string(raw))
+        return;
+    scan_decode(raw, &id);
+    const struct identity *owner = task_owner(link, buf_span(&id));
+    buf_release(&id);
+    if (!owner)
+        return;
+    for (size_t at = 0; map_next(&link->gate->sessions, &at, NULL, &value);) {
+        struct session *session = value;
+        if (!uses(session, link) || !identity_same(&session->identity, owner))
+            continue;
+        struct shape shape = {session->scope, link, owner};
+        struct buf params = {0}, text = {0};
+        bool changed = shape_from_server(&shape, message->params, &params);
+        message_put_notification(&text, method_text(METHOD_TASK_STATUS), changed ? buf_span(&params) : message->params);
+        session_tell(session, blob_take(&text));
+        buf_release(&params);
+    }
+}
+
+static void relay_task_progress(struct link *link, const struct message *message)
+{
+    struct span token;
+    if (!scan_find(message->params, "progressToken", &token))
+        return;
+    const struct task_token *wanted = map_find(&link->task_tokens, token);
+    struct session *session = wanted ? session_find(link->gate, span_of(wanted->session)) : NULL;
+    if (!session)
+        return;
+    struct span params = message->params;
+    struct buf changed = {0}, text = {0};
+    buf_put(&changed, params.at, (size_t)(token.at - params.at));
+    buf_put_text(&changed, wanted->token);
+    buf_put(&changed, token.at + token.len, (size_t)(params.at + params.len - (token.at + token.len)));
+    message_put_notification(&text, method_text(METHOD_PROGRESS), buf_span(&changed));
+    session_tell(session, blob_take(&text));
+    buf_release(&changed);
+}
+
+static void relay_elicit_complete(struct link *link, const struct message *message)
+{
+    struct span raw;
+    char *id = scan_find(message->params, "elicitationId", &raw) ? map_remove(&link->elicited, raw) : NULL;
+    struct session *session = id ? session_find(link->gate, span_of(id)) : NULL;
+    free(id);
+    if (!session)
+        return;
+    struct buf text = {0};
+    message_put_notification(&text, method_text(METHOD_ELICIT_COMPLETE), message->params);
+    session_tell(session, blob_take(&text));
+}
+
+void relay_notification(struct link *link, const struct message *message, struct upstream_request *origin)
+{
+    struct span raw;
+    switch (method_find(message->method)) {
+    case METHOD_TOOLS_CHANGED:
+        source_changed(link->source, CATALOG_TOOLS);
+        break;
+    case METHOD_PROMPTS_CHANGED:
+        source_changed(link->source, CATALOG_PROMPTS);
+        break;
+    case METHOD_RESOURCES_CHANGED:
+        source_changed(link->source, CATALOG_RESOURCES);
+        break;
+    case METHOD_RESOURCE_UPDATED:
+        subscription_fan_out(link, message);
+        break;
+    case METHOD_LOG_MESSAGE:
+        relay_log(link, message, origin ? call_of(link, origin) : NULL);
+        break;
+    case METHOD_TASK_STATUS:
+        relay_task_status(link, message);
+        break;
+    case METHOD_PROGRESS:
+        relay_task_progress(link, message);
+        break;
+    case METHOD_ELICIT_COMPLETE:
+        relay_elicit_complete(link, message);
+        break;
+    case METHOD_CANCELLED:
+        if (scan_find(message->params, "requestId", &raw))
+            ask_on_cancelled(link, raw);
+        break;
+    default:
+        log_debug("notification ignored", LOG_STR("server", upstream_server(link->upstream)->name),
+                  LOG_SPAN("method", message->method));
+        break;
+    }
+}

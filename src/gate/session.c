@@ -1,0 +1,169 @@
+// Owns caller sessions: opening, what the caller declared, their streams, and ending.
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/scan.h"
+#include "base/secret.h"
+#include "call.h"
+#include <stdlib.h>
+
+static struct stream *make_stream(struct session *session, unsigned index)
+{
+    const struct config_limits *limits = &session->gate->config->limits;
+    struct stream_limits bounds = {(size_t)limits->stream_buffer, (size_t)limits->replay_events};
+    return stream_new(index, !session->pipe, &bounds);
+}
+
+struct session *session_new(struct gate *gate, const struct identity *identity, bool pipe)
+{
+    unsigned char random[32];
+    struct buf id = {0};
+    struct session *session = mem_new(struct session);
+    session->gate = gate;
+    session->identity = *identity;
+    session->pipe = pipe;
+    session->level = -1;
+    session->used_ms = loop_now(gate->loop);
+    secret_random(random, sizeof random);
+    secret_encode(&id, span_make((const char *)random, sizeof random));
+    memcpy(session->id, buf_text(&id), sizeof session->id);
+    buf_release(&id);
+    list_init(&session->streams);
+    list_init(&session->calls);
+    session->standalone = make_stream(session, session->next_stream++);
+    map_put(&gate->sessions, span_of(session->id), session);
+    return session;
+}
+
+struct session *session_find(struct gate *gate, struct span id)
+{
+    return id.len == SESSION_ID_LEN ? map_find(&gate->sessions, id) : NULL;
+}
+
+static struct session_abilities read_abilities(struct span capabilities)
+{
+    struct session_abilities can = {0};
+    struct span part, inner;
+    if (scan_find(capabilities, "roots", &part)) {
+        can.roots = true;
+        can.roots_changed = scan_find(part, "listChanged", &inner) && span_is(inner, "true");
+    }
+    if (scan_find(capabilities, "sampling", &part)) {
+        can.sampling = true;
+        can.sampling_tools = scan_find(part, "tools", &inner);
+        can.sampling_context = scan_find(part, "context", &inner);
+    }
+    if (scan_find(capabilities, "elicitation", &part)) {
+        can.elicit_url = scan_find(part, "url", &inner);
+        can.elicit_form = scan_find(part, "form", &inner) || !can.elicit_url;
+    }
+    return can;
+}
+
+void session_begin(struct session *session, enum revision revision, struct span capabilities)
+{
+    session->revision = revision;
+    session->can = read_abilities(capabilities);
+    session->state = SESSION_LIVE;
+    session->scope = scope_get(session->gate, session);
+    list_append(&session->scope->sessions, &session->scope_node);
+    scope_warm(session->scope);
+}
+
+static void session_free(void *object)
+{
+    struct session *session = object;
+    map_release(&session->asks);
+    map_release(&session->subscribed);
+    free(session);
+}
+
+void session_end(struct session *session)
+{
+    if (session->state == SESSION_ENDED)
+        return;
+    bool began = session->scope != NULL;
+    session->state = SESSION_ENDED;
+    map_remove(&session->gate->sessions, span_of(session->id));
+    while (!list_empty(&session->calls))
+        call_end_silently(list_entry(session->calls.next, struct call, session_node), "the session ended");
+    ask_drop_session(session);
+    if (began) {
+        subscription_drop_session(session);
+        list_remove(&session->scope_node);
+        for (size_t i = 0; i < session->scope->link_count; i++)
+            link_push_level(session->scope->links[i]);
+        scope_release(session->scope);
+    }
+    while (!list_empty(&session->streams)) {
+        struct session_stream *kept = list_entry(session->streams.next, struct session_stream, node);
+        list_remove(&kept->node);
+        stream_end(kept->stream);
+        stream_unref(kept->stream);
+        free(kept);
+    }
+    stream_end(session->standalone);
+    stream_unref(session->standalone);
+    loop_reap(session->gate->loop, session, session_free);
+}
+
+struct stream *session_stream_new(struct session *session)
+{
+    struct session_stream *kept = mem_new(struct session_stream);
+    kept->stream = make_stream(session, session->next_stream++);
+    list_append(&session->streams, &kept->node);
+    return kept->stream;
+}
+
+struct stream *session_stream_find(struct session *session, unsigned index)
+{
+    if (index == stream_index(session->standalone))
+        return session->standalone;
+    list_each(node, &session->streams)
+    {
+        struct session_stream *kept = list_entry(node, struct session_stream, node);
+        if (stream_index(kept->stream) == index)
+            return kept->stream;
+    }
+    return NULL;
+}
+
+void session_stream_done(struct session *session, struct stream *stream)
+{
+    list_each(node, &session->streams)
+    {
+        struct session_stream *kept = list_entry(node, struct session_stream, node);
+        if (kept->stream == stream)
+            kept->ended_ms = loop_now(session->gate->loop);
+    }
+}
+
+void session_sweep(struct session *session)
+{
+    struct gate *gate = session->gate;
+    int64_t now = loop_now(gate->loop);
+    list_each(node, &session->streams)
+    {
+        struct session_stream *kept = list_entry(node, struct session_stream, node);
+        bool old = kept->ended_ms && now - kept->ended_ms > gate->config->timeouts.resume_ms;
+        if (!old || stream_attached(kept->stream))
+            continue;
+        list_remove(&kept->node);
+        stream_unref(kept->stream);
+        free(kept);
+    }
+    bool in_use = stream_attached(session->standalone) || !list_empty(&session->calls);
+    if (in_use)
+        session->used_ms = now;
+    if (now - session->used_ms > gate->config->timeouts.session_idle_ms) {
+        log_info("session ended: idle", LOG_STR("subject", session->identity.subject));
+        session_end(session);
+    }
+}
+
+void session_tell(struct session *session, struct blob *message)
+{
+    if (session->state == SESSION_ENDED || stream_ended(session->standalone))
+        blob_unref(message);
+    else
+        stream_push(session->standalone, message);
+}

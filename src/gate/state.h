@@ -1,0 +1,180 @@
+// The gate's own objects: what a session, a scope, a link and a question to a caller are made of.
+//
+//   session ── uses ──► scope ── has ──► link ── is ──► upstream + source
+//
+// A scope is a merged view with the links behind it. Sessions that see the same servers share one; a
+// server with isolation `user` or `session` gives its users or sessions scopes of their own.
+#ifndef GATE_STATE_H
+#define GATE_STATE_H
+
+#include "auth/identity.h"
+#include "auth/policy.h"
+#include "base/list.h"
+#include "base/map.h"
+#include "catalog/view.h"
+#include "gate/gate.h"
+#include "gate/stream.h"
+#include "mcp/method.h"
+#include "mcp/revision.h"
+#include "upstream/upstream.h"
+
+#define SESSION_ID_LEN 43
+
+struct gate {
+    struct loop *loop;
+    struct http_client *http;
+    const struct config *config;
+    const struct policy *policy;
+    unsigned char key[32];  // for cursors and task ids
+    struct map sessions;    // id -> session
+    struct map links;       // "server\0key" -> link
+    struct map scopes;      // key -> scope
+    struct map tasks;       // "server\0id" -> owner
+    struct list calls;      // all calls, oldest first
+    struct list quick;      // HTTP calls without a stream yet, oldest first
+    uint64_t next_request;
+    struct loop_timer sweep, deadline;
+    unsigned sweeps;
+    bool closing;
+    int64_t stop_by_ms;
+    unsigned links_closing;
+    void (*on_done)(void *arg);
+    void *done_arg;
+};
+
+// One upstream as the gate uses it.
+struct link {
+    struct gate *gate;
+    char *key;             // in gate->links
+    size_t key_len;
+    struct upstream *upstream;
+    struct source *source;
+    unsigned refs;         // scopes
+    struct list calls;     // in flight here
+    struct session *owner; // with isolation `session`
+    struct map watched;    // resource URI -> struct watched
+    struct map elicited;   // elicitation id -> session id, for notifications/elicitation/complete
+    struct map task_tokens; // our progress token -> struct task_token, for tasks whose call is over
+    int level;             // last log level sent, -1: none
+};
+
+// Who wants the progress of a task after its tools/call was answered.
+struct task_token {
+    char session[SESSION_ID_LEN + 1];
+    char token[128];  // raw, of the caller
+};
+
+struct scope {
+    struct gate *gate;
+    char *key;
+    unsigned refs;
+    struct view *view;
+    struct link **links;   // in the view's order
+    size_t link_count;
+    struct list sessions;
+    struct list waiters;   // calls that wait for the lists
+    unsigned listed;       // kinds some session has listed: only those are worth a list_changed
+};
+
+struct session_abilities {
+    bool roots, roots_changed, sampling, sampling_tools, sampling_context, elicit_form, elicit_url;
+};
+
+enum session_state { SESSION_NEW, SESSION_LIVE, SESSION_ENDED };
+
+struct session {
+    struct gate *gate;
+    char id[SESSION_ID_LEN + 1];
+    enum session_state state;
+    bool ready;               // notifications/initialized has come
+    bool pipe;                // everything goes to `standalone`
+    struct identity identity;
+    enum revision revision;
+    struct session_abilities can;
+    struct scope *scope;
+    struct list scope_node;
+    struct stream *standalone;
+    struct list streams;      // struct session_stream: streams of calls, for resumption
+    unsigned next_stream;
+    struct list calls;
+    size_t call_count;
+    struct map asks;          // our id -> struct ask
+    uint64_t next_ask;
+    struct map subscribed;    // exposed URI -> struct subscription
+    int level;                // log level, -1: not set
+    int64_t used_ms;
+};
+
+struct session_stream {
+    struct list node;
+    struct stream *stream;
+    int64_t ended_ms;  // 0: the call still runs
+};
+
+// ---- session.c
+struct session *session_new(struct gate *gate, const struct identity *identity, bool pipe);
+struct session *session_find(struct gate *gate, struct span id);
+void session_begin(struct session *session, enum revision revision, struct span capabilities);
+void session_end(struct session *session);
+struct stream *session_stream_new(struct session *session);
+struct stream *session_stream_find(struct session *session, unsigned index);
+void session_stream_done(struct session *session, struct stream *stream);
+void session_sweep(struct session *session);
+// A message for the caller that belongs to no call: takes over the reference.
+void session_tell(struct session *session, struct blob *message);
+
+// ---- link.c
+extern const struct upstream_listener link_listener;
+struct scope *scope_get(struct gate *gate, struct session *session);
+void scope_release(struct scope *scope);
+void scope_warm(struct scope *scope);
+bool scope_settled(const struct scope *scope);
+struct link *scope_link(const struct scope *scope, const struct source *source);
+void scope_release_all(struct gate *gate);
+void link_close_all(struct gate *gate, int64_t within_ms);
+void link_push_level(struct link *link);
+
+// ---- relay.c: what servers say on their own
+void relay_notification(struct link *link, const struct message *message, struct upstream_request *origin);
+void relay_list_changed(struct scope *scope, unsigned kinds);
+
+// ---- ask.c: questions of servers to callers
+void ask_start(struct link *link, const struct message *message, struct upstream_request *origin);
+void ask_on_answer(struct session *session, const struct message *message);
+void ask_on_progress(struct session *session, struct span params);
+void ask_on_cancelled(struct link *link, struct span request_id);
+void ask_drop_session(struct session *session);
+void ask_drop_link(struct link *link);
+
+// ---- dispatch.c
+void dispatch_unheard(struct link *link, enum method method, struct span params);  // whose answer nobody needs
+
+// ---- subscription.c
+void subscription_drop_session(struct session *session);
+void subscription_renew(struct link *link);
+void subscription_fan_out(struct link *link, const struct message *message);
+void subscription_release_link(struct link *link);
+
+// ---- task.c
+void task_wrap(struct link *link, const struct identity *owner, struct span id, struct buf *out);
+struct link *task_unwrap(struct scope *scope, const struct identity *owner, struct span wrapped, struct buf *id);
+void task_remember(struct link *link, const struct identity *owner, struct span id);
+bool task_owned(const struct link *link, const struct identity *owner, struct span id);
+const struct identity *task_owner(const struct link *link, struct span id);
+void task_release_all(struct gate *gate);
+
+// ---- cursor.c
+void cursor_put(const struct gate *gate, enum catalog_kind kind, uint64_t generation, size_t offset, struct buf *out);
+bool cursor_read(const struct gate *gate, enum catalog_kind kind, uint64_t generation, struct span text, size_t *offset);
+
+// ---- shape.c: names and URIs between a server and a caller
+struct shape {
+    struct scope *scope;
+    struct link *link;
+    const struct identity *identity;
+};
+// A result, params or error object of a server as this caller should see it; true if `out` got it.
+bool shape_from_server(const struct shape *shape, struct span json, struct buf *out);
+bool shape_error_from_server(const struct shape *shape, struct span json, struct buf *out);
+
+#endif

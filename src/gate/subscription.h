@@ -1,0 +1,16 @@
+// Subscriptions, for the dispatcher.
+#ifndef GATE_SUBSCRIPTION_H
+#define GATE_SUBSCRIPTION_H
+
+#include "state.h"
+
+struct subscription {
+    struct link *link;
+    char *uri;  // the server's own
+};
+
+bool subscription_is_first(const struct link *link, struct span uri);
+void subscription_add(struct session *session, struct link *link, struct span exposed, struct span uri);
+bool subscription_remove(struct session *session, struct span exposed);
+
+#endif

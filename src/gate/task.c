@@ -1,0 +1,100 @@
+// Owns task ids (2025-11-25): sealed for one owner, led back to their server, remembered for listing.
+//
+// Towards callers an id is  server '.' base64url(MAC(owner, server, id)) '.' base64url(id) : nobody
+// else can use it, and nothing has to be stored for it to work.
+#include "base/mem.h"
+#include "base/secret.h"
+#include "state.h"
+#include <stdlib.h>
+
+#define MAC_BYTES 12
+#define TASKS_MAX 10000
+
+static const char *server_of(const struct link *link) { return upstream_server(link->upstream)->name; }
+
+static void put_canonical(const struct link *link, struct span id, struct buf *out)
+{
+    buf_put_text(out, server_of(link));
+    buf_put_char(out, '\0');
+    buf_put_span(out, id);
+}
+
+static void seal(const struct link *link, const struct identity *owner, struct span id, struct buf *out)
+{
+    unsigned char mac[SECRET_MAC_BYTES];
+    struct buf text = {0};
+    put_canonical(link, id, &text);
+    buf_printf(&text, "%c%s%c%s%c%s", 0, owner->tenant, 0, owner->provider, 0, owner->subject);
+    secret_mac(link->gate->key, sizeof link->gate->key, buf_span(&text), mac);
+    secret_encode(out, span_make((const char *)mac, MAC_BYTES));
+    buf_release(&text);
+}
+
+void task_wrap(struct link *link, const struct identity *owner, struct span id, struct buf *out)
+{
+    buf_put_text(out, server_of(link));
+    buf_put_char(out, '.');
+    seal(link, owner, id, out);
+    buf_put_char(out, '.');
+    secret_encode(out, id);
+}
+
+static const char *last_dot(struct span text)
+{
+    return text.len ? memrchr(text.at, '.', text.len) : NULL;
+}
+
+struct link *task_unwrap(struct scope *scope, const struct identity *owner, struct span wrapped, struct buf *id)
+{
+    const char *second = last_dot(wrapped);
+    const char *first = second ? last_dot(span_make(wrapped.at, (size_t)(second - wrapped.at))) : NULL;
+    if (!first || !secret_decode(id, span_after(wrapped, (size_t)(second - wrapped.at) + 1)))
+        return NULL;
+    struct span server = span_make(wrapped.at, (size_t)(first - wrapped.at));
+    struct span given = span_make(first + 1, (size_t)(second - first - 1));
+    for (size_t i = 0; i < scope->link_count; i++) {
+        if (!span_is(server, server_of(scope->links[i])))
+            continue;
+        struct buf mac = {0};
+        seal(scope->links[i], owner, buf_span(id), &mac);
+        bool ok = mac.len == given.len && secret_equal(mac.at, given.at, given.len);
+        buf_release(&mac);
+        return ok ? scope->links[i] : NULL;
+    }
+    return NULL;
+}
+
+void task_remember(struct link *link, const struct identity *owner, struct span id)
+{
+    struct buf key = {0};
+    if (link->gate->tasks.count >= TASKS_MAX)
+        return;  // it still works; it is only not listed
+    struct identity *copy = mem_new(struct identity);
+    *copy = *owner;
+    put_canonical(link, id, &key);
+    free(map_put(&link->gate->tasks, buf_span(&key), copy));
+    buf_release(&key);
+}
+
+const struct identity *task_owner(const struct link *link, struct span id)
+{
+    struct buf key = {0};
+    put_canonical(link, id, &key);
+    const struct identity *who = map_find(&link->gate->tasks, buf_span(&key));
+    buf_release(&key);
+    return who;
+}
+
+bool task_owned(const struct link *link, const struct identity *owner, struct span id)
+{
+    const struct identity *who = task_owner(link, id);
+    return who && identity_same(who, owner);
+}
+
+void task_release_all(struct gate *gate)
+{
+    void *value;
+    for (size_t at = 0; map_next(&gate->tasks, &at, NULL, &value);)
+        free(value);
+    map_release(&gate->tasks);
+}

@@ -1,0 +1,57 @@
+# Medians, ratios and verdicts over the lines of the load generator. Sourced by run, which fills $lines.
+# shellcheck shell=bash disable=SC2154
+
+column() { # ROW NAME FIELD: one number for each round
+    [ -n "${lines[$1/$2]:-}" ] || return 0
+    sed "s/.*\"$3\":\([0-9.]*\).*/\1/" <<<"${lines[$1/$2]%$'\n'}"
+}
+
+median() { # ROW NAME: the line of the median round, by calls per second
+    [ -n "${lines[$1/$2]:-}" ] || return 0
+    paste -d ' ' <(column "$1" "$2" rps) - <<<"${lines[$1/$2]%$'\n'}" | sort -n |
+        awk '{ line[NR] = $2 } END { print line[int((NR + 1) / 2)] }'
+}
+
+ratio_of() { # ROW NAME BASE: the median, lowest and highest ratio of two targets, round by round
+    [ -n "${lines[$1/$2]:-}" ] && [ -n "${lines[$1/$3]:-}" ] || return 0
+    paste -d ' ' <(column "$1" "$2" rps) <(column "$1" "$3" rps) |
+        awk '{ printf "%.3f\n", ($2 > 0 ? $1 / $2 : 0) }' | sort -n |
+        awk '{ r[NR] = $1 } END { printf "%.2f %.2f %.2f\n", r[int((NR + 1) / 2)], r[1], r[NR] }'
+}
+
+errors_in() { # ROW NAME: over all rounds
+    column "$1" "$2" errors | awk '{ sum += $1 } END { print sum + 0 }'
+}
+
+judge() { # VALUE OPERATOR BAR: prints ok or MISSED
+    if awk "BEGIN { exit !($1 $2 $3) }"; then echo ok; else echo MISSED; fi
+}
+
+show() { # FIELD LINE: its number, or a dash
+    if [[ $2 == *"\"$1\":"* ]]; then field "$1" "$2"; else echo -; fi
+}
+
+latency() { # LINE: "p50/p99" in microseconds
+    if [ -n "$1" ]; then echo "$(field p50_us "$1")/$(field p99_us "$1")"; else echo -; fi
+}
+
+rss_mb() { # PID: in millions of bytes
+    awk "BEGIN { printf \"%.1f\", $(rss_kb "$1") * 1024 / 1e6 }"
+}
+
+cpu_ns() { # PID: the processor time of all its threads so far
+    [ -n "$1" ] || { echo 0; return; }
+    cat "/proc/$1/task/"*/schedstat 2>/dev/null | awk '{ sum += $1 } END { printf "%.0f\n", sum }'
+}
+
+# LINE NANOSECONDS: the line with the middle's processor time per call; the time includes the warm-up's.
+add_cpu() {
+    local calls
+    calls=$(field calls "$1")
+    if [ "$2" -eq 0 ] || [ "$calls" -eq 0 ]; then
+        printf '%s\n' "$1"
+        return
+    fi
+    awk -v line="${1%\}}" "BEGIN {
+        printf \"%s,\\\"cpu_us\\\":%.1f}\\n\", line, $2 / 1000 / $calls * $seconds / ($seconds + $warmup) }"
+}

