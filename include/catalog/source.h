@@ -24,7 +24,7 @@ struct source *source_new(struct loop *loop, struct upstream *upstream, source_c
 void source_free(struct source *source);
 
 void source_load(struct source *source);  // begins, unless loaded or on its way
-bool source_settled(const struct source *source);  // nothing on its way: loaded, or failed
+bool source_settled(const struct source *source);  // its first load has ended, well or not
 bool source_loaded(const struct source *source);
 void source_changed(struct source *source, enum catalog_kind kind);  // the server said list_changed
 void source_went_down(struct source *source);                        // keeps the lists; reloads when it is back

@@ -50,7 +50,7 @@ struct source {
     unsigned to_fetch;  // kinds that changed, waiting for the debounce
     unsigned running;
     unsigned changed;
-    bool loading, loaded, failed;
+    bool loading, loaded, failed, tried;
 };
 
 static void items_release(struct items *items)
@@ -105,6 +105,7 @@ static void settle(struct source *source)
     bool first = source->loading;
     source->changed = 0;
     source->loading = false;
+    source->tried = true;
     if (changed || first)
         source->on_change(source->arg, source, changed);
 }
@@ -226,6 +227,7 @@ void source_went_down(struct source *source)
     source->failed = true;
     if (first && !source->running) {
         source->loading = false;
+        source->tried = true;
         source->on_change(source->arg, source, 0);
     }
 }
@@ -280,7 +282,7 @@ void source_free(struct source *source)
     free(source);
 }
 
-bool source_settled(const struct source *source) { return !source->loading && (source->loaded || source->failed); }
+bool source_settled(const struct source *source) { return source->tried; }
 bool source_loaded(const struct source *source) { return source->loaded; }
 struct upstream *source_upstream(const struct source *source) { return source->upstream; }
 size_t source_count(const struct source *source, enum catalog_kind kind) { return source->lists[kind].count; }

@@ -1,5 +1,5 @@
 // Owns the checks libmicrohttpd 0.9.75 does not make: it takes Content-Length beside Transfer-Encoding,
-// two Content-Lengths, "Name :", folded lines and bare LF. Each of them is refused here, because a proxy
+// two Content-Lengths, "Name :", folded lines, NULs and bare LF. Each of them is refused here, because a proxy
 // in front may read such a request differently and let a second one slip through.
 #include "guard.h"
 #include <strings.h>
@@ -7,6 +7,7 @@
 struct reading {
     struct guard_headers *out;
     struct err *err;
+    const char *expected;  // where the next line must begin
     bool ok;
 };
 
@@ -67,10 +68,11 @@ static enum MHD_Result on_header(void *arg, enum MHD_ValueKind kind, const char 
         return refuse(reading, "not a header name", name);
     if (!clean(text))
         return refuse(reading, "control character in a header", name);
-    // libmicrohttpd parses in place and puts a NUL over each byte of the line end: two for CRLF, one for a
-    // bare LF. The byte after the first NUL is still inside its buffer, where the blank line follows.
-    if (value && value[value_len] == '\0' && value[value_len + 1] != '\0')
-        return refuse(reading, "header line without CRLF", name);
+    // libmicrohttpd parses in place, so a request of plain `Name: value CRLF` lines leaves its names and
+    // values back to back in one buffer. A bare LF, a NUL, a folded or an otherwise odd line leaves a gap.
+    if (key != reading->expected)
+        return refuse(reading, "malformed line before this header", name);
+    reading->expected = value ? value + value_len + 2 : NULL;
     struct span *known = slot(reading->out, name);
     if (!known)
         return MHD_YES;
@@ -82,13 +84,18 @@ static enum MHD_Result on_header(void *arg, enum MHD_ValueKind kind, const char 
     return MHD_YES;
 }
 
-bool guard_read(struct MHD_Connection *connection, struct guard_headers *out, struct err *err)
+bool guard_read(struct MHD_Connection *connection, const struct guard_line *line, struct guard_headers *out,
+                struct err *err)
 {
-    struct reading reading = {out, err, true};
+    struct reading reading = {out, err, line->version + strlen(line->version) + 2, true};
     *out = (struct guard_headers){0};
+    if (line->url != line->method + strlen(line->method) + 1)
+        return err_set(err, ERR_BAD_FRAMING, "malformed request line");
     MHD_get_connection_values_n(connection, MHD_HEADER_KIND, on_header, &reading);
     if (!reading.ok)
         return false;
+    if (!out->host.at)
+        return err_set(err, ERR_BAD_FRAMING, "no Host header");
     if (out->content_length.at && out->transfer_encoding.at)
         return err_set(err, ERR_BAD_FRAMING, "Content-Length beside Transfer-Encoding");
     if (out->transfer_encoding.at && !same_name(out->transfer_encoding, "chunked"))

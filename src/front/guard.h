@@ -13,8 +13,14 @@ struct guard_headers {
         transfer_encoding, authorization;
 };
 
+// The request line as libmicrohttpd hands it over: pointers into its buffer.
+struct guard_line {
+    const char *method, *url, *version;
+};
+
 // Reads all headers; ERR_BAD_FRAMING for anything two parsers could read differently.
-bool guard_read(struct MHD_Connection *connection, struct guard_headers *out, struct err *err) MUST_CHECK;
+bool guard_read(struct MHD_Connection *connection, const struct guard_line *line, struct guard_headers *out,
+                struct err *err) MUST_CHECK;
 // DNS rebinding and cross-site calls: who was meant, and from where.
 bool guard_host(const struct config *config, const struct guard_headers *headers, struct err *err) MUST_CHECK;
 bool guard_origin(const struct config *config, const struct guard_headers *headers, struct err *err) MUST_CHECK;

@@ -274,12 +274,6 @@ static bool is_path(struct span path, const char *name)
     return span_is(path, name);
 }
 
-static struct span keep(struct visit *visit, struct span value)
-{
-    (void)visit;
-    return value;  // libmicrohttpd keeps headers until the request is over
-}
-
 static bool read_target(struct visit *visit, const char *url, const char *method,
                         const struct guard_headers *headers, struct err *err)
 {
@@ -292,9 +286,9 @@ static bool read_target(struct visit *visit, const char *url, const char *method
     if ((mcp && !post && !get && !end) || (sse && !get) || (messages && !post))
         return err_set(err, ERR_BAD_METHOD, "%.20s %.200s", method, url);
     const char *in_query = MHD_lookup_connection_value(visit->connection, MHD_GET_ARGUMENT_KIND, "sessionId");
-    arrival->session_id = keep(visit, headers->session_id);
-    arrival->version = keep(visit, headers->version);
-    arrival->last_event_id = keep(visit, headers->last_event_id);
+    arrival->session_id = headers->session_id;
+    arrival->version = headers->version;
+    arrival->last_event_id = headers->last_event_id;
     if (post && (messages || (in_query && !headers->session_id.at))) {
         arrival->pipe = true;
         arrival->session_id = in_query ? span_of(in_query) : (struct span){0};
@@ -340,21 +334,21 @@ static bool read_length(struct visit *visit, const struct guard_headers *headers
     return true;
 }
 
-static void begin_visit(struct visit *visit, const char *url, const char *method)
+static void begin_visit(struct visit *visit, const struct guard_line *line)
 {
     struct http_face *face = visit->face;
     struct guard_headers headers;
     struct err err = {0};
-    if (!guard_read(visit->connection, &headers, &err) || !guard_host(face->config, &headers, &err) ||
+    if (!guard_read(visit->connection, line, &headers, &err) || !guard_host(face->config, &headers, &err) ||
         !guard_origin(face->config, &headers, &err)) {
         set_error(visit, &err);
         return;
     }
     visit->origin = headers.origin;
-    if (strcmp(method, "OPTIONS") == 0) {
+    if (strcmp(line->method, "OPTIONS") == 0) {
         visit->state = VISIT_ANSWERED;
         visit->answer.status = 204;
-    } else if (!read_target(visit, url, method, &headers, &err) || !check_headers(visit, &headers, &err) ||
+    } else if (!read_target(visit, line->url, line->method, &headers, &err) || !check_headers(visit, &headers, &err) ||
                !read_length(visit, &headers, &err)) {
         set_error(visit, &err);
     }
@@ -415,11 +409,10 @@ static struct visit *visit_new(struct http_face *face, struct MHD_Connection *co
 static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, const char *url, const char *method,
                                   const char *version, const char *upload, size_t *upload_size, void **state)
 {
-    (void)version;
     struct visit *visit = *state;
     if (!visit) {
         *state = visit = visit_new(arg, connection);
-        begin_visit(visit, url, method);
+        begin_visit(visit, &(struct guard_line){method, url, version});
         return visit->state == VISIT_ANSWERED ? next_step(visit) : MHD_YES;
     }
     if (visit->state == VISIT_BODY && *upload_size) {
@@ -606,8 +599,7 @@ static bool start_daemon(struct http_face *face, int fd, struct err *err)
         MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_request, face, MHD_OPTION_LISTEN_SOCKET, fd,
         MHD_OPTION_NOTIFY_COMPLETED, on_completed, face, MHD_OPTION_NOTIFY_CONNECTION, on_connection, face,
         MHD_OPTION_URI_LOG_CALLBACK, on_request_line, face, MHD_OPTION_CONNECTION_LIMIT, (unsigned)limits->connections,
-        MHD_OPTION_CONNECTION_TIMEOUT, 0U, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)POOL_BYTES,
-        MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_END);
+        MHD_OPTION_CONNECTION_TIMEOUT, 0U, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)POOL_BYTES, MHD_OPTION_END);
     if (!face->daemon)
         return err_set(err, ERR_SYSTEM, "cannot start the HTTP server: %s", strerror(errno));
     const union MHD_DaemonInfo *info = MHD_get_daemon_info(face->daemon, MHD_DAEMON_INFO_EPOLL_FD);

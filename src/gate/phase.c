@@ -73,7 +73,6 @@ static void run(struct call *call)
 void call_resume(struct call *call)
 {
     list_remove(&call->wait_node);
-    loop_timer_stop(call->gate->loop, &call->timer);
     run(call);
 }
 
@@ -144,8 +143,12 @@ static enum phase_result split_batch(struct call *call)
     while (body.len && body.at[body.len - 1] != ']')
         body.len--;
     walk = scan_walk(body);
-    while (scan_element(&walk, &part))
+    while (scan_element(&walk, &part)) {
+        struct span method;
         count++;
+        if (scan_find(part, "method", &method) && span_is(method, "\"initialize\""))
+            return (enum phase_result)err_set(&call->err, ERR_INVALID_REQUEST, "initialize must not be in a batch");
+    }
     if (count == 0 || (int64_t)count > call->gate->config->limits.batch)
         return (enum phase_result)err_set(&call->err, ERR_INVALID_REQUEST, "a batch of %zu messages", count);
     call->split = true;
@@ -163,12 +166,10 @@ static enum phase_result split_batch(struct call *call)
         list_append(&call->gate->calls, &child->node);
         join_session(child, call->session);
         child->phase = PHASE_ROUTE;
-        if (!message_parse(part, true, &child->message, &child->err)) {
+        if (message_parse(part, true, &child->message, &child->err))
+            child->method = method_find(child->message.method);
+        else
             child->phase = PHASE_SHAPE;
-        } else if ((child->method = method_find(child->message.method)) == METHOD_INITIALIZE) {
-            (void)err_set(&child->err, ERR_INVALID_REQUEST, "initialize must not be in a batch");
-            child->phase = PHASE_SHAPE;
-        }
         run(child);
     }
     if (--call->parts_left == 0)
@@ -246,6 +247,7 @@ static enum phase_result limit(struct call *call)
 static enum phase_result dispatch(struct call *call)
 {
     assert(call->authorized);
+    loop_timer_stop(call->gate->loop, &call->timer);  // the wait for lists, if there was one
     return call_dispatch(call);
 }
 

@@ -259,6 +259,24 @@ static void transfer_release(struct http_transfer *transfer)
         target_release(target);
 }
 
+static enum err_code failure_of(CURLcode code)
+{
+    switch (code) {
+    case CURLE_OPERATION_TIMEDOUT:
+        return ERR_UPSTREAM_TIMEOUT;
+    case CURLE_COULDNT_RESOLVE_HOST:
+    case CURLE_COULDNT_CONNECT:
+        return ERR_UNAVAILABLE;
+    case CURLE_GOT_NOTHING:
+    case CURLE_RECV_ERROR:
+    case CURLE_SEND_ERROR:
+    case CURLE_PARTIAL_FILE:
+        return ERR_UPSTREAM_DIED;
+    default:
+        return ERR_UPSTREAM_TRANSPORT;
+    }
+}
+
 static void transfer_done(struct http_transfer *transfer, CURLcode code)
 {
     transfer->state = TRANSFER_DONE;
@@ -276,7 +294,7 @@ static void transfer_done(struct http_transfer *transfer, CURLcode code)
         return;
     }
     struct err err;
-    (void)err_set(&err, code == CURLE_OPERATION_TIMEDOUT ? ERR_UPSTREAM_TIMEOUT : ERR_UPSTREAM_TRANSPORT, "%s: %s",
+    (void)err_set(&err, failure_of(code), "%s: %s",
                   transfer->target->url, *transfer->problem ? transfer->problem : curl_easy_strerror(code));
     transfer->events->on_done(transfer->arg, &err);
 }

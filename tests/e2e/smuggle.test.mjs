@@ -50,7 +50,7 @@ function request(lines, content = body) {
     return [...usual, ...lines, '', content].join('\r\n');
 }
 
-const responses = answer => answer.match(/^HTTP\/1\.1 \d{3}/gm) ?? [];
+const responses = answer => answer.match(/HTTP\/1\.1 \d{3}/g) ?? [];
 
 test('the same request without the fault is answered', async () => {
     const answer = await converse(socket => socket.write(request([length, 'Connection: close'])));
@@ -61,42 +61,44 @@ describe('400 and the end of the connection', () => {
     const next = `GET /mcp HTTP/1.1\r\nHost: x\r\n\r\n`;
     const chunked = `${Buffer.byteLength(body).toString(16)}\r\n${body}\r\n0\r\n\r\n`;
     const cases = {
-        'Content-Length and Transfer-Encoding': request([length, 'Transfer-Encoding: chunked'], chunked),
-        'Transfer-Encoding and Content-Length': request(['Transfer-Encoding: chunked', length], chunked),
-        'two Content-Length that differ': request([length, 'Content-Length: 3']),
-        'two Content-Length that agree': request([length, length]),
-        'a list as Content-Length': request([`${length}, ${Buffer.byteLength(body)}`]),
-        'a Content-Length with a sign': request([`Content-Length: +${Buffer.byteLength(body)}`]),
-        'a negative Content-Length': request(['Content-Length: -1']),
-        'a Content-Length that overflows': request(['Content-Length: 18446744073709551617']),
-        'an empty Content-Length': request(['Content-Length:']),
-        'a Content-Length in hexadecimal': request(['Content-Length: 0x10']),
-        'two Transfer-Encoding': request(['Transfer-Encoding: chunked', 'Transfer-Encoding: identity'], chunked),
-        'a Transfer-Encoding that does not end in chunked': request(['Transfer-Encoding: chunked, identity'], chunked),
-        'a chunk size with a sign': request(['Transfer-Encoding: chunked'], `+5\r\nhello\r\n0\r\n\r\n`),
-        'a chunk size that overflows': request(['Transfer-Encoding: chunked'], `10000000000000000\r\nhello\r\n0\r\n\r\n`),
-        'a chunk that is longer than it says': request(['Transfer-Encoding: chunked'], `2\r\nhello\r\n0\r\n\r\n`),
-        'a header line that ends in a bare LF': request([`X-One: 1\nX-Two: 2`, length]),
-        'a header line that contains a bare CR': request([`X-One: 1\rX-Two: 2`, length]),
-        'a header line that contains a NUL': request([`X-One: 1\0`, length]),
-        'a space before the colon': request(['X-Name : value', length]),
-        'a space before the colon of Content-Length': request([`Content-Length : ${Buffer.byteLength(body)}`]),
-        'a header line without a colon': request(['X-Name', length]),
-        'a header without a name': request([': value', length]),
-        'a folded header line': request(['X-Name: one', ' two', length]),
-        'a first header line that begins with a space': request([length]).replace('\r\nHost', '\r\n X: 1\r\nHost'),
-        'two Host': request([`Host: ${host}:${port}`, length]),
-        'no Host': request([length]).replace(`Host: ${host}:${port}\r\n`, ''),
-        'two Authorization': request(['Authorization: Bearer one', 'Authorization: Bearer two', length]),
-        'a request line with a bare LF': request([length]).replace('HTTP/1.1\r\n', 'HTTP/1.1\n'),
-        'a request line with two spaces': request([length]).replace('POST /mcp', 'POST  /mcp'),
-        'another protocol': request([length]).replace('HTTP/1.1', 'HTTP/one')
+        'Content-Length and Transfer-Encoding': () => request([length, 'Transfer-Encoding: chunked'], chunked),
+        'Transfer-Encoding and Content-Length': () => request(['Transfer-Encoding: chunked', length], chunked),
+        'two Content-Length that differ': () => request([length, 'Content-Length: 3']),
+        'two Content-Length that agree': () => request([length, length]),
+        'a list as Content-Length': () => request([`${length}, ${Buffer.byteLength(body)}`]),
+        'a Content-Length with a sign': () => request([`Content-Length: +${Buffer.byteLength(body)}`]),
+        'a negative Content-Length': () => request(['Content-Length: -1']),
+        'a Content-Length that overflows': () => request(['Content-Length: 18446744073709551617']),
+        'an empty Content-Length': () => request(['Content-Length:']),
+        'a Content-Length in hexadecimal': () => request(['Content-Length: 0x10']),
+        'two Transfer-Encoding': () => request(['Transfer-Encoding: chunked', 'Transfer-Encoding: identity'], chunked),
+        'a Transfer-Encoding that does not end in chunked': () => request(['Transfer-Encoding: chunked, identity'], chunked),
+        'a chunk size with a sign': () => request(['Transfer-Encoding: chunked'], `+5\r\nhello\r\n0\r\n\r\n`),
+        'a chunk size that overflows': () => request(['Transfer-Encoding: chunked'], `10000000000000000\r\nhello\r\n0\r\n\r\n`),
+        'a chunk that is longer than it says': () => request(['Transfer-Encoding: chunked'], `2\r\nhello\r\n0\r\n\r\n`),
+        'a header line that ends in a bare LF': () => request([`X-One: 1\nX-Two: 2`, length]),
+        'a header line that contains a bare CR': () => request([`X-One: 1\rX-Two: 2`, length]),
+        'a header line that contains a NUL': () => request([`X-One: 1\0`, length]),
+        'a space before the colon': () => request(['X-Name : value', length]),
+        'a space before the colon of Content-Length': () => request([`Content-Length : ${Buffer.byteLength(body)}`]),
+        'a header line without a colon': () => request(['X-Name', length]),
+        'a header without a name': () => request([': value', length]),
+        'a folded header line': () => request(['X-Name: one', ' two', length]),
+        'a first header line that begins with a space': () => request([length]).replace('\r\nHost', '\r\n X: 1\r\nHost'),
+        'two Host': () => request([`Host: ${host}:${port}`, length]),
+        'no Host': () => request([length]).replace(`Host: ${host}:${port}\r\n`, ''),
+        'two Authorization': () => request(['Authorization: Bearer one', 'Authorization: Bearer two', length]),
+        'a request line with a bare LF': () => request([length]).replace('HTTP/1.1\r\n', 'HTTP/1.1\n'),
+        'a request line with two spaces': () => request([length]).replace('POST /mcp', 'POST  /mcp'),
+        'another protocol': () => request([length]).replace('HTTP/1.1', 'HTTP/one')
     };
     for (const [name, bytes] of Object.entries(cases)) {
         test(name, async () => {
-            const answer = await converse(socket => socket.write(bytes + next));
-            assert.match(answer, /^HTTP\/1\.1 400 /);
-            assert.equal(responses(answer).length, 1, `more than one answer:\n${answer}`);
+            const answer = await converse(socket => socket.write(bytes() + next));
+            // The request that hides behind the first would be answered 403. libmicrohttpd 0.9.75 repeats the head
+            // of the errors it finds itself, so heads are not counted here, only what they say.
+            assert.match(answer, name.includes('overflows') ? /^HTTP\/1\.1 4(00|13) / : /^HTTP\/1\.1 400 /);
+            assert.ok(responses(answer).every(head => /4(00|13)$/.test(head)), `the second request was answered:\n${answer}`);
         });
     }
     test('a Transfer-Encoding that is unknown', async () => {
