@@ -7,6 +7,9 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 static bool fail(struct scan *scan, const char *problem)
 {
@@ -27,21 +30,30 @@ void scan_space(struct scan *scan)
         scan->at++;
 }
 
-// Eight bytes at a time over what needs no look: no quote, no backslash, no control, pure ASCII.
+// Over what needs no look: no quote, no backslash, no control character, pure ASCII.
+#ifdef __SSE2__
 static const char *skip_plain(const char *at, const char *end)
 {
-    const uint64_t ones = 0x0101010101010101ULL, highs = 0x8080808080808080ULL;
-    while (end - at >= 8) {
-        uint64_t w;
-        memcpy(&w, at, 8);
-        uint64_t quote = w ^ (ones * '"'), slash = w ^ (ones * '\\');
-        uint64_t stop = ((quote - ones) & ~quote) | ((slash - ones) & ~slash) | ((w - ones * 0x20) & ~w) | w;
-        if (stop & highs)
-            break;
-        at += 8;
+    const __m128i quote = _mm_set1_epi8('"'), slash = _mm_set1_epi8('\\'), space = _mm_set1_epi8(' ');
+    for (; end - at >= 16; at += 16) {
+        __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)at);
+        __m128i stop = _mm_or_si128(_mm_cmpeq_epi8(bytes, quote), _mm_cmpeq_epi8(bytes, slash));
+        // Signed: bytes from 0x80 are negative, so one comparison finds them and the controls.
+        stop = _mm_or_si128(stop, _mm_cmpgt_epi8(space, bytes));
+        int mask = _mm_movemask_epi8(stop);
+        if (mask)
+            return at + __builtin_ctz((unsigned)mask);
     }
     return at;
 }
+#else
+static const char *skip_plain(const char *at, const char *end)
+{
+    while (at < end && *at >= 0x20 && *at < 0x7F && *at != '"' && *at != '\\')
+        at++;
+    return at;
+}
+#endif
 
 static size_t utf8_len(const unsigned char *s, size_t left)
 {

@@ -57,8 +57,8 @@ struct call {
     // the answer
     struct err err;
     struct buf error_data;    // raw JSON members for error.data
-    struct buf result;        // raw JSON
-    struct buf error;         // raw JSON error object of a server
+    const struct upstream_reply *reply;  // of the server; lives only while the call is resumed with it
+    struct buf text;          // the whole JSON-RPC message
     struct stream *stream;    // where this call's messages go, once there is one
 };
 
@@ -69,6 +69,8 @@ void call_end_silently(struct call *call, const char *reason);
 // Something for the caller that belongs to this call: opens an event stream if there is none yet.
 void call_tell(struct call *call, struct blob *message);
 void call_open_stream(struct call *call);
+// Begins the answer with a result; the method appends its raw JSON, shaping closes it.
+struct buf *call_begin_result(struct call *call);
 
 // dispatch.c
 enum phase_result call_route(struct call *call);

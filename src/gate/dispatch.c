@@ -297,7 +297,8 @@ static enum phase_result do_initialize(struct call *call)
     session_begin(call->session, revision_negotiate(version), capabilities);
     call->scope = call->session->scope;
     enum revision revision = call->session->revision;
-    buf_printf(&call->result,
+    struct buf *out = call_begin_result(call);
+    buf_printf(out,
                "{\"protocolVersion\":\"%s\",\"capabilities\":{\"tools\":{\"listChanged\":true},"
                "\"prompts\":{\"listChanged\":true},\"resources\":{\"subscribe\":true,\"listChanged\":true},"
                "\"logging\":{}%s%s},\"serverInfo\":{\"name\":\"postern\",\"title\":\"Postern gateway\","
@@ -307,8 +308,8 @@ static enum phase_result do_initialize(struct call *call)
                    ? ",\"tasks\":{\"list\":{},\"cancel\":{},\"requests\":{\"tools\":{\"call\":{}}}}"
                    : "",
                POSTERN_VERSION);
-    put_instructions(call, &call->result);
-    buf_put_char(&call->result, '}');
+    put_instructions(call, out);
+    buf_put_char(out, '}');
     return PHASE_REPLY;
 }
 
@@ -346,15 +347,16 @@ static enum phase_result do_list(struct call *call)
         return fail(call, ERR_BAD_CURSOR, "cursor");
     size_t to = count - from > page ? from + page : count;
     call->scope->listed |= 1U << kind;
-    buf_printf(&call->result, "{\"%s\":[", members[kind]);
-    view_render(view, kind, from, to, &call->result);
-    buf_put_char(&call->result, ']');
+    struct buf *out = call_begin_result(call);
+    buf_printf(out, "{\"%s\":[", members[kind]);
+    view_render(view, kind, from, to, out);
+    buf_put_char(out, ']');
     if (to < count) {
-        buf_put_text(&call->result, ",\"nextCursor\":\"");
-        cursor_put(call->gate, kind, generation, to, &call->result);
-        buf_put_char(&call->result, '"');
+        buf_put_text(out, ",\"nextCursor\":\"");
+        cursor_put(call->gate, kind, generation, to, out);
+        buf_put_char(out, '"');
     }
-    buf_put_char(&call->result, '}');
+    buf_put_char(out, '}');
     return PHASE_REPLY;
 }
 
@@ -445,15 +447,12 @@ static void on_server_reply(struct upstream_request *request, const struct upstr
 {
     struct call *call = request->arg;
     list_remove(&call->link_node);
-    if (reply->failure) {
+    if (reply->failure)
         call->err = *reply->failure;
-    } else if (reply->error.at) {
-        buf_put_span(&call->error, reply->error);
-    } else {
-        if (call->method == METHOD_TOOLS_CALL)
-            note_task(call, reply->result);
-        buf_put_span(&call->result, reply->result);
-    }
+    else
+        call->reply = reply;
+    if (reply->result.at && call->method == METHOD_TOOLS_CALL)
+        note_task(call, reply->result);
     call_resume(call);
 }
 
@@ -476,7 +475,7 @@ static enum phase_result do_complete(struct call *call)
 {
     const struct upstream *upstream = call->link->upstream;
     if (upstream_state(upstream) == UPSTREAM_READY && !upstream_abilities(upstream)->completions) {
-        buf_put_text(&call->result, "{\"completion\":{\"values\":[],\"hasMore\":false}}");
+        buf_put_text(call_begin_result(call), "{\"completion\":{\"values\":[],\"hasMore\":false}}");
         return PHASE_REPLY;
     }
     return do_forward(call);
@@ -618,9 +617,10 @@ static enum phase_result do_tasks_list(struct call *call)
         if (--call->fan_out)
             return PHASE_WAIT;
     }
-    buf_put_text(&call->result, "{\"tasks\":[");
-    buf_put_span(&call->result, buf_span(&call->gathered));
-    buf_put_text(&call->result, "]}");
+    struct buf *out = call_begin_result(call);
+    buf_put_text(out, "{\"tasks\":[");
+    buf_put_span(out, buf_span(&call->gathered));
+    buf_put_text(out, "]}");
     return PHASE_REPLY;
 }
 

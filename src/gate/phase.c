@@ -253,25 +253,58 @@ static enum phase_result dispatch(struct call *call)
 
 // ---- shape ----------------------------------------------------------------------------------
 
-static void shape_result(struct call *call)
+static void put_batch(const struct call *call, struct buf *out)
 {
-    struct shape shape = {call->scope, call->link, &call->identity};
-    struct buf shaped = {0};
-    if (!call->link)
-        return;
-    if (call->result.len && shape_from_server(&shape, buf_span(&call->result), &shaped)) {
-        buf_release(&call->result);
-        call->result = shaped;
-    } else if (call->error.len && shape_error_from_server(&shape, buf_span(&call->error), &shaped)) {
-        buf_release(&call->error);
-        call->error = shaped;
-    }
+    buf_put_char(out, '[');
+    buf_put_span(out, buf_span(&call->batch));
+    buf_put_char(out, ']');
 }
 
+struct buf *call_begin_result(struct call *call)
+{
+    buf_put_text(&call->text, "{\"jsonrpc\":\"2.0\",\"id\":");
+    buf_put_span(&call->text, call->message.id);
+    buf_put_text(&call->text, ",\"result\":");
+    return &call->text;
+}
+
+// What a server answered, translated while it is copied: the only copy of a large result.
+static void shape_reply(struct call *call)
+{
+    struct shape from = {call->scope, call->link, &call->identity};
+    struct buf *text = &call->text;
+    if (call->reply->error.at) {
+        struct buf error = {0};
+        bool changed = shape_error_from_server(&from, call->reply->error, &error);
+        message_put_raw_error(text, call->message.id, changed ? buf_span(&error) : call->reply->error);
+        buf_release(&error);
+        return;
+    }
+    buf_reserve(text, call->reply->result.len + call->message.id.len + 64);
+    (void)call_begin_result(call);
+    if (!shape_from_server(&from, call->reply->result, text))
+        buf_put_span(text, call->reply->result);
+    buf_put_char(text, '}');
+}
+
+// Makes the text of the answer: the JSON-RPC message, or nothing where none is due.
 static enum phase_result shape(struct call *call)
 {
-    if (!call->err.code)
-        shape_result(call);
+    bool request = call->message.kind == MESSAGE_REQUEST;
+    if (call->silent)
+        buf_clear(&call->text);
+    else if (call->err.code) {
+        buf_clear(&call->text);
+        if (request || call->message.kind == MESSAGE_INVALID)
+            message_put_error(&call->text, call->message.id, call->err.code, buf_span(&call->error_data));
+    } else if (call->batch.len)
+        put_batch(call, &call->text);
+    else if (call->reply)
+        shape_reply(call);
+    else if (call->text.len)
+        buf_put_char(&call->text, '}');  // a result begun by its method
+    else if (request)
+        message_put_result(&call->text, call->message.id, span_of("{}"));
     return PHASE_NEXT;
 }
 
@@ -297,27 +330,10 @@ static enum phase_result record(struct call *call)
 
 // ---- the answer -----------------------------------------------------------------------------
 
-// The JSON-RPC text of the answer; empty if there is none to give.
-static void render(struct call *call, struct buf *out)
-{
-    bool request = call->message.kind == MESSAGE_REQUEST;
-    if (call->batch.len) {
-        buf_put_char(out, '[');
-        buf_put_span(out, buf_span(&call->batch));
-        buf_put_char(out, ']');
-    } else if (call->err.code) {
-        if (request || call->message.kind == MESSAGE_INVALID)
-            message_put_error(out, call->message.id, call->err.code, buf_span(&call->error_data));
-    } else if (call->error.len) {
-        message_put_raw_error(out, call->message.id, buf_span(&call->error));
-    } else if (request) {
-        message_put_result(out, call->message.id, call->result.len ? buf_span(&call->result) : span_of("{}"));
-    }
-}
-
-static void to_parent(struct call *call, struct buf *text)
+static void to_parent(struct call *call)
 {
     struct call *parent = call->parent;
+    struct buf *text = &call->text;
     if (text->len && parent->stream) {
         stream_push(parent->stream, blob_take(text));
     } else if (text->len) {
@@ -325,22 +341,20 @@ static void to_parent(struct call *call, struct buf *text)
             buf_put_char(&parent->batch, ',');
         buf_put_span(&parent->batch, buf_span(text));
     }
-    buf_release(text);
     if (--parent->parts_left == 0)
         call_resume(parent);
 }
 
 static void deliver(struct call *call)
 {
-    struct buf text = {0};
-    if (!call->silent)
-        render(call, &text);
     if (call->parent) {
-        to_parent(call, &text);
+        to_parent(call);
     } else if (call->arrival) {
         struct arrival *arrival = call->arrival;
         bool failed = call->err.code != ERR_NONE;
-        struct answer answer = {.status = failed ? err_http_status(call->err.code) : text.len ? 200 : 202, .body = text};
+        struct answer answer = {.status = failed ? err_http_status(call->err.code) : call->text.len ? 200 : 202,
+                                .body = call->text};
+        call->text = (struct buf){0};
         call->arrival = NULL;
         arrival->call = NULL;
         if (call->op == ARRIVAL_END && !failed)
@@ -358,11 +372,9 @@ static void deliver(struct call *call)
         } else {
             arrival->ops->answer(arrival, &answer);
         }
-    } else if (call->stream && text.len) {
-        stream_push(call->stream, blob_take(&text));
-    } else {
-        buf_release(&text);  // the caller is gone
-    }
+    } else if (call->stream && call->text.len) {
+        stream_push(call->stream, blob_take(&call->text));
+    }  // else the caller is gone
     if (call->stream && !call->pipe && !call->parent) {
         if (call->session)
             session_stream_done(call->session, call->stream);
@@ -379,8 +391,7 @@ static void call_free(void *object)
     buf_release(&call->body);
     buf_release(&call->batch);
     buf_release(&call->error_data);
-    buf_release(&call->result);
-    buf_release(&call->error);
+    buf_release(&call->text);
     buf_release(&call->gathered);
     stream_unref(call->stream);
     free(call);
@@ -454,7 +465,7 @@ void call_open_stream(struct call *call)
         stream_prime(call->stream);
     if (call->batch.len) {  // what was gathered of a batch before the stream was needed
         struct buf text = {0};
-        render(call, &text);
+        put_batch(call, &text);
         stream_push(call->stream, blob_take(&text));
         buf_clear(&call->batch);
     }

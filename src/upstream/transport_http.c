@@ -14,6 +14,7 @@
 #define RETRY_MAX_MS 30000
 #define STOP_WAIT_MS 1000
 #define DRAIN_MS 2000
+#define RESERVE_MAX ((size_t)1 << 20)
 
 struct http_wire {
     struct upstream *upstream;
@@ -113,6 +114,10 @@ static void on_head(void *arg, struct http_transfer *transfer, int status)
     struct exchange *exchange = arg;
     exchange->status = status;
     exchange->events = status == 200 && is_type(http_transfer_header(transfer, "content-type"), "text/event-stream");
+    const char *length = exchange->events ? NULL : http_transfer_header(transfer, "content-length");
+    size_t expected = length ? strtoul(length, NULL, 10) : 0;
+    if (expected < RESERVE_MAX)
+        buf_reserve(&exchange->body, expected);
     const char *session = http_transfer_header(transfer, "mcp-session-id");
     if (exchange->initial && status == 200 && session) {
         http_target_header(exchange->wire->target, "Mcp-Session-Id", session);
@@ -271,6 +276,7 @@ static void on_done(void *arg, const struct err *err)
     }
     if (exchange->request && exchange->body.len)
         upstream_on_message(upstream, buf_span(&exchange->body), exchange->request);
+    buf_release(&exchange->body);  // now, while it is warm: the next answer gets the same memory
     (void)err_set(&problem, ERR_UPSTREAM_INVALID, "server \"%s\" answered HTTP %d without an answer to the request",
                   upstream->server->name, exchange->status);
     fail_request(exchange, &problem);  // if it has one still
