@@ -15,8 +15,12 @@ static const struct provider providers[] = {
 static const char *const names[] = {"none", NULL};
 
 static const struct option provider_rows[] = {
-    {.name = "type", .type = OPTION_ENUM, .offset = offsetof(struct provider_config, type), .fallback = "\"none\"",
-     .choices = names, .help = "`none`: anybody who reaches the listener, which must be on loopback."},
+    {.name = "type",
+     .type = OPTION_ENUM,
+     .offset = offsetof(struct provider_config, type),
+     .fallback = "\"none\"",
+     .choices = names,
+     .help = "`none`: anybody who reaches the listener, which must be on loopback."},
     {0},
 };
 
@@ -32,8 +36,11 @@ static bool check(void *object, const struct option_place *place, struct err *er
 }
 
 static const struct option auth_rows[] = {
-    {.name = "providers", .type = OPTION_OBJECTS, .offset = offsetof(struct auth_config, providers),
-     .fallback = "[{\"type\":\"none\"}]", .sub = &provider_options,
+    {.name = "providers",
+     .type = OPTION_OBJECTS,
+     .offset = offsetof(struct auth_config, providers),
+     .fallback = "[{\"type\":\"none\"}]",
+     .sub = &provider_options,
      .help = "Who may prove an identity, asked in order; the first that accepts or rejects decides."},
     {0},
 };
@@ -52,12 +59,10 @@ bool provider_authenticate(const struct auth_config *config, const struct creden
     for (size_t i = 0; i < config->providers.count; i++) {
         const struct provider *provider = provider_at(config, i);
         switch (provider->authenticate(credentials, out)) {
-        case PROVIDER_ACCEPT:
-            return true;
+        case PROVIDER_ACCEPT: return true;
         case PROVIDER_REJECT:
             return err_set(err, ERR_UNAUTHENTICATED, "provider %s rejected the credential", provider->name);
-        case PROVIDER_PASS:
-            break;
+        case PROVIDER_PASS: break;
         }
     }
     return err_set(err, ERR_UNAUTHENTICATED, "no provider took the credential");

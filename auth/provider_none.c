@@ -6,6 +6,7 @@ enum provider_verdict provider_none(const struct credentials *credentials, struc
 {
     if (!credentials->local)
         return PROVIDER_REJECT;
-    *out = (struct identity){.proof = IDENTITY_UNPROVEN, .tenant = "default", .provider = "none", .subject = "anonymous"};
+    *out =
+        (struct identity){.proof = IDENTITY_UNPROVEN, .tenant = "default", .provider = "none", .subject = "anonymous"};
     return PROVIDER_ACCEPT;
 }

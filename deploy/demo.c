@@ -43,10 +43,7 @@ static json_t *fail(struct demo *d, enum rpc_code code, const char *message, jso
     return NULL;
 }
 
-static json_t *text_content(const char *text)
-{
-    return json_pack("[{s:s, s:s}]", "type", "text", "text", text);
-}
+static json_t *text_content(const char *text) { return json_pack("[{s:s, s:s}]", "type", "text", "text", text); }
 
 static json_t *text_result(const char *text, json_t *structured)
 {
@@ -163,12 +160,11 @@ static json_t *tool_describe(const struct tool *tool)
 {
     json_t *input = json_loads(tool->input, 0, NULL);
     json_t *output = tool->output ? json_loads(tool->output, 0, NULL) : NULL;
-    json_t *annotations = json_pack("{s:b, s:b, s:b, s:b}", "readOnlyHint", 1, "destructiveHint", 0,
-                                    "idempotentHint", (int)tool->idempotent, "openWorldHint", 0);
+    json_t *annotations = json_pack("{s:b, s:b, s:b, s:b}", "readOnlyHint", 1, "destructiveHint", 0, "idempotentHint",
+                                    (int)tool->idempotent, "openWorldHint", 0);
 
-    return json_pack("{s:s, s:s, s:s, s:o, s:o*, s:o}", "name", tool->name, "title", tool->title,
-                     "description", tool->description, "inputSchema", input, "outputSchema", output,
-                     "annotations", annotations);
+    return json_pack("{s:s, s:s, s:s, s:o, s:o*, s:o}", "name", tool->name, "title", tool->title, "description",
+                     tool->description, "inputSchema", input, "outputSchema", output, "annotations", annotations);
 }
 
 static json_t *on_tools_list(struct demo *d, json_t *params)
@@ -212,18 +208,18 @@ static json_t *on_resources_list(struct demo *d, json_t *params)
 {
     if (json_object_get(params, "cursor"))
         return fail(d, RPC_PARAMS, "Unknown cursor: there is one page", NULL);
-    return json_pack("{s:[{s:s, s:s, s:s, s:s, s:s}]}", "resources", "uri", "demo://welcome",
-                     "name", "welcome", "title", "Welcome", "description",
-                     "A few words about this demonstration server.", "mimeType", "text/plain");
+    return json_pack("{s:[{s:s, s:s, s:s, s:s, s:s}]}", "resources", "uri", "demo://welcome", "name", "welcome",
+                     "title", "Welcome", "description", "A few words about this demonstration server.", "mimeType",
+                     "text/plain");
 }
 
 static json_t *on_templates_list(struct demo *d, json_t *params)
 {
     if (json_object_get(params, "cursor"))
         return fail(d, RPC_PARAMS, "Unknown cursor: there is one page", NULL);
-    return json_pack("{s:[{s:s, s:s, s:s, s:s, s:s}]}", "resourceTemplates", "uriTemplate",
-                     GREETING "{name}", "name", "greeting", "title", "Greeting", "description",
-                     "A greeting for the person named in the URI.", "mimeType", "text/plain");
+    return json_pack("{s:[{s:s, s:s, s:s, s:s, s:s}]}", "resourceTemplates", "uriTemplate", GREETING "{name}", "name",
+                     "greeting", "title", "Greeting", "description", "A greeting for the person named in the URI.",
+                     "mimeType", "text/plain");
 }
 
 static int hex_digit(char c)
@@ -278,8 +274,7 @@ static json_t *on_resources_read(struct demo *d, json_t *params)
     }
     if (!text)
         return fail(d, RPC_RESOURCE, "Resource not found", json_pack("{s:s}", "uri", uri));
-    return json_pack("{s:[{s:s, s:s, s:o}]}", "contents", "uri", uri, "mimeType", "text/plain",
-                     "text", text);
+    return json_pack("{s:[{s:s, s:s, s:o}]}", "contents", "uri", uri, "mimeType", "text/plain", "text", text);
 }
 
 /* ---- prompts and completion ---- */
@@ -288,11 +283,10 @@ static json_t *on_prompts_list(struct demo *d, json_t *params)
 {
     if (json_object_get(params, "cursor"))
         return fail(d, RPC_PARAMS, "Unknown cursor: there is one page", NULL);
-    return json_pack("{s:[{s:s, s:s, s:s, s:[{s:s, s:s, s:s, s:b}]}]}", "prompts", "name",
-                     "introduce", "title", "Introduce somebody", "description",
-                     "Asks the model to introduce a person to the group.", "arguments", "name",
-                     "name", "title", "Name", "description", "Who is to be introduced.", "required",
-                     1);
+    return json_pack("{s:[{s:s, s:s, s:s, s:[{s:s, s:s, s:s, s:b}]}]}", "prompts", "name", "introduce", "title",
+                     "Introduce somebody", "description", "Asks the model to introduce a person to the group.",
+                     "arguments", "name", "name", "title", "Name", "description", "Who is to be introduced.",
+                     "required", 1);
 }
 
 static json_t *on_prompts_get(struct demo *d, json_t *params)
@@ -309,8 +303,8 @@ static json_t *on_prompts_get(struct demo *d, json_t *params)
     if (!name)
         return fail(d, RPC_PARAMS, "The prompt needs the argument: name", NULL);
     text = json_sprintf("Please introduce %s to the group in two friendly sentences.", name);
-    return json_pack("{s:s, s:[{s:s, s:{s:s, s:o}}]}", "description", "Introduces somebody",
-                     "messages", "role", "user", "content", "type", "text", "text", text);
+    return json_pack("{s:s, s:[{s:s, s:{s:s, s:o}}]}", "description", "Introduces somebody", "messages", "role", "user",
+                     "content", "type", "text", "text", text);
 }
 
 static bool completes_name(json_t *ref)
@@ -356,10 +350,10 @@ static json_t *on_initialize(struct demo *d, json_t *params)
         if (!strcmp(revisions[i], asked))
             revision = revisions[i];
     d->batches = !strcmp(revision, "2025-03-26");
-    return json_pack("{s:s, s:{s:{}, s:{}, s:{}, s:{}}, s:{s:s, s:s, s:s}, s:s}", "protocolVersion",
-                     revision, "capabilities", "tools", "resources", "prompts", "completions",
-                     "serverInfo", "name", "postern-demo", "title", "Postern demonstration server",
-                     "version", POSTERN_VERSION, "instructions",
+    return json_pack("{s:s, s:{s:{}, s:{}, s:{}, s:{}}, s:{s:s, s:s, s:s}, s:s}", "protocolVersion", revision,
+                     "capabilities", "tools", "resources", "prompts", "completions", "serverInfo", "name",
+                     "postern-demo", "title", "Postern demonstration server", "version", POSTERN_VERSION,
+                     "instructions",
                      "A demonstration: echo repeats a message, add sums two numbers, now tells the "
                      "time.");
 }
@@ -420,8 +414,7 @@ static json_t *answer(struct demo *d, json_t *message)
     else
         result = dispatch(d, json_string_value(method), json_object_get(message, "params"));
 
-    reply =
-        json_pack("{s:s, s:o}", "jsonrpc", "2.0", "id", id_valid ? json_incref(id) : json_null());
+    reply = json_pack("{s:s, s:o}", "jsonrpc", "2.0", "id", id_valid ? json_incref(id) : json_null());
     if (result)
         json_object_set_new(reply, "result", result);
     else
@@ -455,8 +448,8 @@ static json_t *answer_line(struct demo *d, const char *line, size_t length)
     json_t *reply;
 
     if (!message) {
-        reply = json_pack("{s:s, s:n, s:{s:i, s:s}}", "jsonrpc", "2.0", "id", "error", "code",
-                          (int)RPC_PARSE, "message", "Parse error");
+        reply = json_pack("{s:s, s:n, s:{s:i, s:s}}", "jsonrpc", "2.0", "id", "error", "code", (int)RPC_PARSE,
+                          "message", "Parse error");
     } else if (d->batches && json_array_size(message)) {
         reply = answer_batch(d, message);
     } else {

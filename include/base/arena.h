@@ -12,7 +12,7 @@ struct arena {
 };
 
 void arena_release(struct arena *arena);
-void *arena_alloc(struct arena *arena, size_t size);  // zeroed, aligned for any type
+void *arena_alloc(struct arena *arena, size_t size);       // zeroed, aligned for any type
 char *arena_copy(struct arena *arena, struct span bytes);  // NUL-terminated
 struct span arena_span(struct arena *arena, struct span bytes);
 

@@ -16,9 +16,6 @@ struct blob *blob_copy(struct span bytes);
 struct blob *blob_ref(struct blob *blob);
 void blob_unref(struct blob *blob);
 
-static inline struct span blob_span(const struct blob *blob)
-{
-    return (struct span){blob->at, blob->len};
-}
+static inline struct span blob_span(const struct blob *blob) { return (struct span){blob->at, blob->len}; }
 
 #endif

@@ -28,9 +28,6 @@ void buf_drop_front(struct buf *buf, size_t len);
 char *buf_take(struct buf *buf, size_t *len);  // hands the memory over, NUL-terminated; buf is empty again
 char *buf_text(struct buf *buf);               // NUL-terminated view
 
-static inline struct span buf_span(const struct buf *buf)
-{
-    return (struct span){buf->at, buf->len};
-}
+static inline struct span buf_span(const struct buf *buf) { return (struct span){buf->at, buf->len}; }
 
 #endif

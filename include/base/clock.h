@@ -4,8 +4,8 @@
 
 #include <stdint.h>
 
-int64_t clock_now_ms(void);        // monotonic
-int64_t clock_now_us(void);        // monotonic
-void clock_stamp(char out[32]);    // wall clock, RFC 3339 with milliseconds, UTC
+int64_t clock_now_ms(void);      // monotonic
+int64_t clock_now_us(void);      // monotonic
+void clock_stamp(char out[32]);  // wall clock, RFC 3339 with milliseconds, UTC
 
 #endif

@@ -9,6 +9,7 @@
 
 #define MUST_CHECK __attribute__((warn_unused_result))
 
+// clang-format off
 //   name                 HTTP  JSON-RPC  reason                   text for the caller
 #define ERR_TABLE(X)                                                                               \
     X(NONE,                200,      0, "none",                   "no error")                      \
@@ -52,12 +53,13 @@
     X(CANCELLED,           200, -32800, "cancelled",              "The call was cancelled")        \
     X(CONFIG,              500, -32603, "config",                 "Configuration error")           \
     X(SYSTEM,              500, -32603, "system",                 "System error")
+// clang-format on
 
 enum err_code {
 #define X(name, http, rpc, reason, text) ERR_##name,
     ERR_TABLE(X)
 #undef X
-    ERR_CODES
+        ERR_CODES
 };
 
 struct err {

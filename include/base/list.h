@@ -15,20 +15,11 @@ struct list {
 #define list_each(n, head) \
     for (struct list *n = (head)->next, *n##_next = n->next; n != (head); n = n##_next, n##_next = n->next)
 
-static inline void list_init(struct list *head)
-{
-    head->prev = head->next = head;
-}
+static inline void list_init(struct list *head) { head->prev = head->next = head; }
 
-static inline bool list_linked(const struct list *node)
-{
-    return node->next != NULL;
-}
+static inline bool list_linked(const struct list *node) { return node->next != NULL; }
 
-static inline bool list_empty(const struct list *head)
-{
-    return head->next == NULL || head->next == head;
-}
+static inline bool list_empty(const struct list *head) { return head->next == NULL || head->next == head; }
 
 static inline void list_append(struct list *head, struct list *node)
 {

@@ -27,9 +27,9 @@ void log_setup(enum log_level level, enum log_format format);
 bool log_enabled(enum log_level level);
 void log_write(enum log_level level, const char *message, const struct log_field *fields);
 
-#define log_at(level, message, ...)                                                                \
-    do {                                                                                           \
-        if (log_enabled(level))                                                                    \
+#define log_at(level, message, ...)                                                                   \
+    do {                                                                                              \
+        if (log_enabled(level))                                                                       \
             log_write((level), (message), (const struct log_field[]){__VA_ARGS__ __VA_OPT__(, ){0}}); \
     } while (0)
 #define log_debug(...) log_at(LOG_DEBUG, __VA_ARGS__)

@@ -23,9 +23,6 @@ void *map_remove(struct map *map, struct span key);            // returns the va
 // for (size_t at = 0; map_next(map, &at, &key, &value);) … ; the map must not change meanwhile.
 bool map_next(const struct map *map, size_t *at, struct span *key, void **value);
 
-static inline struct span map_key_u64(const uint64_t *id)
-{
-    return (struct span){(const char *)id, sizeof *id};
-}
+static inline struct span map_key_u64(const uint64_t *id) { return (struct span){(const char *)id, sizeof *id}; }
 
 #endif

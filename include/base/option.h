@@ -31,7 +31,7 @@ enum option_type {
 struct option_pairs {
     struct option_pair {
         char *name, *value;
-    } *at;
+    } * at;
     size_t count;
 };
 
@@ -46,11 +46,11 @@ struct option {
     const char *name;
     enum option_type type;
     size_t offset;
-    const char *fallback;          // JSON text; NULL: absent stays zero
-    int64_t min, max;              // for the numeric types; both 0: no bounds
-    const char *const *choices;    // OPTION_ENUM, NULL at the end
+    const char *fallback;        // JSON text; NULL: absent stays zero
+    int64_t min, max;            // for the numeric types; both 0: no bounds
+    const char *const *choices;  // OPTION_ENUM, NULL at the end
     const struct option_table *sub;
-    bool secret;                   // its value is never shown
+    bool secret;  // its value is never shown
     const char *help;
 };
 
@@ -68,8 +68,8 @@ struct option_table {
     bool (*check)(void *object, const struct option_place *place, struct err *err);
 };
 
-bool option_parse(const struct option_table *table, const json_t *tree, void *into,
-                  const struct option_place *place, struct err *err) MUST_CHECK;
+bool option_parse(const struct option_table *table, const json_t *tree, void *into, const struct option_place *place,
+                  struct err *err) MUST_CHECK;
 void option_release(const struct option_table *table, void *object);
 json_t *option_show(const struct option_table *table, const void *object);  // secrets as "***"
 json_t *option_schema(const struct option_table *table);

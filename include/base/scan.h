@@ -18,8 +18,8 @@ struct scan {
     const char *at;
     const char *end;
     const char *start;
-    const char *problem;        // set when a scan fails
-    bool reject_duplicates;     // in every object
+    const char *problem;     // set when a scan fails
+    bool reject_duplicates;  // in every object
 };
 
 void scan_start(struct scan *scan, struct span text, bool reject_duplicates);
@@ -50,8 +50,8 @@ static inline bool scan_is_number(struct span v)
     return v.len && (v.at[0] == '-' || (v.at[0] >= '0' && v.at[0] <= '9'));
 }
 
-void scan_decode(struct span raw_string, struct buf *out);   // appends the string's characters
-void scan_encode(struct span text, struct buf *out);         // appends a quoted JSON string
-void scan_encode_lossy(struct span text, struct buf *out);   // same; bytes that are no UTF-8 become U+FFFD
+void scan_decode(struct span raw_string, struct buf *out);  // appends the string's characters
+void scan_encode(struct span text, struct buf *out);        // appends a quoted JSON string
+void scan_encode_lossy(struct span text, struct buf *out);  // same; bytes that are no UTF-8 become U+FFFD
 
 #endif

@@ -14,25 +14,16 @@ struct span {
 // For printf("%.*s", SPAN_ARG(s)).
 #define SPAN_ARG(s) (int)(s).len, (s).at
 
-static inline struct span span_of(const char *text)
-{
-    return (struct span){text, text ? strlen(text) : 0};
-}
+static inline struct span span_of(const char *text) { return (struct span){text, text ? strlen(text) : 0}; }
 
-static inline struct span span_make(const char *at, size_t len)
-{
-    return (struct span){at, len};
-}
+static inline struct span span_make(const char *at, size_t len) { return (struct span){at, len}; }
 
 static inline bool span_equal(struct span a, struct span b)
 {
     return a.len == b.len && (a.len == 0 || memcmp(a.at, b.at, a.len) == 0);
 }
 
-static inline bool span_is(struct span a, const char *text)
-{
-    return span_equal(a, span_of(text));
-}
+static inline bool span_is(struct span a, const char *text) { return span_equal(a, span_of(text)); }
 
 static inline bool span_starts(struct span a, const char *prefix)
 {

@@ -23,7 +23,7 @@ typedef void source_change_fn(void *arg, struct source *source, unsigned kinds);
 struct source *source_new(struct loop *loop, struct upstream *upstream, source_change_fn *on_change, void *arg);
 void source_free(struct source *source);
 
-void source_load(struct source *source);  // begins, unless loaded or on its way
+void source_load(struct source *source);           // begins, unless loaded or on its way
 bool source_settled(const struct source *source);  // its first load has ended, well or not
 bool source_loaded(const struct source *source);
 void source_changed(struct source *source, enum catalog_kind kind);  // the server said list_changed

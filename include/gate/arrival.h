@@ -33,14 +33,14 @@ struct arrival_ops {
 struct arrival {
     enum arrival_op op;
     struct credentials credentials;
-    struct span session_id;     // at is NULL without
-    struct span version;        // MCP-Protocol-Version
+    struct span session_id;  // at is NULL without
+    struct span version;     // MCP-Protocol-Version
     struct span last_event_id;
-    struct buf body;            // moves to the gate
-    bool pipe;                  // the answer goes to the session's pipe
+    struct buf body;  // moves to the gate
+    bool pipe;        // the answer goes to the session's pipe
     const struct arrival_ops *ops;
     void *arg;
-    void *call;                 // the gate's
+    void *call;  // the gate's
 };
 
 void gate_arrive(struct gate *gate, struct arrival *arrival);

@@ -7,10 +7,10 @@
 #include <sys/types.h>
 
 struct child_spec {
-    const char *command;       // looked up in PATH
-    char *const *args;         // without the command itself; NULL at the end, or NULL
-    const char *const *env;    // "NAME=value", NULL at the end: all the child gets beside the basics
-    const char *cwd;           // or NULL
+    const char *command;     // looked up in PATH
+    char *const *args;       // without the command itself; NULL at the end, or NULL
+    const char *const *env;  // "NAME=value", NULL at the end: all the child gets beside the basics
+    const char *cwd;         // or NULL
 };
 
 struct child;

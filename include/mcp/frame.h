@@ -7,7 +7,7 @@
 #include <stdbool.h>
 
 enum frame_status {
-    FRAME_MORE,       // feed more bytes
+    FRAME_MORE,  // feed more bytes
     FRAME_MESSAGE,
     FRAME_JUNK,       // a line that cannot be a message; the span shows it
     FRAME_TOO_LARGE,  // a message above the maximum was dropped
@@ -18,9 +18,9 @@ struct frame {
     size_t start;    // of what is not consumed yet
     size_t scanned;  // no newline before this
     size_t max;
-    bool skipping;          // dropping the rest of an over-long line
-    size_t skip_body;       // dropping the rest of an over-long Content-Length body
-    bool content_length;    // the last message came with Content-Length
+    bool skipping;        // dropping the rest of an over-long line
+    size_t skip_body;     // dropping the rest of an over-long Content-Length body
+    bool content_length;  // the last message came with Content-Length
 };
 
 void frame_init(struct frame *frame, size_t max);

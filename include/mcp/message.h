@@ -18,11 +18,11 @@ enum message_kind {
 struct message {
     enum message_kind kind;
     struct span text;
-    struct span id;       // raw JSON, so type and value stay exact; at is NULL without one
-    struct span method;   // characters
-    struct span params;   // raw JSON object; at is NULL without
-    struct span result;   // raw JSON
-    struct span error;    // raw JSON object
+    struct span id;      // raw JSON, so type and value stay exact; at is NULL without one
+    struct span method;  // characters
+    struct span params;  // raw JSON object; at is NULL without
+    struct span result;  // raw JSON
+    struct span error;   // raw JSON object
     char method_room[64];
 };
 

@@ -4,6 +4,7 @@
 
 #include "base/span.h"
 
+// clang-format off
 //    name                    wire text
 #define METHOD_TABLE(X)                                                  \
     X(TOOLS_CALL,             "tools/call")                              \
@@ -37,13 +38,14 @@
     X(ROOTS_CHANGED,          "notifications/roots/list_changed")        \
     X(ELICIT_COMPLETE,        "notifications/elicitation/complete")      \
     X(TASK_STATUS,            "notifications/tasks/status")
+// clang-format on
 
 enum method {
     METHOD_UNKNOWN,
 #define X(name, text) METHOD_##name,
     METHOD_TABLE(X)
 #undef X
-    METHODS
+        METHODS
 };
 
 enum method method_find(struct span text);

@@ -10,14 +10,14 @@
 struct sse_event {
     struct span type;  // "message" if the stream named none
     struct span data;
-    struct span id;    // the last id seen on the stream; empty if none
+    struct span id;  // the last id seen on the stream; empty if none
 };
 
 struct sse_parser {
     struct buf line, data, type, id;
     int64_t retry_ms;  // the last retry: field, or -1
     bool has_data, after_cr, started;
-    size_t max;        // of one event's data
+    size_t max;  // of one event's data
 };
 
 void sse_init(struct sse_parser *parser, size_t max);

@@ -22,8 +22,8 @@ enum upstream_state {
     UPSTREAM_DOWN,      // not running; a request starts it
     UPSTREAM_STARTING,  // starting and shaking hands; requests wait
     UPSTREAM_READY,
-    UPSTREAM_BACKOFF,   // failed; requests are refused until it is tried again
-    UPSTREAM_CLOSING,   // asked to end; nothing is taken any more
+    UPSTREAM_BACKOFF,  // failed; requests are refused until it is tried again
+    UPSTREAM_CLOSING,  // asked to end; nothing is taken any more
 };
 
 // Exactly one of the three is set.
@@ -76,8 +76,8 @@ struct upstream_spec {
 struct upstream *upstream_new(const struct upstream_spec *spec);
 void upstream_start(struct upstream *upstream);
 // Ends it within the time; on_closed comes when nothing of it is left, and may call upstream_free().
-void upstream_close(struct upstream *upstream, int64_t within_ms, void (*on_closed)(void *arg, struct upstream *upstream),
-                    void *arg);
+void upstream_close(struct upstream *upstream, int64_t within_ms,
+                    void (*on_closed)(void *arg, struct upstream *upstream), void *arg);
 void upstream_free(struct upstream *upstream);
 
 // The id the request will have, which may also serve as its progress token.
@@ -100,8 +100,8 @@ const struct upstream_abilities *upstream_abilities(const struct upstream *upstr
 struct span upstream_instructions(const struct upstream *upstream);  // decoded; empty if none
 struct span upstream_info(const struct upstream *upstream);          // serverInfo, raw JSON; empty before the handshake
 enum revision upstream_revision(const struct upstream *upstream);
-const char *upstream_problem(const struct upstream *upstream);       // why it is down, for operators; "" if it is not
-long upstream_pid(const struct upstream *upstream);                  // of a stdio server; 0 otherwise
+const char *upstream_problem(const struct upstream *upstream);  // why it is down, for operators; "" if it is not
+long upstream_pid(const struct upstream *upstream);             // of a stdio server; 0 otherwise
 void *upstream_arg(const struct upstream *upstream);
 
 #endif

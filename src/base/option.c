@@ -83,7 +83,7 @@ char *option_expand(const char *text, const struct option_place *place, struct e
 {
     struct buf out = {0};
     const char *at = text;
-    for (const char *open; (open = strstr(at, "${")); ) {
+    for (const char *open; (open = strstr(at, "${"));) {
         const char *close = strchr(open, '}');
         if (!close) {
             (void)err_set(err, ERR_CONFIG, "%s: %s: \"${\" without \"}\"", place->file, place->path);
@@ -144,12 +144,12 @@ static bool in_bounds(const struct option *row, int64_t value, const struct opti
     if ((row->min == 0 && row->max == 0) || (value >= row->min && value <= row->max))
         return true;
     const char *unit = row->type == OPTION_DURATION ? " ms" : row->type == OPTION_SIZE ? " bytes" : "";
-    return err_set(err, ERR_CONFIG, "%s: %s: must be between %" PRId64 " and %" PRId64 "%s", place->file,
-                   place->path, row->min, row->max, unit);
+    return err_set(err, ERR_CONFIG, "%s: %s: must be between %" PRId64 " and %" PRId64 "%s", place->file, place->path,
+                   row->min, row->max, unit);
 }
 
-static bool parse_number(const struct option *row, const json_t *tree, int64_t *out,
-                         const struct option_place *place, struct err *err)
+static bool parse_number(const struct option *row, const json_t *tree, int64_t *out, const struct option_place *place,
+                         struct err *err)
 {
     double seconds = json_number_value(tree);
     if (row->type == OPTION_DURATION && json_is_number(tree) && seconds >= 0 && seconds < 1e9)
@@ -185,16 +185,15 @@ static bool parse_enum(const struct option *row, const json_t *tree, int *out, c
     return false;
 }
 
-static bool parse_strings(const struct option *row, const json_t *tree, char ***out,
-                          const struct option_place *place, struct err *err)
+static bool parse_strings(const struct option *row, const json_t *tree, char ***out, const struct option_place *place,
+                          struct err *err)
 {
     if (!json_is_array(tree))
         return wrong_type(row, place, err);
     size_t i;
     const json_t *item;
     *out = mem_alloc((json_array_size(tree) + 1) * sizeof **out);
-    json_array_foreach(tree, i, item)
-    {
+    json_array_foreach(tree, i, item) {
         if (!json_is_string(item))
             return wrong_type(row, place, err);
         if (!((*out)[i] = option_expand(json_string_value(item), place, err)))
@@ -211,8 +210,7 @@ static bool parse_pairs(const struct option *row, const json_t *tree, struct opt
     const char *name;
     json_t *value;
     out->at = mem_alloc((json_object_size(tree) + 1) * sizeof *out->at);
-    json_object_foreach((json_t *)(uintptr_t)tree, name, value)
-    {
+    json_object_foreach((json_t *)(uintptr_t)tree, name, value) {
         if (!json_is_string(value))
             return wrong_type(row, place, err);
         struct option_pair *pair = &out->at[out->count++];
@@ -255,8 +253,8 @@ static bool parse_items(const struct option *row, const json_t *tree, struct opt
     return true;
 }
 
-static bool parse_value(const struct option *row, const json_t *tree, void *object,
-                        const struct option_place *place, struct err *err)
+static bool parse_value(const struct option *row, const json_t *tree, void *object, const struct option_place *place,
+                        struct err *err)
 {
     void *at = field(row, object);
     switch (row->type) {
@@ -267,8 +265,7 @@ static bool parse_value(const struct option *row, const json_t *tree, void *obje
         return true;
     case OPTION_INT:
     case OPTION_SIZE:
-    case OPTION_DURATION:
-        return parse_number(row, tree, at, place, err);
+    case OPTION_DURATION: return parse_number(row, tree, at, place, err);
     case OPTION_STRING_OR_FALSE:
         if (json_is_false(tree)) {
             *(char **)at = mem_string("");
@@ -279,17 +276,12 @@ static bool parse_value(const struct option *row, const json_t *tree, void *obje
         if (!json_is_string(tree))
             return wrong_type(row, place, err);
         return (*(char **)at = option_expand(json_string_value(tree), place, err)) != NULL;
-    case OPTION_ENUM:
-        return parse_enum(row, tree, at, place, err);
-    case OPTION_STRINGS:
-        return parse_strings(row, tree, at, place, err);
-    case OPTION_PAIRS:
-        return parse_pairs(row, tree, at, place, err);
-    case OPTION_OBJECT:
-        return option_parse(row->sub, tree, at, place, err);
+    case OPTION_ENUM: return parse_enum(row, tree, at, place, err);
+    case OPTION_STRINGS: return parse_strings(row, tree, at, place, err);
+    case OPTION_PAIRS: return parse_pairs(row, tree, at, place, err);
+    case OPTION_OBJECT: return option_parse(row->sub, tree, at, place, err);
     case OPTION_OBJECTS:
-    case OPTION_NAMED_OBJECTS:
-        return parse_items(row, tree, at, place, err);
+    case OPTION_NAMED_OBJECTS: return parse_items(row, tree, at, place, err);
     }
     return false;
 }
@@ -325,15 +317,14 @@ static bool parse_row(const struct option *row, const json_t *tree, void *object
     return ok;
 }
 
-bool option_parse(const struct option_table *table, const json_t *tree, void *into,
-                  const struct option_place *place, struct err *err)
+bool option_parse(const struct option_table *table, const json_t *tree, void *into, const struct option_place *place,
+                  struct err *err)
 {
     if (!json_is_object(tree))
         return err_set(err, ERR_CONFIG, "%s: %s: must be an object", place->file, *place->path ? place->path : "/");
     const char *key;
     json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)tree, key, value)
-    {
+    json_object_foreach((json_t *)(uintptr_t)tree, key, value) {
         const struct option *row = table->rows;
         while (row->name && strcmp(row->name, key) != 0)
             row++;
@@ -365,9 +356,7 @@ void option_release(const struct option_table *table, void *object)
         void *at = field(row, object);
         switch (row->type) {
         case OPTION_STRING:
-        case OPTION_STRING_OR_FALSE:
-            free(*(char **)at);
-            break;
+        case OPTION_STRING_OR_FALSE: free(*(char **)at); break;
         case OPTION_STRINGS:
             for (char **s = *(char ***)at; s && *s; s++)
                 free(*s);
@@ -382,15 +371,10 @@ void option_release(const struct option_table *table, void *object)
             free(pairs->at);
             break;
         }
-        case OPTION_OBJECT:
-            option_release(row->sub, at);
-            break;
+        case OPTION_OBJECT: option_release(row->sub, at); break;
         case OPTION_OBJECTS:
-        case OPTION_NAMED_OBJECTS:
-            release_items(row, at);
-            break;
-        default:
-            break;
+        case OPTION_NAMED_OBJECTS: release_items(row, at); break;
+        default: break;
         }
     }
 }
@@ -398,11 +382,9 @@ void option_release(const struct option_table *table, void *object)
 static json_t *show_value(const struct option *row, const void *at)
 {
     switch (row->type) {
-    case OPTION_BOOL:
-        return json_boolean(*(const bool *)at);
+    case OPTION_BOOL: return json_boolean(*(const bool *)at);
     case OPTION_INT:
-    case OPTION_SIZE:
-        return json_integer(*(const int64_t *)at);
+    case OPTION_SIZE: return json_integer(*(const int64_t *)at);
     case OPTION_DURATION: {
         int64_t ms = *(const int64_t *)at;
         return ms % 1000 ? json_sprintf("%" PRId64 "ms", ms) : json_sprintf("%" PRId64 "s", ms / 1000);
@@ -414,8 +396,7 @@ static json_t *show_value(const struct option *row, const void *at)
             return json_false();
         return text ? json_string(row->secret ? "***" : text) : NULL;
     }
-    case OPTION_ENUM:
-        return json_string(row->choices[*(const int *)at]);
+    case OPTION_ENUM: return json_string(row->choices[*(const int *)at]);
     case OPTION_STRINGS: {
         char *const *s = *(char **const *)at;
         json_t *array = s ? json_array() : NULL;
@@ -430,8 +411,7 @@ static json_t *show_value(const struct option *row, const void *at)
             json_object_set_new(object, pairs->at[i].name, json_string(row->secret ? "***" : pairs->at[i].value));
         return object;
     }
-    case OPTION_OBJECT:
-        return option_show(row->sub, at);
+    case OPTION_OBJECT: return option_show(row->sub, at);
     case OPTION_OBJECTS:
     case OPTION_NAMED_OBJECTS: {
         const struct option_items *items = at;
@@ -467,32 +447,22 @@ json_t *option_show(const struct option_table *table, const void *object)
 static json_t *type_schema(const struct option *row)
 {
     switch (row->type) {
-    case OPTION_BOOL:
-        return json_pack("{s:s}", "type", "boolean");
-    case OPTION_INT:
-        return json_pack("{s:s}", "type", "integer");
-    case OPTION_SIZE:
-        return json_pack("{s:[s,s]}", "type", "integer", "string");
-    case OPTION_DURATION:
-        return json_pack("{s:[s,s]}", "type", "number", "string");
-    case OPTION_STRING:
-        return json_pack("{s:s}", "type", "string");
-    case OPTION_STRING_OR_FALSE:
-        return json_pack("{s:[{s:s},{s:b}]}", "anyOf", "type", "string", "const", 0);
+    case OPTION_BOOL: return json_pack("{s:s}", "type", "boolean");
+    case OPTION_INT: return json_pack("{s:s}", "type", "integer");
+    case OPTION_SIZE: return json_pack("{s:[s,s]}", "type", "integer", "string");
+    case OPTION_DURATION: return json_pack("{s:[s,s]}", "type", "number", "string");
+    case OPTION_STRING: return json_pack("{s:s}", "type", "string");
+    case OPTION_STRING_OR_FALSE: return json_pack("{s:[{s:s},{s:b}]}", "anyOf", "type", "string", "const", 0);
     case OPTION_ENUM: {
         json_t *words = json_array();
         for (int i = 0; row->choices[i]; i++)
             json_array_append_new(words, json_string(row->choices[i]));
         return json_pack("{s:o}", "enum", words);
     }
-    case OPTION_STRINGS:
-        return json_pack("{s:s,s:{s:s}}", "type", "array", "items", "type", "string");
-    case OPTION_PAIRS:
-        return json_pack("{s:s,s:{s:s}}", "type", "object", "additionalProperties", "type", "string");
-    case OPTION_OBJECT:
-        return option_schema(row->sub);
-    case OPTION_OBJECTS:
-        return json_pack("{s:s,s:o}", "type", "array", "items", option_schema(row->sub));
+    case OPTION_STRINGS: return json_pack("{s:s,s:{s:s}}", "type", "array", "items", "type", "string");
+    case OPTION_PAIRS: return json_pack("{s:s,s:{s:s}}", "type", "object", "additionalProperties", "type", "string");
+    case OPTION_OBJECT: return option_schema(row->sub);
+    case OPTION_OBJECTS: return json_pack("{s:s,s:o}", "type", "array", "items", option_schema(row->sub));
     case OPTION_NAMED_OBJECTS:
         return json_pack("{s:s,s:o}", "type", "object", "additionalProperties", option_schema(row->sub));
     }

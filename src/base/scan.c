@@ -25,8 +25,7 @@ void scan_start(struct scan *scan, struct span text, bool reject_duplicates)
 
 void scan_space(struct scan *scan)
 {
-    while (scan->at < scan->end &&
-           (*scan->at == ' ' || *scan->at == '\n' || *scan->at == '\r' || *scan->at == '\t'))
+    while (scan->at < scan->end && (*scan->at == ' ' || *scan->at == '\n' || *scan->at == '\r' || *scan->at == '\t'))
         scan->at++;
 }
 
@@ -78,7 +77,7 @@ static int hex4(const char *at, const char *end)
     int value = 0;
     for (int i = 0; i < 4; i++) {
         char c = at[i];
-        int digit = c >= '0' && c <= '9' ? c - '0'
+        int digit = c >= '0' && c <= '9'   ? c - '0'
                     : c >= 'a' && c <= 'f' ? c - 'a' + 10
                     : c >= 'A' && c <= 'F' ? c - 'A' + 10
                                            : -1;
@@ -331,8 +330,17 @@ static bool value_at(struct scan *scan, struct span *value, unsigned depth)
     case 't': ok = scan_word(scan, "true"); break;
     case 'f': ok = scan_word(scan, "false"); break;
     case 'n': ok = scan_word(scan, "null"); break;
-    case '-': case '0': case '1': case '2': case '3': case '4':
-    case '5': case '6': case '7': case '8': case '9': ok = scan_number(scan); break;
+    case '-':
+    case '0':
+    case '1':
+    case '2':
+    case '3':
+    case '4':
+    case '5':
+    case '6':
+    case '7':
+    case '8':
+    case '9': ok = scan_number(scan); break;
     default: return fail(scan, "unexpected character");
     }
     *value = span_make(start, (size_t)(scan->at - start));
@@ -377,11 +385,14 @@ static const char *skip_value(const char *at, const char *end)
     unsigned depth = 0;
     while (at < end) {
         switch (*at) {
-        case '"':
-            at = skip_string(at, end);
+        case '"': at = skip_string(at, end); break;
+        case '{':
+        case '[':
+            depth++;
+            at++;
             break;
-        case '{': case '[': depth++; at++; break;
-        case '}': case ']':
+        case '}':
+        case ']':
             if (depth == 0)
                 return at;
             depth--;
@@ -392,7 +403,11 @@ static const char *skip_value(const char *at, const char *end)
                 return at;
             at++;
             continue;
-        case ' ': case '\n': case '\r': case '\t': case ':':
+        case ' ':
+        case '\n':
+        case '\r':
+        case '\t':
+        case ':':
             if (depth == 0)
                 return at;
             at++;

@@ -63,7 +63,9 @@ static void items_release(struct items *items)
 static bool can(const struct source *source, enum catalog_kind kind)
 {
     const struct upstream_abilities *abilities = upstream_abilities(source->upstream);
-    return kind == CATALOG_TOOLS ? abilities->tools : kind == CATALOG_PROMPTS ? abilities->prompts : abilities->resources;
+    return kind == CATALOG_TOOLS     ? abilities->tools
+           : kind == CATALOG_PROMPTS ? abilities->prompts
+                                     : abilities->resources;
 }
 
 // ---- fetching -------------------------------------------------------------------------------
@@ -147,8 +149,8 @@ static void add_item(struct fetch *fetch, struct span json)
     }
     struct buf name = {0};
     scan_decode(raw, &name);
-    items->at[items->count++] = (struct source_item){arena_span(&items->text, buf_span(&name)),
-                                                     arena_span(&items->text, json)};
+    items->at[items->count++] =
+        (struct source_item){arena_span(&items->text, buf_span(&name)), arena_span(&items->text, json)};
     buf_release(&name);
     buf_put_span(&fetch->seen, json);
 }

@@ -158,13 +158,27 @@ static int run_read(const struct flags *flags)
 
 static const struct flag flags_table[] = {FLAG_CONFIG, FLAG_URL, FLAG_JSON, {0}};
 
-const struct command command_call = {.name = "call", .synopsis = "call SERVER TOOL [JSON|-]  |  call --url URL TOOL [JSON|-]",
+const struct command command_call = {
+    .name = "call",
+    .synopsis = "call SERVER TOOL [JSON|-]  |  call --url URL TOOL [JSON|-]",
     .summary = "Call a tool and print its answer",
     .details = "The arguments are a JSON object, '-' reads them from standard input. On a terminal the text of the\n"
                "answer is printed, in a pipe the whole result. Exit status 1: the tool reported an error.",
-    .flags = flags_table, .min_args = 2, .max_args = 3, .run = run_call};
-const struct command command_read = {.name = "read", .synopsis = "read SERVER URI  |  read --url URL URI",
-    .summary = "Read a resource", .flags = flags_table, .min_args = 2, .max_args = 2, .run = run_read};
+    .flags = flags_table,
+    .min_args = 2,
+    .max_args = 3,
+    .run = run_call};
+const struct command command_read = {.name = "read",
+                                     .synopsis = "read SERVER URI  |  read --url URL URI",
+                                     .summary = "Read a resource",
+                                     .flags = flags_table,
+                                     .min_args = 2,
+                                     .max_args = 2,
+                                     .run = run_read};
 const struct command command_prompt = {.name = "prompt",
-    .synopsis = "prompt SERVER NAME [JSON|-]  |  prompt --url URL NAME [JSON|-]", .summary = "Get a prompt",
-    .flags = flags_table, .min_args = 2, .max_args = 3, .run = run_prompt};
+                                       .synopsis = "prompt SERVER NAME [JSON|-]  |  prompt --url URL NAME [JSON|-]",
+                                       .summary = "Get a prompt",
+                                       .flags = flags_table,
+                                       .min_args = 2,
+                                       .max_args = 3,
+                                       .run = run_prompt};

@@ -76,8 +76,8 @@ static const struct upstream_listener listener = {on_state, on_notification, on_
 static void add(struct client *client, const struct config *config, const struct server *server)
 {
     struct one *one = &client->all[client->count++];
-    struct upstream_spec spec = {client->loop, client->http, server, "{}", (size_t)config->limits.max_message, &listener,
-                                 one};
+    struct upstream_spec spec = {client->loop, client->http, server, "{}", (size_t)config->limits.max_message,
+                                 &listener,    one};
     one->client = client;
     one->upstream = upstream_new(&spec);
     one->source = source_new(client->loop, one->upstream, on_change, one);

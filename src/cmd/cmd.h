@@ -9,7 +9,7 @@
 
 enum exit_code {
     EXIT_OK = 0,
-    EXIT_NEGATIVE = 1,     // it worked, and the answer is no: a tool said isError, a check found something
+    EXIT_NEGATIVE = 1,  // it worked, and the answer is no: a tool said isError, a check found something
     EXIT_USAGE = 2,
     EXIT_CONFIG = 3,       // configuration missing or wrong
     EXIT_UNAVAILABLE = 4,  // a server could not be reached or did not answer
@@ -42,9 +42,19 @@ extern const struct command command_serve, command_tools, command_resources, com
     command_read, command_prompt, command_servers, command_config, command_version;
 
 #define FLAG(member) offsetof(struct flags, member)
-#define FLAG_CONFIG {"config", "FILE", FLAG(config), "Configuration file; else $POSTERN_CONFIG, ./postern.json, ~/.config/postern/postern.json"}
-#define FLAG_URL {"url", "URL", FLAG(url), "Talk to the server at this URL instead of a configured one"}
-#define FLAG_JSON {"json", NULL, FLAG(json), "JSON output also on a terminal"}
+#define FLAG_CONFIG                                                                                    \
+    {                                                                                                  \
+        "config", "FILE", FLAG(config),                                                                \
+            "Configuration file; else $POSTERN_CONFIG, ./postern.json, ~/.config/postern/postern.json" \
+    }
+#define FLAG_URL                                                                              \
+    {                                                                                         \
+        "url", "URL", FLAG(url), "Talk to the server at this URL instead of a configured one" \
+    }
+#define FLAG_JSON                                                  \
+    {                                                              \
+        "json", NULL, FLAG(json), "JSON output also on a terminal" \
+    }
 
 // Prints "postern: …" and returns the exit code.
 int cmd_fail(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));

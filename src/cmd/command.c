@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 static const struct command *const commands[] = {
-    &command_serve,  &command_tools,   &command_resources, &command_prompts, &command_call,
-    &command_read,   &command_prompt,  &command_servers,   &command_config,  &command_version,
+    &command_serve, &command_tools,  &command_resources, &command_prompts, &command_call,
+    &command_read,  &command_prompt, &command_servers,   &command_config,  &command_version,
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
@@ -51,9 +51,9 @@ struct config *cmd_config(const struct flags *flags, int *exit_code)
     } else {
         char *path = config_path(flags->config);
         if (!path) {
-            *exit_code = cmd_fail(EXIT_CONFIG,
-                                  "no configuration: give --config FILE, or create postern.json here or in "
-                                  "~/.config/postern/ (see docs/config.md)");
+            *exit_code =
+                cmd_fail(EXIT_CONFIG, "no configuration: give --config FILE, or create postern.json here or in "
+                                      "~/.config/postern/ (see docs/config.md)");
             return NULL;
         }
         config = config_load(path, &err);
@@ -175,6 +175,6 @@ int command_main(int argc, char **argv)
         return commands[i]->run(&flags);
     }
     const char *near = option_nearest(name, names);
-    return cmd_fail(EXIT_USAGE, "unknown command '%s'%s%s%s; see 'postern --help'", name, near ? "; did you mean '" : "",
-                    near ? near : "", near ? "'?" : "");
+    return cmd_fail(EXIT_USAGE, "unknown command '%s'%s%s%s; see 'postern --help'", name,
+                    near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
 }

@@ -47,15 +47,15 @@ static int schema(void)
 static int docs(void)
 {
     struct buf out = {0};
-    buf_put_text(&out,
-                 "# Configuration\n\n"
-                 "This page is made by `postern config docs` from the option tables; `tests/lint/config-docs` fails when "
-                 "it is out of date.\n\n"
-                 "The file is JSON: `--config FILE`, else `$POSTERN_CONFIG`, `./postern.json`, "
-                 "`$XDG_CONFIG_HOME/postern/postern.json`. Unknown keys are errors. `${NAME}` and `${NAME:-default}` in "
-                 "string values are replaced from the environment after parsing; a missing variable without a default "
-                 "is an error. `postern config check` tells what is wrong, `postern config show` what is in force "
-                 "(secrets hidden), and `postern config schema` prints a JSON Schema for editors.\n");
+    buf_put_text(
+        &out, "# Configuration\n\n"
+              "This page is made by `postern config docs` from the option tables; `tests/lint/config-docs` fails when "
+              "it is out of date.\n\n"
+              "The file is JSON: `--config FILE`, else `$POSTERN_CONFIG`, `./postern.json`, "
+              "`$XDG_CONFIG_HOME/postern/postern.json`. Unknown keys are errors. `${NAME}` and `${NAME:-default}` in "
+              "string values are replaced from the environment after parsing; a missing variable without a default "
+              "is an error. `postern config check` tells what is wrong, `postern config show` what is in force "
+              "(secrets hidden), and `postern config schema` prints a JSON Schema for editors.\n");
     option_markdown(&config_options, &out);
     fputs(buf_text(&out), stdout);
     buf_release(&out);

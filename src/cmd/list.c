@@ -69,7 +69,8 @@ static int list(const struct flags *flags, enum catalog_kind first, enum catalog
         const struct source *source = client_source(client, i);
         const char *server = upstream_server(client_upstream(client, i))->name;
         if (!source_loaded(source))
-            code = cmd_fail(EXIT_UNAVAILABLE, "server \"%s\": %s", server, upstream_problem(client_upstream(client, i)));
+            code =
+                cmd_fail(EXIT_UNAVAILABLE, "server \"%s\": %s", server, upstream_problem(client_upstream(client, i)));
         for (int kind = (int)first; kind <= (int)last; kind++)
             for (size_t k = 0; k < source_count(source, (enum catalog_kind)kind); k++) {
                 const struct source_item *item = &source_items(source, (enum catalog_kind)kind)[k];
@@ -99,22 +100,32 @@ static int run_resources(const struct flags *flags)
 }
 
 static const struct flag flags_table[] = {
-    FLAG_CONFIG,
-    FLAG_URL,
-    {"search", "TEXT", FLAG(search), "Only what has the text in its name or description"},
-    FLAG_JSON,
-    {0},
+    FLAG_CONFIG, FLAG_URL, {"search", "TEXT", FLAG(search), "Only what has the text in its name or description"},
+    FLAG_JSON,   {0},
 };
 
-#define DETAILS                                                                                       \
+#define DETAILS                                                                                         \
     "Connects to the configured servers (or the one named) directly and prints their own names. On a\n" \
     "terminal a table, in a pipe a JSON array with every member the server sent."
 
-const struct command command_tools = {.name = "tools", .synopsis = "tools [SERVER] [--search TEXT]",
-    .summary = "List the tools of the servers", .details = DETAILS, .flags = flags_table, .max_args = 1, .run = run_tools};
-const struct command command_prompts = {.name = "prompts", .synopsis = "prompts [SERVER] [--search TEXT]",
-    .summary = "List the prompts of the servers", .details = DETAILS, .flags = flags_table, .max_args = 1,
-    .run = run_prompts};
-const struct command command_resources = {.name = "resources", .synopsis = "resources [SERVER] [--search TEXT]",
-    .summary = "List the resources and resource templates of the servers", .details = DETAILS, .flags = flags_table,
-    .max_args = 1, .run = run_resources};
+const struct command command_tools = {.name = "tools",
+                                      .synopsis = "tools [SERVER] [--search TEXT]",
+                                      .summary = "List the tools of the servers",
+                                      .details = DETAILS,
+                                      .flags = flags_table,
+                                      .max_args = 1,
+                                      .run = run_tools};
+const struct command command_prompts = {.name = "prompts",
+                                        .synopsis = "prompts [SERVER] [--search TEXT]",
+                                        .summary = "List the prompts of the servers",
+                                        .details = DETAILS,
+                                        .flags = flags_table,
+                                        .max_args = 1,
+                                        .run = run_prompts};
+const struct command command_resources = {.name = "resources",
+                                          .synopsis = "resources [SERVER] [--search TEXT]",
+                                          .summary = "List the resources and resource templates of the servers",
+                                          .details = DETAILS,
+                                          .flags = flags_table,
+                                          .max_args = 1,
+                                          .run = run_resources};

@@ -7,7 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static const struct source *source_of(const struct client *client, const struct server *server, struct upstream **upstream)
+static const struct source *source_of(const struct client *client, const struct server *server,
+                                      struct upstream **upstream)
 {
     for (size_t i = 0; i < client_count(client); i++)
         if (upstream_server(client_upstream(client, i)) == server) {
@@ -52,12 +53,12 @@ static int run(const struct flags *flags)
                                                 source && !ready ? upstream_problem(upstream) : where});
         json_t *row = json_pack("{s:s,s:s,s:s}", "name", servers[i].name, "state", state, "where", where);
         if (ready)
-            json_object_update_new(
-                row, json_pack("{s:s,s:I,s:I,s:I,s:I}", "revision", revision_text(upstream_revision(upstream)), "tools",
-                               (json_int_t)source_count(source, CATALOG_TOOLS), "prompts",
-                               (json_int_t)source_count(source, CATALOG_PROMPTS), "resources",
-                               (json_int_t)source_count(source, CATALOG_RESOURCES), "templates",
-                               (json_int_t)source_count(source, CATALOG_TEMPLATES)));
+            json_object_update_new(row, json_pack("{s:s,s:I,s:I,s:I,s:I}", "revision",
+                                                  revision_text(upstream_revision(upstream)), "tools",
+                                                  (json_int_t)source_count(source, CATALOG_TOOLS), "prompts",
+                                                  (json_int_t)source_count(source, CATALOG_PROMPTS), "resources",
+                                                  (json_int_t)source_count(source, CATALOG_RESOURCES), "templates",
+                                                  (json_int_t)source_count(source, CATALOG_TEMPLATES)));
         else if (source)
             json_object_set_new(row, "problem", json_string(upstream_problem(upstream)));
         json_array_append_new(out, row);

@@ -10,7 +10,7 @@
 struct table {
     struct table_row {
         char *cells[TABLE_COLUMNS];
-    } *rows;
+    } * rows;
     size_t count;
     const char *const *titles;  // TABLE_COLUMNS or fewer, NULL at the end
 };

@@ -58,8 +58,8 @@ static enum MHD_Result refuse(struct reading *reading, const char *why, struct s
     return MHD_NO;
 }
 
-static enum MHD_Result on_header(void *arg, enum MHD_ValueKind kind, const char *key, size_t key_len,
-                                 const char *value, size_t value_len)
+static enum MHD_Result on_header(void *arg, enum MHD_ValueKind kind, const char *key, size_t key_len, const char *value,
+                                 size_t value_len)
 {
     (void)kind;
     struct reading *reading = arg;
@@ -135,7 +135,8 @@ static bool is_loopback_name(struct span host)
 static struct span origin_part(const char *url)
 {
     const char *authority = strstr(url, "://");
-    return authority ? span_make(url, strlen(url) - strlen(authority) + 3 + strcspn(authority + 3, "/?#")) : span_of("");
+    return authority ? span_make(url, strlen(url) - strlen(authority) + 3 + strcspn(authority + 3, "/?#"))
+                     : span_of("");
 }
 
 static struct span authority_of(struct span origin)

@@ -25,7 +25,7 @@ bool guard_read(struct MHD_Connection *connection, const struct guard_line *line
 bool guard_host(const struct config *config, const struct guard_headers *headers, struct err *err) MUST_CHECK;
 bool guard_origin(const struct config *config, const struct guard_headers *headers, struct err *err) MUST_CHECK;
 
-bool guard_accepts(struct span accept, const char *type);   // exactly, by type/* or by */*
+bool guard_accepts(struct span accept, const char *type);  // exactly, by type/* or by */*
 bool guard_is_json(struct span content_type);
 
 #endif

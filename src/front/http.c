@@ -274,8 +274,8 @@ static bool is_path(struct span path, const char *name)
     return span_is(path, name);
 }
 
-static bool read_target(struct visit *visit, const char *url, const char *method,
-                        const struct guard_headers *headers, struct err *err)
+static bool read_target(struct visit *visit, const char *url, const char *method, const struct guard_headers *headers,
+                        struct err *err)
 {
     struct span path = span_of(url);
     bool mcp = is_path(path, "/mcp"), sse = is_path(path, "/sse"), messages = is_path(path, "/messages");
@@ -293,7 +293,10 @@ static bool read_target(struct visit *visit, const char *url, const char *method
         arrival->pipe = true;
         arrival->session_id = in_query ? span_of(in_query) : (struct span){0};
     }
-    arrival->op = post ? ARRIVAL_MESSAGE : end ? ARRIVAL_END : sse || !headers->session_id.at ? ARRIVAL_PIPE : ARRIVAL_LISTEN;
+    arrival->op = post                             ? ARRIVAL_MESSAGE
+                  : end                            ? ARRIVAL_END
+                  : sse || !headers->session_id.at ? ARRIVAL_PIPE
+                                                   : ARRIVAL_LISTEN;
     if (arrival->op == ARRIVAL_PIPE)
         visit->endpoint = sse ? "/messages" : "/mcp";
     return true;
@@ -315,8 +318,7 @@ static bool check_headers(const struct visit *visit, const struct guard_headers 
         if (!events)
             return err_set(err, ERR_NOT_ACCEPTABLE_GET, "Accept: %.*s", SPAN_ARG(accept));
         break;
-    case ARRIVAL_END:
-        break;
+    case ARRIVAL_END: break;
     }
     return true;
 }
@@ -373,22 +375,16 @@ static enum MHD_Result next_step(struct visit *visit)
     case VISIT_ANSWERED:
         visit->caller->deadline_ms = 0;
         return visit->answer.status == 204 ? send_preflight(visit) : send_answer(visit);
-    case VISIT_STREAMING:
-        visit->caller->deadline_ms = 0;
-        return send_stream(visit);
-    case VISIT_WAITING:
-        suspend(visit);
-        return MHD_YES;
-    case VISIT_BODY:
-        break;
+    case VISIT_STREAMING: visit->caller->deadline_ms = 0; return send_stream(visit);
+    case VISIT_WAITING: suspend(visit); return MHD_YES;
+    case VISIT_BODY: break;
     }
     return MHD_YES;
 }
 
 static struct caller *caller_of(struct MHD_Connection *connection)
 {
-    const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     return info ? info->socket_context : NULL;
 }
 
@@ -448,7 +444,8 @@ static void visit_free(void *object)
     free(visit);
 }
 
-static void on_completed(void *arg, struct MHD_Connection *connection, void **state, enum MHD_RequestTerminationCode why)
+static void on_completed(void *arg, struct MHD_Connection *connection, void **state,
+                         enum MHD_RequestTerminationCode why)
 {
     (void)arg;
     (void)connection;
@@ -535,8 +532,7 @@ static void on_sweep(struct loop_timer *timer)
 {
     struct http_face *face = timer->arg;
     int64_t now = loop_now(face->loop);
-    list_each(node, &face->callers)
-    {
+    list_each(node, &face->callers) {
         struct caller *caller = list_entry(node, struct caller, node);
         if (caller->deadline_ms && now > caller->deadline_ms) {
             caller->deadline_ms = 0;
@@ -652,8 +648,7 @@ void http_face_free(struct http_face *face)
     loop_task_drop(&face->run);
     if (face->daemon) {
         // The library wants no suspended connection when it stops.
-        list_each(node, &face->callers)
-        {
+        list_each(node, &face->callers) {
             struct caller *caller = list_entry(node, struct caller, node);
             if (!caller->visit)
                 continue;

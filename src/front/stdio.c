@@ -200,8 +200,8 @@ struct stdio_face *stdio_face_new(struct loop *loop, struct gate *gate, void (*o
     frame_init(&face->frame, (size_t)gate_config(gate)->limits.max_body);
     make_non_blocking(STDIN_FILENO);
     make_non_blocking(STDOUT_FILENO);
-    face->opening = (struct arrival){
-        .op = ARRIVAL_PIPE, .credentials.local = true, .pipe = true, .ops = &arrival_ops, .arg = face};
+    face->opening =
+        (struct arrival){.op = ARRIVAL_PIPE, .credentials.local = true, .pipe = true, .ops = &arrival_ops, .arg = face};
     gate_arrive(gate, &face->opening);
     if (!face->stream) {
         (void)err_set(err, ERR_INTERNAL, "the gate did not open the stdio session");

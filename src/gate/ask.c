@@ -72,8 +72,7 @@ static void on_too_late(struct loop_timer *timer)
 static struct call *only_call(const struct link *link)
 {
     struct call *found = NULL;
-    list_each(node, &link->calls)
-    {
+    list_each(node, &link->calls) {
         struct call *call = list_entry(node, struct call, link_node);
         if (found && found->session != call->session)
             return NULL;
@@ -85,8 +84,7 @@ static struct call *only_call(const struct link *link)
 static struct call *call_of(const struct link *link, const struct upstream_request *origin)
 {
     // Only calls put themselves as `arg` of a request whose on_reply is theirs; a link's calls tell.
-    list_each(node, &link->calls)
-    {
+    list_each(node, &link->calls) {
         struct call *call = list_entry(node, struct call, link_node);
         if (&call->request == origin)
             return call;
@@ -102,9 +100,9 @@ static const char *cannot(const struct session *session, enum method method, str
     if (method == METHOD_ROOTS_LIST)
         return can->roots ? NULL : "the caller has no roots";
     if (method == METHOD_SAMPLING)
-        return !can->sampling                                                  ? "the caller does not sample"
+        return !can->sampling                                               ? "the caller does not sample"
                : scan_find(params, "tools", &value) && !can->sampling_tools ? "the caller samples without tools"
-                                                                               : NULL;
+                                                                            : NULL;
     if (method == METHOD_ELICIT)
         return (url ? can->elicit_url : can->elicit_form) ? NULL : "the caller does not support this elicitation";
     return "method not found";
@@ -175,10 +173,10 @@ void ask_start(struct link *link, const struct message *message, struct upstream
     struct session *session = call ? call->session : link->owner;
     if (!session && (call = only_call(link)))
         session = call->session;
-    const char *problem = method == METHOD_UNKNOWN                        ? "method not found"
-                          : !session                                      ? "no caller can be asked: several are connected"
+    const char *problem = method == METHOD_UNKNOWN ? "method not found"
+                          : !session               ? "no caller can be asked: several are connected"
                           : session->state != SESSION_LIVE || !session->ready ? "the caller is not ready"
-                          : session->asks.count >= 1000 ? "too many questions are open"
+                          : session->asks.count >= 1000                       ? "too many questions are open"
                                                         : cannot(session, method, message->params);
     if (problem) {
         log_debug("question refused", LOG_STR("server", upstream_server(link->upstream)->name),
@@ -228,8 +226,7 @@ void ask_on_answer(struct session *session, const struct message *message)
     struct ask *ask = find(session, message->id);
     if (!ask)
         return;
-    list_each(node, &ask->link->calls)
-    {
+    list_each(node, &ask->link->calls) {
         struct call *call = list_entry(node, struct call, link_node);
         if (call->session == session)
             upstream_touch(&call->request, 0);

@@ -7,7 +7,7 @@
 
 // What a phase says to the runner. Zero fails.
 enum phase_result {
-    PHASE_FAIL,   // call->err says why
+    PHASE_FAIL,  // call->err says why
     PHASE_NEXT,
     PHASE_WAIT,   // call_resume() will run the same phase again
     PHASE_REPLY,  // skip to shaping the answer
@@ -42,7 +42,7 @@ struct call {
     struct session *session;
     struct scope *scope;
     struct link *link;
-    struct span target;       // the server's own name or URI
+    struct span target;  // the server's own name or URI
     struct policy_decision decision;
     bool authorized, dispatched, recorded, waited_enough, silent, new_session;
     struct loop_timer timer;
@@ -56,10 +56,10 @@ struct call {
 
     // the answer
     struct err err;
-    struct buf error_data;    // raw JSON members for error.data
+    struct buf error_data;               // raw JSON members for error.data
     const struct upstream_reply *reply;  // of the server; lives only while the call is resumed with it
-    struct buf text;          // the whole JSON-RPC message
-    struct stream *stream;    // where this call's messages go, once there is one
+    struct buf text;                     // the whole JSON-RPC message
+    struct stream *stream;               // where this call's messages go, once there is one
 };
 
 void call_start(struct gate *gate, struct arrival *arrival);

@@ -122,7 +122,8 @@ static struct link *unlisted_owner(const struct call *call, struct span exposed)
     return NULL;
 }
 
-static enum phase_result find_named(struct call *call, enum catalog_kind kind, struct span exposed, enum err_code unknown)
+static enum phase_result find_named(struct call *call, enum catalog_kind kind, struct span exposed,
+                                    enum err_code unknown)
 {
     const struct view_entry *entry = view_find(call->scope->view, kind, exposed);
     call->target = exposed;
@@ -365,7 +366,10 @@ static enum phase_result do_list(struct call *call)
 enum part { PART_TARGET, PART_TOKEN };
 
 // Where a method's params name the thing it is about; its progress token may be in all of them.
-#define TOKEN_RULE {{"_meta", "progressToken"}, PART_TOKEN}
+#define TOKEN_RULE                             \
+    {                                          \
+        {"_meta", "progressToken"}, PART_TOKEN \
+    }
 static const struct rewrite_rule name_rules[] = {TOKEN_RULE, {{"name"}, PART_TARGET}};
 static const struct rewrite_rule uri_rules[] = {TOKEN_RULE, {{"uri"}, PART_TARGET}};
 static const struct rewrite_rule task_rules[] = {TOKEN_RULE, {{"taskId"}, PART_TARGET}};
@@ -377,17 +381,14 @@ static const struct rewrite_rule *param_rules(const struct call *call)
     struct span ref, uri;
     switch (call->method) {
     case METHOD_TOOLS_CALL:
-    case METHOD_PROMPTS_GET:
-        return name_rules;
+    case METHOD_PROMPTS_GET: return name_rules;
     case METHOD_COMPLETE:
         return scan_find(call->message.params, "ref", &ref) && scan_find(ref, "uri", &uri) ? ref_uri_rules
-                                                                                          : ref_name_rules;
+                                                                                           : ref_name_rules;
     case METHOD_TASKS_GET:
     case METHOD_TASKS_RESULT:
-    case METHOD_TASKS_CANCEL:
-        return task_rules;
-    default:
-        return uri_rules;
+    case METHOD_TASKS_CANCEL: return task_rules;
+    default: return uri_rules;
     }
 }
 
@@ -644,8 +645,7 @@ static enum phase_result on_cancelled(struct call *call)
     struct span id;
     if (!call->message.params.at || !scan_find(call->message.params, "requestId", &id))
         return PHASE_REPLY;
-    list_each(node, &call->session->calls)
-    {
+    list_each(node, &call->session->calls) {
         struct call *other = list_entry(node, struct call, session_node);
         if (other == call || other->message.kind != MESSAGE_REQUEST || !span_equal(other->message.id, id) ||
             other->method == METHOD_INITIALIZE)
@@ -678,27 +678,19 @@ enum phase_result call_dispatch(struct call *call)
     if (call->dispatched && call->method != METHOD_TASKS_LIST)
         return call->err.code ? PHASE_FAIL : PHASE_REPLY;
     switch (call->op) {
-    case ARRIVAL_LISTEN:
-        return do_listen(call);
-    case ARRIVAL_PIPE:
-        return do_pipe(call);
-    case ARRIVAL_END:
-        return PHASE_REPLY;
-    case ARRIVAL_MESSAGE:
-        break;
+    case ARRIVAL_LISTEN: return do_listen(call);
+    case ARRIVAL_PIPE: return do_pipe(call);
+    case ARRIVAL_END: return PHASE_REPLY;
+    case ARRIVAL_MESSAGE: break;
     }
     const struct row *row = &rows[call->method];
     switch (call->message.kind) {
-    case MESSAGE_REQUEST:
-        return row->dispatch(call);
+    case MESSAGE_REQUEST: return row->dispatch(call);
     case MESSAGE_NOTIFICATION:
         return row->notification ? row->dispatch(call) : PHASE_REPLY;  // unknown ones are let pass
     case MESSAGE_RESULT:
-    case MESSAGE_ERROR:
-        ask_on_answer(call->session, &call->message);
-        return PHASE_REPLY;
-    case MESSAGE_INVALID:
-        break;
+    case MESSAGE_ERROR: ask_on_answer(call->session, &call->message); return PHASE_REPLY;
+    case MESSAGE_INVALID: break;
     }
     return fail(call, ERR_INTERNAL, "no message to dispatch");
 }

@@ -40,7 +40,8 @@ static char *session_capabilities(const struct session *session)
     if (can->roots)
         buf_printf(&out, "\"roots\":{\"listChanged\":%s}", can->roots_changed ? "true" : "false");
     if (can->sampling)
-        buf_printf(&out, "%s\"sampling\":{%s%s%s}", out.len > 1 ? "," : "", can->sampling_context ? "\"context\":{}" : "",
+        buf_printf(&out, "%s\"sampling\":{%s%s%s}", out.len > 1 ? "," : "",
+                   can->sampling_context ? "\"context\":{}" : "",
                    can->sampling_context && can->sampling_tools ? "," : "", can->sampling_tools ? "\"tools\":{}" : "");
     if (can->elicit_form || can->elicit_url)
         buf_printf(&out, "%s\"elicitation\":{%s%s%s}", out.len > 1 ? "," : "", can->elicit_form ? "\"form\":{}" : "",
@@ -103,8 +104,7 @@ static void on_state(void *arg, struct upstream *upstream)
         ask_drop_link(link);
         source_went_down(link->source);
         break;
-    default:
-        break;
+    default: break;
     }
 }
 
@@ -139,8 +139,13 @@ static struct link *link_get(struct gate *gate, const struct server *server, str
         link->level = -1;
         link->owner = own ? session : NULL;
         list_init(&link->calls);
-        struct upstream_spec spec = {gate->loop, gate->http, server, own ? declared : all_capabilities,
-                                     (size_t)gate->config->limits.max_message, &link_listener, link};
+        struct upstream_spec spec = {gate->loop,
+                                     gate->http,
+                                     server,
+                                     own ? declared : all_capabilities,
+                                     (size_t)gate->config->limits.max_message,
+                                     &link_listener,
+                                     link};
         link->upstream = upstream_new(&spec);
         link->source = source_new(gate->loop, link->upstream, on_source_change, link);
         link->key_len = key.len;

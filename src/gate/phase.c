@@ -38,9 +38,11 @@ static const struct phase {
     const char *name;
     enum phase_result (*run)(struct call *call);
 } phases[] = {
-    {"receive", receive},     {"authenticate", authenticate}, {"session", session},
-    {"route", route},         {"authorize", authorize},       {"limit", limit},
-    {"dispatch", dispatch},   {"shape", shape},               {"record", record},
+    {"receive", receive},     {"authenticate", authenticate},
+    {"session", session},     {"route", route},
+    {"authorize", authorize}, {"limit", limit},
+    {"dispatch", dispatch},   {"shape", shape},
+    {"record", record},
 };
 
 enum { PHASE_ROUTE = 3, PHASE_SHAPE = 7, PHASES = sizeof phases / sizeof *phases };
@@ -53,14 +55,9 @@ static void run(struct call *call)
 {
     while (call->phase < PHASES) {
         switch (phases[call->phase].run(call)) {
-        case PHASE_NEXT:
-            call->phase++;
-            break;
-        case PHASE_WAIT:
-            return;
-        case PHASE_REPLY:
-            call->phase = call->phase < PHASE_SHAPE ? PHASE_SHAPE : call->phase + 1;
-            break;
+        case PHASE_NEXT: call->phase++; break;
+        case PHASE_WAIT: return;
+        case PHASE_REPLY: call->phase = call->phase < PHASE_SHAPE ? PHASE_SHAPE : call->phase + 1; break;
         case PHASE_FAIL:
             assert(call->err.code != ERR_NONE);
             call->phase = call->phase < PHASE_SHAPE ? PHASE_SHAPE : call->phase + 1;
@@ -185,12 +182,12 @@ static enum phase_result session(struct call *call)
         return open_session(call);
     bool initialize = call->method == METHOD_INITIALIZE && call->message.kind == MESSAGE_REQUEST;
     if (!call->session_id.at)
-        return initialize && !call->pipe
-                   ? open_session(call)
-                   : (enum phase_result)err_set(&call->err, ERR_NO_SESSION, "no Mcp-Session-Id");
+        return initialize && !call->pipe ? open_session(call)
+                                         : (enum phase_result)err_set(&call->err, ERR_NO_SESSION, "no Mcp-Session-Id");
     struct session *found = session_find(call->gate, call->session_id);
     if (!found || !identity_same(&found->identity, &call->identity) || found->pipe != call->pipe)
-        return (enum phase_result)err_set(&call->err, ERR_UNKNOWN_SESSION, "session is not known, or not this caller's");
+        return (enum phase_result)err_set(&call->err, ERR_UNKNOWN_SESSION,
+                                          "session is not known, or not this caller's");
     if (call->version.at && !initialize && !revision_parse(call->version))
         return (enum phase_result)err_set(&call->err, ERR_BAD_VERSION, "MCP-Protocol-Version: %.*s",
                                           call->version.len > 40 ? 40 : (int)call->version.len, call->version.at);
@@ -322,7 +319,9 @@ static enum phase_result record(struct call *call)
            LOG_STR("subject", call->identity.subject),
            LOG_STR("server", call->link ? upstream_server(call->link->upstream)->name : "-"),
            LOG_SPAN("target", call->target.at ? call->target : span_of("-")),
-           LOG_STR("decision", call->authorized ? "allow" : call->decision.rule ? "deny" : "-"),
+           LOG_STR("decision", call->authorized      ? "allow"
+                               : call->decision.rule ? "deny"
+                                                     : "-"),
            LOG_STR("reason", err_reason(call->err.code)), LOG_STR("detail", trouble ? call->err.detail : ""),
            LOG_INT("us", clock_now_us() - call->started_us));
     return PHASE_NEXT;
@@ -352,7 +351,9 @@ static void deliver(struct call *call)
     } else if (call->arrival) {
         struct arrival *arrival = call->arrival;
         bool failed = call->err.code != ERR_NONE;
-        struct answer answer = {.status = failed ? err_http_status(call->err.code) : call->text.len ? 200 : 202,
+        struct answer answer = {.status = failed           ? err_http_status(call->err.code)
+                                          : call->text.len ? 200
+                                                           : 202,
                                 .body = call->text};
         call->text = (struct buf){0};
         call->arrival = NULL;
@@ -424,8 +425,7 @@ static bool end_parts(struct call *call, const char *reason)
     bool any = false;
     for (bool more = true; more;) {
         more = false;
-        list_each(node, &call->session->calls)
-        {
+        list_each(node, &call->session->calls) {
             struct call *part = list_entry(node, struct call, session_node);
             if (part->parent != call)
                 continue;

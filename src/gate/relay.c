@@ -46,8 +46,7 @@ static bool uses(const struct session *session, const struct link *link)
 static struct call *call_in_flight(const struct session *session, const struct link *link)
 {
     struct call *found = NULL;
-    list_each(node, &link->calls)
-    {
+    list_each(node, &link->calls) {
         struct call *call = list_entry(node, struct call, link_node);
         if (call->session != session)
             continue;
@@ -195,30 +194,14 @@ void relay_notification(struct link *link, const struct message *message, struct
 {
     struct span raw;
     switch (method_find(message->method)) {
-    case METHOD_TOOLS_CHANGED:
-        source_changed(link->source, CATALOG_TOOLS);
-        break;
-    case METHOD_PROMPTS_CHANGED:
-        source_changed(link->source, CATALOG_PROMPTS);
-        break;
-    case METHOD_RESOURCES_CHANGED:
-        source_changed(link->source, CATALOG_RESOURCES);
-        break;
-    case METHOD_RESOURCE_UPDATED:
-        subscription_fan_out(link, message);
-        break;
-    case METHOD_LOG_MESSAGE:
-        relay_log(link, message, origin ? call_of(link, origin) : NULL);
-        break;
-    case METHOD_TASK_STATUS:
-        relay_task_status(link, message);
-        break;
-    case METHOD_PROGRESS:
-        relay_task_progress(link, message);
-        break;
-    case METHOD_ELICIT_COMPLETE:
-        relay_elicit_complete(link, message);
-        break;
+    case METHOD_TOOLS_CHANGED: source_changed(link->source, CATALOG_TOOLS); break;
+    case METHOD_PROMPTS_CHANGED: source_changed(link->source, CATALOG_PROMPTS); break;
+    case METHOD_RESOURCES_CHANGED: source_changed(link->source, CATALOG_RESOURCES); break;
+    case METHOD_RESOURCE_UPDATED: subscription_fan_out(link, message); break;
+    case METHOD_LOG_MESSAGE: relay_log(link, message, origin ? call_of(link, origin) : NULL); break;
+    case METHOD_TASK_STATUS: relay_task_status(link, message); break;
+    case METHOD_PROGRESS: relay_task_progress(link, message); break;
+    case METHOD_ELICIT_COMPLETE: relay_elicit_complete(link, message); break;
     case METHOD_CANCELLED:
         if (scan_find(message->params, "requestId", &raw))
             ask_on_cancelled(link, raw);

@@ -118,8 +118,7 @@ struct stream *session_stream_find(struct session *session, unsigned index)
 {
     if (index == stream_index(session->standalone))
         return session->standalone;
-    list_each(node, &session->streams)
-    {
+    list_each(node, &session->streams) {
         struct session_stream *kept = list_entry(node, struct session_stream, node);
         if (stream_index(kept->stream) == index)
             return kept->stream;
@@ -129,8 +128,7 @@ struct stream *session_stream_find(struct session *session, unsigned index)
 
 void session_stream_done(struct session *session, struct stream *stream)
 {
-    list_each(node, &session->streams)
-    {
+    list_each(node, &session->streams) {
         struct session_stream *kept = list_entry(node, struct session_stream, node);
         if (kept->stream == stream)
             kept->ended_ms = loop_now(session->gate->loop);
@@ -141,8 +139,7 @@ void session_sweep(struct session *session)
 {
     struct gate *gate = session->gate;
     int64_t now = loop_now(gate->loop);
-    list_each(node, &session->streams)
-    {
+    list_each(node, &session->streams) {
         struct session_stream *kept = list_entry(node, struct session_stream, node);
         bool old = kept->ended_ms && now - kept->ended_ms > gate->config->timeouts.resume_ms;
         if (!old || stream_attached(kept->stream))

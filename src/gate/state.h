@@ -45,17 +45,17 @@ struct gate {
 // One upstream as the gate uses it.
 struct link {
     struct gate *gate;
-    char *key;             // in gate->links
+    char *key;  // in gate->links
     size_t key_len;
     struct upstream *upstream;
     struct source *source;
-    unsigned refs;         // scopes
-    struct list calls;     // in flight here
-    struct session *owner; // with isolation `session`
-    struct map watched;    // resource URI -> struct watched
-    struct map elicited;   // elicitation id -> session id, for notifications/elicitation/complete
-    struct map task_tokens; // our progress token -> struct task_token, for tasks whose call is over
-    int level;             // last log level sent, -1: none
+    unsigned refs;           // scopes
+    struct list calls;       // in flight here
+    struct session *owner;   // with isolation `session`
+    struct map watched;      // resource URI -> struct watched
+    struct map elicited;     // elicitation id -> session id, for notifications/elicitation/complete
+    struct map task_tokens;  // our progress token -> struct task_token, for tasks whose call is over
+    int level;               // last log level sent, -1: none
 };
 
 // Who wants the progress of a task after its tools/call was answered.
@@ -69,11 +69,11 @@ struct scope {
     char *key;
     unsigned refs;
     struct view *view;
-    struct link **links;   // in the view's order
+    struct link **links;  // in the view's order
     size_t link_count;
     struct list sessions;
-    struct list waiters;   // calls that wait for the lists
-    unsigned listed;       // kinds some session has listed: only those are worth a list_changed
+    struct list waiters;  // calls that wait for the lists
+    unsigned listed;      // kinds some session has listed: only those are worth a list_changed
 };
 
 struct session_abilities {
@@ -86,22 +86,22 @@ struct session {
     struct gate *gate;
     char id[SESSION_ID_LEN + 1];
     enum session_state state;
-    bool ready;               // notifications/initialized has come
-    bool pipe;                // everything goes to `standalone`
+    bool ready;  // notifications/initialized has come
+    bool pipe;   // everything goes to `standalone`
     struct identity identity;
     enum revision revision;
     struct session_abilities can;
     struct scope *scope;
     struct list scope_node;
     struct stream *standalone;
-    struct list streams;      // struct session_stream: streams of calls, for resumption
+    struct list streams;  // struct session_stream: streams of calls, for resumption
     unsigned next_stream;
     struct list calls;
     size_t call_count;
-    struct map asks;          // our id -> struct ask
+    struct map asks;  // our id -> struct ask
     uint64_t next_ask;
-    struct map subscribed;    // exposed URI -> struct subscription
-    int level;                // log level, -1: not set
+    struct map subscribed;  // exposed URI -> struct subscription
+    int level;              // log level, -1: not set
     int64_t used_ms;
 };
 
@@ -165,7 +165,8 @@ void task_release_all(struct gate *gate);
 
 // ---- cursor.c
 void cursor_put(const struct gate *gate, enum catalog_kind kind, uint64_t generation, size_t offset, struct buf *out);
-bool cursor_read(const struct gate *gate, enum catalog_kind kind, uint64_t generation, struct span text, size_t *offset);
+bool cursor_read(const struct gate *gate, enum catalog_kind kind, uint64_t generation, struct span text,
+                 size_t *offset);
 
 // ---- shape.c: names and URIs between a server and a caller
 struct shape {

@@ -97,8 +97,7 @@ bool stream_rewind(struct stream *stream, uint64_t sequence)
         return false;
     stream->next = NULL;
     stream->unsent_bytes = 0;
-    list_each(node, &stream->events)
-    {
+    list_each(node, &stream->events) {
         struct event *event = list_entry(node, struct event, node);
         if (event->sequence <= sequence)
             continue;

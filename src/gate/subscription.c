@@ -1,9 +1,9 @@
 // Owns resource subscriptions: each caller's, counted for each server and URI, renewed after a restart.
+#include "subscription.h"
 #include "base/mem.h"
 #include "base/scan.h"
-#include "mcp/uri.h"
 #include "call.h"
-#include "subscription.h"
+#include "mcp/uri.h"
 #include <stdlib.h>
 
 static void tell_server(struct link *link, enum method method, struct span uri)

@@ -39,10 +39,7 @@ void task_wrap(struct link *link, const struct identity *owner, struct span id, 
     secret_encode(out, id);
 }
 
-static const char *last_dot(struct span text)
-{
-    return text.len ? memrchr(text.at, '.', text.len) : NULL;
-}
+static const char *last_dot(struct span text) { return text.len ? memrchr(text.at, '.', text.len) : NULL; }
 
 struct link *task_unwrap(struct scope *scope, const struct identity *owner, struct span wrapped, struct buf *id)
 {

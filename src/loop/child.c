@@ -28,8 +28,8 @@ struct child {
 };
 
 // What every child gets, if we have it.
-static const char *const basics[] = {"PATH", "HOME", "USER",   "LOGNAME", "SHELL", "LANG",
-                                     "LC_ALL", "TZ", "TMPDIR", "TERM",    NULL};
+static const char *const basics[] = {"PATH",   "HOME", "USER",   "LOGNAME", "SHELL", "LANG",
+                                     "LC_ALL", "TZ",   "TMPDIR", "TERM",    NULL};
 
 static char **make_env(const char *const *extra)
 {
@@ -90,8 +90,7 @@ static int spawn(const struct child_spec *spec, const int theirs[3], pid_t *pid)
     posix_spawnattr_setsigmask(&attributes, &none);
     posix_spawnattr_setsigdefault(&attributes, &all);
     posix_spawnattr_setpgroup(&attributes, 0);
-    posix_spawnattr_setflags(&attributes,
-                             POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
     char **argv = make_argv(spec), **env = make_env(spec->env);
     int failure = posix_spawnp(pid, spec->command, &files, &attributes, argv, env);
     free(argv);

@@ -28,8 +28,8 @@ struct http_client {
     CURLM *multi;
     struct loop_timer timer;
     struct loop_task work;
-    struct list waiting;   // transfers to add
-    struct list finished;  // transfers to take out
+    struct list waiting;             // transfers to add
+    struct list finished;            // transfers to take out
     struct client_socket **sockets;  // by descriptor
     size_t socket_room;
     bool kick;
@@ -41,7 +41,7 @@ struct http_target {
     int64_t connect_timeout_ms;
     struct header {
         char *name, *value;
-    } *headers;
+    } * headers;
     size_t header_count;
     struct curl_slist *lines;
     struct curl_slist **retired;  // older header lists, which running transfers may still use
@@ -262,18 +262,14 @@ static void transfer_release(struct http_transfer *transfer)
 static enum err_code failure_of(CURLcode code)
 {
     switch (code) {
-    case CURLE_OPERATION_TIMEDOUT:
-        return ERR_UPSTREAM_TIMEOUT;
+    case CURLE_OPERATION_TIMEDOUT: return ERR_UPSTREAM_TIMEOUT;
     case CURLE_COULDNT_RESOLVE_HOST:
-    case CURLE_COULDNT_CONNECT:
-        return ERR_UNAVAILABLE;
+    case CURLE_COULDNT_CONNECT: return ERR_UNAVAILABLE;
     case CURLE_GOT_NOTHING:
     case CURLE_RECV_ERROR:
     case CURLE_SEND_ERROR:
-    case CURLE_PARTIAL_FILE:
-        return ERR_UPSTREAM_DIED;
-    default:
-        return ERR_UPSTREAM_TRANSPORT;
+    case CURLE_PARTIAL_FILE: return ERR_UPSTREAM_DIED;
+    default: return ERR_UPSTREAM_TRANSPORT;
     }
 }
 
@@ -294,8 +290,8 @@ static void transfer_done(struct http_transfer *transfer, CURLcode code)
         return;
     }
     struct err err;
-    (void)err_set(&err, failure_of(code), "%s: %s",
-                  transfer->target->url, *transfer->problem ? transfer->problem : curl_easy_strerror(code));
+    (void)err_set(&err, failure_of(code), "%s: %s", transfer->target->url,
+                  *transfer->problem ? transfer->problem : curl_easy_strerror(code));
     transfer->events->on_done(transfer->arg, &err);
 }
 
@@ -318,16 +314,14 @@ static void settle(struct http_client *client)
 static void on_work(struct loop_task *task)
 {
     struct http_client *client = task->arg;
-    list_each(node, &client->finished)
-    {
+    list_each(node, &client->finished) {
         struct http_transfer *transfer = list_entry(node, struct http_transfer, node);
         list_remove(node);
         if (transfer->easy)
             curl_multi_remove_handle(client->multi, transfer->easy);
         transfer_release(transfer);
     }
-    list_each(node, &client->waiting)
-    {
+    list_each(node, &client->waiting) {
         struct http_transfer *transfer = list_entry(node, struct http_transfer, node);
         list_remove(node);
         transfer->state = TRANSFER_RUNNING;

@@ -206,8 +206,8 @@ void message_put_raw_error(struct buf *out, struct span id, struct span error)
 
 void message_flatten(char *text, size_t len)
 {
-    for (char *at = text, *end = text + len; (at = memchr(at, '\n', (size_t)(end - at))); )
+    for (char *at = text, *end = text + len; (at = memchr(at, '\n', (size_t)(end - at)));)
         *at = ' ';
-    for (char *at = text, *end = text + len; (at = memchr(at, '\r', (size_t)(end - at))); )
+    for (char *at = text, *end = text + len; (at = memchr(at, '\r', (size_t)(end - at)));)
         *at = ' ';
 }

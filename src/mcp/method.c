@@ -1,10 +1,9 @@
 // Owns the names of the methods.
 #include "mcp/method.h"
 
-static const char *const names[METHODS] = {
-    "",
+static const char *const names[METHODS] = {"",
 #define X(name, text) text,
-    METHOD_TABLE(X)
+                                           METHOD_TABLE(X)
 #undef X
 };
 

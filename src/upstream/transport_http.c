@@ -34,7 +34,7 @@ struct exchange {
     enum exchange_kind kind;
     struct upstream_request *request;  // whose answer it brings, or NULL
     struct http_transfer *transfer;
-    struct loop_timer wait;            // before a resuming GET
+    struct loop_timer wait;  // before a resuming GET
     int status;
     bool events, initial, ended;
     struct buf body;

@@ -187,7 +187,8 @@ static bool sse_start(struct upstream *upstream, struct err *err)
     wire->lose = (struct loop_task){.run = on_lose, .arg = wire};
     list_init(&wire->posts);
     sse_init(&wire->parser, upstream->spec.max_message);
-    wire->stream_target = http_target_new(upstream->spec.http, upstream->server->url, upstream->server->start_timeout_ms);
+    wire->stream_target =
+        http_target_new(upstream->spec.http, upstream->server->url, upstream->server->start_timeout_ms);
     set_headers(upstream->server, wire->stream_target);
     http_target_header(wire->stream_target, "Accept", "text/event-stream");
     struct http_request spec = {.method = HTTP_GET, .events = &stream_events, .arg = wire};

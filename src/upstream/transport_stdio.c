@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #define READ_SIZE ((size_t)64 << 10)
-#define READS_A_TURN 64
+#define READS_A_TURN 2  // then the others have their turn, however much this one talks
 #define STDERR_LINES 50
 #define STDERR_LINE_MAX 512
 #define OUT_SLACK ((size_t)1 << 20)

@@ -439,7 +439,8 @@ void upstream_on_message(struct upstream *upstream, struct span text, struct ups
         if (!request) {
             const char *id = memmem(text.at, text.len < 64 ? text.len : 64, "\"id\":", 5);
             size_t digits = 0;
-            for (id = id ? id + 5 : NULL; id && id + digits < text.at + text.len && id[digits] >= '0' && id[digits] <= '9';)
+            for (id = id ? id + 5 : NULL;
+                 id && id + digits < text.at + text.len && id[digits] >= '0' && id[digits] <= '9';)
                 digits++;
             request = id ? find_by_id(upstream, span_make(id, digits)) : NULL;
         }
@@ -451,9 +452,7 @@ void upstream_on_message(struct upstream *upstream, struct span text, struct ups
     enum method method;
     switch (message.kind) {
     case MESSAGE_RESULT:
-    case MESSAGE_ERROR:
-        on_answer(upstream, &message, origin);
-        break;
+    case MESSAGE_ERROR: on_answer(upstream, &message, origin); break;
     case MESSAGE_NOTIFICATION:
         method = method_find(message.method);
         if (method == METHOD_PROGRESS)
@@ -467,8 +466,7 @@ void upstream_on_message(struct upstream *upstream, struct span text, struct ups
         else
             upstream->spec.listener->on_request(upstream->spec.arg, upstream, &message, origin);
         break;
-    case MESSAGE_INVALID:
-        break;
+    case MESSAGE_INVALID: break;
     }
 }
 
@@ -490,8 +488,8 @@ struct upstream *upstream_new(const struct upstream_spec *spec)
     return upstream;
 }
 
-void upstream_close(struct upstream *upstream, int64_t within_ms, void (*on_closed)(void *arg, struct upstream *upstream),
-                    void *arg)
+void upstream_close(struct upstream *upstream, int64_t within_ms,
+                    void (*on_closed)(void *arg, struct upstream *upstream), void *arg)
 {
     struct err err;
     upstream->on_closed = on_closed;

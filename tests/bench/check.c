@@ -11,10 +11,7 @@ enum { CHECK_LARGE = 4096 };
 static struct buf check_known;
 static size_t check_id_at, check_id_len;
 
-static bool same(struct span a, struct span b)
-{
-    return a.len == b.len && memcmp(a.at, b.at, a.len) == 0;
-}
+static bool same(struct span a, struct span b) { return a.len == b.len && memcmp(a.at, b.at, a.len) == 0; }
 
 static bool has_type(const struct http1_message *m, const char *type)
 {
@@ -66,8 +63,7 @@ static size_t count_tools(struct span message)
     const char *end = message.at + message.len;
     size_t count = 0;
 
-    for (const char *p = message.at; (p = memmem(p, (size_t)(end - p), word, sizeof word - 1));
-         p += sizeof word - 1)
+    for (const char *p = message.at; (p = memmem(p, (size_t)(end - p), word, sizeof word - 1)); p += sizeof word - 1)
         count++;
     return count;
 }
@@ -83,8 +79,7 @@ const char *check_answer(const struct http1_message *m, const struct check_want 
     message = check_message(m, want->id);
     if (message.len < want->min_bytes)
         return "the answer is too short";
-    if (!want->nonce.len && !want->tools && message.len >= CHECK_LARGE &&
-        is_known(message, want->id))
+    if (!want->nonce.len && !want->tools && message.len >= CHECK_LARGE && is_known(message, want->id))
         return NULL;
     if (!scan_whole(message))
         return "the answer is not JSON";

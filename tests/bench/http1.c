@@ -96,8 +96,7 @@ static enum http1_state read_chunk_size(const char **p, const char *end, size_t 
 }
 
 /* Walks the chunks from p; with join set, copies their data together at join. */
-static enum http1_state walk_chunks(const char *p, const char *end, char *join, size_t *joined,
-                                    const char **after)
+static enum http1_state walk_chunks(const char *p, const char *end, char *join, size_t *joined, const char **after)
 {
     *joined = 0;
     for (;;) {
@@ -120,8 +119,7 @@ static enum http1_state walk_chunks(const char *p, const char *end, char *join, 
     }
 }
 
-static enum http1_state read_body(char *data, size_t len, size_t head, const struct framing *f,
-                                  struct http1_message *m)
+static enum http1_state read_body(char *data, size_t len, size_t head, const struct framing *f, struct http1_message *m)
 {
     if (f->chunked) {
         const char *after;

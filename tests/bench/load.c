@@ -68,9 +68,8 @@ static void make_request(struct load_conn *c)
 
     snprintf(c->id, sizeof c->id, quoted ? "\"%lu\"" : "%lu", id);
     snprintf(c->nonce, sizeof c->nonce, "nonce=n%luz", number);
-    struct template_values values = {.id = {c->id, strlen(c->id)},
-                                     .nonce = {c->nonce + 6, strlen(c->nonce) - 6},
-                                     .ms = 1 + number % 8};
+    struct template_values values = {
+        .id = {c->id, strlen(c->id)}, .nonce = {c->nonce + 6, strlen(c->nonce) - 6}, .ms = 1 + number % 8};
     load_body.len = 0;
     template_render(&load_body, (struct span){body->data, body->len}, &values);
     load_conn_post(c, &load_body);
@@ -251,8 +250,8 @@ static void print_figures(void)
     printf("{\"calls\":%lu,\"errors\":%lu,\"seconds\":%.3f,\"rps\":%.0f,\"p50_us\":%llu,"
            "\"p99_us\":%llu,\"max_us\":%llu}\n",
            load_calls, load_errors, seconds, seconds > 0 ? (double)load_calls / seconds : 0.0,
-           (unsigned long long)histogram_quantile(0.50),
-           (unsigned long long)histogram_quantile(0.99), (unsigned long long)histogram_max());
+           (unsigned long long)histogram_quantile(0.50), (unsigned long long)histogram_quantile(0.99),
+           (unsigned long long)histogram_max());
 }
 
 static void make_mixed(void)

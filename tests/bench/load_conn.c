@@ -120,8 +120,7 @@ static void put_session(struct buf *b, struct span session, struct span version)
     }
 }
 
-static void set_heads(struct load_conn *c, const struct load_options *o, struct span session,
-                      struct span version)
+static void set_heads(struct load_conn *c, const struct load_options *o, struct span session, struct span version)
 {
     put_head(&c->head, "POST", o);
     put_session(&c->head, session, version);
@@ -133,8 +132,7 @@ static void set_heads(struct load_conn *c, const struct load_options *o, struct 
     }
 }
 
-static bool post_text(struct load_conn *c, const struct load_options *o, const char *text,
-                      struct http1_message *m)
+static bool post_text(struct load_conn *c, const struct load_options *o, const char *text, struct http1_message *m)
 {
     struct buf body = {0};
 

@@ -12,22 +12,19 @@ static struct buf rpc_big;  /* the result of tools/call big */
 static enum rpc_fault rpc_fault;
 static unsigned long rpc_calls;
 
-static const char rpc_hello[] =
-    "{\"protocolVersion\":\"2025-11-25\",\"capabilities\":{\"tools\":{}},"
-    "\"serverInfo\":{\"name\":\"bench_upstream\",\"version\":\"1\"}}";
+static const char rpc_hello[] = "{\"protocolVersion\":\"2025-11-25\",\"capabilities\":{\"tools\":{}},"
+                                "\"serverInfo\":{\"name\":\"bench_upstream\",\"version\":\"1\"}}";
 
-static const char rpc_schema[] =
-    "{\"type\":\"object\",\"properties\":{"
-    "\"nonce\":{\"type\":\"string\",\"description\":\"Echoed in the answer\"},"
-    "\"ms\":{\"type\":\"integer\",\"minimum\":0,\"description\":\"Milliseconds to wait\"},"
-    "\"tags\":{\"type\":\"array\",\"items\":{\"type\":\"string\"}},"
-    "\"mode\":{\"type\":\"string\",\"enum\":[\"fast\",\"full\",\"none\"]}},"
-    "\"additionalProperties\":true}";
+static const char rpc_schema[] = "{\"type\":\"object\",\"properties\":{"
+                                 "\"nonce\":{\"type\":\"string\",\"description\":\"Echoed in the answer\"},"
+                                 "\"ms\":{\"type\":\"integer\",\"minimum\":0,\"description\":\"Milliseconds to wait\"},"
+                                 "\"tags\":{\"type\":\"array\",\"items\":{\"type\":\"string\"}},"
+                                 "\"mode\":{\"type\":\"string\",\"enum\":[\"fast\",\"full\",\"none\"]}},"
+                                 "\"additionalProperties\":true}";
 
 bool rpc_fault_named(const char *name, enum rpc_fault *fault)
 {
-    static const char *const names[] = {"none",  "id",   "error",  "iserror", "nonce",
-                                        "short", "hang", "status", "close"};
+    static const char *const names[] = {"none", "id", "error", "iserror", "nonce", "short", "hang", "status", "close"};
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         if (strcmp(name, names[i]) == 0) {

@@ -59,8 +59,8 @@ static const char *skip_value(const char *p, const char *end)
     if (*p == '{' || *p == '[')
         return skip_container(p, end);
     const char *start = p;
-    while (p < end && (*p == '-' || *p == '+' || *p == '.' || (*p >= '0' && *p <= '9') ||
-                       (*p >= 'a' && *p <= 'z') || *p == 'E'))
+    while (p < end &&
+           (*p == '-' || *p == '+' || *p == '.' || (*p >= '0' && *p <= '9') || (*p >= 'a' && *p <= 'z') || *p == 'E'))
         p++;
     return p > start ? p : NULL;
 }

@@ -44,8 +44,7 @@ static void close_conn(int fd)
     c->in.len = c->out.len = 0;
 }
 
-static void put_answer(struct conn *c, const char *status, const char *session, const char *body,
-                       size_t len)
+static void put_answer(struct conn *c, const char *status, const char *session, const char *body, size_t len)
 {
     struct buf *out = &c->out;
 
@@ -69,8 +68,7 @@ static void put_refusal(struct conn *c, const char *status, const char *why)
 {
     char body[160];
 
-    snprintf(body, sizeof body,
-             "{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{\"code\":-32000,\"message\":\"%s\"}}",
+    snprintf(body, sizeof body, "{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{\"code\":-32000,\"message\":\"%s\"}}",
              why);
     put_answer(c, status, NULL, body, strlen(body));
 }
@@ -169,8 +167,7 @@ static void flush_conn(int fd)
     }
     if (c->wants_out != (c->out.len > 0)) {
         c->wants_out = c->out.len > 0;
-        struct epoll_event ev = {.events = c->wants_out ? EPOLLIN | EPOLLOUT : EPOLLIN,
-                                 .data.fd = fd};
+        struct epoll_event ev = {.events = c->wants_out ? EPOLLIN | EPOLLOUT : EPOLLIN, .data.fd = fd};
         epoll_ctl(http_epoll, EPOLL_CTL_MOD, fd, &ev);
     }
 }
@@ -231,9 +228,8 @@ static void release_due(void)
 
 static int open_listener(int port)
 {
-    struct sockaddr_in addr = {.sin_family = AF_INET,
-                               .sin_port = htons((uint16_t)port),
-                               .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in addr = {
+        .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t len = sizeof addr;
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 

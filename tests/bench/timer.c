@@ -35,8 +35,7 @@ void timer_add(unsigned delay_ms, int owner, unsigned generation, const char *te
         }
     }
     size_t i = timer_count++;
-    timer_heap[i] = (struct timer){
-        .due_ms = timer_now_ms() + delay_ms, .owner = owner, .generation = generation};
+    timer_heap[i] = (struct timer){.due_ms = timer_now_ms() + delay_ms, .owner = owner, .generation = generation};
     buf_append(&timer_heap[i].text, text, len);
     for (; i && timer_heap[i].due_ms < timer_heap[(i - 1) / 2].due_ms; i = (i - 1) / 2)
         swap(i, (i - 1) / 2);
