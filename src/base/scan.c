@@ -114,6 +114,7 @@ static bool scan_escape(struct scan *scan)
 bool scan_string(struct scan *scan, struct span *raw)
 {
     const char *start = scan->at;
+    *raw = span_make(start, 0);
     if (scan->at >= scan->end || *scan->at != '"')
         return fail(scan, "expected a string");
     scan->at++;

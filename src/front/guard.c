@@ -100,7 +100,7 @@ bool guard_read(struct MHD_Connection *connection, const struct guard_line *line
         return err_set(err, ERR_BAD_FRAMING, "Content-Length beside Transfer-Encoding");
     if (out->transfer_encoding.at && !same_name(out->transfer_encoding, "chunked"))
         return err_set(err, ERR_BAD_FRAMING, "Transfer-Encoding other than chunked");
-    for (size_t i = 0; i < out->content_length.len; i++)
+    for (size_t i = 0; out->content_length.at && i < out->content_length.len; i++)
         if (out->content_length.at[i] < '0' || out->content_length.at[i] > '9')
             return err_set(err, ERR_BAD_FRAMING, "Content-Length is no number");
     return true;

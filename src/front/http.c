@@ -570,14 +570,12 @@ static int open_socket(const char *address, char *host, size_t host_size, struct
     return fd;
 }
 
-static unsigned port_of(int fd)
+static bool port_of(int fd, char *out, size_t size)
 {
     struct sockaddr_storage name;
     socklen_t len = sizeof name;
-    if (getsockname(fd, (struct sockaddr *)&name, &len) < 0)
-        return 0;
-    return ntohs(name.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)(void *)&name)->sin6_port
-                                            : ((struct sockaddr_in *)(void *)&name)->sin_port);
+    return getsockname(fd, (struct sockaddr *)&name, &len) == 0 &&
+           getnameinfo((struct sockaddr *)&name, len, NULL, 0, out, (socklen_t)size, NI_NUMERICSERV) == 0;
 }
 
 static void on_panic(void *arg, const char *file, unsigned line, const char *reason)
@@ -618,7 +616,9 @@ struct http_face *http_face_new(struct loop *loop, struct gate *gate, const char
     face->sweep = (struct loop_timer){.on_due = on_sweep, .arg = face};
     face->accepted = MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT);
     list_init(&face->callers);
-    unsigned port = port_of(fd);
+    char port[16] = "?";
+    if (!port_of(fd, port, sizeof port))
+        log_warn("cannot tell the port", LOG_STR("detail", strerror(errno)));
     if (!start_daemon(face, fd, err)) {
         if (!face->daemon)
             close(fd);
@@ -627,7 +627,7 @@ struct http_face *http_face_new(struct loop *loop, struct gate *gate, const char
     }
     loop_timer_set(loop, &face->sweep, SWEEP_MS);
     struct buf url = {0};
-    buf_printf(&url, "http://%s:%u/mcp", host, port);
+    buf_printf(&url, "http://%s:%s/mcp", host, port);
     log_info("listening", LOG_STR("url", buf_text(&url)));
     buf_release(&url);
     return face;

@@ -220,15 +220,24 @@ enum phase_result call_route(struct call *call)
 
 // ---- dispatch: the session operations -------------------------------------------------------
 
+// "<stream>-<sequence>", both decimal.
 static bool parse_event_id(struct span text, unsigned *index, uint64_t *sequence)
 {
-    char copy[48];
-    int used = 0;
-    if (text.len == 0 || text.len >= sizeof copy)
+    uint64_t parts[2] = {0};
+    size_t part = 0;
+    if (text.len < 3 || text.len > 30)
         return false;
-    memcpy(copy, text.at, text.len);
-    copy[text.len] = '\0';
-    return sscanf(copy, "%u-%" SCNu64 "%n", index, sequence, &used) == 2 && (size_t)used == text.len;
+    for (size_t i = 0; i < text.len; i++) {
+        if (text.at[i] == '-' && part == 0 && i > 0 && i + 1 < text.len)
+            part++;
+        else if (text.at[i] >= '0' && text.at[i] <= '9' && parts[part] < UINT64_MAX / 100)
+            parts[part] = parts[part] * 10 + (uint64_t)(text.at[i] - '0');
+        else
+            return false;
+    }
+    *index = (unsigned)parts[0];
+    *sequence = parts[1];
+    return part == 1 && parts[0] <= UINT32_MAX;
 }
 
 static void hand_over(struct call *call, struct stream *stream, const char *session_id)
@@ -579,8 +588,7 @@ static void on_task_page(struct upstream_request *request, const struct upstream
     struct task_page *page = request->arg;
     struct call *call = page->call;
     struct span tasks, task, cursor;
-    if (call && !reply->failure && reply->result.at && scan_find(reply->result, "tasks", &tasks) &&
-        scan_is_array(tasks)) {
+    if (!reply->failure && reply->result.at && scan_find(reply->result, "tasks", &tasks) && scan_is_array(tasks)) {
         struct scan_walk walk = scan_walk(tasks);
         while (scan_element(&walk, &task))
             gather_task(page, task);

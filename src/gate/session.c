@@ -94,13 +94,13 @@ void session_end(struct session *session)
             link_push_level(session->scope->links[i]);
         scope_release(session->scope);
     }
-    while (!list_empty(&session->streams)) {
-        struct session_stream *kept = list_entry(session->streams.next, struct session_stream, node);
-        list_remove(&kept->node);
+    list_each(node, &session->streams) {
+        struct session_stream *kept = list_entry(node, struct session_stream, node);
         stream_end(kept->stream);
         stream_unref(kept->stream);
         free(kept);
     }
+    list_init(&session->streams);
     stream_end(session->standalone);
     stream_unref(session->standalone);
     loop_reap(session->gate->loop, session, session_free);

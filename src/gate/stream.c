@@ -1,14 +1,13 @@
 // Owns message streams to callers: queue, replay window, bounds.
 //
-// events: [kept for replay … | next to pull … | newest]. A pulled event of a resumable stream stays
-// until the window is full. What waits unsent is bounded in bytes: an attached caller that lets it grow
-// beyond is cut off; while nobody is attached the oldest goes.
+// events: [sent, kept for replay … | to pull … newest], a ring. A pulled event of a resumable stream
+// stays until the window is full. What waits unsent is bounded in bytes: an attached caller that lets
+// it grow beyond is cut off; while nobody is attached the oldest goes.
 #include "gate/stream.h"
 #include "base/mem.h"
 #include <stdlib.h>
 
 struct event {
-    struct list node;
     uint64_t sequence;
     struct blob *message;  // NULL: priming
 };
@@ -18,10 +17,11 @@ struct stream {
     unsigned index;
     bool resumable, ended;
     struct stream_limits limits;
-    struct list events;
-    size_t count, unsent_bytes;
-    struct event *next;  // to pull; NULL: nothing waits
-    uint64_t last;       // sequence
+    struct event *ring;
+    size_t room, first, count;
+    size_t sent;  // of the count
+    size_t unsent_bytes;
+    uint64_t last;  // sequence
     struct stream_sink sink;
 };
 
@@ -29,20 +29,26 @@ struct stream *stream_new(unsigned index, bool resumable, const struct stream_li
 {
     struct stream *stream = mem_new(struct stream);
     *stream = (struct stream){.refs = 1, .index = index, .resumable = resumable, .limits = *limits};
-    list_init(&stream->events);
     return stream;
+}
+
+static struct event *event_at(const struct stream *stream, size_t i)
+{
+    return &stream->ring[(stream->first + i) % stream->room];
 }
 
 static size_t weight(const struct event *event) { return event->message ? event->message->len : 0; }
 
-static void drop(struct stream *stream, struct event *event)
+static void drop_oldest(struct stream *stream)
 {
-    if (event == stream->next)
-        stream->next = event->node.next == &stream->events ? NULL : list_entry(event->node.next, struct event, node);
-    list_remove(&event->node);
-    stream->count--;
+    struct event *event = event_at(stream, 0);
+    if (stream->sent)
+        stream->sent--;
+    else
+        stream->unsent_bytes -= weight(event);
     blob_unref(event->message);
-    free(event);
+    stream->first = (stream->first + 1) % stream->room;
+    stream->count--;
 }
 
 struct stream *stream_ref(struct stream *stream)
@@ -55,8 +61,9 @@ void stream_unref(struct stream *stream)
 {
     if (!stream || --stream->refs)
         return;
-    while (!list_empty(&stream->events))
-        drop(stream, list_entry(stream->events.next, struct event, node));
+    while (stream->count)
+        drop_oldest(stream);
+    free(stream->ring);
     free(stream);
 }
 
@@ -64,7 +71,7 @@ bool stream_attached(const struct stream *stream) { return stream->sink.wake != 
 bool stream_ended(const struct stream *stream) { return stream->ended; }
 unsigned stream_index(const struct stream *stream) { return stream->index; }
 bool stream_resumable(const struct stream *stream) { return stream->resumable; }
-bool stream_over(const struct stream *stream) { return stream->ended && !stream->next; }
+bool stream_over(const struct stream *stream) { return stream->ended && stream->sent == stream->count; }
 
 static void wake(struct stream *stream)
 {
@@ -90,48 +97,30 @@ void stream_cut(struct stream *stream)
 
 bool stream_rewind(struct stream *stream, uint64_t sequence)
 {
-    uint64_t oldest = stream->last + 1;
-    if (!list_empty(&stream->events))
-        oldest = list_entry(stream->events.next, struct event, node)->sequence;
+    uint64_t oldest = stream->last + 1 - stream->count;
     if (sequence > stream->last || sequence + 1 < oldest)
         return false;
-    stream->next = NULL;
+    stream->sent = (size_t)(sequence + 1 - oldest);
     stream->unsent_bytes = 0;
-    list_each(node, &stream->events) {
-        struct event *event = list_entry(node, struct event, node);
-        if (event->sequence <= sequence)
-            continue;
-        if (!stream->next)
-            stream->next = event;
-        stream->unsent_bytes += weight(event);
-    }
+    for (size_t i = stream->sent; i < stream->count; i++)
+        stream->unsent_bytes += weight(event_at(stream, i));
     return true;
-}
-
-static void trim(struct stream *stream)
-{
-    // Sent events go when the window is full; unsent ones only while nobody reads.
-    while (stream->count > stream->limits.events) {
-        struct event *oldest = list_entry(stream->events.next, struct event, node);
-        if (oldest == stream->next) {
-            if (stream_attached(stream) || oldest->node.next == &stream->events)
-                return;
-            stream->unsent_bytes -= weight(oldest);
-        }
-        drop(stream, oldest);
-    }
 }
 
 static void append(struct stream *stream, struct blob *message)
 {
-    struct event *event = mem_new(struct event);
-    event->sequence = ++stream->last;
-    event->message = message;
-    list_append(&stream->events, &event->node);
-    stream->count++;
-    stream->unsent_bytes += weight(event);
-    if (!stream->next)
-        stream->next = event;
+    if (stream->count == stream->room) {
+        size_t room = stream->room ? stream->room * 2 : 8;
+        struct event *ring = mem_alloc(room * sizeof *ring);
+        for (size_t i = 0; i < stream->count; i++)
+            ring[i] = *event_at(stream, i);
+        free(stream->ring);
+        stream->ring = ring;
+        stream->room = room;
+        stream->first = 0;
+    }
+    *event_at(stream, stream->count++) = (struct event){++stream->last, message};
+    stream->unsent_bytes += message ? message->len : 0;
 }
 
 void stream_prime(struct stream *stream)
@@ -142,19 +131,19 @@ void stream_prime(struct stream *stream)
 
 void stream_push(struct stream *stream, struct blob *message)
 {
-    bool behind = stream->next != NULL;
+    bool behind = stream->sent < stream->count;
     append(stream, message);
-    trim(stream);
+    // Sent events go when the window is full; unsent ones only while nobody reads.
+    while (stream->count > stream->limits.events && (stream->sent || !stream_attached(stream)))
+        drop_oldest(stream);
     // One message may be of any size; a heap of them may not.
     if (behind && stream->unsent_bytes > stream->limits.bytes) {
         if (stream_attached(stream)) {
             stream_cut(stream);
             return;
         }
-        while (stream->unsent_bytes > stream->limits.bytes && stream->next->node.next != &stream->events) {
-            stream->unsent_bytes -= weight(stream->next);
-            drop(stream, stream->next);
-        }
+        while (stream->unsent_bytes > stream->limits.bytes && stream->count > 1)
+            drop_oldest(stream);
     }
     wake(stream);
 }
@@ -170,16 +159,11 @@ void stream_end(struct stream *stream)
 bool stream_pull(struct stream *stream, struct stream_item *out)
 {
     // What was pulled before has been copied by now; a stream that cannot resume need not keep it.
-    while (!stream->resumable && !list_empty(&stream->events)) {
-        struct event *oldest = list_entry(stream->events.next, struct event, node);
-        if (oldest == stream->next)
-            break;
-        drop(stream, oldest);
-    }
-    struct event *event = stream->next;
-    if (!event)
+    while (!stream->resumable && stream->sent)
+        drop_oldest(stream);
+    if (stream->sent == stream->count)
         return false;
-    stream->next = event->node.next == &stream->events ? NULL : list_entry(event->node.next, struct event, node);
+    struct event *event = event_at(stream, stream->sent++);
     stream->unsent_bytes -= weight(event);
     out->sequence = event->sequence;
     out->message = event->message ? blob_span(event->message) : (struct span){"", 0};
