@@ -8,9 +8,10 @@
 
 struct stdio_face;
 
-// on_end is called when the input ends.
+// on_end is called when the input ends; calls in flight may still finish.
 struct stdio_face *stdio_face_new(struct loop *loop, struct gate *gate, void (*on_end)(void *arg), void *arg,
                                   struct err *err) MUST_CHECK;
-void stdio_face_free(struct stdio_face *face);  // after the gate has shut down; writes what is left
+void stdio_face_close(struct stdio_face *face);  // ends its session
+void stdio_face_free(struct stdio_face *face);   // after the gate has shut down; writes what is left
 
 #endif

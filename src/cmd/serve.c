@@ -48,6 +48,8 @@ static void on_stdio_end(void *arg)
     struct serve *serve = arg;
     if (serve->face_count == 0)
         stop(serve, "end of input");
+    else
+        stdio_face_close(serve->stdio);  // the callers over HTTP go on
 }
 
 static bool add_face(struct serve *serve, const char *address, struct err *err)

@@ -219,6 +219,8 @@ struct stdio_face *stdio_face_new(struct loop *loop, struct gate *gate, void (*o
     return face;
 }
 
+void stdio_face_close(struct stdio_face *face) { gate_pipe_closed(face->gate, span_of(face->session_id)); }
+
 void stdio_face_free(struct stdio_face *face)
 {
     if (!face)

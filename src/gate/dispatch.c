@@ -12,6 +12,7 @@
 
 #define INSTRUCTIONS_MAX 32768
 #define TASK_PAGES_MAX 100
+#define SUBSCRIPTIONS_MAX 1000
 
 typedef enum phase_result method_fn(struct call *call);
 
@@ -477,6 +478,8 @@ static enum phase_result do_forward(struct call *call)
     list_append(&call->link->calls, &call->link_node);
     call->dispatched = true;
     upstream_send(&call->request, method_text(call->method), changed ? buf_span(&params) : call->message.params);
+    if (call->method == METHOD_TASKS_RESULT)  // which waits for the end of the task
+        upstream_touch(&call->request, upstream_server(call->link->upstream)->max_timeout_ms);
     buf_release(&params);
     return PHASE_WAIT;
 }
@@ -514,6 +517,8 @@ static enum phase_result do_subscribe(struct call *call)
     const struct upstream *upstream = call->link->upstream;
     if (upstream_state(upstream) == UPSTREAM_READY && !upstream_abilities(upstream)->subscribe)
         return fail(call, ERR_METHOD_NOT_FOUND, "the server has no subscriptions");
+    if (call->session->subscribed.count >= SUBSCRIPTIONS_MAX)
+        return fail(call, ERR_LIMITED, "too many subscriptions in one session");
     if (!subscription_is_first(call->link, call->target)) {
         subscription_add(call->session, call->link, exposed_uri(call), call->target);
         return PHASE_REPLY;

@@ -26,8 +26,11 @@ void relay_list_changed(struct scope *scope, unsigned kinds)
         struct buf text = {0};
         message_put_notification(&text, method_text(rows[i].method), (struct span){0});
         struct blob *blob = blob_take(&text);
-        list_each(node, &scope->sessions)
-            session_tell(list_entry(node, struct session, scope_node), blob_ref(blob));
+        list_each(node, &scope->sessions) {
+            struct session *session = list_entry(node, struct session, scope_node);
+            if (session->ready)
+                session_tell(session, blob_ref(blob));
+        }
         blob_unref(blob);
     }
 }

@@ -15,11 +15,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#define LOOK_MS 50
+
 struct child {
     struct loop *loop;
     pid_t pid;
     int pipes[3];
     struct loop_watch exited;  // pidfd
+    struct loop_timer look;    // where there is no pidfd (old kernels, valgrind)
     struct loop_timer firmer;
     int64_t patience_ms;
     int sent;
@@ -123,21 +126,38 @@ static void kill_group(struct child *child, int signal)
     kill(-child->pid, signal);
 }
 
-static void on_exited(struct loop_watch *watch, unsigned events)
+// The leader has exited and is a zombie still, so the group id is still ours.
+static void collect(struct child *child)
 {
-    (void)events;
-    struct child *child = watch->arg;
     siginfo_t info = {0};
     char how[64];
-    kill_group(child, SIGKILL);  // the leader is a zombie still, so the group id is still ours
+    kill_group(child, SIGKILL);
     waitid(P_PID, (id_t)child->pid, &info, WEXITED);
     describe(&info, how, sizeof how);
     loop_timer_stop(child->loop, &child->firmer);
+    loop_timer_stop(child->loop, &child->look);
     loop_unwatch(child->loop, &child->exited);
-    close(child->exited.fd);
+    if (child->exited.fd >= 0)
+        close(child->exited.fd);
     child->exited.fd = -1;
     child->pid = 0;
     child->on_exit(child->arg, how);
+}
+
+static void on_exited(struct loop_watch *watch, unsigned events)
+{
+    (void)events;
+    collect(watch->arg);
+}
+
+static void on_look(struct loop_timer *timer)
+{
+    struct child *child = timer->arg;
+    siginfo_t info = {0};
+    if (waitid(P_PID, (id_t)child->pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == 0)
+        loop_timer_set(child->loop, timer, LOOK_MS);
+    else
+        collect(child);
 }
 
 static void be_firmer(struct loop_timer *timer)
@@ -162,26 +182,26 @@ struct child *child_start(struct loop *loop, const struct child_spec *spec, chil
     int theirs[3] = {in[0], out[1], errors[1]}, ours[3] = {in[1], out[0], errors[0]};
     int failure = spawn(spec, theirs, &pid);
     close_pipes(theirs);
-    int pidfd = failure ? -1 : pidfd_open(pid, 0);
-    if (pidfd < 0) {
-        (void)err_set(err, ERR_UNAVAILABLE, "cannot start \"%s\": %s%s%s", spec->command,
-                      strerror(failure ? failure : errno), spec->cwd ? " (cwd " : "", spec->cwd ? spec->cwd : "");
-        if (!failure)
-            kill(-pid, SIGKILL);
+    if (failure) {
+        (void)err_set(err, ERR_UNAVAILABLE, "cannot start \"%s\": %s%s%s", spec->command, strerror(failure),
+                      spec->cwd ? "; its cwd is " : "", spec->cwd ? spec->cwd : "");
         close_pipes(ours);
         return NULL;
     }
     struct child *child = mem_new(struct child);
     *child = (struct child){.loop = loop, .pid = pid, .on_exit = on_exit, .arg = arg};
-    child->exited = (struct loop_watch){.fd = pidfd, .on_ready = on_exited, .arg = child};
+    child->exited = (struct loop_watch){.fd = pidfd_open(pid, 0), .on_ready = on_exited, .arg = child};
     child->firmer = (struct loop_timer){.on_due = be_firmer, .arg = child};
+    child->look = (struct loop_timer){.on_due = on_look, .arg = child};
     for (int i = 0; i < 3; i++) {
         child->pipes[i] = ours[i];
         fcntl(ours[i], F_SETFL, O_NONBLOCK);
     }
     fcntl(ours[0], F_SETPIPE_SZ, 1 << 20);  // fewer wake-ups for large messages; fine if refused
     fcntl(ours[1], F_SETPIPE_SZ, 1 << 20);
-    if (!loop_watch(loop, &child->exited, LOOP_READ, err)) {
+    if (child->exited.fd < 0) {
+        loop_timer_set(loop, &child->look, LOOK_MS);
+    } else if (!loop_watch(loop, &child->exited, LOOP_READ, err)) {
         child_free(child);
         return NULL;
     }
@@ -218,6 +238,7 @@ void child_free(struct child *child)
         waitpid(child->pid, NULL, 0);
     }
     loop_timer_stop(child->loop, &child->firmer);
+    loop_timer_stop(child->loop, &child->look);
     loop_unwatch(child->loop, &child->exited);
     if (child->exited.fd >= 0)
         close(child->exited.fd);

@@ -207,11 +207,18 @@ static void fail_all(struct list *requests, const struct err *err)
         fail(list_entry(requests->next, struct upstream_request, node), err);
 }
 
+// What a failure sets off may send new requests; those are not among the doomed.
 static void fail_in_flight(struct upstream *upstream, const struct err *err)
 {
     void *value;
-    for (size_t at = 0; map_next(&upstream->in_flight, &at, NULL, &value); at = 0)
-        fail(value, err);
+    struct list doomed;
+    list_init(&doomed);
+    for (size_t at = 0; map_next(&upstream->in_flight, &at, NULL, &value);) {
+        struct upstream_request *request = value;
+        list_append(&doomed, &request->node);
+    }
+    map_release(&upstream->in_flight);
+    fail_all(&doomed, err);
 }
 
 static void go_down(struct upstream *upstream, const struct err *err)
