@@ -12,8 +12,9 @@ struct transport {
     // One whole message. `request` is NULL for notifications and answers.
     void (*send)(struct upstream *upstream, struct span message, struct upstream_request *request);
     void (*forget)(struct upstream *upstream, struct upstream_request *request);
-    // The handshake is done: protocol version and session are known. May be NULL.
-    void (*ready)(struct upstream *upstream);
+    // initialize is answered: sends notifications/initialized and calls upstream_on_ready() once the
+    // server has it, so that no request overtakes it on another connection.
+    void (*greet)(struct upstream *upstream, struct span initialized);
     // Ends; calls upstream_on_stopped() when nothing is left, maybe at once.
     void (*stop)(struct upstream *upstream, int64_t within_ms);
     void (*release)(struct upstream *upstream);  // frees upstream->wire
@@ -49,6 +50,7 @@ void upstream_on_message(struct upstream *upstream, struct span text, struct ups
 void upstream_on_request_failed(struct upstream *upstream, struct upstream_request *request, const struct err *err);
 void upstream_on_lost(struct upstream *upstream, const struct err *err);
 void upstream_on_stopped(struct upstream *upstream);
+void upstream_on_ready(struct upstream *upstream);
 // The server forgot our session: shake hands again and send this request once more.
 void upstream_on_session_lost(struct upstream *upstream, struct upstream_request *request);
 void upstream_switch(struct upstream *upstream, const struct transport *transport);

@@ -22,10 +22,10 @@ struct http_wire {
     struct list exchanges;
     struct loop_timer listen_again;
     int64_t listen_pause_ms;
-    bool has_session, stopping;
+    bool has_session, stopping, listening;
 };
 
-enum exchange_kind { EXCHANGE_POST, EXCHANGE_LISTEN, EXCHANGE_RESUME, EXCHANGE_DELETE };
+enum exchange_kind { EXCHANGE_POST, EXCHANGE_GREET, EXCHANGE_LISTEN, EXCHANGE_RESUME, EXCHANGE_DELETE };
 
 // One HTTP transfer and what it carries.
 struct exchange {
@@ -92,7 +92,9 @@ static void exchange_start(struct exchange *exchange, enum http_method method, s
         .method = method,
         .body = body,
         .extra_header = header.len ? buf_text(&header) : NULL,
-        .timeout_ms = exchange->kind == EXCHANGE_DELETE ? STOP_WAIT_MS : 0,
+        .timeout_ms = exchange->kind == EXCHANGE_DELETE  ? STOP_WAIT_MS
+                      : exchange->kind == EXCHANGE_GREET ? exchange->wire->upstream->server->start_timeout_ms
+                                                         : 0,
         .events = &exchange_events,
         .arg = exchange,
     };
@@ -180,6 +182,9 @@ static void stream_ended(struct exchange *exchange, const struct err *err)
 
 static void listen_start(struct http_wire *wire, struct span last_id)
 {
+    if (wire->listening)
+        return;
+    wire->listening = true;
     struct exchange *exchange = exchange_new(wire, EXCHANGE_LISTEN, NULL);
     buf_put_span(&exchange->parser.id, last_id);
     exchange_start(exchange, HTTP_GET, (struct span){0});
@@ -195,6 +200,7 @@ static void listen_again(struct loop_timer *timer)
 static void listen_ended(struct exchange *exchange)
 {
     struct http_wire *wire = exchange->wire;
+    wire->listening = false;
     bool refused = exchange->status >= 400 && exchange->status < 500;
     if (exchange->events)
         wire->listen_pause_ms = exchange->parser.retry_ms >= 0 ? exchange->parser.retry_ms : RETRY_DEFAULT_MS;
@@ -203,6 +209,39 @@ static void listen_ended(struct exchange *exchange)
     if (!refused && !wire->stopping)  // 405 and its like are normal: no standalone stream here
         loop_timer_set(wire->upstream->spec.loop, &wire->listen_again, wire->listen_pause_ms);
     exchange_end(exchange);
+}
+
+static void greeted(struct exchange *exchange, const struct err *err)
+{
+    struct http_wire *wire = exchange->wire;
+    struct upstream *upstream = wire->upstream;
+    struct err refused;
+    if (!err && (exchange->status < 200 || exchange->status > 299)) {
+        (void)err_set(&refused, ERR_UNAVAILABLE, "server \"%s\" answered notifications/initialized with HTTP %d",
+                      upstream->server->name, exchange->status);
+        err = &refused;
+    }
+    exchange_end(exchange);
+    if (err) {
+        upstream_on_lost(upstream, err);
+        return;
+    }
+    listen_start(wire, (struct span){0});
+    upstream_on_ready(upstream);
+}
+
+static void forget_session(struct http_wire *wire)
+{
+    wire->has_session = false;
+    wire->listening = false;
+    http_target_header(wire->target, "Mcp-Session-Id", NULL);
+    http_target_header(wire->target, "MCP-Protocol-Version", NULL);
+    loop_timer_stop(wire->upstream->spec.loop, &wire->listen_again);
+    list_each(node, &wire->exchanges) {
+        struct exchange *exchange = list_entry(node, struct exchange, node);
+        if (exchange->kind == EXCHANGE_LISTEN)
+            exchange_end(exchange);
+    }
 }
 
 static void bad_status(struct exchange *exchange)
@@ -214,9 +253,7 @@ static void bad_status(struct exchange *exchange)
     struct err err;
     if (status == 404 && exchange->wire->has_session && request && !request->initial && !request->resent &&
         request->text) {
-        exchange->wire->has_session = false;
-        http_target_header(exchange->wire->target, "Mcp-Session-Id", NULL);
-        http_target_header(exchange->wire->target, "MCP-Protocol-Version", NULL);
+        forget_session(exchange->wire);
         exchange_end(exchange);
         upstream_on_session_lost(upstream, request);
         return;
@@ -254,6 +291,10 @@ static void on_done(void *arg, const struct err *err)
     }
     if (exchange->kind == EXCHANGE_LISTEN) {
         listen_ended(exchange);
+        return;
+    }
+    if (exchange->kind == EXCHANGE_GREET) {
+        greeted(exchange, err);
         return;
     }
     if (exchange->request && (exchange->events || exchange->kind == EXCHANGE_RESUME) &&
@@ -329,12 +370,12 @@ static void http_forget(struct upstream *upstream, struct upstream_request *requ
         exchange_end(exchange);
 }
 
-static void http_ready(struct upstream *upstream)
+static void http_greet(struct upstream *upstream, struct span initialized)
 {
     struct http_wire *wire = upstream->wire;
     if (upstream->revision >= REVISION_2025_06_18)
         http_target_header(wire->target, "MCP-Protocol-Version", revision_text(upstream->revision));
-    loop_timer_set(upstream->spec.loop, &wire->listen_again, 0);  // after notifications/initialized
+    exchange_start(exchange_new(wire, EXCHANGE_GREET, NULL), HTTP_POST, initialized);
 }
 
 static void http_release(struct upstream *upstream)
@@ -368,7 +409,7 @@ const struct transport transport_http = {
     .start = http_start_wire,
     .send = http_send,
     .forget = http_forget,
-    .ready = http_ready,
+    .greet = http_greet,
     .stop = http_stop,
     .release = http_release,
 };

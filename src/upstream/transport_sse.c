@@ -25,6 +25,7 @@ struct post {
     struct upstream_request *request;
     struct http_transfer *transfer;
     int status;
+    bool greeting;
 };
 
 static const struct http_events post_events, stream_events;
@@ -83,6 +84,7 @@ static void on_post_done(void *arg, const struct err *err)
     struct upstream *upstream = post->wire->upstream;
     struct upstream_request *request = post->request;
     struct err problem;
+    bool greeting = post->greeting;
     post->transfer = NULL;
     if (!err && (post->status < 200 || post->status > 299)) {
         (void)err_set(&problem, ERR_UPSTREAM_TRANSPORT, "server \"%s\" answered HTTP %d", upstream->server->name,
@@ -92,9 +94,13 @@ static void on_post_done(void *arg, const struct err *err)
     post_end(post);
     if (err && request)
         upstream_on_request_failed(upstream, request, err);
+    if (greeting && err)
+        lose(upstream->wire, err);
+    else if (greeting)
+        upstream_on_ready(upstream);
 }
 
-static void post_message(struct sse_wire *wire, struct span message, struct upstream_request *request)
+static struct post *post_message(struct sse_wire *wire, struct span message, struct upstream_request *request)
 {
     struct post *post = mem_new(struct post);
     post->wire = wire;
@@ -108,6 +114,7 @@ static void post_message(struct sse_wire *wire, struct span message, struct upst
                                 .events = &post_events,
                                 .arg = post};
     post->transfer = http_start(wire->post_target, &spec);
+    return post;
 }
 
 // ---- the stream -----------------------------------------------------------------------------
@@ -130,7 +137,7 @@ static bool take_endpoint(struct sse_wire *wire, struct span data)
         if (upstream->revision >= REVISION_2025_06_18)
             http_target_header(wire->post_target, "MCP-Protocol-Version", revision_text(upstream->revision));
         if (wire->hello)
-            post_message(wire, blob_span(wire->hello), upstream->hello.upstream ? &upstream->hello : NULL);
+            (void)post_message(wire, blob_span(wire->hello), upstream->hello.upstream ? &upstream->hello : NULL);
     }
     free(reference);
     free(url);
@@ -203,7 +210,7 @@ static void sse_send(struct upstream *upstream, struct span message, struct upst
     if (!wire)
         return;
     if (wire->post_target)
-        post_message(wire, message, request);
+        (void)post_message(wire, message, request);
     else if (request && request->initial)
         wire->hello = blob_copy(message);
 }
@@ -216,11 +223,12 @@ static void sse_forget(struct upstream *upstream, struct upstream_request *reque
     request->transfer = NULL;
 }
 
-static void sse_ready(struct upstream *upstream)
+static void sse_greet(struct upstream *upstream, struct span initialized)
 {
     struct sse_wire *wire = upstream->wire;
     if (upstream->revision >= REVISION_2025_06_18)
         http_target_header(wire->post_target, "MCP-Protocol-Version", revision_text(upstream->revision));
+    post_message(wire, initialized, NULL)->greeting = true;
 }
 
 static void wire_free(void *object)
@@ -260,7 +268,7 @@ const struct transport transport_sse = {
     .start = sse_start,
     .send = sse_send,
     .forget = sse_forget,
-    .ready = sse_ready,
+    .greet = sse_greet,
     .stop = sse_stop,
     .release = sse_release_wire,
 };

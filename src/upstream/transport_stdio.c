@@ -290,6 +290,12 @@ static void stdio_stop(struct upstream *upstream, int64_t within_ms)
     child_end(wire->child, within_ms);
 }
 
+static void stdio_greet(struct upstream *upstream, struct span initialized)
+{
+    stdio_send(upstream, initialized, NULL);
+    upstream_on_ready(upstream);
+}
+
 static void stdio_forget(struct upstream *upstream, struct upstream_request *request)
 {
     (void)upstream;
@@ -306,6 +312,7 @@ const struct transport transport_stdio = {
     .name = "stdio",
     .start = stdio_start,
     .send = stdio_send,
+    .greet = stdio_greet,
     .forget = stdio_forget,
     .stop = stdio_stop,
     .release = stdio_release,

@@ -315,9 +315,16 @@ static void on_hello(struct upstream_request *request, const struct upstream_rep
         buf_put_span(&upstream->info, value);
     if (scan_find(reply->result, "instructions", &value) && scan_is_string(value) && value.len < INSTRUCTIONS_MAX)
         scan_decode(value, &upstream->instructions);
-    if (upstream->transport->ready)
-        upstream->transport->ready(upstream);
-    upstream_notify(upstream, method_text(METHOD_INITIALIZED), (struct span){0});
+    struct buf initialized = {0};
+    message_put_notification(&initialized, method_text(METHOD_INITIALIZED), (struct span){0});
+    upstream->transport->greet(upstream, buf_span(&initialized));
+    buf_release(&initialized);
+}
+
+void upstream_on_ready(struct upstream *upstream)
+{
+    if (upstream->state != UPSTREAM_STARTING)
+        return;
     upstream->ready_since_ms = loop_now(upstream->spec.loop);
     log_info("server ready", LOG_STR("server", upstream->server->name), LOG_STR("transport", upstream->transport->name),
              LOG_STR("revision", revision_text(upstream->revision)));
