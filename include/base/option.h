@@ -23,6 +23,7 @@ enum option_type {
     OPTION_ENUM,             // int, the index in choices
     OPTION_STRINGS,          // char **, NULL at the end
     OPTION_PAIRS,            // struct option_pairs: an object of strings
+    OPTION_JSON,             // json_t *, any value, kept as it is
     OPTION_OBJECT,           // the sub table's struct, in place
     OPTION_OBJECTS,          // struct option_items: an array of objects
     OPTION_NAMED_OBJECTS,    // struct option_items: an object of objects; each struct begins with char *name

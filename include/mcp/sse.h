@@ -15,13 +15,16 @@ struct sse_event {
 
 struct sse_parser {
     struct buf line, data, type, id;
-    int64_t retry_ms;  // the last retry: field, or -1
-    bool has_data, after_cr, started;
+    struct buf next_id;  // of the event that is coming; counts when the event is complete
+    int64_t retry_ms;    // the last retry: field, or -1
+    bool has_data, has_id, after_cr, started;
     size_t max;  // of one event's data
 };
 
 void sse_init(struct sse_parser *parser, size_t max);
 void sse_release(struct sse_parser *parser);
+void sse_restart(
+    struct sse_parser *parser);  // a new connection goes on: half an event is forgotten, the last id is not
 // Feeds bytes; calls on_event for each event that has data or names an id. False from on_event, or an
 // event above the maximum, stops with false.
 bool sse_push(struct sse_parser *parser, struct span bytes, bool (*on_event)(void *arg, const struct sse_event *event),

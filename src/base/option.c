@@ -129,6 +129,7 @@ static const char *const type_words[] = {
     [OPTION_ENUM] = "one of the listed words",
     [OPTION_STRINGS] = "an array of strings",
     [OPTION_PAIRS] = "an object of strings",
+    [OPTION_JSON] = "any JSON value",
     [OPTION_OBJECT] = "an object",
     [OPTION_OBJECTS] = "an array of objects",
     [OPTION_NAMED_OBJECTS] = "an object of objects",
@@ -279,6 +280,7 @@ static bool parse_value(const struct option *row, const json_t *tree, void *obje
     case OPTION_ENUM: return parse_enum(row, tree, at, place, err);
     case OPTION_STRINGS: return parse_strings(row, tree, at, place, err);
     case OPTION_PAIRS: return parse_pairs(row, tree, at, place, err);
+    case OPTION_JSON: *(json_t **)at = json_incref((json_t *)(uintptr_t)tree); return true;
     case OPTION_OBJECT: return option_parse(row->sub, tree, at, place, err);
     case OPTION_OBJECTS:
     case OPTION_NAMED_OBJECTS: return parse_items(row, tree, at, place, err);
@@ -371,6 +373,7 @@ void option_release(const struct option_table *table, void *object)
             free(pairs->at);
             break;
         }
+        case OPTION_JSON: json_decref(*(json_t **)at); break;
         case OPTION_OBJECT: option_release(row->sub, at); break;
         case OPTION_OBJECTS:
         case OPTION_NAMED_OBJECTS: release_items(row, at); break;
@@ -411,6 +414,7 @@ static json_t *show_value(const struct option *row, const void *at)
             json_object_set_new(object, pairs->at[i].name, json_string(row->secret ? "***" : pairs->at[i].value));
         return object;
     }
+    case OPTION_JSON: return json_incref(*(json_t *const *)at);
     case OPTION_OBJECT: return option_show(row->sub, at);
     case OPTION_OBJECTS:
     case OPTION_NAMED_OBJECTS: {
@@ -461,6 +465,7 @@ static json_t *type_schema(const struct option *row)
     }
     case OPTION_STRINGS: return json_pack("{s:s,s:{s:s}}", "type", "array", "items", "type", "string");
     case OPTION_PAIRS: return json_pack("{s:s,s:{s:s}}", "type", "object", "additionalProperties", "type", "string");
+    case OPTION_JSON: return json_object();
     case OPTION_OBJECT: return option_schema(row->sub);
     case OPTION_OBJECTS: return json_pack("{s:s,s:o}", "type", "array", "items", option_schema(row->sub));
     case OPTION_NAMED_OBJECTS:

@@ -44,6 +44,9 @@ static void print_text(struct span item, const char *key)
     if (!scan_find(item, key, &raw) || !scan_is_string(raw))
         return;
     scan_decode(raw, &text);
+    for (size_t i = 0; i < text.len; i++)  // what a server says cannot steer the terminal
+        if (((unsigned char)text.at[i] < 0x20 && text.at[i] != '\n' && text.at[i] != '\t') || text.at[i] == 0x7f)
+            text.at[i] = ' ';
     printf("%s\n", buf_text(&text));
     buf_release(&text);
 }

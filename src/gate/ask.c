@@ -11,6 +11,8 @@
 #include "mcp/rewrite.h"
 #include <stdlib.h>
 
+#define ELICITED_MAX 1000
+
 struct ask {
     uint64_t id;  // towards the caller
     struct link *link;
@@ -144,8 +146,11 @@ static bool translate(void *arg, int what, struct span raw, struct buf *out)
 static void remember_elicitation(struct link *link, const struct session *session, struct span params)
 {
     struct span raw;
-    if (scan_find(params, "elicitationId", &raw) && scan_is_string(raw) && link->elicited.count < 1000)
-        free(map_put(&link->elicited, raw, mem_string(session->id)));
+    if (!scan_find(params, "elicitationId", &raw) || !scan_is_string(raw))
+        return;
+    if (link->elicited.count >= ELICITED_MAX)
+        map_free_one(&link->elicited);
+    free(map_put(&link->elicited, raw, mem_string(session->id)));
 }
 
 static void put_question(struct ask *ask, const struct message *message, struct buf *out)

@@ -13,6 +13,7 @@
 #define INSTRUCTIONS_MAX 32768
 #define TASK_PAGES_MAX 100
 #define SUBSCRIPTIONS_MAX 1000
+#define TASK_TOKENS_MAX 1000
 
 typedef enum phase_result method_fn(struct call *call);
 
@@ -259,10 +260,10 @@ static enum phase_result do_listen(struct call *call)
         stream = parse_event_id(call->last_event_id, &index, &sequence) ? session_stream_find(session, index) : NULL;
         if (!stream)
             return fail(call, ERR_UNKNOWN_EVENT, "no such stream");
-        if (stream_attached(stream))
-            stream_cut(stream);  // the caller knows better than we do that its connection is gone
         if (!stream_rewind(stream, sequence))
             return fail(call, ERR_UNKNOWN_EVENT, "the event is not kept any more");
+        if (stream_attached(stream))
+            stream_cut(stream);  // the caller knows better than we do that its connection is gone
     } else if (stream_attached(stream)) {
         return fail(call, ERR_STREAM_CONFLICT, "the standalone stream is open");
     } else if (session->revision >= REVISION_2025_11_25) {
@@ -440,12 +441,11 @@ static void note_task(struct call *call, struct span result)
     scan_decode(raw, &id);
     task_remember(call->link, &call->identity, buf_span(&id));
     buf_release(&id);
-    struct task_token *wanted = mem_new(struct task_token);
-    if (!call->progress_token.at || call->progress_token.len >= sizeof wanted->token ||
-        call->link->task_tokens.count >= 1000) {
-        free(wanted);
+    if (!call->progress_token.at || call->progress_token.len >= sizeof((struct task_token *)0)->token)
         return;
-    }
+    if (call->link->task_tokens.count >= TASK_TOKENS_MAX)
+        map_free_one(&call->link->task_tokens);
+    struct task_token *wanted = mem_new(struct task_token);
     memcpy(wanted->session, call->session->id, sizeof wanted->session);
     memcpy(wanted->token, call->progress_token.at, call->progress_token.len);
     struct buf token = {0};

@@ -134,7 +134,7 @@ static enum phase_result split_batch(struct call *call)
     struct span body = buf_span(&call->body), part;
     size_t count = 0;
     if (call->session->revision != REVISION_2025_03_26 && call->session->revision != REVISION_2024_11_05)
-        return (enum phase_result)err_set(&call->err, ERR_INVALID_REQUEST, "batches exist in 2025-03-26 only");
+        return (enum phase_result)err_set(&call->err, ERR_INVALID_REQUEST, "batches ended with 2025-03-26");
     while (body.len && body.at[0] != '[')
         body = span_after(body, 1);
     while (body.len && body.at[body.len - 1] != ']')
@@ -313,9 +313,11 @@ static enum phase_result record(struct call *call)
     assert(!call->recorded);
     call->recorded = true;
     bool trouble = call->err.code != ERR_NONE;
+    struct span called = call->message.method;
+    called.len = called.len > 64 ? 64 : called.len;
     enum log_level level = trouble && !call->silent ? LOG_INFO : LOG_DEBUG;
     log_at(level, trouble ? "call failed" : "call", LOG_STR("request", call->request_id),
-           LOG_STR("method", call->method ? method_text(call->method) : ops[call->op]),
+           LOG_SPAN("method", call->message.method.at ? called : span_of(ops[call->op])),
            LOG_STR("subject", call->identity.subject),
            LOG_STR("server", call->link ? upstream_server(call->link->upstream)->name : "-"),
            LOG_SPAN("target", call->target.at ? call->target : span_of("-")),

@@ -73,7 +73,10 @@ void subscription_release_link(struct link *link) { map_release(&link->watched);
 // `updated` may name a part of what was subscribed to.
 static bool covers(struct span subscribed, struct span updated)
 {
-    return updated.len >= subscribed.len && memcmp(updated.at, subscribed.at, subscribed.len) == 0;
+    if (updated.len < subscribed.len || memcmp(updated.at, subscribed.at, subscribed.len) != 0)
+        return false;
+    bool folder = subscribed.len && subscribed.at[subscribed.len - 1] == '/';
+    return updated.len == subscribed.len || folder || memchr("/?#", updated.at[subscribed.len], 3);
 }
 
 static bool any_covers(const struct link *link, struct span updated)

@@ -65,7 +65,7 @@ void task_remember(struct link *link, const struct identity *owner, struct span 
 {
     struct buf key = {0};
     if (link->gate->tasks.count >= TASKS_MAX)
-        return;  // it still works; it is only not listed
+        map_free_one(&link->gate->tasks);  // it still works; it is only not listed any more
     struct identity *copy = mem_new(struct identity);
     *copy = *owner;
     put_canonical(link, id, &key);

@@ -88,6 +88,7 @@ static int spawn(const struct child_spec *spec, const int theirs[3], pid_t *pid)
     posix_spawnattr_init(&attributes);
     for (int i = 0; i < 3; i++)
         posix_spawn_file_actions_adddup2(&files, theirs[i], i);
+    posix_spawn_file_actions_addclosefrom_np(&files, 3);  // libraries open descriptors that would be inherited
     if (spec->cwd)
         posix_spawn_file_actions_addchdir_np(&files, spec->cwd);
     posix_spawnattr_setsigmask(&attributes, &none);

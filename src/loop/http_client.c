@@ -49,6 +49,7 @@ struct http_target {
     CURL *idle[IDLE_HANDLES_MAX];
     size_t idle_count;
     unsigned running;
+    bool loopback;
     bool orphan;  // freed by its owner while transfers ran
 };
 
@@ -198,6 +199,8 @@ static CURL *handle_new(const struct http_target *target)
     curl_easy_setopt(easy, CURLOPT_CLOSESOCKETDATA, target->client);
     curl_easy_setopt(easy, CURLOPT_USERAGENT, "postern/" POSTERN_VERSION);
     curl_easy_setopt(easy, CURLOPT_POST, 1L);
+    if (target->loopback)  // never through a proxy of the environment
+        curl_easy_setopt(easy, CURLOPT_PROXY, "");
     return easy;
 }
 
@@ -223,6 +226,15 @@ static void transfer_prepare(struct http_transfer *transfer)
     curl_easy_setopt(easy, CURLOPT_PRIVATE, transfer);
 }
 
+static void drop_retired(struct http_target *target)
+{
+    for (size_t i = 0; i < target->retired_count; i++)
+        curl_slist_free_all(target->retired[i]);
+    free(target->retired);
+    target->retired = NULL;
+    target->retired_count = 0;
+}
+
 static void target_release(struct http_target *target)
 {
     for (size_t i = 0; i < target->idle_count; i++)
@@ -231,9 +243,7 @@ static void target_release(struct http_target *target)
         free(target->headers[i].name);
         free(target->headers[i].value);
     }
-    for (size_t i = 0; i < target->retired_count; i++)
-        curl_slist_free_all(target->retired[i]);
-    free(target->retired);
+    drop_retired(target);
     curl_slist_free_all(target->lines);
     free(target->headers);
     free(target->url);
@@ -255,7 +265,9 @@ static void transfer_release(struct http_transfer *transfer)
     curl_slist_free_all(transfer->own_lines);
     free(transfer->body);
     free(transfer);
-    if (--target->running == 0 && target->orphan)
+    if (--target->running == 0)
+        drop_retired(target);
+    if (target->running == 0 && target->orphan)
         target_release(target);
 }
 
@@ -383,12 +395,24 @@ const char *http_transfer_header(struct http_transfer *transfer, const char *nam
 
 // ---- targets and the client -----------------------------------------------------------------
 
+static bool is_loopback(const char *text)
+{
+    char *host = NULL;
+    CURLU *url = curl_url();
+    bool local = !curl_url_set(url, CURLUPART_URL, text, 0) && !curl_url_get(url, CURLUPART_HOST, &host, 0) &&
+                 (strcasecmp(host, "localhost") == 0 || strncmp(host, "127.", 4) == 0 || strcmp(host, "[::1]") == 0);
+    curl_free(host);
+    curl_url_cleanup(url);
+    return local;
+}
+
 struct http_target *http_target_new(struct http_client *client, const char *url, int64_t connect_timeout_ms)
 {
     struct http_target *target = mem_new(struct http_target);
     target->client = client;
     target->url = mem_string(url);
     target->connect_timeout_ms = connect_timeout_ms;
+    target->loopback = is_loopback(url);
     http_target_header(target, "Expect", "");  // no waiting for "100 Continue"
     return target;
 }

@@ -6,7 +6,7 @@ void sse_init(struct sse_parser *parser, size_t max)
 {
     *parser = (struct sse_parser){.retry_ms = -1, .max = max};
     parser->line.max = parser->data.max = max + 64;
-    parser->type.max = parser->id.max = 4096;
+    parser->type.max = parser->id.max = parser->next_id.max = 4096;
 }
 
 void sse_release(struct sse_parser *parser)
@@ -15,6 +15,15 @@ void sse_release(struct sse_parser *parser)
     buf_release(&parser->data);
     buf_release(&parser->type);
     buf_release(&parser->id);
+    buf_release(&parser->next_id);
+}
+
+void sse_restart(struct sse_parser *parser)
+{
+    buf_clear(&parser->line);
+    buf_clear(&parser->data);
+    buf_clear(&parser->type);
+    parser->has_data = parser->has_id = parser->after_cr = parser->started = false;
 }
 
 static void take_retry(struct sse_parser *parser, struct span value)
@@ -46,8 +55,9 @@ static void take_field(struct sse_parser *parser, struct span line)
         buf_clear(&parser->type);
         buf_put_span(&parser->type, value);
     } else if (span_is(name, "id") && !memchr(value.at, '\0', value.len)) {
-        buf_clear(&parser->id);
-        buf_put_span(&parser->id, value);
+        buf_clear(&parser->next_id);
+        buf_put_span(&parser->next_id, value);
+        parser->has_id = true;
     } else if (span_is(name, "retry")) {
         take_retry(parser, value);
     }
@@ -58,6 +68,11 @@ static bool end_event(struct sse_parser *parser, bool (*on_event)(void *, const 
     bool ok = true;
     if (parser->data.overflow)
         return false;
+    if (parser->has_id) {
+        buf_clear(&parser->id);
+        buf_put_span(&parser->id, buf_span(&parser->next_id));
+        parser->has_id = false;
+    }
     if (parser->has_data) {
         struct sse_event event = {.type = parser->type.len ? buf_span(&parser->type) : span_of("message"),
                                   .data = buf_span(&parser->data),

@@ -99,6 +99,7 @@ static void exchange_start(struct exchange *exchange, enum http_method method, s
         .arg = exchange,
     };
     exchange->status = 0;
+    sse_restart(&exchange->parser);
     exchange->transfer = http_start(exchange->wire->target, &request);
     buf_release(&header);
 }
