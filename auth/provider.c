@@ -5,7 +5,7 @@
 struct provider {
     const char *name;
     bool proves;  // who calls, rather than that anybody may
-    enum provider_verdict (*authenticate)(const struct credentials *credentials, struct identity *out);
+    enum provider_verdict (*authenticate)(const struct credentials *credentials, struct identity **out);
 };
 
 static const struct provider providers[] = {
@@ -54,7 +54,7 @@ static const struct provider *provider_at(const struct auth_config *config, size
 }
 
 bool provider_authenticate(const struct auth_config *config, const struct credentials *credentials,
-                           struct identity *out, struct err *err)
+                           struct identity **out, struct err *err)
 {
     for (size_t i = 0; i < config->providers.count; i++) {
         const struct provider *provider = provider_at(config, i);

@@ -24,7 +24,7 @@ extern const struct option_table auth_options;
 // Asks the configured providers in order. The first that accepts or rejects decides; if all pass, or
 // there is none, nobody gets in.
 bool provider_authenticate(const struct auth_config *config, const struct credentials *credentials,
-                           struct identity *out, struct err *err) MUST_CHECK;
+                           struct identity **out, struct err *err) MUST_CHECK;
 // True if some provider proves who calls; listeners beyond loopback need one.
 bool provider_proves(const struct auth_config *config);
 

@@ -20,7 +20,7 @@ void map_release(struct map *map);
 void *map_find(const struct map *map, struct span key);
 void *map_put(struct map *map, struct span key, void *value);  // returns the value it replaced, or NULL
 void *map_remove(struct map *map, struct span key);            // returns the value, or NULL
-void map_free_one(struct map *map);                            // some entry goes, its value is freed: for bounded maps
+void *map_take_one(struct map *map);  // removes some entry and returns its value: for bounded maps
 // for (size_t at = 0; map_next(map, &at, &key, &value);) … ; the map must not change meanwhile.
 bool map_next(const struct map *map, size_t *at, struct span *key, void **value);
 

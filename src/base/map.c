@@ -136,18 +136,18 @@ void *map_remove(struct map *map, struct span key)
     return value;
 }
 
-void map_free_one(struct map *map)
+void *map_take_one(struct map *map)
 {
     struct span key;
     void *value;
     size_t at = 0;
     if (!map_next(map, &at, &key, &value))
-        return;
+        return NULL;
     struct map_slot *slot = &map->slots[at - 1];
     free(slot->key);
-    free(value);
     *slot = (struct map_slot){.state = SLOT_REMOVED};
     map->count--;
+    return value;
 }
 
 bool map_next(const struct map *map, size_t *at, struct span *key, void **value)

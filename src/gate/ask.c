@@ -149,14 +149,14 @@ static void remember_elicitation(struct link *link, const struct session *sessio
     if (!scan_find(params, "elicitationId", &raw) || !scan_is_string(raw))
         return;
     if (link->elicited.count >= ELICITED_MAX)
-        map_free_one(&link->elicited);
+        free(map_take_one(&link->elicited));
     free(map_put(&link->elicited, raw, mem_string(session->id)));
 }
 
 static void put_question(struct ask *ask, const struct message *message, struct buf *out)
 {
     struct scope *scope = ask->session->scope;
-    struct shape shape = {scope, ask->link, &ask->session->identity};
+    struct shape shape = {scope, ask->link, ask->session->identity};
     struct question question = {ask, view_prefix(scope->view, ask->link->source).len != 0};
     struct buf id = {0}, first = {0}, second = {0};
     struct span params = message->params;

@@ -38,7 +38,7 @@ struct call {
 
     // what the phases found out
     size_t phase;
-    struct identity identity;
+    struct identity *identity;
     struct session *session;
     struct scope *scope;
     struct link *link;

@@ -204,7 +204,7 @@ static enum phase_result find_task(struct call *call)
     struct buf id = {0};
     if (!text_param(call, call->message.params, "taskId", &wrapped))
         return fail(call, ERR_INVALID_PARAMS, "params.taskId must be a string");
-    call->link = task_unwrap(call->scope, &call->identity, wrapped, &id);
+    call->link = task_unwrap(call->scope, call->identity, wrapped, &id);
     call->target = call->link ? arena_span(&call->arena, buf_span(&id)) : wrapped;
     buf_release(&id);
     return call->link ? PHASE_NEXT : missing(call, ERR_UNKNOWN_TASK);
@@ -439,12 +439,12 @@ static void note_task(struct call *call, struct span result)
         return;
     struct buf id = {0};
     scan_decode(raw, &id);
-    task_remember(call->link, &call->identity, buf_span(&id));
+    task_remember(call->link, call->identity, buf_span(&id));
     buf_release(&id);
     if (!call->progress_token.at || call->progress_token.len >= sizeof((struct task_token *)0)->token)
         return;
     if (call->link->task_tokens.count >= TASK_TOKENS_MAX)
-        map_free_one(&call->link->task_tokens);
+        free(map_take_one(&call->link->task_tokens));
     struct task_token *wanted = mem_new(struct task_token);
     memcpy(wanted->session, call->session->id, sizeof wanted->session);
     memcpy(wanted->token, call->progress_token.at, call->progress_token.len);
@@ -574,13 +574,13 @@ static void ask_page(struct task_page *page, struct span cursor)
 static void gather_task(struct task_page *page, struct span task)
 {
     struct call *call = page->call;
-    struct shape shape = {call->scope, page->link, &call->identity};
+    struct shape shape = {call->scope, page->link, call->identity};
     struct span raw;
     struct buf id = {0};
     if (!scan_find(task, "taskId", &raw) || !scan_is_string(raw))
         return;
     scan_decode(raw, &id);
-    if (task_owned(page->link, &call->identity, buf_span(&id))) {
+    if (task_owned(page->link, call->identity, buf_span(&id))) {
         if (call->gathered.len)
             buf_put_char(&call->gathered, ',');
         (void)shape_from_server(&shape, task, &call->gathered);

@@ -25,7 +25,7 @@ static int isolation_of(const struct gate *gate)
 
 static void put_key(const struct session *session, int isolation, struct buf *out)
 {
-    const struct identity *who = &session->identity;
+    const struct identity *who = session->identity;
     if (isolation == SERVER_PER_USER)
         buf_printf(out, "user/%s/%s/%s", who->tenant, who->provider, who->subject);
     else if (isolation == SERVER_PER_SESSION)

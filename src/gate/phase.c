@@ -123,7 +123,7 @@ static enum phase_result open_session(struct call *call)
     if ((int64_t)gate->sessions.count >= gate->config->limits.sessions)
         return (enum phase_result)err_set(&call->err, ERR_TOO_MANY, "%zu sessions are open", gate->sessions.count);
     call->new_session = true;
-    join_session(call, session_new(gate, &call->identity, call->op == ARRIVAL_PIPE));
+    join_session(call, session_new(gate, call->identity, call->op == ARRIVAL_PIPE));
     return PHASE_NEXT;
 }
 
@@ -156,7 +156,7 @@ static enum phase_result split_batch(struct call *call)
         child->gate = call->gate;
         child->parent = call;
         child->op = ARRIVAL_MESSAGE;
-        child->identity = call->identity;
+        child->identity = identity_ref(call->identity);
         child->pipe = call->pipe;
         child->started_us = call->started_us;
         snprintf(child->request_id, sizeof child->request_id, "%s", call->request_id);
@@ -185,7 +185,7 @@ static enum phase_result session(struct call *call)
         return initialize && !call->pipe ? open_session(call)
                                          : (enum phase_result)err_set(&call->err, ERR_NO_SESSION, "no Mcp-Session-Id");
     struct session *found = session_find(call->gate, call->session_id);
-    if (!found || !identity_same(&found->identity, &call->identity) || found->pipe != call->pipe)
+    if (!found || !identity_same(found->identity, call->identity) || found->pipe != call->pipe)
         return (enum phase_result)err_set(&call->err, ERR_UNKNOWN_SESSION,
                                           "session is not known, or not this caller's");
     if (call->version.at && !initialize && !revision_parse(call->version))
@@ -217,7 +217,7 @@ static enum phase_result authorize(struct call *call)
 {
     struct call_permission wanted = call_permission(call->method);
     struct policy_question question = {
-        .identity = &call->identity,
+        .identity = call->identity,
         .action = wanted.action ? wanted.action : "use",
         .kind = wanted.action ? wanted.kind : "server",
         .server = call->link ? upstream_server(call->link->upstream)->name : NULL,
@@ -268,7 +268,7 @@ struct buf *call_begin_result(struct call *call)
 // What a server answered, translated while it is copied: the only copy of a large result.
 static void shape_reply(struct call *call)
 {
-    struct shape from = {call->scope, call->link, &call->identity};
+    struct shape from = {call->scope, call->link, call->identity};
     struct buf *text = &call->text;
     if (call->reply->error.at) {
         struct buf error = {0};
@@ -318,7 +318,7 @@ static enum phase_result record(struct call *call)
     enum log_level level = trouble && !call->silent ? LOG_INFO : LOG_DEBUG;
     log_at(level, trouble ? "call failed" : "call", LOG_STR("request", call->request_id),
            LOG_SPAN("method", call->message.method.at ? called : span_of(ops[call->op])),
-           LOG_STR("subject", call->identity.subject),
+           LOG_STR("subject", call->identity ? call->identity->subject : "-"),
            LOG_STR("server", call->link ? upstream_server(call->link->upstream)->name : "-"),
            LOG_SPAN("target", call->target.at ? call->target : span_of("-")),
            LOG_STR("decision", call->authorized      ? "allow"
@@ -397,6 +397,7 @@ static void call_free(void *object)
     buf_release(&call->text);
     buf_release(&call->gathered);
     stream_unref(call->stream);
+    identity_unref(call->identity);
     free(call);
 }
 

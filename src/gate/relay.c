@@ -150,7 +150,7 @@ static void relay_task_status(struct link *link, const struct message *message)
         return;
     for (size_t at = 0; map_next(&link->gate->sessions, &at, NULL, &value);) {
         struct session *session = value;
-        if (!uses(session, link) || !identity_same(&session->identity, owner))
+        if (!uses(session, link) || !identity_same(session->identity, owner))
             continue;
         struct shape shape = {session->scope, link, owner};
         struct buf params = {0}, text = {0};

@@ -19,7 +19,7 @@ struct session *session_new(struct gate *gate, const struct identity *identity, 
     struct buf id = {0};
     struct session *session = mem_new(struct session);
     session->gate = gate;
-    session->identity = *identity;
+    session->identity = identity_ref(identity);
     session->pipe = pipe;
     session->level = -1;
     session->used_ms = loop_now(gate->loop);
@@ -72,6 +72,7 @@ void session_begin(struct session *session, enum revision revision, struct span 
 static void session_free(void *object)
 {
     struct session *session = object;
+    identity_unref(session->identity);
     map_release(&session->asks);
     map_release(&session->subscribed);
     free(session);
@@ -152,7 +153,7 @@ void session_sweep(struct session *session)
     if (in_use)
         session->used_ms = now;
     if (now - session->used_ms > gate->config->timeouts.session_idle_ms) {
-        log_info("session ended: idle", LOG_STR("subject", session->identity.subject));
+        log_info("session ended: idle", LOG_STR("subject", session->identity->subject));
         session_end(session);
     }
 }

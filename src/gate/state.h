@@ -88,7 +88,7 @@ struct session {
     enum session_state state;
     bool ready;  // notifications/initialized has come
     bool pipe;   // everything goes to `standalone`
-    struct identity identity;
+    struct identity *identity;
     enum revision revision;
     struct session_abilities can;
     struct scope *scope;

@@ -65,11 +65,9 @@ void task_remember(struct link *link, const struct identity *owner, struct span 
 {
     struct buf key = {0};
     if (link->gate->tasks.count >= TASKS_MAX)
-        map_free_one(&link->gate->tasks);  // it still works; it is only not listed any more
-    struct identity *copy = mem_new(struct identity);
-    *copy = *owner;
+        identity_unref(map_take_one(&link->gate->tasks));  // it still works; it is only not listed any more
     put_canonical(link, id, &key);
-    free(map_put(&link->gate->tasks, buf_span(&key), copy));
+    identity_unref(map_put(&link->gate->tasks, buf_span(&key), identity_ref(owner)));
     buf_release(&key);
 }
 
@@ -92,6 +90,6 @@ void task_release_all(struct gate *gate)
 {
     void *value;
     for (size_t at = 0; map_next(&gate->tasks, &at, NULL, &value);)
-        free(value);
+        identity_unref(value);
     map_release(&gate->tasks);
 }
