@@ -59,6 +59,7 @@ struct option {
 struct option_place {
     const char *file;
     const char *path;  // JSON pointer
+    bool literal;      // "${" means just that: no environment in this file
 };
 
 struct option_table {

@@ -40,13 +40,15 @@ bool stream_attached(const struct stream *stream);
 bool stream_rewind(struct stream *stream, uint64_t sequence);
 
 void stream_prime(struct stream *stream);
-void stream_push(struct stream *stream, struct blob *message);  // takes over the reference
+void stream_push(struct stream *stream, struct blob *message);    // takes over the reference
+void stream_answer(struct stream *stream, struct blob *message);  // the same, for what the caller asked for
 void stream_end(struct stream *stream);  // nothing follows; the connection closes when all is sent
 void stream_cut(struct stream *stream);
 
 bool stream_pull(struct stream *stream, struct stream_item *out);
 bool stream_over(const struct stream *stream);  // ended, and everything pulled
 bool stream_ended(const struct stream *stream);
+size_t stream_kept(const struct stream *stream);  // bytes held for replay or unsent
 unsigned stream_index(const struct stream *stream);
 bool stream_resumable(const struct stream *stream);
 

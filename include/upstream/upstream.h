@@ -44,6 +44,7 @@ struct upstream_request {
     struct list node;
     struct loop_timer timeout;
     int64_t started_ms;
+    int64_t held_until_ms;
     struct blob *text;  // while it waits for the server to be ready, or may be sent again
     void *transfer;
     bool initial, resent;
@@ -86,8 +87,10 @@ uint64_t upstream_reserve(struct upstream *upstream, struct upstream_request *re
 void upstream_send(struct upstream_request *request, const char *method, struct span params);
 // Forgets it and tells the server; on_reply will not be called. Harmless when it is not in flight.
 void upstream_cancel(struct upstream_request *request, const char *reason);
-// The time it may still go without an answer starts anew, with this much; 0: as configured.
-void upstream_touch(struct upstream_request *request, int64_t patience_ms);
+// The time it may still go without an answer starts anew.
+void upstream_touch(struct upstream_request *request);
+// While somebody is asked on its behalf it may take at least this long; 0: no longer.
+void upstream_hold(struct upstream_request *request, int64_t patience_ms);
 
 void upstream_notify(struct upstream *upstream, const char *method, struct span params);
 void upstream_answer(struct upstream *upstream, struct span id, struct span result);

@@ -83,6 +83,8 @@ char *option_expand(const char *text, const struct option_place *place, struct e
 {
     struct buf out = {0};
     const char *at = text;
+    if (place->literal)
+        return mem_string(text);
     for (const char *open; (open = strstr(at, "${"));) {
         const char *close = strchr(open, '}');
         if (!close) {
@@ -242,7 +244,7 @@ static bool parse_items(const struct option *row, const json_t *tree, struct opt
             buf_put_int(&path, (int64_t)i);
         }
         const json_t *value = named ? json_object_iter_value(iter) : json_array_get(tree, i);
-        struct option_place inner = {place->file, buf_text(&path)};
+        struct option_place inner = {place->file, buf_text(&path), place->literal};
         out->count++;
         bool ok = option_parse(row->sub, value, item, &inner, err);
         buf_release(&path);
@@ -312,7 +314,7 @@ static bool parse_row(const struct option *row, const json_t *tree, void *object
         return true;
     struct buf path = {0};
     buf_printf(&path, "%s/%s", place->path, row->name);
-    struct option_place inner = {place->file, buf_text(&path)};
+    struct option_place inner = {place->file, buf_text(&path), place->literal};
     bool ok = parse_value(row, given, object, &inner, err);
     buf_release(&path);
     json_decref(fallback);

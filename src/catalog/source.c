@@ -10,6 +10,7 @@
 
 #define PAGES_MAX 1000
 #define ITEMS_MAX 100000
+#define BYTES_MAX ((size_t)64 << 20)
 #define DEBOUNCE_MS 50
 
 static const struct kind_row {
@@ -162,11 +163,11 @@ static void on_page(struct upstream_request *request, const struct upstream_repl
     const char *server = upstream_server(fetch->source->upstream)->name;
     if (reply->failure || !reply->result.at || !scan_find(reply->result, kinds[fetch->kind].member, &list) ||
         !scan_is_array(list)) {
-        // A server that answers "no such method" has none of that kind.
-        bool none = !reply->failure && fetch->pages == 0;
-        if (reply->failure)
+        // A server that answers "no such method" has none of that kind; any other error may pass.
+        bool none = reply->error.at && scan_find(reply->error, "code", &item) && span_is(item, "-32601");
+        if (!none)
             log_warn("cannot list", LOG_STR("server", server), LOG_STR("what", kinds[fetch->kind].member),
-                     LOG_STR("detail", reply->failure->detail));
+                     LOG_STR("detail", reply->failure ? reply->failure->detail : "the server answered with an error"));
         end(fetch, none);
         return;
     }
@@ -178,7 +179,7 @@ static void on_page(struct upstream_request *request, const struct upstream_repl
         end(fetch, true);
         return;
     }
-    if (++fetch->pages >= PAGES_MAX) {
+    if (++fetch->pages >= PAGES_MAX || fetch->seen.len > BYTES_MAX) {
         log_warn("server has too many pages, the rest is left out", LOG_STR("server", server),
                  LOG_STR("what", kinds[fetch->kind].member));
         end(fetch, true);
@@ -207,10 +208,6 @@ static void fetch_all(struct source *source)
 void source_load(struct source *source)
 {
     enum upstream_state state = upstream_state(source->upstream);
-    if (source->loading && state == UPSTREAM_READY && !source->running) {
-        fetch_all(source);
-        return;
-    }
     if (source->loading || (source->loaded && !source->failed))
         return;
     if (state == UPSTREAM_BACKOFF || state == UPSTREAM_CLOSING)
@@ -221,6 +218,13 @@ void source_load(struct source *source)
         fetch_all(source);
     else
         upstream_start(source->upstream);  // whoever hears of its state calls again
+}
+
+void source_refresh(struct source *source)
+{
+    source->failed = false;
+    if (!source->running)
+        fetch_all(source);
 }
 
 void source_went_down(struct source *source)

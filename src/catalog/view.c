@@ -186,7 +186,7 @@ static void add_entry(struct view *view, enum catalog_kind kind, struct source *
     struct view_entry *entry = &table->entries[table->count];
     bool named = kind == CATALOG_TOOLS || kind == CATALOG_PROMPTS;
     entry->source = source;
-    entry->original = item->name;
+    entry->original = arena_span(&view->names, item->name);  // the source may drop its list before we hear of it
     entry->exposed = named ? exposed_name(view, table, source, item->name) : exposed_uri(view, source, item->name);
     if (map_find(&table->by_name, entry->exposed))
         return;  // the same resource twice: the first one counts

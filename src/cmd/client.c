@@ -40,7 +40,7 @@ static void on_state(void *arg, struct upstream *upstream)
     struct one *one = arg;
     enum upstream_state state = upstream_state(upstream);
     if (state == UPSTREAM_READY && one->client->loading)
-        source_load(one->source);
+        source_refresh(one->source);
     if (state == UPSTREAM_BACKOFF || state == UPSTREAM_DOWN)
         source_went_down(one->source);
     stop_if_settled(one->client);

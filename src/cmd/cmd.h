@@ -15,7 +15,8 @@ enum exit_code {
     EXIT_UNAVAILABLE = 4,  // a server could not be reached or did not answer
 };
 
-// A flag without `value` is a switch. The result goes to the offset: bool for switches, const char * else.
+// A flag without `value` is a switch. The result goes to the offset: bool for switches, const char * else. If the value
+// is written "NAME...", the flag may be given FLAG_MANY times, and its offset is that of an array with a NULL at the end.
 struct flag {
     const char *name;   // "config"
     const char *value;  // "FILE", or NULL
@@ -23,9 +24,12 @@ struct flag {
     const char *help;
 };
 
+enum { FLAG_MANY = 16 };
+
 // Every command's flags fill this; which of them a command takes is up to its rows.
 struct flags {
     const char *config, *listen, *url, *search;
+    const char *file, *subject, *role[FLAG_MANY + 1], *tenant, *expires, *overlap, *description;
     bool stdio, json, help, markdown;
     const char *args[8];
     int count;
@@ -39,7 +43,7 @@ struct command {
 };
 
 extern const struct command command_serve, command_tools, command_resources, command_prompts, command_call,
-    command_read, command_prompt, command_servers, command_config, command_version;
+    command_read, command_prompt, command_servers, command_config, command_token, command_version;
 
 #define FLAG(member) offsetof(struct flags, member)
 #define FLAG_CONFIG                                                                                    \

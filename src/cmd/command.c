@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 static const struct command *const commands[] = {
-    &command_serve, &command_tools,  &command_resources, &command_prompts, &command_call,
-    &command_read,  &command_prompt, &command_servers,   &command_config,  &command_version,
+    &command_serve,  &command_tools,   &command_resources, &command_prompts, &command_call,    &command_read,
+    &command_prompt, &command_servers, &command_config,    &command_token,   &command_version,
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
@@ -110,6 +110,17 @@ static int unknown_flag(const struct command *command, const char *given)
                     near ? near : "", near ? "?" : "; see --help");
 }
 
+// False: it was given too often.
+static bool take_value(const struct flag *flag, const char **slot, const char *value)
+{
+    bool many = strstr(flag->value, "...") != NULL;
+    for (int i = 0; many && *slot; slot++)
+        if (++i == FLAG_MANY)
+            return false;
+    *slot = value;
+    return true;
+}
+
 static int parse(const struct command *command, int argc, char **argv, struct flags *flags)
 {
     bool only_args = false;
@@ -142,7 +153,8 @@ static int parse(const struct command *command, int argc, char **argv, struct fl
         }
         if (!equals && i + 1 == argc)
             return cmd_fail(EXIT_USAGE, "%s: --%s needs a %s", command->name, flag->name, flag->value);
-        *(const char **)slot = equals ? equals + 1 : argv[++i];
+        if (!take_value(flag, slot, equals ? equals + 1 : argv[++i]))
+            return cmd_fail(EXIT_USAGE, "%s: --%s more than %d times", command->name, flag->name, FLAG_MANY);
     }
     return EXIT_OK;
 }

@@ -32,7 +32,7 @@ static struct span *slot(struct guard_headers *headers, struct span name)
 {
     return same_name(name, "host")                   ? &headers->host
            : same_name(name, "origin")               ? &headers->origin
-           : same_name(name, "accept")               ? &headers->accept
+           : same_name(name, "accept")               ? &headers->accept[0]
            : same_name(name, "content-type")         ? &headers->content_type
            : same_name(name, "mcp-session-id")       ? &headers->session_id
            : same_name(name, "mcp-protocol-version") ? &headers->version
@@ -76,11 +76,11 @@ static enum MHD_Result on_header(void *arg, enum MHD_ValueKind kind, const char 
     struct span *known = slot(reading->out, name);
     if (!known)
         return MHD_YES;
-    // A second Accept line only adds to the list; a second of any other would be two answers to one question.
-    if (known->at && known != &reading->out->accept)
+    if (known == &reading->out->accept[0] && known->at)
+        known = &reading->out->accept[1];  // a second Accept line adds to the list
+    if (known->at)
         return refuse(reading, "header given twice", name);
-    if (!known->at || known != &reading->out->accept)
-        *known = text;
+    *known = text;
     return MHD_YES;
 }
 
@@ -200,7 +200,7 @@ static struct span media_type(struct span item)
     return item;
 }
 
-bool guard_accepts(struct span accept, const char *type)
+static bool line_accepts(struct span accept, const char *type)
 {
     size_t major = strcspn(type, "/") + 1;
     while (accept.len) {
@@ -212,6 +212,11 @@ bool guard_accepts(struct span accept, const char *type)
         accept = comma ? span_after(accept, (size_t)(comma - accept.at) + 1) : (struct span){"", 0};
     }
     return false;
+}
+
+bool guard_accepts(const struct guard_headers *headers, const char *type)
+{
+    return line_accepts(headers->accept[0], type) || line_accepts(headers->accept[1], type);
 }
 
 bool guard_is_json(struct span content_type) { return same_name(media_type(content_type), "application/json"); }

@@ -9,8 +9,9 @@
 
 // The headers that matter to us, each at most once; at is NULL where absent.
 struct guard_headers {
-    struct span host, origin, accept, content_type, session_id, version, last_event_id, content_length,
-        transfer_encoding, authorization;
+    struct span accept[2];
+    struct span host, origin, content_type, session_id, version, last_event_id, content_length, transfer_encoding,
+        authorization;
 };
 
 // The request line as libmicrohttpd hands it over: pointers into its buffer.
@@ -25,7 +26,8 @@ bool guard_read(struct MHD_Connection *connection, const struct guard_line *line
 bool guard_host(const struct config *config, const struct guard_headers *headers, struct err *err) MUST_CHECK;
 bool guard_origin(const struct config *config, const struct guard_headers *headers, struct err *err) MUST_CHECK;
 
-bool guard_accepts(struct span accept, const char *type);  // exactly, by type/* or by */*
+// Exactly, by type/* or by */*.
+bool guard_accepts(const struct guard_headers *headers, const char *type);
 bool guard_is_json(struct span content_type);
 
 #endif

@@ -14,11 +14,13 @@
 #include "mcp/sse.h"
 #include <errno.h>
 #include <inttypes.h>
+#include <linux/sockios.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -46,6 +48,8 @@ struct caller {
     struct list node;
     int fd;
     int64_t deadline_ms;  // 0: none now
+    int queued;           // bytes the kernel still had to send at the last sweep
+    int64_t moved_ms;     // when that last changed
     struct loop_watch hangup;
     struct visit *visit;
 };
@@ -304,11 +308,11 @@ static bool read_target(struct visit *visit, const char *url, const char *method
 
 static bool check_headers(const struct visit *visit, const struct guard_headers *headers, struct err *err)
 {
-    struct span accept = headers->accept.at ? headers->accept : (struct span){"", 0};
-    bool events = guard_accepts(accept, "text/event-stream");
+    struct span accept = headers->accept[0].at ? headers->accept[0] : (struct span){"", 0};
+    bool events = guard_accepts(headers, "text/event-stream");
     switch (visit->arrival.op) {
     case ARRIVAL_MESSAGE:
-        if (!visit->arrival.pipe && (!events || !guard_accepts(accept, "application/json")))
+        if (!visit->arrival.pipe && (!events || !guard_accepts(headers, "application/json")))
             return err_set(err, ERR_NOT_ACCEPTABLE, "Accept: %.*s", SPAN_ARG(accept));
         if (!headers->content_type.at || !guard_is_json(headers->content_type))
             return err_set(err, ERR_MEDIA_TYPE, "Content-Type: %.*s", SPAN_ARG(headers->content_type));
@@ -528,13 +532,27 @@ static void *on_request_line(void *arg, const char *uri, struct MHD_Connection *
     return NULL;
 }
 
+// An answer or stream that the caller does not read: libmicrohttpd would wait for ever.
+static bool is_stuck(struct caller *caller, int64_t now)
+{
+    int queued = 0;
+    if (!caller->visit || caller->visit->state < VISIT_ANSWERED)
+        return false;
+    if (ioctl(caller->fd, SIOCOUTQ, &queued) < 0 || queued == 0 || queued != caller->queued) {
+        caller->queued = queued;
+        caller->moved_ms = now;
+        return false;
+    }
+    return now - caller->moved_ms > caller->face->config->limits.body_timeout_ms;
+}
+
 static void on_sweep(struct loop_timer *timer)
 {
     struct http_face *face = timer->arg;
     int64_t now = loop_now(face->loop);
     list_each(node, &face->callers) {
         struct caller *caller = list_entry(node, struct caller, node);
-        if (caller->deadline_ms && now > caller->deadline_ms) {
+        if ((caller->deadline_ms && now > caller->deadline_ms) || is_stuck(caller, now)) {
             caller->deadline_ms = 0;
             shutdown(caller->fd, SHUT_RDWR);
         }

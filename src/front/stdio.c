@@ -1,11 +1,13 @@
 // Owns the stdio face: framing on standard input, one session, its stream on standard output.
 #include "front/stdio.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "mcp/frame.h"
 #include "mcp/message.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -19,6 +21,7 @@ struct stdio_face {
     struct loop_watch in, out;
     struct loop_task read_more;  // when the input is a file, which epoll refuses
     struct loop_task flush;
+    struct loop_task close;  // a sink must not end a session while it is being pushed to
     struct frame frame;
     struct arrival opening;
     char session_id[64];
@@ -97,7 +100,14 @@ static void end(struct stdio_face *face)
     face->on_end(face->arg);
 }
 
-static void on_cut(void *arg) { end(arg); }
+static void on_close(struct loop_task *task) { end(task->arg); }
+
+static void on_cut(void *arg)
+{
+    struct stdio_face *face = arg;
+    log_warn("the caller on standard output does not read");
+    loop_task_put(face->loop, &face->close);
+}
 
 // ---- arrivals -------------------------------------------------------------------------------
 
@@ -197,6 +207,7 @@ struct stdio_face *stdio_face_new(struct loop *loop, struct gate *gate, void (*o
     face->out = (struct loop_watch){.fd = STDOUT_FILENO, .on_ready = on_writable, .arg = face};
     face->read_more = (struct loop_task){.run = on_read_more, .arg = face};
     face->flush = (struct loop_task){.run = on_flush, .arg = face};
+    face->close = (struct loop_task){.run = on_close, .arg = face};
     frame_init(&face->frame, (size_t)gate_config(gate)->limits.max_body);
     make_non_blocking(STDIN_FILENO);
     make_non_blocking(STDOUT_FILENO);
@@ -219,13 +230,24 @@ struct stdio_face *stdio_face_new(struct loop *loop, struct gate *gate, void (*o
     return face;
 }
 
+// The last answers, however slowly they are read, up to the time stopping may take.
+static void flush_fully(struct stdio_face *face)
+{
+    int64_t until = clock_now_ms() + gate_config(face->gate)->timeouts.shutdown_ms;
+    struct pollfd out = {.fd = STDOUT_FILENO, .events = POLLOUT};
+    flush(face);
+    while (face->sent < face->pending.len && clock_now_ms() < until && poll(&out, 1, 100) >= 0)
+        flush(face);
+}
+
 void stdio_face_close(struct stdio_face *face) { gate_pipe_closed(face->gate, span_of(face->session_id)); }
 
 void stdio_face_free(struct stdio_face *face)
 {
     if (!face)
         return;
-    flush(face);
+    flush_fully(face);
+    loop_task_drop(&face->close);
     loop_unwatch(face->loop, &face->in);
     loop_unwatch(face->loop, &face->out);
     loop_task_drop(&face->flush);

@@ -175,9 +175,10 @@ void ask_start(struct link *link, const struct message *message, struct upstream
 {
     enum method method = method_find(message->method);
     struct call *call = origin ? call_of(link, origin) : NULL;
+    // What came on the stream of something that is no call (a list we fetched) belongs to nobody.
+    if (!call && (link->owner || !origin))
+        call = only_call(link);
     struct session *session = call ? call->session : link->owner;
-    if (!session && (call = only_call(link)))
-        session = call->session;
     const char *problem = method == METHOD_UNKNOWN ? "method not found"
                           : !session               ? "no caller can be asked: several are connected"
                           : session->state != SESSION_LIVE || !session->ready ? "the caller is not ready"
@@ -204,7 +205,7 @@ void ask_start(struct link *link, const struct message *message, struct upstream
     put_question(ask, message, &text);
     // While a person thinks, the call that asked does not time out.
     if (call)
-        upstream_touch(&call->request, session->gate->config->timeouts.ask_ms);
+        upstream_hold(&call->request, session->gate->config->timeouts.ask_ms);
     if (call && call->session == session)
         call_tell(call, blob_take(&text));
     else
@@ -226,16 +227,23 @@ static struct ask *find(struct session *session, struct span raw)
     return map_find(&session->asks, map_key_u64(&id));
 }
 
+// The last open question is answered: the calls of this caller have their usual time again.
+static void let_go(const struct ask *ask)
+{
+    list_each(node, &ask->link->calls) {
+        struct call *call = list_entry(node, struct call, link_node);
+        if (call->session == ask->session)
+            upstream_hold(&call->request, 0);
+    }
+}
+
 void ask_on_answer(struct session *session, const struct message *message)
 {
     struct ask *ask = find(session, message->id);
     if (!ask)
         return;
-    list_each(node, &ask->link->calls) {
-        struct call *call = list_entry(node, struct call, link_node);
-        if (call->session == session)
-            upstream_touch(&call->request, 0);
-    }
+    if (session->asks.count == 1)
+        let_go(ask);
     if (message->kind == MESSAGE_RESULT) {
         upstream_answer(ask->link->upstream, span_of(ask->server_id), message->result);
     } else {

@@ -124,7 +124,7 @@ static const struct option limit_rows[] = {
      .fallback = "60",
      .min = 100,
      .max = HOUR,
-     .help = "How long a caller may take to send a body, in all."},
+     .help = "How long a caller may take to send a body, in all, or not read what it is sent."},
     {.name = "idle_timeout",
      .type = OPTION_DURATION,
      .offset = AT(idle_timeout_ms),
@@ -307,7 +307,7 @@ const struct option_table config_options = {"postern.json", sizeof(struct config
 struct config *config_parse(const json_t *tree, const char *file, struct err *err)
 {
     struct config *config = mem_new(struct config);
-    struct option_place place = {file, ""};
+    struct option_place place = {.file = file, .path = ""};
     if (!option_parse(&config_options, tree, config, &place, err)) {
         config_free(config);
         return NULL;

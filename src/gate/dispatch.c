@@ -106,7 +106,7 @@ static enum phase_result wait_for_lists(struct call *call)
 
 static enum phase_result await_lists(struct call *call)
 {
-    scope_warm(call->scope);
+    scope_warm(call->scope, true);
     return must_wait(call) ? wait_for_lists(call) : PHASE_NEXT;
 }
 
@@ -130,7 +130,7 @@ static enum phase_result find_named(struct call *call, enum catalog_kind kind, s
     const struct view_entry *entry = view_find(call->scope->view, kind, exposed);
     call->target = exposed;
     if (!entry) {
-        scope_warm(call->scope);
+        scope_warm(call->scope, true);
         if (must_wait(call))
             return wait_for_lists(call);
         call->link = unlisted_owner(call, exposed);
@@ -163,7 +163,8 @@ static enum phase_result find_uri(struct call *call, struct span uri)
     struct source *source = view_route_uri(call->scope->view, uri, &original);
     call->target = uri;
     if (!source) {
-        scope_warm(call->scope);
+        buf_release(&original);
+        scope_warm(call->scope, true);
         if (must_wait(call))
             return wait_for_lists(call);
         buf_clear(&call->error_data);
@@ -439,7 +440,7 @@ static void note_task(struct call *call, struct span result)
         return;
     struct buf id = {0};
     scan_decode(raw, &id);
-    task_remember(call->link, call->identity, buf_span(&id));
+    task_remember(call->link, call->session, buf_span(&id));
     buf_release(&id);
     if (!call->progress_token.at || call->progress_token.len >= sizeof((struct task_token *)0)->token)
         return;
@@ -479,7 +480,7 @@ static enum phase_result do_forward(struct call *call)
     call->dispatched = true;
     upstream_send(&call->request, method_text(call->method), changed ? buf_span(&params) : call->message.params);
     if (call->method == METHOD_TASKS_RESULT)  // which waits for the end of the task
-        upstream_touch(&call->request, upstream_server(call->link->upstream)->max_timeout_ms);
+        upstream_hold(&call->request, upstream_server(call->link->upstream)->max_timeout_ms);
     buf_release(&params);
     return PHASE_WAIT;
 }
@@ -580,7 +581,7 @@ static void gather_task(struct task_page *page, struct span task)
     if (!scan_find(task, "taskId", &raw) || !scan_is_string(raw))
         return;
     scan_decode(raw, &id);
-    if (task_owned(page->link, call->identity, buf_span(&id))) {
+    if (task_owned(page->link, call->session, buf_span(&id))) {
         if (call->gathered.len)
             buf_put_char(&call->gathered, ',');
         (void)shape_from_server(&shape, task, &call->gathered);

@@ -4,6 +4,8 @@
 
 #include "base/span.h"
 
+#define LEVEL_UNSET 1  // info: what a session that never set a level is taken to want
+
 int level_parse(struct span raw_string);  // -1 if it is none
 const char *level_text(int level);
 

@@ -95,7 +95,7 @@ static void on_state(void *arg, struct upstream *upstream)
     switch (upstream_state(upstream)) {
     case UPSTREAM_READY:
         link->level = -1;
-        source_load(link->source);
+        source_refresh(link->source);
         subscription_renew(link);
         link_push_level(link);
         break;
@@ -209,6 +209,7 @@ void link_close_all(struct gate *gate, int64_t within_ms)
 void link_push_level(struct link *link)
 {
     int level = -1;
+    bool any = false;
     void *value;
     if (upstream_state(link->upstream) != UPSTREAM_READY || !upstream_abilities(link->upstream)->logging)
         return;
@@ -217,10 +218,12 @@ void link_push_level(struct link *link)
         bool uses = false;
         for (size_t i = 0; session->scope && i < session->scope->link_count; i++)
             uses |= session->scope->links[i] == link;
-        if (uses && session->level >= 0 && (level < 0 || session->level < level))
-            level = session->level;
+        int wanted = session->level >= 0 ? session->level : LEVEL_UNSET;
+        any = any || (uses && session->level >= 0);
+        if (uses && (level < 0 || wanted < level))
+            level = wanted;
     }
-    if (level < 0 || level == link->level)
+    if (!any || level == link->level)
         return;
     struct buf params = {0};
     link->level = level;
@@ -293,10 +296,11 @@ void scope_release_all(struct gate *gate)
     map_release(&gate->scopes);
 }
 
-void scope_warm(struct scope *scope)
+void scope_warm(struct scope *scope, bool own_too)
 {
     for (size_t i = 0; i < scope->link_count; i++)
-        source_load(scope->links[i]->source);
+        if (own_too || !scope->links[i]->owner)
+            source_load(scope->links[i]->source);
 }
 
 bool scope_settled(const struct scope *scope)

@@ -336,7 +336,7 @@ static void to_parent(struct call *call)
     struct call *parent = call->parent;
     struct buf *text = &call->text;
     if (text->len && parent->stream) {
-        stream_push(parent->stream, blob_take(text));
+        stream_answer(parent->stream, blob_take(text));
     } else if (text->len) {
         if (parent->batch.len)
             buf_put_char(&parent->batch, ',');
@@ -376,7 +376,7 @@ static void deliver(struct call *call)
             arrival->ops->answer(arrival, &answer);
         }
     } else if (call->stream && call->text.len) {
-        stream_push(call->stream, blob_take(&call->text));
+        stream_answer(call->stream, blob_take(&call->text));
     }  // else the caller is gone
     if (call->stream && !call->pipe && !call->parent) {
         if (call->session)

@@ -144,21 +144,18 @@ static void relay_task_status(struct link *link, const struct message *message)
     if (!scan_find(message->params, "taskId", &raw) || !scan_is_string(raw))
         return;
     scan_decode(raw, &id);
-    const struct identity *owner = task_owner(link, buf_span(&id));
-    buf_release(&id);
-    if (!owner)
-        return;
     for (size_t at = 0; map_next(&link->gate->sessions, &at, NULL, &value);) {
         struct session *session = value;
-        if (!uses(session, link) || !identity_same(session->identity, owner))
+        if (!uses(session, link) || !task_owned(link, session, buf_span(&id)))
             continue;
-        struct shape shape = {session->scope, link, owner};
+        struct shape shape = {session->scope, link, session->identity};
         struct buf params = {0}, text = {0};
         bool changed = shape_from_server(&shape, message->params, &params);
         message_put_notification(&text, method_text(METHOD_TASK_STATUS), changed ? buf_span(&params) : message->params);
         session_tell(session, blob_take(&text));
         buf_release(&params);
     }
+    buf_release(&id);
 }
 
 static void relay_task_progress(struct link *link, const struct message *message)

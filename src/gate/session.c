@@ -6,6 +6,8 @@
 #include "call.h"
 #include <stdlib.h>
 
+#define FINISHED_MAX 32
+
 static struct stream *make_stream(struct session *session, unsigned index)
 {
     const struct config_limits *limits = &session->gate->config->limits;
@@ -66,7 +68,7 @@ void session_begin(struct session *session, enum revision revision, struct span 
     session->state = SESSION_LIVE;
     session->scope = scope_get(session->gate, session);
     list_append(&session->scope->sessions, &session->scope_node);
-    scope_warm(session->scope);
+    scope_warm(session->scope, false);
 }
 
 static void session_free(void *object)
@@ -127,8 +129,30 @@ struct stream *session_stream_find(struct session *session, unsigned index)
     return NULL;
 }
 
+static void drop_stream(struct session_stream *kept)
+{
+    list_remove(&kept->node);
+    stream_unref(kept->stream);
+    free(kept);
+}
+
+// Finished streams are kept for resumption, the newest first, within bounds of number and bytes.
+static void trim_streams(struct session *session)
+{
+    size_t count = 0, bytes = 0;
+    for (struct list *node = session->streams.prev, *before; node != &session->streams; node = before) {
+        struct session_stream *kept = list_entry(node, struct session_stream, node);
+        before = node->prev;
+        bytes += stream_kept(kept->stream);
+        if (kept->ended_ms && !stream_attached(kept->stream) &&
+            (++count > FINISHED_MAX || bytes > (size_t)session->gate->config->limits.stream_buffer))
+            drop_stream(kept);
+    }
+}
+
 void session_stream_done(struct session *session, struct stream *stream)
 {
+    trim_streams(session);
     list_each(node, &session->streams) {
         struct session_stream *kept = list_entry(node, struct session_stream, node);
         if (kept->stream == stream)
@@ -145,10 +169,9 @@ void session_sweep(struct session *session)
         bool old = kept->ended_ms && now - kept->ended_ms > gate->config->timeouts.resume_ms;
         if (!old || stream_attached(kept->stream))
             continue;
-        list_remove(&kept->node);
-        stream_unref(kept->stream);
-        free(kept);
+        drop_stream(kept);
     }
+    trim_streams(session);
     bool in_use = stream_attached(session->standalone) || !list_empty(&session->calls);
     if (in_use)
         session->used_ms = now;

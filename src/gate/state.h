@@ -127,7 +127,7 @@ void session_tell(struct session *session, struct blob *message);
 extern const struct upstream_listener link_listener;
 struct scope *scope_get(struct gate *gate, struct session *session);
 void scope_release(struct scope *scope);
-void scope_warm(struct scope *scope);
+void scope_warm(struct scope *scope, bool own_too);  // starts its servers; those of one session only when needed
 bool scope_settled(const struct scope *scope);
 struct link *scope_link(const struct scope *scope, const struct source *source);
 void scope_release_all(struct gate *gate);
@@ -156,11 +156,14 @@ void subscription_fan_out(struct link *link, const struct message *message);
 void subscription_release_link(struct link *link);
 
 // ---- task.c
+struct task_owner {
+    struct identity *identity;
+    char session[SESSION_ID_LEN + 1];  // decides alone who owns the tasks of callers nobody can tell apart
+};
 void task_wrap(struct link *link, const struct identity *owner, struct span id, struct buf *out);
 struct link *task_unwrap(struct scope *scope, const struct identity *owner, struct span wrapped, struct buf *id);
-void task_remember(struct link *link, const struct identity *owner, struct span id);
-bool task_owned(const struct link *link, const struct identity *owner, struct span id);
-const struct identity *task_owner(const struct link *link, struct span id);
+void task_remember(struct link *link, const struct session *session, struct span id);
+bool task_owned(const struct link *link, const struct session *session, struct span id);
 void task_release_all(struct gate *gate);
 
 // ---- cursor.c

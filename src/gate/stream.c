@@ -7,9 +7,12 @@
 #include "base/mem.h"
 #include <stdlib.h>
 
+#define UNREAD_MAX ((size_t)1 << 20)  // while nobody is attached
+
 struct event {
     uint64_t sequence;
     struct blob *message;  // NULL: priming
+    bool answer;           // to a request of the caller: it asked for it, so it is not held against it
 };
 
 struct stream {
@@ -19,9 +22,10 @@ struct stream {
     struct stream_limits limits;
     struct event *ring;
     size_t room, first, count;
-    size_t sent;  // of the count
-    size_t unsent_bytes;
-    uint64_t last;  // sequence
+    size_t sent;          // of the count
+    size_t unsent_bytes;  // without answers
+    size_t kept_bytes;    // sent, for replay
+    uint64_t last;        // sequence
     struct stream_sink sink;
 };
 
@@ -37,15 +41,18 @@ static struct event *event_at(const struct stream *stream, size_t i)
     return &stream->ring[(stream->first + i) % stream->room];
 }
 
-static size_t weight(const struct event *event) { return event->message ? event->message->len : 0; }
+static size_t size_of(const struct event *event) { return event->message ? event->message->len : 0; }
+static size_t weight(const struct event *event) { return event->answer ? 0 : size_of(event); }
 
 static void drop_oldest(struct stream *stream)
 {
     struct event *event = event_at(stream, 0);
-    if (stream->sent)
+    if (stream->sent) {
         stream->sent--;
-    else
+        stream->kept_bytes -= size_of(event);
+    } else {
         stream->unsent_bytes -= weight(event);
+    }
     blob_unref(event->message);
     stream->first = (stream->first + 1) % stream->room;
     stream->count--;
@@ -79,13 +86,24 @@ static void wake(struct stream *stream)
         stream->sink.wake(stream->sink.arg);
 }
 
+// What was sent is kept for replay only within bounds, and not at all where nobody can resume.
+static void trim(struct stream *stream)
+{
+    while (stream->sent &&
+           (!stream->resumable || stream->count > stream->limits.events || stream->kept_bytes > stream->limits.bytes))
+        drop_oldest(stream);
+}
+
 void stream_attach(struct stream *stream, const struct stream_sink *sink) { stream->sink = *sink; }
 
 void stream_detach(struct stream *stream, const void *arg)
 {
     if (stream->sink.arg == arg)
         stream->sink = (struct stream_sink){0};
+    trim(stream);
 }
+
+size_t stream_kept(const struct stream *stream) { return stream->kept_bytes + stream->unsent_bytes; }
 
 void stream_cut(struct stream *stream)
 {
@@ -101,13 +119,18 @@ bool stream_rewind(struct stream *stream, uint64_t sequence)
     if (sequence > stream->last || sequence + 1 < oldest)
         return false;
     stream->sent = (size_t)(sequence + 1 - oldest);
-    stream->unsent_bytes = 0;
-    for (size_t i = stream->sent; i < stream->count; i++)
-        stream->unsent_bytes += weight(event_at(stream, i));
+    stream->unsent_bytes = stream->kept_bytes = 0;
+    for (size_t i = 0; i < stream->count; i++) {
+        const struct event *event = event_at(stream, i);
+        if (i < stream->sent)
+            stream->kept_bytes += size_of(event);
+        else
+            stream->unsent_bytes += weight(event);
+    }
     return true;
 }
 
-static void append(struct stream *stream, struct blob *message)
+static void append(struct stream *stream, struct blob *message, bool answer)
 {
     if (stream->count == stream->room) {
         size_t room = stream->room ? stream->room * 2 : 8;
@@ -119,34 +142,40 @@ static void append(struct stream *stream, struct blob *message)
         stream->room = room;
         stream->first = 0;
     }
-    *event_at(stream, stream->count++) = (struct event){++stream->last, message};
-    stream->unsent_bytes += message ? message->len : 0;
+    struct event *event = event_at(stream, stream->count++);
+    *event = (struct event){++stream->last, message, answer};
+    stream->unsent_bytes += weight(event);
 }
 
 void stream_prime(struct stream *stream)
 {
-    append(stream, NULL);
+    append(stream, NULL, false);
     wake(stream);
 }
 
-void stream_push(struct stream *stream, struct blob *message)
+static void push(struct stream *stream, struct blob *message, bool answer)
 {
     bool behind = stream->sent < stream->count;
-    append(stream, message);
-    // Sent events go when the window is full; unsent ones only while nobody reads.
-    while (stream->count > stream->limits.events && (stream->sent || !stream_attached(stream)))
+    size_t bytes = stream_attached(stream) || stream->limits.bytes < UNREAD_MAX ? stream->limits.bytes : UNREAD_MAX;
+    trim(stream);
+    append(stream, message, answer);
+    while (!stream_attached(stream) && stream->count > stream->limits.events)
         drop_oldest(stream);
     // One message may be of any size; a heap of them may not.
-    if (behind && stream->unsent_bytes > stream->limits.bytes) {
+    if (behind && stream->unsent_bytes > bytes) {
         if (stream_attached(stream)) {
             stream_cut(stream);
             return;
         }
-        while (stream->unsent_bytes > stream->limits.bytes && stream->count > 1)
+        while (stream->unsent_bytes > bytes && stream->count > 1)
             drop_oldest(stream);
     }
     wake(stream);
 }
+
+void stream_push(struct stream *stream, struct blob *message) { push(stream, message, false); }
+
+void stream_answer(struct stream *stream, struct blob *message) { push(stream, message, true); }
 
 void stream_end(struct stream *stream)
 {
@@ -158,13 +187,12 @@ void stream_end(struct stream *stream)
 
 bool stream_pull(struct stream *stream, struct stream_item *out)
 {
-    // What was pulled before has been copied by now; a stream that cannot resume need not keep it.
-    while (!stream->resumable && stream->sent)
-        drop_oldest(stream);
+    trim(stream);  // what was pulled before has been copied by now
     if (stream->sent == stream->count)
         return false;
     struct event *event = event_at(stream, stream->sent++);
     stream->unsent_bytes -= weight(event);
+    stream->kept_bytes += size_of(event);
     out->sequence = event->sequence;
     out->message = event->message ? blob_span(event->message) : (struct span){"", 0};
     return true;

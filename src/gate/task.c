@@ -14,7 +14,7 @@ static const char *server_of(const struct link *link) { return upstream_server(l
 
 static void put_canonical(const struct link *link, struct span id, struct buf *out)
 {
-    buf_put_text(out, server_of(link));
+    buf_put(out, link->key, link->key_len);
     buf_put_char(out, '\0');
     buf_put_span(out, id);
 }
@@ -61,35 +61,41 @@ struct link *task_unwrap(struct scope *scope, const struct identity *owner, stru
     return NULL;
 }
 
-void task_remember(struct link *link, const struct identity *owner, struct span id)
+static void owner_free(struct task_owner *owner)
+{
+    if (owner)
+        identity_unref(owner->identity);
+    free(owner);
+}
+
+void task_remember(struct link *link, const struct session *session, struct span id)
 {
     struct buf key = {0};
+    struct task_owner *owner = mem_new(struct task_owner);
+    owner->identity = identity_ref(session->identity);
+    memcpy(owner->session, session->id, sizeof owner->session);
     if (link->gate->tasks.count >= TASKS_MAX)
-        identity_unref(map_take_one(&link->gate->tasks));  // it still works; it is only not listed any more
+        owner_free(map_take_one(&link->gate->tasks));  // it still works; it is only not listed any more
     put_canonical(link, id, &key);
-    identity_unref(map_put(&link->gate->tasks, buf_span(&key), identity_ref(owner)));
+    owner_free(map_put(&link->gate->tasks, buf_span(&key), owner));
     buf_release(&key);
 }
 
-const struct identity *task_owner(const struct link *link, struct span id)
+bool task_owned(const struct link *link, const struct session *session, struct span id)
 {
     struct buf key = {0};
     put_canonical(link, id, &key);
-    const struct identity *who = map_find(&link->gate->tasks, buf_span(&key));
+    const struct task_owner *owner = map_find(&link->gate->tasks, buf_span(&key));
     buf_release(&key);
-    return who;
-}
-
-bool task_owned(const struct link *link, const struct identity *owner, struct span id)
-{
-    const struct identity *who = task_owner(link, id);
-    return who && identity_same(who, owner);
+    if (!owner || !identity_same(owner->identity, session->identity))
+        return false;
+    return session->identity->proof != IDENTITY_ANONYMOUS || strcmp(owner->session, session->id) == 0;
 }
 
 void task_release_all(struct gate *gate)
 {
     void *value;
     for (size_t at = 0; map_next(&gate->tasks, &at, NULL, &value);)
-        identity_unref(value);
+        owner_free(value);
     map_release(&gate->tasks);
 }

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <strings.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #define IDLE_HANDLES_MAX 256
@@ -21,6 +22,7 @@ struct client_socket {
     struct loop_watch watch;
     struct http_client *client;
     bool in_use;  // curl wants its events now
+    bool ours;    // opened by on_curl_open, so on_curl_close will tell of its end
 };
 
 struct http_client {
@@ -115,12 +117,27 @@ static int on_curl_socket(CURL *easy, curl_socket_t fd, int what, void *arg, voi
     struct client_socket *socket = socket_get(client, fd);
     if (what == CURL_POLL_REMOVE) {
         socket->in_use = false;
+        if (!socket->ours)  // the resolver's: closed without a word, and its number used again
+            loop_unwatch(client->loop, &socket->watch);
         return 0;
     }
     struct err err;
     socket->in_use = true;
     unsigned events = (what & CURL_POLL_IN ? LOOP_READ : 0) | (what & CURL_POLL_OUT ? LOOP_WRITE : 0);
     return loop_watch(client->loop, &socket->watch, events, &err) ? 0 : -1;
+}
+
+static curl_socket_t on_curl_open(void *arg, curlsocktype purpose, struct curl_sockaddr *address)
+{
+    (void)purpose;
+    struct http_client *client = arg;
+    curl_socket_t fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+    if (fd < 0)
+        return CURL_SOCKET_BAD;
+    struct client_socket *socket = socket_get(client, fd);
+    loop_unwatch(client->loop, &socket->watch);
+    socket->ours = true;
+    return fd;
 }
 
 static int on_curl_close(void *arg, curl_socket_t fd)
@@ -195,6 +212,8 @@ static CURL *handle_new(const struct http_target *target)
     curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, CURL_BUFFER_SIZE);
     curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)target->connect_timeout_ms);
     curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_curl_data);
+    curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, on_curl_open);
+    curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, target->client);
     curl_easy_setopt(easy, CURLOPT_CLOSESOCKETFUNCTION, on_curl_close);
     curl_easy_setopt(easy, CURLOPT_CLOSESOCKETDATA, target->client);
     curl_easy_setopt(easy, CURLOPT_USERAGENT, "postern/" POSTERN_VERSION);

@@ -99,8 +99,6 @@ static enum frame_status next_line(struct frame *frame, struct span text, struct
     struct span line = span_make(text.at, (size_t)(newline - text.at));
     consume(frame, line.len + 1);
     *out = trim(line);
-    if (out->len == 0)
-        return frame_next(frame, out);
     if (out->len > frame->max)
         return FRAME_TOO_LARGE;
     if (out->at[0] != '{' && out->at[0] != '[')
@@ -131,10 +129,11 @@ enum frame_status frame_next(struct frame *frame, struct span *out)
     if ((frame->skipping || frame->skip_body) && !skip(frame))
         return FRAME_MORE;
     struct span text = rest(frame);
-    while (text.len && (text.at[0] == '\n' || text.at[0] == '\r')) {
-        consume(frame, 1);
-        text = rest(frame);
-    }
+    size_t blank = 0;
+    while (blank < text.len && memchr(" \t\r\n", text.at[blank], 4))
+        blank++;
+    consume(frame, blank);
+    text = rest(frame);
     if (text.len == 0)
         return FRAME_MORE;
     return is_header(text) ? next_counted(frame, text, out) : next_line(frame, text, out);

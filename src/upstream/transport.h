@@ -51,8 +51,8 @@ void upstream_on_request_failed(struct upstream *upstream, struct upstream_reque
 void upstream_on_lost(struct upstream *upstream, const struct err *err);
 void upstream_on_stopped(struct upstream *upstream);
 void upstream_on_ready(struct upstream *upstream);
-// The server forgot our session: shake hands again and send this request once more.
-void upstream_on_session_lost(struct upstream *upstream, struct upstream_request *request);
+void upstream_on_session_lost(struct upstream *upstream);                              // shakes hands again
+void upstream_on_resend(struct upstream *upstream, struct upstream_request *request);  // once more, when ready
 void upstream_switch(struct upstream *upstream, const struct transport *transport);
 
 #endif

@@ -11,6 +11,7 @@
 #include <strings.h>
 
 #define RETRY_DEFAULT_MS 1000
+#define RETRY_MIN_MS 100
 #define RETRY_MAX_MS 30000
 #define STOP_WAIT_MS 1000
 #define DRAIN_MS 2000
@@ -23,6 +24,8 @@ struct http_wire {
     struct loop_timer listen_again;
     int64_t listen_pause_ms;
     bool has_session, stopping, listening;
+    unsigned generation;  // of the session
+    struct buf last_id;   // of the standalone stream
 };
 
 enum exchange_kind { EXCHANGE_POST, EXCHANGE_GREET, EXCHANGE_LISTEN, EXCHANGE_RESUME, EXCHANGE_DELETE };
@@ -37,6 +40,7 @@ struct exchange {
     struct loop_timer wait;  // before a resuming GET
     int status;
     bool events, initial, ended;
+    unsigned generation;  // the wire's, when it was sent
     struct buf body;
     struct sse_parser parser;
 };
@@ -50,6 +54,7 @@ static struct exchange *exchange_new(struct http_wire *wire, enum exchange_kind 
     exchange->kind = kind;
     exchange->request = request;
     exchange->initial = request && request->initial;
+    exchange->generation = wire->generation;
     exchange->body.max = wire->upstream->spec.max_message;
     sse_init(&exchange->parser, wire->upstream->spec.max_message);
     list_append(&wire->exchanges, &exchange->node);
@@ -94,7 +99,9 @@ static void exchange_start(struct exchange *exchange, enum http_method method, s
         .extra_header = header.len ? buf_text(&header) : NULL,
         .timeout_ms = exchange->kind == EXCHANGE_DELETE  ? STOP_WAIT_MS
                       : exchange->kind == EXCHANGE_GREET ? exchange->wire->upstream->server->start_timeout_ms
-                                                         : 0,
+                      : exchange->kind == EXCHANGE_POST && !exchange->request
+                          ? exchange->wire->upstream->server->timeout_ms
+                          : 0,  // a request has its own timer
         .events = &exchange_events,
         .arg = exchange,
     };
@@ -128,10 +135,22 @@ static void on_head(void *arg, struct http_transfer *transfer, int status)
     }
 }
 
+// The rest of a stream whose request is over: nobody may be asked or told on its behalf any more.
+static void on_stray(struct exchange *exchange, struct span data)
+{
+    struct message message;
+    struct err err;
+    if (message_parse(data, false, &message, &err) && message.kind == MESSAGE_REQUEST)
+        upstream_refuse(exchange->wire->upstream, message.id, -32603, "the request this belongs to is over");
+}
+
 static bool on_event(void *arg, const struct sse_event *event)
 {
     struct exchange *exchange = arg;
-    if (event->data.len && span_is(event->type, "message"))
+    bool stray = exchange->kind != EXCHANGE_LISTEN && !exchange->request;
+    if (event->data.len && stray)
+        on_stray(exchange, event->data);
+    else if (event->data.len && span_is(event->type, "message"))
         upstream_on_message(exchange->wire->upstream, event->data, exchange->request);
     return exchange->transfer != NULL;
 }
@@ -181,6 +200,22 @@ static void stream_ended(struct exchange *exchange, const struct err *err)
     fail_request(exchange, err);
 }
 
+static void forget_session(struct http_wire *wire)
+{
+    wire->has_session = false;
+    wire->generation++;
+    buf_clear(&wire->last_id);
+    wire->listening = false;
+    http_target_header(wire->target, "Mcp-Session-Id", NULL);
+    http_target_header(wire->target, "MCP-Protocol-Version", NULL);
+    loop_timer_stop(wire->upstream->spec.loop, &wire->listen_again);
+    list_each(node, &wire->exchanges) {
+        struct exchange *exchange = list_entry(node, struct exchange, node);
+        if (exchange->kind == EXCHANGE_LISTEN)
+            exchange_end(exchange);
+    }
+}
+
 static void listen_start(struct http_wire *wire, struct span last_id)
 {
     if (wire->listening)
@@ -195,16 +230,25 @@ static void listen_again(struct loop_timer *timer)
 {
     struct http_wire *wire = timer->arg;
     if (wire->upstream->state == UPSTREAM_READY)
-        listen_start(wire, (struct span){0});
+        listen_start(wire, buf_span(&wire->last_id));
 }
 
 static void listen_ended(struct exchange *exchange)
 {
     struct http_wire *wire = exchange->wire;
     wire->listening = false;
+    buf_clear(&wire->last_id);
+    buf_put_span(&wire->last_id, buf_span(&exchange->parser.id));
     bool refused = exchange->status >= 400 && exchange->status < 500;
+    if (exchange->status == 404 && exchange->generation == wire->generation && wire->has_session) {
+        exchange_end(exchange);
+        forget_session(wire);
+        upstream_on_session_lost(wire->upstream);
+        return;
+    }
     if (exchange->events)
-        wire->listen_pause_ms = exchange->parser.retry_ms >= 0 ? exchange->parser.retry_ms : RETRY_DEFAULT_MS;
+        wire->listen_pause_ms =
+            exchange->parser.retry_ms >= RETRY_MIN_MS ? exchange->parser.retry_ms : RETRY_DEFAULT_MS;
     else
         wire->listen_pause_ms = wire->listen_pause_ms * 2 < RETRY_MAX_MS ? wire->listen_pause_ms * 2 : RETRY_MAX_MS;
     if (!refused && !wire->stopping)  // 405 and its like are normal: no standalone stream here
@@ -231,20 +275,6 @@ static void greeted(struct exchange *exchange, const struct err *err)
     upstream_on_ready(upstream);
 }
 
-static void forget_session(struct http_wire *wire)
-{
-    wire->has_session = false;
-    wire->listening = false;
-    http_target_header(wire->target, "Mcp-Session-Id", NULL);
-    http_target_header(wire->target, "MCP-Protocol-Version", NULL);
-    loop_timer_stop(wire->upstream->spec.loop, &wire->listen_again);
-    list_each(node, &wire->exchanges) {
-        struct exchange *exchange = list_entry(node, struct exchange, node);
-        if (exchange->kind == EXCHANGE_LISTEN)
-            exchange_end(exchange);
-    }
-}
-
 static void bad_status(struct exchange *exchange)
 {
     struct upstream *upstream = exchange->wire->upstream;
@@ -252,11 +282,16 @@ static void bad_status(struct exchange *exchange)
     int status = exchange->status;
     struct message message;
     struct err err;
-    if (status == 404 && exchange->wire->has_session && request && !request->initial && !request->resent &&
+    if (status == 404 && exchange->kind == EXCHANGE_POST && request && !request->initial && !request->resent &&
         request->text) {
-        forget_session(exchange->wire);
+        // Several requests may hear of the same lost session; only the first starts a new one.
+        bool first = exchange->generation == exchange->wire->generation;
+        if (first)
+            forget_session(exchange->wire);
         exchange_end(exchange);
-        upstream_on_session_lost(upstream, request);
+        if (first)
+            upstream_on_session_lost(upstream);
+        upstream_on_resend(upstream, request);
         return;
     }
     if (exchange->initial && upstream->server->type == SERVER_AUTO &&
@@ -388,6 +423,7 @@ static void http_release(struct upstream *upstream)
         exchange_end(list_entry(wire->exchanges.next, struct exchange, node));
     loop_timer_stop(upstream->spec.loop, &wire->listen_again);
     http_target_free(wire->target);
+    buf_release(&wire->last_id);
     upstream->wire = NULL;
     loop_reap(upstream->spec.loop, wire, free);
 }

@@ -14,6 +14,9 @@
 #define READ_SIZE ((size_t)64 << 10)
 #define READS_A_TURN 2  // then the others have their turn, however much this one talks
 #define STDERR_LINES 50
+#define STDERR_READS_A_TURN 4
+#define LAST_READS 2048
+#define HALF_CLOSED_MS 1500
 #define STDERR_LINE_MAX 512
 #define OUT_SLACK ((size_t)1 << 20)
 
@@ -76,8 +79,8 @@ static void tail_add(struct stdio_wire *wire, struct span line)
 static void read_errors(struct stdio_wire *wire)
 {
     char block[4096];
-    ssize_t got;
-    while ((got = read(wire->errors.fd, block, sizeof block)) > 0)
+    ssize_t got = -1;
+    for (int turn = 0; turn < STDERR_READS_A_TURN && (got = read(wire->errors.fd, block, sizeof block)) > 0; turn++)
         for (ssize_t i = 0; i < got; i++) {
             if (block[i] != '\n' && wire->error_line.len < STDERR_LINE_MAX)
                 buf_put_char(&wire->error_line, block[i]);
@@ -133,6 +136,13 @@ static void read_frames(struct stdio_wire *wire)
     }
 }
 
+// It will not talk to us any more: it is ended, and its exit is the loss of the server.
+static void half_closed(struct stdio_wire *wire)
+{
+    if (!wire->stopping && child_pid(wire->child))
+        child_end(wire->child, HALF_CLOSED_MS);
+}
+
 // True when there may be more to read.
 static bool read_once(struct stdio_wire *wire)
 {
@@ -140,8 +150,10 @@ static bool read_once(struct stdio_wire *wire)
     char *at = frame_room(&wire->frame, READ_SIZE, &room);
     ssize_t got = read(wire->in.fd, at, room);
     if (got <= 0) {
-        if (got == 0 || (errno != EAGAIN && errno != EINTR))
-            loop_unwatch(wire->upstream->spec.loop, &wire->in);  // the exit will be told by the child
+        if (got == 0 || (errno != EAGAIN && errno != EINTR)) {
+            loop_unwatch(wire->upstream->spec.loop, &wire->in);
+            half_closed(wire);
+        }
         return false;
     }
     frame_fed(&wire->frame, (size_t)got);
@@ -168,12 +180,18 @@ static void flush(struct stdio_wire *wire)
         if (put < 0 && errno == EINTR)
             continue;
         if (put < 0 && errno == EAGAIN) {
+            if (wire->sent > OUT_SLACK) {
+                buf_drop_front(&wire->outgoing, wire->sent);
+                wire->sent = 0;
+            }
             if (!loop_watch(wire->upstream->spec.loop, &wire->out, LOOP_WRITE, &err))
                 log_error("cannot wait for a server's stdin", LOG_STR("detail", err.detail));
             return;
         }
-        if (put < 0)
-            break;  // its end is told by the child's exit
+        if (put < 0) {
+            half_closed(wire);
+            break;
+        }
         wire->sent += (size_t)put;
     }
     loop_unwatch(wire->upstream->spec.loop, &wire->out);
@@ -225,9 +243,10 @@ static void on_exit_told(void *arg, const char *how)
 {
     struct stdio_wire *wire = arg;
     struct upstream *upstream = wire->upstream;
-    while (wire->in.added && read_once(wire))  // its last words
-        ;
-    read_errors(wire);
+    for (int i = 0; i < LAST_READS && wire->in.added && read_once(wire); i++)
+        ;  // its last words; a grandchild that has the pipe could go on for ever
+    for (int i = 0; i < STDERR_LINES && wire->errors.added; i++)
+        read_errors(wire);
     if (upstream->wire != wire)
         return;
     if (wire->stopping) {

@@ -89,20 +89,30 @@ static void on_timeout(struct loop_timer *timer)
     fail(request, &err);
 }
 
-static void arm(struct upstream_request *request, int64_t patience_ms)
+static void arm(struct upstream_request *request)
 {
     struct upstream *upstream = request->upstream;
-    int64_t ms = patience_ms > upstream->server->timeout_ms ? patience_ms : upstream->server->timeout_ms;
+    int64_t ms = upstream->server->timeout_ms, held = request->held_until_ms - loop_now(upstream->spec.loop);
+    if (held > ms)
+        ms = held;
     int64_t left = upstream->server->max_timeout_ms - (loop_now(upstream->spec.loop) - request->started_ms);
     if (request->initial)
         ms = upstream->server->start_timeout_ms;
     loop_timer_set(upstream->spec.loop, &request->timeout, ms < left ? ms : left);
 }
 
-void upstream_touch(struct upstream_request *request, int64_t patience_ms)
+void upstream_touch(struct upstream_request *request)
 {
     if (request->upstream && request->timeout.slot)
-        arm(request, patience_ms);
+        arm(request);
+}
+
+void upstream_hold(struct upstream_request *request, int64_t patience_ms)
+{
+    if (!request->upstream)
+        return;
+    request->held_until_ms = patience_ms ? loop_now(request->upstream->spec.loop) + patience_ms : 0;
+    upstream_touch(request);
 }
 
 uint64_t upstream_reserve(struct upstream *upstream, struct upstream_request *request)
@@ -136,7 +146,7 @@ void upstream_send(struct upstream_request *request, const char *method, struct 
         begin(upstream);
     if (upstream->state == UPSTREAM_READY || request->initial) {
         map_put(&upstream->in_flight, map_key_u64(&request->id), request);
-        arm(request, 0);
+        arm(request);
         upstream->transport->send(upstream, buf_span(&text), request);
         buf_release(&text);
         return;
@@ -282,7 +292,7 @@ static void flush_waiting(struct upstream *upstream)
         struct blob *text = blob_ref(request->text);
         list_remove(&request->node);
         map_put(&upstream->in_flight, map_key_u64(&request->id), request);
-        arm(request, 0);
+        arm(request);
         upstream->transport->send(upstream, blob_span(text), request);
         blob_unref(text);
     }
@@ -345,10 +355,18 @@ static void say_hello(struct upstream *upstream)
     buf_release(&params);
 }
 
+static const struct transport *transport_of(const struct server *server)
+{
+    return server->type == SERVER_STDIO ? &transport_stdio
+           : server->type == SERVER_SSE ? &transport_sse
+                                        : &transport_http;
+}
+
 static void begin(struct upstream *upstream)
 {
     struct err err = {0};
     loop_timer_stop(upstream->spec.loop, &upstream->retry);
+    upstream->transport = transport_of(upstream->server);  // what was found out last time may have been a passing fault
     set_state(upstream, UPSTREAM_STARTING);
     if (!upstream->transport->start(upstream, &err)) {
         go_down(upstream, &err);
@@ -377,13 +395,18 @@ void upstream_switch(struct upstream *upstream, const struct transport *transpor
         say_hello(upstream);
 }
 
-void upstream_on_session_lost(struct upstream *upstream, struct upstream_request *request)
+void upstream_on_resend(struct upstream *upstream, struct upstream_request *request)
 {
     map_remove(&upstream->in_flight, map_key_u64(&request->id));
     loop_timer_stop(upstream->spec.loop, &request->timeout);
     request->transfer = NULL;
     request->resent = true;
     list_append(&upstream->waiting, &request->node);
+    flush_waiting(upstream);
+}
+
+void upstream_on_session_lost(struct upstream *upstream)
+{
     if (upstream->state != UPSTREAM_READY)
         return;
     log_info("server forgot the session, initializing again", LOG_STR("server", upstream->server->name));
@@ -423,7 +446,7 @@ static void on_progress(struct upstream *upstream, const struct message *message
         upstream->spec.listener->on_notification(upstream->spec.arg, upstream, message, NULL);
         return;
     }
-    upstream_touch(request, 0);
+    upstream_touch(request);
     if (request->on_progress)
         request->on_progress(request, message->params);
 }
@@ -439,28 +462,56 @@ static void on_answer(struct upstream *upstream, const struct message *message, 
     finish(request, &(struct upstream_reply){.result = message->result, .error = message->error});
 }
 
+// A message that cannot be read. If it was meant as an answer, its request fails now, not by timeout.
+static void on_unreadable(struct upstream *upstream, struct span text, const struct message *message,
+                          struct upstream_request *origin, struct err *err)
+{
+    struct upstream_request *request = origin;
+    struct span start = span_make(text.at, text.len < 256 ? text.len : 256);
+    log_warn("server sent an invalid message", LOG_STR("server", upstream->server->name),
+             LOG_STR("detail", err->detail));
+    bool answer = !memmem(start.at, start.len, "\"method\"", 8);
+    if (!request && answer && message->id.at)
+        request = find_by_id(upstream, message->id);
+    const char *id = !request && answer ? memmem(start.at, start.len, "\"id\":", 5) : NULL;
+    if (id) {
+        struct span digits = span_make(id + 5, 0);
+        while (digits.at + digits.len < start.at + start.len && digits.at[digits.len] >= '0' &&
+               digits.at[digits.len] <= '9')
+            digits.len++;
+        request = find_by_id(upstream, digits);
+    }
+    err->code = ERR_UPSTREAM_INVALID;
+    if (request)
+        fail(request, err);
+}
+
+// 2025-03-26 servers may send several messages as one array.
+static void on_batch(struct upstream *upstream, struct span text, struct upstream_request *origin)
+{
+    struct span array, part;
+    struct err err;
+    struct message none = {0};
+    if (!scan_document(text, false, &array, &err)) {
+        on_unreadable(upstream, text, &none, origin, &err);
+        return;
+    }
+    struct scan_walk walk = scan_walk(array);
+    while (scan_element(&walk, &part))
+        if (scan_is_object(part))
+            upstream_on_message(upstream, part, origin && origin->upstream ? origin : NULL);
+}
+
 void upstream_on_message(struct upstream *upstream, struct span text, struct upstream_request *origin)
 {
     struct message message;
     struct err err;
+    if (text.len && text.at[0] == '[') {
+        on_batch(upstream, text, origin);
+        return;
+    }
     if (!message_parse(text, false, &message, &err)) {
-        log_warn("server sent an invalid message", LOG_STR("server", upstream->server->name),
-                 LOG_STR("detail", err.detail));
-        // If it was meant as an answer, its request fails now rather than by timeout.
-        struct upstream_request *request = origin;
-        if (!request && message.id.at)
-            request = find_by_id(upstream, message.id);
-        if (!request) {
-            const char *id = memmem(text.at, text.len < 64 ? text.len : 64, "\"id\":", 5);
-            size_t digits = 0;
-            for (id = id ? id + 5 : NULL;
-                 id && id + digits < text.at + text.len && id[digits] >= '0' && id[digits] <= '9';)
-                digits++;
-            request = id ? find_by_id(upstream, span_make(id, digits)) : NULL;
-        }
-        err.code = ERR_UPSTREAM_INVALID;
-        if (request)
-            fail(request, &err);
+        on_unreadable(upstream, text, &message, origin, &err);
         return;
     }
     enum method method;
@@ -491,9 +542,7 @@ struct upstream *upstream_new(const struct upstream_spec *spec)
     struct upstream *upstream = mem_new(struct upstream);
     upstream->spec = *spec;
     upstream->server = spec->server;
-    upstream->transport = spec->server->type == SERVER_STDIO ? &transport_stdio
-                          : spec->server->type == SERVER_SSE ? &transport_sse
-                                                             : &transport_http;
+    upstream->transport = transport_of(spec->server);
     upstream->retry = (struct loop_timer){.on_due = on_retry, .arg = upstream};
     upstream->fail_later = (struct loop_task){.run = run_failing, .arg = upstream};
     upstream->spec.capabilities = mem_string(spec->capabilities);
@@ -513,11 +562,11 @@ void upstream_close(struct upstream *upstream, int64_t within_ms,
     bool running = upstream->state == UPSTREAM_STARTING || upstream->state == UPSTREAM_READY;
     loop_timer_stop(upstream->spec.loop, &upstream->retry);
     (void)err_set(&err, ERR_UNAVAILABLE, "server \"%s\" is being closed", upstream->server->name);
+    upstream->state = UPSTREAM_CLOSING;
     if (upstream->hello.upstream)
         detach(&upstream->hello);
     fail_in_flight(upstream, &err);
     fail_all(&upstream->waiting, &err);
-    upstream->state = UPSTREAM_CLOSING;
     if (running)
         upstream->transport->stop(upstream, within_ms);
     else

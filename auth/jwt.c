@@ -1,0 +1,720 @@
+// Owns JSON Web Tokens: taking them apart, judging them, what their claims mean, and the self-test of it all.
+//
+// Order in jwt_verify: shape, header, claims, key, signature. The claims of an unproven token decide nothing but
+// to refuse it early: before the costly part, and before an unknown kid could make somebody fetch keys.
+#include "auth/jwt.h"
+#include "base/list.h"
+#include "base/map.h"
+#include "base/mem.h"
+#include "base/secret.h"
+#include "jwk.h"
+#include <openssl/bio.h>
+#include <openssl/bn.h>
+#include <openssl/core_names.h>
+#include <openssl/ec.h>
+#include <openssl/err.h>
+#include <openssl/pem.h>
+#include <openssl/rsa.h>
+#include <stdlib.h>
+#include <strings.h>
+
+#define TIME_MAX_SECONDS 253402300799  // the last second of the year 9999
+#define VALUE_MAX 128                  // bytes in a role value we expose
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+// What is wrong with the token; nothing of the token goes in there.
+#define refuse(err, ...) err_set((err), ERR_UNAUTHENTICATED, "token: " __VA_ARGS__)
+
+static bool same_text(const json_t *value, const char *text)
+{
+    return json_is_string(value) && strcmp(json_string_value(value), text) == 0;
+}
+
+// Bounded and without control characters: fit for logs and policies.
+static bool is_plain(struct span text, size_t max)
+{
+    for (size_t i = 0; i < text.len; i++)
+        if ((unsigned char)text.at[i] < 0x20 || text.at[i] == 0x7F)
+            return false;
+    return text.len > 0 && text.len <= max;
+}
+
+// ---- rules ----------------------------------------------------------------------------------
+
+bool jwt_algorithms(char *const *names, unsigned *set, struct err *err)
+{
+    *set = names ? 0 : JWT_ALGORITHMS_DEFAULT;
+    for (size_t i = 0; names && names[i]; i++) {
+        const struct jwk_algorithm *algorithm = jwk_algorithm_find(names[i]);
+        if (!algorithm)
+            return err_set(err, ERR_CONFIG, "%s is not an algorithm for tokens of an issuer with public keys",
+                           names[i]);
+        *set |= algorithm->bit;
+    }
+    return *set || err_set(err, ERR_CONFIG, "the list of algorithms is empty");
+}
+
+bool jwt_rules_check(const struct jwt_rules *rules, struct err *err)
+{
+    if (!rules->issuer || !*rules->issuer)
+        return err_set(err, ERR_CONFIG, "tokens need an issuer");
+    if (!rules->audiences || !rules->audiences[0])
+        return err_set(err, ERR_CONFIG, "tokens need at least one audience");
+    for (size_t i = 0; rules->audiences[i]; i++)
+        if (!*rules->audiences[i])
+            return err_set(err, ERR_CONFIG, "an audience is empty");
+    if (!rules->algorithms)
+        return err_set(err, ERR_CONFIG, "tokens need at least one algorithm");
+    if (rules->skew < 0 || rules->skew > JWT_SKEW_MAX)
+        return err_set(err, ERR_CONFIG, "the clock skew must be between 0 and %d seconds", JWT_SKEW_MAX);
+    return true;
+}
+
+// ---- taking apart ---------------------------------------------------------------------------
+
+static bool split(struct span token, struct span parts[3])
+{
+    for (int i = 0; i < 3; i++) {
+        const char *dot = token.len ? memchr(token.at, '.', token.len) : NULL;
+        if ((dot != NULL) != (i < 2))
+            return false;
+        parts[i] = span_make(token.at, dot ? (size_t)(dot - token.at) : token.len);
+        token = span_after(token, parts[i].len + 1);
+        if (!parts[i].len)
+            return false;
+    }
+    return true;
+}
+
+static json_t *parse_part(struct span part, const char *what, struct err *err)
+{
+    struct buf text = {0};
+    json_t *tree = NULL;
+    if (secret_decode(&text, part))
+        tree = jwk_json(buf_span(&text), what, ERR_UNAUTHENTICATED, err);
+    else
+        (void)err_set(err, ERR_UNAUTHENTICATED, "%s: not base64url", what);
+    buf_release(&text);
+    return tree;
+}
+
+static bool is_access_token(const char *type)
+{
+    return strcasecmp(type, "at+jwt") == 0 || strcasecmp(type, "application/at+jwt") == 0;
+}
+
+// What holds whoever issued it. jku, x5u, jwk and x5c are ignored: keys come from the issuer's set only.
+static bool read_header(struct jwt *jwt, struct err *err)
+{
+    const json_t *kid = json_object_get(jwt->header, "kid"), *type = json_object_get(jwt->header, "typ");
+    jwt->algorithm = json_string_value(json_object_get(jwt->header, "alg"));
+    jwt->kid = json_string_value(kid);
+    if (!jwt->algorithm)
+        return refuse(err, "alg is missing or not a string");
+    if (kid && !jwt->kid)
+        return refuse(err, "kid is not a string");
+    if (json_object_get(jwt->header, "crit"))
+        return refuse(err, "it has critical extensions (crit)");
+    if (type && (!json_is_string(type) ||
+                 (strcasecmp(json_string_value(type), "JWT") != 0 && !is_access_token(json_string_value(type)))))
+        return refuse(err, "typ is none of JWT and at+jwt");
+    return true;
+}
+
+bool jwt_parse(struct span token, struct jwt *out, struct err *err)
+{
+    struct span part[3];
+    *out = (struct jwt){0};
+    if (token.len > JWT_TOKEN_MAX)
+        return refuse(err, "longer than %zu bytes", JWT_TOKEN_MAX);
+    if (!split(token, part))
+        return refuse(err, "not three segments with something in them");
+    out->text = span_make(token.at, part[0].len + 1 + part[1].len);
+    bool ok = secret_decode(&out->signature, part[2]) || refuse(err, "the signature is not base64url");
+    ok = ok && (out->header = parse_part(part[0], "token header", err)) && read_header(out, err) &&
+         (out->payload = parse_part(part[1], "token payload", err));
+    if (ok)
+        out->issuer = json_string_value(json_object_get(out->payload, "iss"));
+    else
+        jwt_release(out);
+    return ok;
+}
+
+void jwt_release(struct jwt *jwt)
+{
+    json_decref(jwt->header);
+    json_decref(jwt->payload);
+    buf_release(&jwt->signature);
+    *jwt = (struct jwt){0};
+}
+
+// ---- judging --------------------------------------------------------------------------------
+
+// Rounded up, which is exact when compared with whole seconds. Saturates far enough from the ends of the type
+// that the skew can be added and taken off.
+static int64_t whole_seconds(double value)
+{
+    const int64_t most = (int64_t)1 << 62;
+    if (value >= (double)most)
+        return most;
+    if (value <= -(double)most)
+        return -most;
+    int64_t whole = (int64_t)value;
+    return (double)whole < value ? whole + 1 : whole;
+}
+
+// False if it is there and is no number. A missing one leaves *out.
+static bool read_time(const json_t *payload, const char *name, int64_t *out)
+{
+    const json_t *value = json_object_get(payload, name);
+    if (json_is_number(value))
+        *out = whole_seconds(json_number_value(value));
+    return !value || json_is_number(value);
+}
+
+// The first second without it goes to *expires. An `exp` after the year 9999 is no date but an attempt to never
+// expire, or to make us overflow.
+static bool check_times(const json_t *payload, int64_t skew, int64_t now, int64_t *expires, struct err *err)
+{
+    int64_t exp = 0, nbf = INT64_MIN / 2, iat = 0;
+    if (!json_object_get(payload, "exp"))
+        return refuse(err, "exp is missing");
+    if (!read_time(payload, "exp", &exp) || !read_time(payload, "nbf", &nbf) || !read_time(payload, "iat", &iat))
+        return refuse(err, "exp, nbf or iat is not a number");
+    if (exp > TIME_MAX_SECONDS)
+        return refuse(err, "exp is not a date");
+    *expires = exp + skew;
+    if (now >= *expires)
+        return refuse(err, "expired");
+    if (now < nbf - skew)
+        return refuse(err, "not valid yet (nbf)");
+    return true;
+}
+
+static bool is_audience(const json_t *value, char *const *audiences)
+{
+    for (size_t i = 0; audiences[i]; i++)
+        if (same_text(value, audiences[i]))
+            return true;
+    return false;
+}
+
+static bool check_audience(const json_t *payload, char *const *audiences, struct err *err)
+{
+    const json_t *aud = json_object_get(payload, "aud"), *item;
+    bool found = is_audience(aud, audiences);
+    size_t i;
+    if (!json_is_string(aud) && !json_is_array(aud))
+        return refuse(err, "aud is missing, or neither a string nor an array");
+    json_array_foreach(aud, i, item) {
+        if (!json_is_string(item))
+            return refuse(err, "aud has something in it that is not a string");
+        found = found || is_audience(item, audiences);
+    }
+    return found || refuse(err, "it is for another audience");
+}
+
+static bool check_claims(const struct jwt_rules *rules, const struct jwt *jwt, int64_t now, struct jwt_claims *out,
+                         struct err *err)
+{
+    const json_t *subject = json_object_get(jwt->payload, "sub");
+    if (!jwt->issuer || strcmp(jwt->issuer, rules->issuer) != 0)
+        return refuse(err, "it is of another issuer");
+    if (!check_audience(jwt->payload, rules->audiences, err) ||
+        !check_times(jwt->payload, rules->skew, now, &out->expires, err))
+        return false;
+    out->subject = json_string_value(subject);
+    out->token_id = json_string_value(json_object_get(jwt->payload, "jti"));
+    if (subject && (!out->subject || !is_plain(span_of(out->subject), JWT_SUBJECT_MAX)))
+        return refuse(err, "sub is not a plain string of 1 to %d bytes", JWT_SUBJECT_MAX);
+    for (size_t i = 0; rules->required_claims && rules->required_claims[i]; i++) {
+        const json_t *claim = json_object_get(jwt->payload, rules->required_claims[i]);
+        if (!claim || json_is_null(claim))
+            return refuse(err, "the required claim %s is missing", rules->required_claims[i]);
+    }
+    return true;
+}
+
+static const struct jwk_algorithm *check_header(const struct jwt_rules *rules, const struct jwt *jwt, struct err *err)
+{
+    const struct jwk_algorithm *algorithm = jwk_algorithm_find(jwt->algorithm);
+    const char *type = json_string_value(json_object_get(jwt->header, "typ"));
+    if (!algorithm)
+        (void)refuse(err, "alg is not one of ours");
+    else if (!(rules->algorithms & algorithm->bit))
+        (void)refuse(err, "%s is not among the allowed algorithms", algorithm->name);
+    else if (rules->require_at_jwt && (!type || !is_access_token(type)))
+        (void)refuse(err, "typ does not say at+jwt");
+    else
+        return algorithm;
+    return NULL;
+}
+
+enum jwt_outcome jwt_verify(const struct jwt_rules *rules, const struct jwks *keys, struct span token, int64_t now,
+                            struct jwt_claims *out, struct err *err)
+{
+    struct jwt jwt;
+    *out = (struct jwt_claims){0};
+    if (!jwt_rules_check(rules, err) || !jwt_parse(token, &jwt, err))
+        return JWT_REJECTED;
+    bool unknown = false, ok = false;
+    const struct jwk_algorithm *algorithm = check_header(rules, &jwt, err);
+    if (algorithm && check_claims(rules, &jwt, now, out, err)) {
+        const struct jwk *jwk = jwks_select(keys, jwt.kid, algorithm, &unknown, err);
+        ok = jwk && (jwk_verify(jwk, algorithm, jwt.text, buf_span(&jwt.signature)) || refuse(err, "bad signature"));
+    }
+    if (ok)
+        out->tree = json_incref(jwt.payload);
+    else
+        *out = (struct jwt_claims){0};
+    jwt_release(&jwt);
+    return ok ? JWT_ACCEPTED : unknown ? JWT_UNKNOWN_KEY : JWT_REJECTED;
+}
+
+void jwt_claims_release(struct jwt_claims *claims)
+{
+    json_decref(claims->tree);
+    *claims = (struct jwt_claims){0};
+}
+
+// ---- what the claims mean -------------------------------------------------------------------
+
+// Takes "/step" off the front of the pointer, decoded; false if it is not spelled so.
+static bool pointer_step(const char **pointer, struct buf *step)
+{
+    const char *at = *pointer;
+    buf_clear(step);
+    if (*at++ != '/')
+        return false;
+    for (; *at && *at != '/'; at++) {
+        char c = *at;
+        if (c == '~' && *++at != '0' && *at != '1')
+            return false;
+        buf_put_char(step, c != '~' ? c : *at == '0' ? '~' : '/');
+    }
+    *pointer = at;
+    return true;
+}
+
+bool jwt_pointer_check(const char *pointer, struct err *err)
+{
+    struct buf step = {0};
+    const char *at = pointer;
+    bool ok = *at != '\0';
+    while (ok && *at)
+        ok = pointer_step(&at, &step);
+    buf_release(&step);
+    return ok || err_set(err, ERR_CONFIG, "\"%s\" is not a JSON pointer such as /realm_access/roles", pointer);
+}
+
+const json_t *jwt_claim(const struct jwt_claims *claims, const char *pointer)
+{
+    struct buf step = {0};
+    const json_t *node = claims->tree;
+    while (node && *pointer)
+        node = pointer_step(&pointer, &step) ? json_object_get(node, buf_text(&step)) : NULL;
+    buf_release(&step);
+    return node;
+}
+
+// The issuer says that the claim is to be had elsewhere.
+static bool is_elsewhere(const struct jwt_claims *claims, const char *pointer)
+{
+    struct buf step = {0};
+    const json_t *names = json_object_get(claims->tree, "_claim_names");
+    bool yes = pointer_step(&pointer, &step) && json_object_get(names, buf_text(&step));
+    buf_release(&step);
+    return yes;
+}
+
+// Walks the values of a claim that is a string or an array of strings; a `list` string holds many, with spaces.
+struct values {
+    const json_t *claim;
+    bool list;
+    size_t at;
+};
+
+static bool values_next(struct values *values, struct span *out)
+{
+    if (json_is_array(values->claim)) {
+        const json_t *item = json_array_get(values->claim, values->at++);
+        *out = span_of(json_string_value(item));
+        return item;
+    }
+    struct span rest = span_after(span_of(json_string_value(values->claim)), values->at);
+    while (values->list && rest.len && *rest.at == ' ')
+        rest = span_after(rest, 1), values->at++;
+    const char *space = values->list && rest.len ? memchr(rest.at, ' ', rest.len) : NULL;
+    *out = span_make(rest.at, space ? (size_t)(space - rest.at) : rest.len);
+    values->at += out->len;
+    return out->len > 0;
+}
+
+static bool has_values(const json_t *claim)
+{
+    size_t i;
+    const json_t *item;
+    json_array_foreach(claim, i, item)
+        if (!json_is_string(item))
+            return false;
+    return json_is_string(claim) || json_is_array(claim);
+}
+
+static void add_role(struct identity *into, struct span role)
+{
+    for (size_t i = 0; i < into->role_count; i++)
+        if (span_is(role, into->roles[i]))
+            return;
+    identity_add_role(into, role);
+}
+
+static void add_value(const struct jwt_role_rules *rules, struct span value, struct identity *into)
+{
+    for (size_t i = 0; i < rules->values.count; i++)
+        if (span_is(value, rules->values.at[i].name)) {
+            add_role(into, span_of(rules->values.at[i].value));
+            return;
+        }
+    if (!rules->expose || !is_plain(value, VALUE_MAX))
+        return;
+    struct buf role = {0};
+    buf_printf(&role, "role:%s/%.*s", rules->expose, SPAN_ARG(value));
+    add_role(into, buf_span(&role));
+    buf_release(&role);
+}
+
+static bool add_claim(const struct jwt_role_rules *rules, struct values values, struct identity *into, size_t *count,
+                      const char *name, struct err *err)
+{
+    struct span value;
+    if (!values.claim)
+        return true;
+    if (!has_values(values.claim))
+        return refuse(err, "%s is neither a string nor an array of strings", name);
+    while (values_next(&values, &value)) {
+        if (++*count > JWT_VALUES_MAX)
+            return refuse(err, "more than %d role values", JWT_VALUES_MAX);
+        add_value(rules, value, into);
+    }
+    return true;
+}
+
+bool jwt_roles(const struct jwt_claims *claims, const struct jwt_role_rules *rules, struct identity *into,
+               bool *overage, struct err *err)
+{
+    size_t count = 0;
+    const char *const standard[] = {"/scope", "/scp"};
+    *overage = false;
+    for (size_t i = 0; i < COUNT(standard) || (rules->claims && rules->claims[i - COUNT(standard)]); i++) {
+        bool list = i < COUNT(standard);
+        const char *pointer = list ? standard[i] : rules->claims[i - COUNT(standard)];
+        if (is_elsewhere(claims, pointer)) {
+            *overage = true;
+            continue;
+        }
+        if (!add_claim(rules, (struct values){jwt_claim(claims, pointer), list, 0}, into, &count, pointer, err))
+            return false;
+    }
+    return true;
+}
+
+static bool claim_has(const json_t *claim, const char *word)
+{
+    struct values values = {claim, true, 0};
+    struct span value;
+    while (has_values(claim) && values_next(&values, &value))
+        if (span_is(value, word))
+            return true;
+    return false;
+}
+
+bool jwt_has_scopes(const struct jwt_claims *claims, char *const *scopes)
+{
+    for (size_t i = 0; scopes && scopes[i]; i++)
+        if (!claim_has(json_object_get(claims->tree, "scope"), scopes[i]) &&
+            !claim_has(json_object_get(claims->tree, "scp"), scopes[i]))
+            return false;
+    return true;
+}
+
+const char *jwt_tenant(const struct jwt_claims *claims, const char *pointer, const char *fixed, struct err *err)
+{
+    if (!pointer)
+        return fixed;
+    const char *tenant = json_string_value(jwt_claim(claims, pointer));
+    if (tenant && is_plain(span_of(tenant), JWT_SUBJECT_MAX))
+        return tenant;
+    (void)refuse(err, "the claim %s does not name a tenant", pointer);
+    return NULL;
+}
+
+// ---- cache ----------------------------------------------------------------------------------
+
+struct cached {
+    struct list node;
+    unsigned char key[SECRET_MAC_BYTES];
+    const struct identity *identity;
+};
+
+struct jwt_cache {
+    struct map map;
+    struct list used;  // the one used longest ago first
+    size_t room;
+};
+
+static struct span cached_key(const struct cached *entry)
+{
+    return span_make((const char *)entry->key, sizeof entry->key);
+}
+
+struct jwt_cache *jwt_cache_new(size_t room)
+{
+    struct jwt_cache *cache = mem_new(struct jwt_cache);
+    cache->room = room;
+    list_init(&cache->used);
+    return cache;
+}
+
+static void forget(struct jwt_cache *cache, struct cached *entry)
+{
+    (void)map_remove(&cache->map, cached_key(entry));
+    list_remove(&entry->node);
+    identity_unref(entry->identity);
+    free(entry);
+}
+
+void jwt_cache_clear(struct jwt_cache *cache)
+{
+    list_each(node, &cache->used)
+        forget(cache, list_entry(node, struct cached, node));
+}
+
+void jwt_cache_free(struct jwt_cache *cache)
+{
+    if (!cache)
+        return;
+    jwt_cache_clear(cache);
+    map_release(&cache->map);
+    free(cache);
+}
+
+const struct identity *jwt_cache_find(struct jwt_cache *cache, struct span token, int64_t now)
+{
+    struct cached sought;
+    secret_digest(token, sought.key);
+    struct cached *entry = map_find(&cache->map, cached_key(&sought));
+    if (!entry)
+        return NULL;
+    if (now >= entry->identity->expires) {
+        forget(cache, entry);
+        return NULL;
+    }
+    list_remove(&entry->node);
+    list_append(&cache->used, &entry->node);
+    return entry->identity;
+}
+
+void jwt_cache_put(struct jwt_cache *cache, struct span token, const struct identity *identity)
+{
+    if (!cache->room || identity->expires <= 0)
+        return;
+    struct cached *entry = mem_new(struct cached);
+    secret_digest(token, entry->key);
+    struct cached *old = map_find(&cache->map, cached_key(entry));
+    if (!old && cache->map.count >= cache->room)
+        old = list_entry(cache->used.next, struct cached, node);
+    if (old)
+        forget(cache, old);
+    entry->identity = identity_ref(identity);
+    list_append(&cache->used, &entry->node);
+    (void)map_put(&cache->map, cached_key(entry), entry);
+}
+
+// ---- self-test ------------------------------------------------------------------------------
+
+#define TEST_NOW 1700000000
+#define CLAIMS(rest) "{\"iss\":\"self\",\"sub\":\"test\"," rest "}"
+#define GOOD CLAIMS("\"aud\":\"here\",\"exp\":1700000060")
+
+enum test_key { TEST_RSA, TEST_P256, TEST_P384, TEST_ED25519, TEST_KEYS };
+enum test_flaw { AS_IT_IS, UNSIGNED, SIGNED_WITH_PEM, CUT_SHORT, PAYLOAD_DROPPED, SEGMENT_ADDED };
+
+// clang-format off
+static const struct vector {
+    const char *name, *header, *payload;
+    enum test_key key;
+    const char *signed_as;
+    enum test_flaw flaw;
+    enum jwt_outcome want;
+} vectors[] = {
+    {"RS256",          "{\"alg\":\"RS256\",\"kid\":\"0\"}", GOOD, TEST_RSA,     "RS256", AS_IT_IS, JWT_ACCEPTED},
+    {"PS256",          "{\"alg\":\"PS256\",\"kid\":\"0\"}", GOOD, TEST_RSA,     "PS256", AS_IT_IS, JWT_ACCEPTED},
+    {"ES256",          "{\"alg\":\"ES256\",\"kid\":\"1\"}", GOOD, TEST_P256,    "ES256", AS_IT_IS, JWT_ACCEPTED},
+    {"EdDSA",          "{\"alg\":\"EdDSA\",\"kid\":\"3\"}", GOOD, TEST_ED25519, "EdDSA", AS_IT_IS, JWT_ACCEPTED},
+    {"alg none",       "{\"alg\":\"none\",\"kid\":\"0\"}",  GOOD, TEST_RSA,     "RS256", UNSIGNED, JWT_REJECTED},
+    {"alg none, signed", "{\"alg\":\"none\",\"kid\":\"0\"}", GOOD, TEST_RSA,    "RS256", AS_IT_IS, JWT_REJECTED},
+    {"alg None",       "{\"alg\":\"None\",\"kid\":\"0\"}",  GOOD, TEST_RSA,     "RS256", AS_IT_IS, JWT_REJECTED},
+    {"HS256 with the PEM", "{\"alg\":\"HS256\",\"kid\":\"0\"}", GOOD, TEST_RSA, "RS256", SIGNED_WITH_PEM, JWT_REJECTED},
+    {"unknown kid",    "{\"alg\":\"RS256\",\"kid\":\"9\"}", GOOD, TEST_RSA,     "RS256", AS_IT_IS, JWT_UNKNOWN_KEY},
+    {"another's kid",  "{\"alg\":\"ES256\",\"kid\":\"0\"}", GOOD, TEST_P256,    "ES256", AS_IT_IS, JWT_REJECTED},
+    {"swapped curve",  "{\"alg\":\"ES256\",\"kid\":\"2\"}", GOOD, TEST_P384,    "ES384", AS_IT_IS, JWT_REJECTED},
+    {"swapped key",    "{\"alg\":\"ES384\",\"kid\":\"2\"}", GOOD, TEST_P256,    "ES256", AS_IT_IS, JWT_REJECTED},
+    {"swapped padding", "{\"alg\":\"PS256\",\"kid\":\"0\"}", GOOD, TEST_RSA,    "RS256", AS_IT_IS, JWT_REJECTED},
+    {"truncated RS256", "{\"alg\":\"RS256\",\"kid\":\"0\"}", GOOD, TEST_RSA,    "RS256", CUT_SHORT, JWT_REJECTED},
+    {"truncated ES256", "{\"alg\":\"ES256\",\"kid\":\"1\"}", GOOD, TEST_P256,   "ES256", CUT_SHORT, JWT_REJECTED},
+    {"truncated EdDSA", "{\"alg\":\"EdDSA\",\"kid\":\"3\"}", GOOD, TEST_ED25519, "EdDSA", CUT_SHORT, JWT_REJECTED},
+    {"two dots in a row", "{\"alg\":\"RS256\",\"kid\":\"0\"}", GOOD, TEST_RSA,  "RS256", PAYLOAD_DROPPED, JWT_REJECTED},
+    {"four segments",  "{\"alg\":\"RS256\",\"kid\":\"0\"}", GOOD, TEST_RSA,     "RS256", SEGMENT_ADDED, JWT_REJECTED},
+    {"aud twice",      "{\"alg\":\"EdDSA\",\"kid\":\"3\"}", CLAIMS("\"aud\":\"x\",\"aud\":\"here\",\"exp\":1700000060"),
+                       TEST_ED25519, "EdDSA", AS_IT_IS, JWT_REJECTED},
+    {"another aud",    "{\"alg\":\"EdDSA\",\"kid\":\"3\"}", CLAIMS("\"aud\":\"there\",\"exp\":1700000060"),
+                       TEST_ED25519, "EdDSA", AS_IT_IS, JWT_REJECTED},
+    {"no exp",         "{\"alg\":\"EdDSA\",\"kid\":\"3\"}", CLAIMS("\"aud\":\"here\""),
+                       TEST_ED25519, "EdDSA", AS_IT_IS, JWT_REJECTED},
+    {"expired",        "{\"alg\":\"EdDSA\",\"kid\":\"3\"}", CLAIMS("\"aud\":\"here\",\"exp\":1699999970"),
+                       TEST_ED25519, "EdDSA", AS_IT_IS, JWT_REJECTED},
+    {"nbf to come",    "{\"alg\":\"EdDSA\",\"kid\":\"3\"}",
+                       CLAIMS("\"aud\":\"here\",\"exp\":1700000060,\"nbf\":1700000031"),
+                       TEST_ED25519, "EdDSA", AS_IT_IS, JWT_REJECTED},
+    {"crit",           "{\"alg\":\"EdDSA\",\"kid\":\"3\",\"crit\":[\"exp\"]}", GOOD,
+                       TEST_ED25519, "EdDSA", AS_IT_IS, JWT_REJECTED},
+    {"giant exp",      "{\"alg\":\"EdDSA\",\"kid\":\"3\"}", CLAIMS("\"aud\":\"here\",\"exp\":1e300"),
+                       TEST_ED25519, "EdDSA", AS_IT_IS, JWT_REJECTED},
+};
+// clang-format on
+
+static void put_number(struct buf *out, const char *name, const EVP_PKEY *key, const char *param)
+{
+    BIGNUM *number = NULL;
+    char bytes[512];
+    if (EVP_PKEY_get_bn_param(key, param, &number) == 1) {
+        int len = BN_bn2bin(number, (unsigned char *)bytes);
+        buf_printf(out, ",\"%s\":\"", name);
+        secret_encode(out, span_make(bytes, (size_t)len));
+        buf_put_char(out, '"');
+    }
+    BN_free(number);
+}
+
+static struct jwks *test_set(EVP_PKEY *const keys[TEST_KEYS], struct err *err)
+{
+    struct buf text = {0};
+    char raw[64];
+    size_t raw_len = sizeof raw;
+    buf_put_text(&text, "{\"keys\":[{\"kid\":\"0\",\"kty\":\"RSA\"");
+    put_number(&text, "n", keys[TEST_RSA], OSSL_PKEY_PARAM_RSA_N);
+    put_number(&text, "e", keys[TEST_RSA], OSSL_PKEY_PARAM_RSA_E);
+    for (int i = TEST_P256; i <= TEST_P384; i++) {
+        buf_printf(&text, "},{\"kid\":\"%d\",\"kty\":\"EC\",\"crv\":\"%s\"", i, i == TEST_P256 ? "P-256" : "P-384");
+        put_number(&text, "x", keys[i], OSSL_PKEY_PARAM_EC_PUB_X);
+        put_number(&text, "y", keys[i], OSSL_PKEY_PARAM_EC_PUB_Y);
+    }
+    buf_put_text(&text, "},{\"kid\":\"3\",\"kty\":\"OKP\",\"crv\":\"Ed25519\",\"x\":\"");
+    if (EVP_PKEY_get_raw_public_key(keys[TEST_ED25519], (unsigned char *)raw, &raw_len) == 1)
+        secret_encode(&text, span_make(raw, raw_len));
+    buf_put_text(&text, "\"}]}");
+    struct jwks *set = jwks_parse(buf_span(&text), err);
+    buf_release(&text);
+    return set;
+}
+
+// DER as OpenSSL writes it → r‖s.
+static bool raw_ecdsa(unsigned char *signature, size_t *len, int half)
+{
+    const unsigned char *at = signature;
+    ECDSA_SIG *pair = d2i_ECDSA_SIG(NULL, &at, (long)*len);
+    bool ok = pair && BN_bn2binpad(ECDSA_SIG_get0_r(pair), signature, half) == half &&
+              BN_bn2binpad(ECDSA_SIG_get0_s(pair), signature + half, half) == half;
+    ECDSA_SIG_free(pair);
+    *len = (size_t)half * 2;
+    return ok;
+}
+
+static bool sign(EVP_PKEY *key, const char *name, struct span text, unsigned char *out, size_t *len)
+{
+    const struct jwk_algorithm *algorithm = jwk_algorithm_find(name);
+    EVP_MD_CTX *run = EVP_MD_CTX_new();
+    EVP_PKEY_CTX *how = NULL;
+    bool ok = run && EVP_DigestSignInit(run, &how, algorithm->digest ? algorithm->digest() : NULL, NULL, key) == 1 &&
+              (!algorithm->pss || (EVP_PKEY_CTX_set_rsa_padding(how, RSA_PKCS1_PSS_PADDING) == 1 &&
+                                   EVP_PKEY_CTX_set_rsa_pss_saltlen(how, RSA_PSS_SALTLEN_DIGEST) == 1)) &&
+              EVP_DigestSign(run, out, len, (const unsigned char *)text.at, text.len) == 1;
+    EVP_MD_CTX_free(run);
+    if (ok && EVP_PKEY_is_a(key, "EC"))
+        ok = raw_ecdsa(out, len, (EVP_PKEY_get_bits(key) + 7) / 8);
+    return ok;
+}
+
+// The algorithm confusion: the public key, as text, for an HMAC secret.
+static bool mac_with_pem(EVP_PKEY *key, struct span text, unsigned char *out, size_t *len)
+{
+    BIO *memory = BIO_new(BIO_s_mem());
+    char *pem = NULL;
+    bool ok = memory && PEM_write_bio_PUBKEY(memory, key) == 1;
+    long pem_len = ok ? BIO_get_mem_data(memory, &pem) : 0;
+    if (ok)
+        secret_mac(pem, (size_t)pem_len, text, out);
+    *len = SECRET_MAC_BYTES;
+    BIO_free(memory);
+    return ok;
+}
+
+static bool make_token(const struct vector *vector, EVP_PKEY *key, struct buf *out)
+{
+    unsigned char signature[512];
+    size_t len = sizeof signature;
+    secret_encode(out, span_of(vector->header));
+    buf_put_char(out, '.');
+    size_t payload_at = out->len;
+    secret_encode(out, span_of(vector->payload));
+    bool ok = vector->flaw == SIGNED_WITH_PEM ? mac_with_pem(key, buf_span(out), signature, &len)
+                                              : sign(key, vector->signed_as, buf_span(out), signature, &len);
+    if (vector->flaw == PAYLOAD_DROPPED)
+        out->len = payload_at;
+    if (vector->flaw == CUT_SHORT)
+        len--;
+    buf_put_char(out, '.');
+    if (vector->flaw != UNSIGNED)
+        secret_encode(out, span_make((const char *)signature, len));
+    if (vector->flaw == SEGMENT_ADDED)
+        buf_put_text(out, ".e30");
+    return ok;
+}
+
+static bool judge_vectors(EVP_PKEY *const keys[TEST_KEYS], const struct jwks *set, struct err *err)
+{
+    char *const audiences[] = {"here", NULL};
+    const struct jwt_rules rules = {
+        .issuer = "self", .audiences = audiences, .algorithms = JWT_ALGORITHMS_DEFAULT | JWT_ES384, .skew = 30};
+    bool ok = true;
+    for (size_t i = 0; ok && i < COUNT(vectors); i++) {
+        struct buf token = {0};
+        struct jwt_claims claims = {0};
+        struct err why = {0};
+        if (!make_token(&vectors[i], keys[vectors[i].key], &token))
+            ok = err_set(err, ERR_SYSTEM, "token self-test: OpenSSL does not sign with %s", vectors[i].signed_as);
+        else if (jwt_verify(&rules, set, buf_span(&token), TEST_NOW, &claims, &why) != vectors[i].want)
+            ok = err_set(err, ERR_INTERNAL, "token self-test: \"%s\" was judged wrongly: %s", vectors[i].name,
+                         why.code ? why.detail : "accepted");
+        jwt_claims_release(&claims);
+        buf_release(&token);
+    }
+    return ok;
+}
+
+bool jwt_self_test(struct err *err)
+{
+    EVP_PKEY *keys[TEST_KEYS] = {EVP_RSA_gen(2048), EVP_EC_gen("P-256"), EVP_EC_gen("P-384"),
+                                 EVP_PKEY_Q_keygen(NULL, NULL, "ED25519")};
+    bool ok = true;
+    for (size_t i = 0; i < TEST_KEYS; i++)
+        ok = ok && (keys[i] || err_set(err, ERR_SYSTEM, "token self-test: OpenSSL makes no keys"));
+    struct jwks *set = ok ? test_set(keys, err) : NULL;
+    ok = set && judge_vectors(keys, set, err);
+    jwks_unref(set);
+    for (size_t i = 0; i < TEST_KEYS; i++)
+        EVP_PKEY_free(keys[i]);
+    ERR_clear_error();
+    return ok;
+}

@@ -1,0 +1,690 @@
+// Owns the static bearer tokens: their shape, reading the tokens file, looking tokens up, rewriting the file.
+//
+// Invariants, and the tests in tests/unit/auth_token_test.c that guard them:
+//   - no secret is in the file, in an error or in a snapshot     P8_a_plaintext_token_is_refused_and_not_repeated
+//   - a digest is compared in constant time, and always one      P9_what_is_rejected
+//   - a reader sees the old file or the new one, never a part    P10_a_failed_save_leaves_the_file_alone
+#include "auth/token_file.h"
+#include "base/map.h"
+#include "base/mem.h"
+#include "base/option.h"
+#include "base/secret.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { NAME_MAX_CHARS = 256, ROLE_MAX_CHARS = 128, ROLES_MAX = 200, DESCRIPTION_MAX_CHARS = 1024 };
+
+// Which file it was, as far as stat can tell; all zero: there was none.
+struct stamp {
+    dev_t device;
+    ino_t inode;
+    off_t size;
+    struct timespec changed;
+};
+
+struct token_file {
+    unsigned refs;
+    char *path;
+    struct stamp stamp;
+    // From here on filled by the option table.
+    char *schema;
+    int64_t version;
+    struct option_items tokens;  // struct token_entry
+    struct map by_id;
+};
+
+struct token_file_edit {
+    char *path;
+    int lock;
+    struct token_file *before;
+    json_t *tree;  // what will be written
+};
+
+// ---- the shape of a token -------------------------------------------------------------------
+
+static const char digits62[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+
+static size_t run62(struct span text)
+{
+    size_t len = 0;
+    while (len < text.len && text.at[len] && strchr(digits62, text.at[len]))
+        len++;
+    return len;
+}
+
+// CRC-32 as in zlib and PNG, as six digits of base 62.
+static void put_crc(struct span text, char out[TOKEN_FILE_CRC_CHARS])
+{
+    uint32_t crc = UINT32_MAX;
+    for (size_t i = 0; i < text.len; i++) {
+        crc ^= (unsigned char)text.at[i];
+        for (int bit = 0; bit < 8; bit++)
+            crc = crc >> 1 ^ (crc & 1 ? 0xEDB88320U : 0);
+    }
+    crc = ~crc;
+    for (int i = TOKEN_FILE_CRC_CHARS - 1; i >= 0; i--, crc /= 62)
+        out[i] = digits62[crc % 62];
+}
+
+static struct span id_of(struct span token)
+{
+    return span_make(token.at + sizeof TOKEN_FILE_PREFIX - 1, TOKEN_FILE_ID_CHARS);
+}
+
+// Everything about it is right, as far as can be said without the file.
+static bool is_whole(struct span token)
+{
+    if (token.len != TOKEN_FILE_TOKEN_CHARS || !span_starts(token, TOKEN_FILE_PREFIX))
+        return false;
+    struct span id = span_after(token, sizeof TOKEN_FILE_PREFIX - 1);
+    struct span secret = span_after(id, TOKEN_FILE_ID_CHARS + 1);
+    struct span crc = span_after(secret, TOKEN_FILE_SECRET_CHARS + 1);
+    char right[TOKEN_FILE_CRC_CHARS];
+    put_crc(span_make(token.at, token.len - sizeof right - 1), right);
+    return run62(id) == TOKEN_FILE_ID_CHARS && id.at[TOKEN_FILE_ID_CHARS] == '_' &&
+           run62(secret) == TOKEN_FILE_SECRET_CHARS && secret.at[TOKEN_FILE_SECRET_CHARS] == '_' &&
+           memcmp(crc.at, right, sizeof right) == 0;
+}
+
+// Is there a token in the text, even a damaged one?
+static bool holds_token(const char *text)
+{
+    while ((text = strstr(text, TOKEN_FILE_PREFIX))) {
+        text += sizeof TOKEN_FILE_PREFIX - 1;
+        struct span rest = span_of(text);
+        if (run62(rest) == TOKEN_FILE_ID_CHARS && rest.len > TOKEN_FILE_ID_CHARS &&
+            rest.at[TOKEN_FILE_ID_CHARS] == '_' &&
+            run62(span_after(rest, TOKEN_FILE_ID_CHARS + 1)) >= TOKEN_FILE_SECRET_CHARS / 2)
+            return true;
+    }
+    return false;
+}
+
+// Every character of the 62 is equally likely: bytes that would favour the first ones are thrown away.
+static char *put_random(char *out, size_t count)
+{
+    unsigned char bytes[64];
+    for (size_t done = 0; done < count;) {
+        secret_random(bytes, sizeof bytes);
+        for (size_t i = 0; i < sizeof bytes && done < count; i++)
+            if (bytes[i] < 62 * 4)
+                out[done++] = digits62[bytes[i] % 62];
+    }
+    secret_wipe(bytes, sizeof bytes);
+    return out + count;
+}
+
+void token_file_mint(struct token_minted *out)
+{
+    unsigned char digest[SECRET_MAC_BYTES];
+    *out = (struct token_minted){.token = TOKEN_FILE_PREFIX};
+    char *at = put_random(out->token + sizeof TOKEN_FILE_PREFIX - 1, TOKEN_FILE_ID_CHARS);
+    memcpy(out->id, at - TOKEN_FILE_ID_CHARS, TOKEN_FILE_ID_CHARS);
+    *at++ = '_';
+    at = put_random(at, TOKEN_FILE_SECRET_CHARS);
+    put_crc(span_make(out->token, (size_t)(at - out->token)), at + 1);
+    *at = '_';
+    secret_digest(span_make(out->token, TOKEN_FILE_TOKEN_CHARS), digest);
+    for (size_t i = 0; i < sizeof digest; i++)
+        snprintf(out->sha256 + 2 * i, 3, "%02x", digest[i]);
+}
+
+// ---- dates ----------------------------------------------------------------------------------
+
+static bool read_number(const char **at, int count, int min, int max, int *out)
+{
+    *out = 0;
+    for (int i = 0; i < count; i++, (*at)++) {
+        if (**at < '0' || **at > '9')
+            return false;
+        *out = *out * 10 + (**at - '0');
+    }
+    return *out >= min && *out <= max;
+}
+
+static bool read_char(const char **at, const char *choices)
+{
+    if (!**at || !strchr(choices, **at))
+        return false;
+    (*at)++;
+    return true;
+}
+
+// From 2000 on, so that no date is 0, which would mean never.
+static bool read_day(const char **at, struct tm *parts)
+{
+    static const int days[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
+    int year = 0, month = 0;
+    if (!read_number(at, 4, 2000, 9999, &year) || !read_char(at, "-") || !read_number(at, 2, 1, 12, &month) ||
+        !read_char(at, "-"))
+        return false;
+    bool leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
+    parts->tm_year = year - 1900;
+    parts->tm_mon = month - 1;
+    return read_number(at, 2, 1, days[month - 1] + (leap && month == 2 ? 1 : 0), &parts->tm_mday);
+}
+
+// 12:30:00Z, 12:30:00.25+02:00; `offset` is how far it is ahead of UTC, in seconds.
+static bool read_time(const char **at, struct tm *parts, int *offset)
+{
+    int hours = 0, minutes = 0;
+    if (!read_number(at, 2, 0, 23, &parts->tm_hour) || !read_char(at, ":") ||
+        !read_number(at, 2, 0, 59, &parts->tm_min) || !read_char(at, ":") || !read_number(at, 2, 0, 60, &parts->tm_sec))
+        return false;
+    if (read_char(at, ".")) {
+        if (!read_char(at, "0123456789"))
+            return false;
+        while (read_char(at, "0123456789"))
+            ;
+    }
+    *offset = 0;
+    if (read_char(at, "Zz"))
+        return true;
+    int sign = **at == '-' ? -1 : 1;
+    if (!read_char(at, "+-") || !read_number(at, 2, 0, 23, &hours) || !read_char(at, ":") ||
+        !read_number(at, 2, 0, 59, &minutes))
+        return false;
+    *offset = sign * (hours * 3600 + minutes * 60);
+    return true;
+}
+
+bool token_file_date(const char *text, int64_t *seconds)
+{
+    struct tm parts = {0};
+    int offset = -86400;  // a day alone lasts to its end
+    if (!read_day(&text, &parts) || (*text && (!read_char(&text, "Tt") || !read_time(&text, &parts, &offset))) || *text)
+        return false;
+    *seconds = (int64_t)timegm(&parts) - offset;
+    return true;
+}
+
+void token_file_stamp(int64_t seconds, char out[32])
+{
+    struct tm parts;
+    time_t when = (time_t)seconds;
+    gmtime_r(&when, &parts);
+    strftime(out, 32, "%Y-%m-%dT%H:%M:%SZ", &parts);
+}
+
+// ---- what may stand in the file -------------------------------------------------------------
+
+static bool refuse(const struct option_place *place, const char *key, const char *why, struct err *err)
+{
+    return err_set(err, ERR_CONFIG, "%s: %s/%s: %s", place->file, place->path, key, why);
+}
+
+// A name is shown, logged and compared: one line, no spaces around it, not endless.
+static bool is_name(const char *text, size_t max)
+{
+    size_t len = text ? strlen(text) : 0;
+    if (len == 0 || len > max || text[0] == ' ' || text[len - 1] == ' ')
+        return false;
+    for (size_t i = 0; i < len; i++)
+        if ((unsigned char)text[i] < 0x20 || text[i] == 0x7f)
+            return false;
+    return true;
+}
+
+static bool read_hex(const char *text, unsigned char out[32])
+{
+    static const char hex[] = "0123456789abcdef";
+    if (!text || strlen(text) != 64 || strspn(text, hex) != 64)
+        return false;
+    for (size_t i = 0; i < 32; i++)
+        out[i] = (unsigned char)((strchr(hex, text[2 * i]) - hex) << 4 | (strchr(hex, text[2 * i + 1]) - hex));
+    return true;
+}
+
+static bool check_roles(const struct token_entry *entry, const struct option_place *place, struct err *err)
+{
+    size_t count = 0;
+    for (; entry->roles[count]; count++)
+        if (!is_name(entry->roles[count], ROLE_MAX_CHARS) || strchr(entry->roles[count], ','))
+            return refuse(place, "roles", "each must be one line of 1 to 128 bytes, without comma", err);
+    return count <= ROLES_MAX || refuse(place, "roles", "more than 200", err);
+}
+
+static bool check_entry(void *object, const struct option_place *place, struct err *err)
+{
+    static const char name_rule[] = "must be one line of 1 to 256 bytes, without spaces around it";
+    static const char date_rule[] = "must be a date such as 2027-01-31 or 2027-01-31T12:00:00Z";
+    struct token_entry *entry = object;
+    struct span id = span_of(entry->id);
+    int64_t created;
+    if (id.len != TOKEN_FILE_ID_CHARS || run62(id) != id.len)
+        return refuse(place, "id", "must be the token's 8 letters and digits after \"postern_\"", err);
+    if (!read_hex(entry->sha256, entry->digest))
+        return refuse(place, "sha256", "must be the SHA-256 of the token, 64 hexadecimal digits in lower case", err);
+    if (!is_name(entry->subject, NAME_MAX_CHARS))
+        return refuse(place, "subject", name_rule, err);
+    if (entry->tenant && !is_name(entry->tenant, NAME_MAX_CHARS))
+        return refuse(place, "tenant", name_rule, err);
+    if (entry->description && !is_name(entry->description, DESCRIPTION_MAX_CHARS))
+        return refuse(place, "description", "must be one line of 1 to 1024 bytes, without spaces around it", err);
+    if (entry->created && !token_file_date(entry->created, &created))
+        return refuse(place, "created", date_rule, err);
+    if (entry->expires && !token_file_date(entry->expires, &entry->expires_at))
+        return refuse(place, "expires", date_rule, err);
+    return check_roles(entry, place, err);
+}
+
+static bool check_unique(const struct map *seen, struct span key, const struct option_place *place, struct err *err)
+{
+    const struct token_entry *other = map_find(seen, key);
+    return !other || err_set(err, ERR_CONFIG, "%s: %s: is also that of an earlier token, for subject \"%s\"",
+                             place->file, place->path, other->subject);
+}
+
+static bool check_file(void *object, const struct option_place *place, struct err *err)
+{
+    struct token_file *file = object;
+    struct token_entry *entries = file->tokens.at;
+    struct map by_digest = {0};
+    bool ok = file->version == 1 || refuse(place, "version", "must be 1", err);
+    for (size_t i = 0; ok && i < file->tokens.count; i++) {
+        struct span id = span_of(entries[i].id);
+        struct span digest = span_make((const char *)entries[i].digest, sizeof entries[i].digest);
+        char id_path[64], digest_path[64];
+        snprintf(id_path, sizeof id_path, "/tokens/%zu/id", i);
+        snprintf(digest_path, sizeof digest_path, "/tokens/%zu/sha256", i);
+        ok = check_unique(&file->by_id, id, &(struct option_place){.file = place->file, .path = id_path}, err) &&
+             check_unique(&by_digest, digest, &(struct option_place){.file = place->file, .path = digest_path}, err);
+        map_put(&file->by_id, id, &entries[i]);
+        map_put(&by_digest, digest, &entries[i]);
+    }
+    map_release(&by_digest);
+    return ok;
+}
+
+#define AT(member) offsetof(struct token_entry, member)
+static const struct option entry_rows[] = {
+    {.name = "id", .type = OPTION_STRING, .offset = AT(id), .help = "The public part of the token."},
+    {.name = "sha256", .type = OPTION_STRING, .offset = AT(sha256), .help = "SHA-256 of the whole token, in hex."},
+    {.name = "subject", .type = OPTION_STRING, .offset = AT(subject), .help = "Who has it."},
+    {.name = "roles", .type = OPTION_STRINGS, .offset = AT(roles), .fallback = "[]", .help = "Roles of the subject."},
+    {.name = "tenant", .type = OPTION_STRING, .offset = AT(tenant), .help = "Absent: `default`."},
+    {.name = "created", .type = OPTION_STRING, .offset = AT(created), .help = "When it was made."},
+    {.name = "expires", .type = OPTION_STRING, .offset = AT(expires), .help = "A day, to its end in UTC, or RFC 3339."},
+    {.name = "description", .type = OPTION_STRING, .offset = AT(description), .help = "What it is for."},
+    {0},
+};
+#undef AT
+static const struct option_table entry_options = {"A token (tokens[])", sizeof(struct token_entry), entry_rows,
+                                                  check_entry};
+
+#define AT(member) offsetof(struct token_file, member)
+static const struct option file_rows[] = {
+    {.name = "$schema", .type = OPTION_STRING, .offset = AT(schema), .help = "For editors."},
+    {.name = "version", .type = OPTION_INT, .offset = AT(version), .help = "Of the format: 1."},
+    {.name = "tokens", .type = OPTION_OBJECTS, .offset = AT(tokens), .sub = &entry_options, .help = "The tokens."},
+    {0},
+};
+#undef AT
+static const struct option_table file_options = {"Tokens file", sizeof(struct token_file), file_rows, check_file};
+
+// Before anything else looks at a text, and perhaps repeats it in a message. `path` is where we are.
+static bool check_text(const char *text, const char *file, struct buf *path, struct err *err)
+{
+    const char *where = path->len ? buf_text(path) : "/";
+    if (holds_token(text))
+        return err_set(err, ERR_CONFIG,
+                       "%s: %s: holds a token in plain text; only its SHA-256 belongs here, and a token that was "
+                       "written down must be replaced",
+                       file, where);
+    if (strstr(text, "${"))  // the tables would expand it, and a rewrite would keep the value for good
+        return err_set(err, ERR_CONFIG, "%s: %s: \"${\" is not allowed: nothing here comes from the environment", file,
+                       where);
+    return true;
+}
+
+static bool check_texts(const json_t *tree, const char *file, struct buf *path, struct err *err)
+{
+    const char *key;
+    json_t *value;
+    size_t i, len = path->len;
+    if (json_is_string(tree))
+        return check_text(json_string_value(tree), file, path, err);
+    json_array_foreach(tree, i, value) {
+        buf_printf(path, "/%zu", i);
+        if (!check_texts(value, file, path, err))
+            return false;
+        path->len = len;
+    }
+    json_object_foreach((json_t *)(uintptr_t)tree, key, value) {
+        if (!check_text(key, file, path, err))
+            return false;
+        buf_printf(path, "/%s", key);
+        if (!check_texts(value, file, path, err))
+            return false;
+        path->len = len;
+    }
+    return true;
+}
+
+static bool parse_checked(const struct option_table *table, const json_t *tree, void *into,
+                          const struct option_place *place, struct err *err)
+{
+    struct buf path = {0};
+    buf_put_text(&path, place->path);
+    bool ok = check_texts(tree, place->file, &path, err) && option_parse(table, tree, into, place, err);
+    buf_release(&path);
+    return ok;
+}
+
+// ---- a snapshot -----------------------------------------------------------------------------
+
+static struct stamp stamp_of(const char *path)
+{
+    struct stat is;
+    if (stat(path, &is) != 0)
+        return (struct stamp){0};
+    return (struct stamp){is.st_dev, is.st_ino, is.st_size, is.st_ctim};
+}
+
+static struct token_file *file_new(const char *path)
+{
+    struct token_file *file = mem_new(struct token_file);
+    file->refs = 1;
+    file->path = mem_string(path);
+    file->stamp = stamp_of(path);
+    return file;
+}
+
+struct token_file *token_file_load(const char *path, struct err *err)
+{
+    struct token_file *file = file_new(path);  // looks at the file before it is read: a change between is stale
+    json_t *tree = json_parse_file(path, err);
+    bool ok = tree && parse_checked(&file_options, tree, file, &(struct option_place){.file = path, .path = ""}, err);
+    json_decref(tree);
+    if (ok)
+        return file;
+    token_file_unref(file);
+    return NULL;
+}
+
+struct token_file *token_file_ref(struct token_file *file)
+{
+    file->refs++;
+    return file;
+}
+
+void token_file_unref(struct token_file *file)
+{
+    if (!file || --file->refs)
+        return;
+    option_release(&file_options, file);
+    map_release(&file->by_id);
+    free(file->path);
+    free(file);
+}
+
+bool token_file_stale(const struct token_file *file)
+{
+    struct stamp was = file->stamp, is = stamp_of(file->path);
+    return was.device != is.device || was.inode != is.inode || was.size != is.size ||
+           was.changed.tv_sec != is.changed.tv_sec || was.changed.tv_nsec != is.changed.tv_nsec;
+}
+
+size_t token_file_count(const struct token_file *file) { return file->tokens.count; }
+
+const struct token_entry *token_file_at(const struct token_file *file, size_t i)
+{
+    return (const struct token_entry *)file->tokens.at + i;
+}
+
+const struct token_entry *token_file_named(const struct token_file *file, struct span id)
+{
+    return map_find(&file->by_id, id);
+}
+
+bool token_file_expired(const struct token_entry *entry, int64_t now)
+{
+    return entry->expires_at && now >= entry->expires_at;
+}
+
+enum provider_verdict token_file_find(const struct token_file *file, struct span presented, int64_t now,
+                                      const struct token_entry **out)
+{
+    static const unsigned char nobody[SECRET_MAC_BYTES];
+    unsigned char digest[SECRET_MAC_BYTES];
+    *out = NULL;
+    if (!span_starts(presented, TOKEN_FILE_PREFIX))
+        return PROVIDER_PASS;
+    const struct token_entry *entry = is_whole(presented) ? token_file_named(file, id_of(presented)) : NULL;
+    if (presented.len > TOKEN_FILE_TOKEN_CHARS)
+        presented.len = TOKEN_FILE_TOKEN_CHARS;  // damaged anyway: its length must not buy work
+    secret_digest(presented, digest);
+    bool same = secret_equal(digest, entry ? entry->digest : nobody, sizeof digest);
+    secret_wipe(digest, sizeof digest);
+    if (!entry || !same || token_file_expired(entry, now))
+        return PROVIDER_REJECT;
+    *out = entry;
+    return PROVIDER_ACCEPT;
+}
+
+struct identity *token_file_identity(const struct token_entry *entry)
+{
+    struct identity *identity =
+        identity_new(IDENTITY_BEARER, entry->tenant ? entry->tenant : "default", "bearer", entry->subject);
+    for (const char *const *role = entry->roles; *role; role++)
+        identity_add_role(identity, span_of(*role));
+    identity->token_id = mem_string(entry->id);
+    identity->expires = entry->expires_at;
+    return identity;
+}
+
+// ---- writing --------------------------------------------------------------------------------
+
+// tokens.json -> .tokens.json<suffix>, in the same directory.
+static char *beside(const char *path, const char *suffix)
+{
+    struct buf out = {0};
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    buf_put(&out, path, (size_t)(name - path));
+    buf_printf(&out, ".%s%s", name, suffix);
+    return buf_take(&out, NULL);
+}
+
+static bool write_all(int fd, struct span text)
+{
+    while (text.len) {
+        ssize_t done = write(fd, text.at, text.len);
+        if (done < 0 && errno != EINTR)
+            return false;
+        text = span_after(text, done > 0 ? (size_t)done : 0);
+    }
+    return true;
+}
+
+// Who may read the file is somebody's decision: the new one has the mode and owner of the old one.
+static bool keep_mode(int fd, const char *path)
+{
+    struct stat old, new;
+    if (stat(path, &old) != 0)
+        return errno == ENOENT;  // mkostemp gave 0600
+    if (fstat(fd, &new) != 0)
+        return false;
+    bool same = old.st_uid == new.st_uid &&old.st_gid == new.st_gid;
+    return (same || fchown(fd, old.st_uid, old.st_gid) == 0) && fchmod(fd, old.st_mode & 07777) == 0;
+}
+
+// After this the new name is on the disk too. Nothing can be undone any more, so nothing is reported.
+static void sync_directory(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char *directory = slash ? mem_copy(path, (size_t)(slash - path) + 1) : mem_string(".");
+    int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0) {
+        (void)fsync(fd);
+        close(fd);
+    }
+    free(directory);
+}
+
+static bool replace(const char *path, struct span text, struct err *err)
+{
+    char *temporary = beside(path, ".XXXXXX");
+    int fd = mkostemp(temporary, O_CLOEXEC);
+    bool ok = fd >= 0 && keep_mode(fd, path) && write_all(fd, text) && fsync(fd) == 0;
+    ok = ok && rename(temporary, path) == 0;
+    if (!ok)
+        (void)err_set(err, ERR_SYSTEM, "%s: cannot be written: %s", path, strerror(errno));
+    if (!ok && fd >= 0)
+        unlink(temporary);
+    if (fd >= 0)
+        close(fd);
+    if (ok)
+        sync_directory(path);
+    free(temporary);
+    return ok;
+}
+
+// ---- one change -----------------------------------------------------------------------------
+
+// The lock file stays: removing it would let two hold a lock each, on different files of one name.
+static int take_lock(const char *path, struct err *err)
+{
+    char *name = beside(path, ".lock");
+    int fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600), got = -1;
+    while (fd >= 0 && (got = flock(fd, LOCK_EX)) != 0 && errno == EINTR)
+        ;
+    if (got != 0) {
+        (void)err_set(err, ERR_SYSTEM, "%s: cannot be locked: %s", name, strerror(errno));
+        if (fd >= 0)
+            close(fd);
+        fd = -1;
+    }
+    free(name);
+    return fd;
+}
+
+static bool set_text(json_t *tree, const char *key, const char *text)
+{
+    return !text || json_object_set_new(tree, key, json_string(text)) == 0;
+}
+
+// NULL: some text is not UTF-8.
+static json_t *entry_json(const struct token_entry *entry)
+{
+    json_t *tree = json_object(), *roles = json_array();
+    bool ok = set_text(tree, "id", entry->id) && set_text(tree, "sha256", entry->sha256) &&
+              set_text(tree, "subject", entry->subject);
+    json_object_set_new(tree, "roles", roles);
+    for (const char *const *role = entry->roles; ok && *role; role++)
+        ok = json_array_append_new(roles, json_string(*role)) == 0;
+    ok = ok && set_text(tree, "tenant", entry->tenant) && set_text(tree, "created", entry->created) &&
+         set_text(tree, "expires", entry->expires) && set_text(tree, "description", entry->description);
+    if (ok)
+        return tree;
+    json_decref(tree);
+    return NULL;
+}
+
+static json_t *file_json(const struct token_file *file)
+{
+    json_t *tree = json_object(), *tokens = json_array();
+    (void)set_text(tree, "$schema", file->schema);
+    json_object_set_new(tree, "version", json_integer(1));
+    json_object_set_new(tree, "tokens", tokens);
+    for (size_t i = 0; i < file->tokens.count; i++)
+        json_array_append_new(tokens, entry_json(token_file_at(file, i)));
+    return tree;
+}
+
+struct token_file_edit *token_file_edit_start(const char *path, bool create, struct err *err)
+{
+    char *real = realpath(path, NULL);  // through a link: the file is replaced, not the link
+    if (!real && !(create && errno == ENOENT)) {
+        (void)err_set(err, ERR_CONFIG, "%s: %s", path, strerror(errno));
+        return NULL;
+    }
+    struct token_file_edit *edit = mem_new(struct token_file_edit);
+    edit->path = real ? real : mem_string(path);
+    edit->lock = take_lock(edit->path, err);
+    if (edit->lock >= 0) {
+        bool there = access(edit->path, F_OK) == 0 || !create;
+        edit->before = there ? token_file_load(edit->path, err) : file_new(edit->path);
+    }
+    if (edit->before) {
+        edit->tree = file_json(edit->before);
+        return edit;
+    }
+    token_file_edit_free(edit);
+    return NULL;
+}
+
+const struct token_file *token_file_edit_before(const struct token_file_edit *edit) { return edit->before; }
+
+static size_t position(const json_t *tokens, const char *id)
+{
+    size_t i = 0;
+    while (i < json_array_size(tokens) &&
+           strcmp(json_string_value(json_object_get(json_array_get(tokens, i), "id")), id) != 0)
+        i++;
+    return i;
+}
+
+bool token_file_edit_put(struct token_file_edit *edit, const struct token_entry *entry, struct err *err)
+{
+    json_t *tokens = json_object_get(edit->tree, "tokens"), *one = entry_json(entry);
+    if (!one)
+        return err_set(err, ERR_CONFIG, "%s: all texts must be UTF-8", edit->path);
+    size_t at = position(tokens, entry->id);
+    struct buf path = {0};
+    buf_printf(&path, "/tokens/%zu", at);
+    struct option_place place = {.file = edit->path, .path = buf_text(&path)};
+    struct token_entry again = {0};
+    bool ok = parse_checked(&entry_options, one, &again, &place, err);
+    option_release(&entry_options, &again);
+    buf_release(&path);
+    if (ok && at < json_array_size(tokens))
+        json_array_set(tokens, at, one);
+    else if (ok)
+        json_array_append(tokens, one);
+    json_decref(one);
+    return ok;
+}
+
+void token_file_edit_remove(struct token_file_edit *edit, const char *id)
+{
+    json_t *tokens = json_object_get(edit->tree, "tokens");
+    json_array_remove(tokens, position(tokens, id));
+}
+
+bool token_file_edit_save(struct token_file_edit *edit, struct err *err)
+{
+    if (token_file_stale(edit->before))  // by somebody who does not lock: an editor, git
+        return err_set(err, ERR_CONFIG, "%s: was changed meanwhile; try again", edit->path);
+    struct token_file *after = file_new(edit->path);
+    bool ok =
+        parse_checked(&file_options, edit->tree, after, &(struct option_place){.file = edit->path, .path = ""}, err);
+    token_file_unref(after);
+    if (!ok)
+        return false;
+    struct buf text = {0};
+    char *dump = json_dumps(edit->tree, JSON_INDENT(2));
+    buf_put_text(&text, dump);
+    buf_put_char(&text, '\n');
+    ok = replace(edit->path, buf_span(&text), err);
+    free(dump);
+    buf_release(&text);
+    return ok;
+}
+
+void token_file_edit_free(struct token_file_edit *edit)
+{
+    if (!edit)
+        return;
+    if (edit->lock >= 0)
+        close(edit->lock);
+    json_decref(edit->tree);
+    token_file_unref(edit->before);
+    free(edit->path);
+    free(edit);
+}

@@ -1,0 +1,352 @@
+// Owns `postern token new|list|rotate|revoke`: the life of static bearer tokens, in the tokens file.
+#include "auth/token_file.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/option.h"
+#include "base/secret.h"
+#include "cmd.h"
+#include "table.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#define DEFAULT_OVERLAP "24h"
+#define SPAN_MAX_SECONDS ((int64_t)100 * 366 * 86400)
+
+enum { ACTIVE_MAX = 2 };  // of one subject: the one in use and the one it is rotated to
+
+// "90d", "12h", "30m", "0s"
+static bool read_span(const char *text, int64_t *seconds)
+{
+    size_t digits = strspn(text, "0123456789"), unit = strspn(text + digits, "dhms");
+    int64_t ms;
+    if (digits == 0 || digits > 9 || text[digits + unit] || !option_duration(text, &ms) || ms / 1000 > SPAN_MAX_SECONDS)
+        return false;
+    *seconds = ms / 1000;
+    return true;
+}
+
+// What --expires says, as it goes into the file: a date as it was given, a span counted from now.
+static const char *read_expires(const char *text, int64_t now, char room[32])
+{
+    int64_t at, seconds;
+    bool date = token_file_date(text, &at);
+    if (!date && read_span(text, &seconds))
+        token_file_stamp(at = now + seconds, room);
+    else if (!date) {
+        (void)cmd_fail(EXIT_USAGE, "token: --expires must be a date such as 2027-01-31 or 2027-01-31T12:00:00Z, or a "
+                                   "time from now such as 90d");
+        return NULL;
+    }
+    if (at > now)
+        return date ? text : room;
+    (void)cmd_fail(EXIT_USAGE, "token: --expires %s is not in the future", text);
+    return NULL;
+}
+
+static const char *tenant_of(const struct token_entry *entry) { return entry->tenant ? entry->tenant : "default"; }
+
+// Is there room for one more active token of this subject? Says so if not.
+static bool has_room(const struct token_file *file, const struct token_entry *entry, int64_t now)
+{
+    struct buf ids = {0};
+    int active = 0;
+    for (size_t i = 0; i < token_file_count(file); i++) {
+        const struct token_entry *other = token_file_at(file, i);
+        if (strcmp(other->subject, entry->subject) != 0 || strcmp(tenant_of(other), tenant_of(entry)) != 0 ||
+            token_file_expired(other, now))
+            continue;
+        buf_printf(&ids, "%s%s", active++ ? ", " : "", other->id);
+    }
+    if (active >= ACTIVE_MAX)
+        (void)cmd_fail(EXIT_NEGATIVE, "token: \"%s\" has %d active tokens already (%s): revoke one of them first",
+                       entry->subject, active, buf_text(&ids));
+    buf_release(&ids);
+    return active < ACTIVE_MAX;
+}
+
+// Adds an entry like this one with a new id and digest, and saves.
+static int issue(struct token_file_edit *edit, const struct token_entry *like, struct token_minted *minted)
+{
+    struct err err = {0};
+    struct token_entry entry = *like;
+    char created[32];
+    do
+        token_file_mint(minted);
+    while (token_file_named(token_file_edit_before(edit), span_of(minted->id)));
+    token_file_stamp((int64_t)time(NULL), created);
+    entry.id = minted->id;
+    entry.sha256 = minted->sha256;
+    entry.created = created;
+    if (!token_file_edit_put(edit, &entry, &err))
+        return cmd_fail(EXIT_USAGE, "%s", err.detail);
+    return token_file_edit_save(edit, &err) ? EXIT_OK : cmd_fail_err(&err);
+}
+
+// The token alone goes to stdout, so that it can be piped to where it belongs.
+static int hand_over(const struct token_minted *minted, const struct token_entry *entry, const struct flags *flags)
+{
+    if (puts(minted->token) == EOF || fflush(stdout) != 0)
+        return cmd_fail(EXIT_UNAVAILABLE,
+                        "the token could not be printed, so nobody has it: postern token revoke %s --file %s",
+                        minted->id, flags->file);
+    if (!isatty(STDERR_FILENO))
+        return EXIT_OK;
+    fprintf(stderr,
+            "\nThis is token %s of \"%s\", shown this once: %s keeps only its SHA-256.\n"
+            "Give it to its owner, who sends it as \"Authorization: Bearer TOKEN\".\n",
+            minted->id, entry->subject, flags->file);
+    if (entry->expires)
+        fprintf(stderr, "It expires %s; 'postern token rotate %s --file %s' replaces it.\n", entry->expires, minted->id,
+                flags->file);
+    else
+        fprintf(stderr, "It does not expire; --expires sets an end.\n");
+    return EXIT_OK;
+}
+
+static int run_new(const struct flags *flags)
+{
+    struct err err = {0};
+    int64_t now = (int64_t)time(NULL);
+    char room[32];
+    struct token_minted minted = {0};
+    struct token_entry entry = {
+        .subject = flags->subject, .roles = flags->role, .tenant = flags->tenant, .description = flags->description};
+    if (!flags->subject)
+        return cmd_fail(EXIT_USAGE, "token new: --subject is missing: whose token is it?");
+    if (flags->expires && !(entry.expires = read_expires(flags->expires, now, room)))
+        return EXIT_USAGE;
+    struct token_file_edit *edit = token_file_edit_start(flags->file, true, &err);
+    if (!edit)
+        return cmd_fail_err(&err);
+    int code = has_room(token_file_edit_before(edit), &entry, now) ? issue(edit, &entry, &minted) : EXIT_NEGATIVE;
+    token_file_edit_free(edit);
+    if (code == EXIT_OK)
+        code = hand_over(&minted, &entry, flags);
+    secret_wipe(&minted, sizeof minted);
+    return code;
+}
+
+// The id, or the id in a whole token: that is what one has at hand when a token has leaked.
+static struct span given_id(const struct flags *flags)
+{
+    struct span given = span_of(flags->args[1]);
+    if (!span_starts(given, TOKEN_FILE_PREFIX))
+        return given;
+    given = span_after(given, sizeof TOKEN_FILE_PREFIX - 1);
+    return span_make(given.at, given.len < TOKEN_FILE_ID_CHARS ? given.len : TOKEN_FILE_ID_CHARS);
+}
+
+// Opens the file for a change of the entry named on the command line. NULL: exit code set.
+static struct token_file_edit *start_on(const struct flags *flags, const struct token_entry **out, int *code)
+{
+    struct err err = {0};
+    struct span id = given_id(flags);
+    struct token_file_edit *edit = token_file_edit_start(flags->file, false, &err);
+    if (!edit) {
+        *code = cmd_fail_err(&err);
+        return NULL;
+    }
+    if ((*out = token_file_named(token_file_edit_before(edit), id)))
+        return edit;
+    token_file_edit_free(edit);
+    *code = cmd_fail(EXIT_NEGATIVE, "token %s: %s has no token with id \"%.*s\"", flags->args[0], flags->file,
+                     id.len > TOKEN_FILE_ID_CHARS ? TOKEN_FILE_ID_CHARS : (int)id.len, id.at);
+    return NULL;
+}
+
+// The old token ends after the overlap, or when it would have ended anyway.
+static int rotate(struct token_file_edit *edit, const struct token_entry *old, const struct flags *flags,
+                  int64_t overlap)
+{
+    struct err err = {0};
+    int64_t now = (int64_t)time(NULL), end = now + overlap;
+    char room[32], end_text[32];
+    struct token_minted minted = {0};
+    struct token_entry ending = *old, entry = *old;
+    if (flags->expires && !(entry.expires = read_expires(flags->expires, now, room)))
+        return EXIT_USAGE;
+    if (!flags->expires && token_file_expired(old, now))
+        return cmd_fail(EXIT_NEGATIVE, "token rotate: %s has expired (%s): give the new one an end with --expires",
+                        old->id, old->expires);
+    if (!has_room(token_file_edit_before(edit), &entry, now))
+        return EXIT_NEGATIVE;
+    token_file_stamp(end, end_text);
+    if (!old->expires_at || old->expires_at > end)
+        ending.expires = end_text;
+    if (!token_file_edit_put(edit, &ending, &err))
+        return cmd_fail_err(&err);
+    int code = issue(edit, &entry, &minted);
+    if (code == EXIT_OK)
+        code = hand_over(&minted, &entry, flags);
+    if (code == EXIT_OK && isatty(STDERR_FILENO))
+        fprintf(stderr, "The old one, %s, is valid until %s.\n", old->id, ending.expires);
+    secret_wipe(&minted, sizeof minted);
+    return code;
+}
+
+static int run_rotate(const struct flags *flags)
+{
+    const char *text = flags->overlap ? flags->overlap : DEFAULT_OVERLAP;
+    const struct token_entry *old;
+    int64_t overlap;
+    int code = EXIT_OK;
+    if (!read_span(text, &overlap))
+        return cmd_fail(EXIT_USAGE, "token rotate: --overlap must be a time such as 24h or 0s");
+    struct token_file_edit *edit = start_on(flags, &old, &code);
+    if (!edit)
+        return code;
+    code = rotate(edit, old, flags, overlap);
+    token_file_edit_free(edit);
+    return code;
+}
+
+static int run_revoke(const struct flags *flags)
+{
+    struct err err = {0};
+    const struct token_entry *entry;
+    int code = EXIT_OK;
+    struct token_file_edit *edit = start_on(flags, &entry, &code);
+    if (!edit)
+        return code;
+    token_file_edit_remove(edit, entry->id);
+    if (!token_file_edit_save(edit, &err))
+        code = cmd_fail_err(&err);
+    else if (isatty(STDERR_FILENO))
+        fprintf(stderr, "Token %s of \"%s\" is not in %s any more.\n", entry->id, entry->subject, flags->file);
+    token_file_edit_free(edit);
+    return code;
+}
+
+// ---- list -----------------------------------------------------------------------------------
+
+// No digest, not even a part: the id says which token it is.
+static json_t *entry_json(const struct token_entry *entry, int64_t now)
+{
+    json_t *roles = json_array();
+    for (const char *const *role = entry->roles; *role; role++)
+        json_array_append_new(roles, json_string(*role));
+    return json_pack("{s:s,s:s,s:o,s:s,s:s*,s:s*,s:s*,s:b}", "id", entry->id, "subject", entry->subject, "roles", roles,
+                     "tenant", tenant_of(entry), "created", entry->created, "expires", entry->expires, "description",
+                     entry->description, "active", !token_file_expired(entry, now));
+}
+
+static void add_row(struct table *table, const struct token_entry *entry, int64_t now)
+{
+    struct buf who = {0}, when = {0}, what = {0};
+    if (entry->tenant)
+        buf_printf(&who, "%s/", entry->tenant);
+    buf_put_text(&who, entry->subject);
+    buf_printf(&when, "%s%s", entry->expires ? entry->expires : "never",
+               token_file_expired(entry, now) ? " (expired)" : "");
+    for (const char *const *role = entry->roles; *role; role++)
+        buf_printf(&what, "%s%s", what.len ? "," : "", *role);
+    if (entry->description)
+        buf_printf(&what, "%s%s", what.len ? "; " : "", entry->description);
+    table_add(table, (const char *const[TABLE_COLUMNS]){entry->id, buf_text(&who), buf_text(&when), buf_text(&what)});
+    buf_release(&who);
+    buf_release(&when);
+    buf_release(&what);
+}
+
+static int run_list(const struct flags *flags)
+{
+    static const char *const titles[TABLE_COLUMNS + 1] = {"ID", "SUBJECT", "EXPIRES", "ROLES; DESCRIPTION", NULL};
+    struct err err = {0};
+    int64_t now = (int64_t)time(NULL);
+    struct token_file *file = token_file_load(flags->file, &err);
+    if (!file)
+        return cmd_fail_err(&err);
+    struct table table = {.titles = titles};
+    json_t *all = json_array();
+    for (size_t i = 0; i < token_file_count(file); i++) {
+        json_array_append_new(all, entry_json(token_file_at(file, i), now));
+        add_row(&table, token_file_at(file, i), now);
+    }
+    char *text = json_dumps(all, JSON_INDENT(2));
+    if (cmd_wants_json(flags))
+        puts(text);
+    else
+        table_print(&table);
+    free(text);
+    json_decref(all);
+    table_release(&table);
+    token_file_unref(file);
+    return EXIT_OK;
+}
+
+// ---- the command ----------------------------------------------------------------------------
+
+// What each of them takes besides --file. A flag that would be ignored is an error: it may be about roles.
+static const struct action {
+    const char *name;
+    int (*run)(const struct flags *flags);
+    bool id, describes, expires, overlap;
+} actions[] = {
+    {"new", run_new, false, true, true, false},
+    {"list", run_list, false, false, false, false},
+    {"rotate", run_rotate, true, false, true, true},
+    {"revoke", run_revoke, true, false, false, false},
+};
+
+static const char *unwanted(const struct action *action, const struct flags *flags)
+{
+    if (!action->describes && flags->subject)
+        return "subject";
+    if (!action->describes && flags->role[0])
+        return "role";
+    if (!action->describes && flags->tenant)
+        return "tenant";
+    if (!action->describes && flags->description)
+        return "description";
+    if (!action->expires && flags->expires)
+        return "expires";
+    return !action->overlap && flags->overlap ? "overlap" : NULL;
+}
+
+static int run(const struct flags *flags)
+{
+    const char *name = flags->args[0];
+    const struct action *action = NULL;
+    for (size_t i = 0; i < sizeof actions / sizeof *actions; i++)
+        if (strcmp(actions[i].name, name) == 0)
+            action = &actions[i];
+    if (!action)
+        return cmd_fail(EXIT_USAGE, "token %s: unknown; there are new, list, rotate and revoke", name);
+    if (unwanted(action, flags))
+        return cmd_fail(EXIT_USAGE, "token %s: takes no --%s", name, unwanted(action, flags));
+    if (flags->count != (action->id ? 2 : 1))
+        return cmd_fail(EXIT_USAGE, "usage: postern token %s %s--file FILE", name, action->id ? "ID " : "");
+    if (!flags->file)
+        return cmd_fail(EXIT_USAGE, "token %s: --file is missing: which tokens file?", name);
+    return action->run(flags);
+}
+
+static const struct flag flags_table[] = {
+    {"file", "FILE", FLAG(file), "The tokens file; 'new' makes it if it does not exist"},
+    {"subject", "NAME", FLAG(subject), "new: whose token it is"},
+    {"role", "ROLE...", FLAG(role), "new: a role of the subject; may be given again"},
+    {"tenant", "NAME", FLAG(tenant), "new: the subject's tenant, else \"default\""},
+    {"expires", "DATE|TIME", FLAG(expires), "new, rotate: 2027-01-31 (to its end, UTC), RFC 3339, or 90d from now"},
+    {"description", "TEXT", FLAG(description), "new: what the token is for"},
+    {"overlap", "TIME", FLAG(overlap), "rotate: how long the old token stays valid, else " DEFAULT_OVERLAP},
+    FLAG_JSON,
+    {0},
+};
+
+const struct command command_token = {
+    .name = "token",
+    .synopsis = "token new|list|rotate|revoke [ID] --file FILE",
+    .summary = "Make, list, replace or revoke bearer tokens",
+    .details = "new     makes a token for --subject and prints it, this once; the file keeps its SHA-256\n"
+               "list    shows whose tokens there are, as a table or, in a pipe, as JSON; never their digests\n"
+               "rotate  makes a new token with the data of ID, and lets that one end after --overlap\n"
+               "revoke  removes the token ID from the file\n\n"
+               "A subject has at most two active tokens. ID may also be the whole token. Exit status 1: there is\n"
+               "no such token, or no room for another.",
+    .flags = flags_table,
+    .min_args = 1,
+    .max_args = 2,
+    .run = run,
+};

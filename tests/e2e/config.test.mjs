@@ -1,0 +1,196 @@
+// Mistakes in the configuration: each is told with its file, its place and what to do, and ends with status 3.
+import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+
+import { binary, temporaryDirectory } from './gateway.mjs';
+
+const directory = temporaryDirectory();
+after(() => directory.remove());
+
+const file = join(directory.path, 'postern.json');
+const RUN_MS = 5_000;
+const demo = { command: 'postern-demo' };
+const server = more => ({ mcpServers: { a: { ...demo, ...more } } });
+
+/** Runs the gateway and gives its {status, stdout, stderr}; one that serves is ended after a while. */
+function execute(args, env = {}) {
+    const { SECRET_TOKEN, ...environment } = process.env;
+    return new Promise(resolve => {
+        const options = { timeout: RUN_MS, env: { ...environment, ...env } };
+        const child = execFile(binary, args, options, (_error, stdout, stderr) => resolve({ status: child.exitCode, stdout, stderr }));
+        child.stdin.end();
+    });
+}
+
+/** Runs it with this configuration, an object or text. */
+function run(config, args = ['config', 'check'], env) {
+    writeFileSync(file, typeof config === 'string' ? config : JSON.stringify(config));
+    return execute([...args, '--config', file], env);
+}
+
+/** It ends with status 3 and one line on stderr that begins with the file and has all of these in it. */
+function refused({ status, stdout, stderr }, ...wanted) {
+    assert.equal(status, 3, stderr || stdout);
+    assert.equal(stdout, '');
+    assert.match(stderr, /^postern: .*\n$/, 'one line, and no complaint of a sanitizer');
+    assert.ok(stderr.startsWith(`postern: ${file}`), stderr);
+    for (const part of wanted) assert.ok(stderr.includes(part), `${part} in: ${stderr}`);
+}
+
+const NOT_LOOPBACK = [' /listen/0/address: ', 'not loopback', '127.0.0.1'];
+const listenOn = address => ({ listen: [{ address }], mcpServers: {} });
+
+const mistakes = {
+    'an unknown key': [{ mcpserver: {} }, ' /mcpserver: unknown key', 'did you mean "mcpServers"?'],
+    'an unknown key inside': [{ limits: { max_bdy: 1 } }, ' /limits/max_bdy: unknown key', 'did you mean "max_body"?'],
+    'an unknown key of a server': [server({ comand: 'x' }), ' /mcpServers/a/comand: unknown key', 'did you mean "command"?'],
+    'an unknown key unlike any other': [{ qqqqqqqqqqqq: 1 }, ' /qqqqqqqqqqqq: unknown key'],
+    'a wrong type': [{ prefix: 'yes' }, ' /prefix: must be true or false'],
+    'a number for a string': [{ separator: 5 }, ' /separator: must be a string'],
+    'a string for a number': [{ limits: { page_size: '10' } }, ' /limits/page_size: must be a whole number'],
+    'a fraction for a whole number': [{ limits: { page_size: 1.5 } }, ' /limits/page_size: must be a whole number'],
+    'null': [{ log: null }, ' /log: must be an object'],
+    'an array for an object': [{ mcpServers: [] }, ' /mcpServers: must be an object of objects'],
+    'an object for an array': [{ listen: { address: '127.0.0.1:0' } }, ' /listen: must be an array of objects'],
+    'a string for a server': [{ mcpServers: { a: 'postern-demo' } }, ' /mcpServers/a: must be an object'],
+    'a string for arguments': [server({ args: '--verbose' }), ' /mcpServers/a/args: must be an array of strings'],
+    'a number among arguments': [server({ args: ['--port', 80] }), ' /mcpServers/a/args', 'strings'],
+    'a number in the environment': [server({ env: { PORT: 80 } }), ' /mcpServers/a/env', 'strings'],
+    'a word that is not among the choices': [{ log: { level: 'loud' } }, ' /log/level: must be one of "debug", "info", "warn", "error", "off"'],
+    'an array at the top': ['[]', 'must be an object'],
+    'too little': [{ limits: { page_size: 0 } }, ' /limits/page_size: must be between 1 and 100000'],
+    'too much': [{ limits: { page_size: 100001 } }, ' /limits/page_size: must be between 1 and 100000'],
+    'a size too small': [{ limits: { max_body: '1B' } }, ' /limits/max_body: must be between 1024 and 1073741824 bytes'],
+    'a size too large': [{ limits: { max_body: '2GiB' } }, ' /limits/max_body: must be between 1024 and 1073741824 bytes'],
+    'a size that is none': [{ limits: { max_body: '4 potatoes' } }, ' /limits/max_body: must be a size such as 4096'],
+    'a negative duration': [{ timeouts: { list: -1 } }, ' /timeouts/list: must be a duration such as 30 (seconds), "500ms"'],
+    'a duration too short': [{ timeouts: { heartbeat: '1ms' } }, ' /timeouts/heartbeat: must be between 100 and 3600000 ms'],
+    'a duration too long': [{ timeouts: { heartbeat: '2h' } }, ' /timeouts/heartbeat: must be between 100 and 3600000 ms'],
+    'a duration beyond all numbers': [{ timeouts: { list: '999999999999999d' } }, ' /timeouts/list: must be'],
+    'a duration that is no number': [{ timeouts: { list: 'nans' } }, ' /timeouts/list: must be'],
+    'a duration without unit': [{ timeouts: { list: '5' } }, ' /timeouts/list: must be a duration'],
+    'command and url': [server({ url: 'http://127.0.0.1:1/mcp' }), ' /mcpServers/a: give either "command" or "url"'],
+    'neither command nor url': [{ mcpServers: { a: {} } }, ' /mcpServers/a: give either "command" or "url"'],
+    'a type that does not fit the url': [{ mcpServers: { a: { type: 'stdio', url: 'http://127.0.0.1:1/mcp' } } }, ' /mcpServers/a/type: "stdio" needs a "command"'],
+    'a type that does not fit the command': [server({ type: 'sse' }), ' /mcpServers/a/type: "sse" needs a "url"'],
+    'a url of another scheme': [{ mcpServers: { a: { url: 'ftp://127.0.0.1/mcp' } } }, ' /mcpServers/a/url: must be an absolute http:// or https:// URL'],
+    'a relative url': [{ mcpServers: { a: { url: '/mcp' } } }, ' /mcpServers/a/url: must be an absolute http:// or https:// URL'],
+    'a name with a space': [{ mcpServers: { 'a b': demo } }, ' /mcpServers/a b: ', 'letters, digits'],
+    'an empty name': [{ mcpServers: { '': demo } }, ' /mcpServers/: ', '1 to 48'],
+    'a bad prefix': [server({ prefix: 'a/b' }), ' /mcpServers/a/prefix: ', 'letters, digits'],
+    'the same prefix twice': [{ mcpServers: { a: demo, b: { ...demo, prefix: 'a' } } }, ' /mcpServers/b/prefix: "a" is used by "a" already'],
+    'a bad separator': [{ separator: ':' }, ' /separator: ', '_ - . /'],
+    'an empty separator': [{ separator: '' }, ' /separator: ', '_ - . /'],
+    'a long separator': [{ separator: '_'.repeat(9) }, ' /separator: 1 to 8'],
+    'an address without port': [listenOn('127.0.0.1'), ' /listen/0/address: write ADDRESS:PORT, such as 127.0.0.1:8080'],
+    'a port that is a word': [listenOn('127.0.0.1:http'), ' /listen/0/address: write ADDRESS:PORT'],
+    'an empty port': [listenOn('127.0.0.1:'), ' /listen/0/address: write ADDRESS:PORT'],
+    'a port that is too large': [listenOn('127.0.0.1:99999'), ' /listen/0/address: '],
+    'all of IPv4': [listenOn('0.0.0.0:0'), ...NOT_LOOPBACK, '0.0.0.0:0'],
+    'all of IPv6': [listenOn('[::]:0'), ...NOT_LOOPBACK, '[::]:0'],
+    'a public address': [listenOn('192.0.2.1:80'), ...NOT_LOOPBACK, '192.0.2.1:80'],
+    'a host name that only begins like loopback': [listenOn('127.example.com:0'), ...NOT_LOOPBACK],
+    'loopback beside a public address': [{ listen: [{ address: '127.0.0.1:0' }, { address: '0.0.0.0:0' }], mcpServers: {} }, ' /listen/1/address: ', 'not loopback'],
+    'a variable that is not set': [server({ env: { TOKEN: '${SECRET_TOKEN}' } }), ' /mcpServers/a/env', 'SECRET_TOKEN is not set', '${SECRET_TOKEN:-default}'],
+    'a variable that is not set, in a header': [{ mcpServers: { a: { url: 'http://127.0.0.1:1/mcp', headers: { Authorization: 'Bearer ${SECRET_TOKEN}' } } } }, ' /mcpServers/a/headers', 'SECRET_TOKEN is not set'],
+    'a variable that is not closed': [server({ args: ['${HOME'] }), ' /mcpServers/a/args: "${" without "}"'],
+    'a key twice': ['{"mcpServers": {},\n "mcpServers": {}}', ':2:', 'duplicate', 'mcpServers'],
+    'a server twice': ['{"mcpServers": {"a": {"command": "x"},\n "a": {"command": "y"}}}', ':2:', 'duplicate', '"a"'],
+    'no JSON': ['mcpServers:\n  a: x\n', ':1:'],
+    'JSON that breaks off': ['{"mcpServers": {\n', ':2:'],
+    'more behind the end': ['{"mcpServers": {}} {}', ':1:'],
+    'a comment': ['{\n// servers\n"mcpServers": {}}', ':2:'],
+    'an empty file': ['', ':1:']
+};
+
+describe('config check refuses', () => {
+    for (const [name, [config, ...wanted]] of Object.entries(mistakes)) {
+        test(name, async () => refused(await run(config), ...wanted));
+    }
+    test('a file that is not there', async () => {
+        const missing = join(directory.path, 'missing.json');
+        const { status, stderr } = await execute(['config', 'check', '--config', missing]);
+        assert.equal(status, 3);
+        assert.match(stderr, /^postern: .*missing\.json: No such file or directory\n$/);
+    });
+    test('a directory', async () => {
+        const path = join(directory.path, 'directory');
+        mkdirSync(path);
+        const { status, stderr } = await execute(['config', 'check', '--config', path]);
+        assert.equal(status, 3);
+        assert.match(stderr, /^postern: .*directory: .*directory\n$/);
+    });
+});
+
+describe('every command refuses a wrong configuration in the same way', () => {
+    for (const line of ['serve', 'serve --stdio', 'tools', 'resources', 'prompts', 'servers', 'call a echo', 'read a demo://welcome', 'prompt a x', 'config show']) {
+        test(line, async () => refused(await run({ mcpserver: {} }, line.split(' ')), ' /mcpserver: unknown key', 'mcpServers'));
+    }
+});
+
+describe('config check accepts', () => {
+    const right = {
+        'an empty object': {},
+        'loopback in all its forms': { listen: ['127.0.0.1:0', '127.1.2.3:80', '[::1]:8080', 'localhost:8080'].map(address => ({ address })) },
+        'a variable with a default': server({ args: ['${SECRET_TOKEN:-none}', '${SECRET_TOKEN:-}'] }),
+        'durations and sizes in all their forms': { timeouts: { list: 1.5, heartbeat: '1m', retry: '2 s', ask: '1h' }, limits: { max_body: 4096, max_message: '1MiB', stream_buffer: '64 KB' } },
+        'a reference to its schema': { $schema: './postern.schema.json', mcpServers: {} },
+        'a server without prefix': server({ prefix: false }),
+        'streamable-http as a type': { mcpServers: { a: { type: 'streamable-http', url: 'http://127.0.0.1:1/mcp' } } }
+    };
+    for (const [name, config] of Object.entries(right)) {
+        test(name, async () => {
+            const { status, stdout, stderr } = await run(config);
+            assert.deepEqual([status, stderr], [0, '']);
+            assert.ok(stdout.startsWith(`${file}: ok`), stdout);
+        });
+    }
+    test('a variable that is set', async () => {
+        const { status, stderr } = await run(server({ env: { TOKEN: '${SECRET_TOKEN}' } }), ['config', 'check'], { SECRET_TOKEN: 'x' });
+        assert.deepEqual([status, stderr], [0, '']);
+    });
+});
+
+describe('serve refuses', () => {
+    let taken;
+    before(async () => {
+        taken = createServer().listen(0, '127.0.0.1');
+        await once(taken, 'listening');
+    });
+    after(() => taken.close());
+
+    const serve = (...args) => {
+        writeFileSync(file, '{"mcpServers": {}}');
+        return execute(['serve', '--config', file, ...args]);
+    };
+
+    test('a port that is in use, and says what to do', async () => {
+        const address = `127.0.0.1:${taken.address().port}`;
+        for (const { status, stderr } of [await run(listenOn(address), ['serve']), await serve('--listen', address)]) {
+            assert.equal(status, 3, stderr);
+            assert.match(stderr, /Address already in use/);
+            assert.ok(stderr.includes(address) && stderr.includes('--listen'), stderr);
+        }
+    });
+    for (const address of ['0.0.0.0:0', '[::]:0', '192.0.2.1:80', '127.example.com:0']) {
+        test(`--listen ${address}`, async () => {
+            const { status, stderr } = await serve('--listen', address);
+            assert.equal(status, 3, stderr);
+            assert.match(stderr, /^postern: .*not loopback.*127\.0\.0\.1.*\n$/);
+            assert.ok(stderr.includes(address));
+        });
+    }
+    for (const address of ['8080', '127.0.0.1', '127.0.0.1:', '127.0.0.1:http', '127.0.0.1:99999']) {
+        test(`--listen ${address}`, async () => {
+            const { status, stderr } = await serve('--listen', address);
+            assert.equal(status, 3, stderr);
+            assert.match(stderr, /^postern: .*\n$/);
+            assert.ok(stderr.includes(address), stderr);
+        });
+    }
+});

@@ -1,0 +1,45 @@
+// Fuzzes the configuration: any JSON is taken or refused with a message, nothing leaks, what is shown parses again.
+#include "fuzz.h"
+#include "gate/config.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
+{
+    struct err err = {0};
+    json_t *tree = json_parse(span_make((const char *)bytes, len), "fuzz.json", &err);
+    if (!tree) {
+        REQUIRE(err.code == ERR_PARSE && strncmp(err.detail, "fuzz.json:", 10) == 0);
+        return 0;
+    }
+    struct config *config = config_parse(tree, "fuzz.json", &err);
+    if (!config) {
+        REQUIRE(err.code == ERR_CONFIG && strncmp(err.detail, "fuzz.json: ", 11) == 0);
+        json_decref(tree);
+        return 0;
+    }
+    REQUIRE(config->limits.max_body >= 1024 && config->timeouts.list_ms >= 1 && config->separator);
+    for (size_t i = 0; i < config->servers.count; i++) {
+        const struct server *server = (const struct server *)config->servers.at + i;
+        REQUIRE((server->command != NULL) != (server->url != NULL));
+        REQUIRE(config_server(config, server->name) == server);
+    }
+    // Shown without secrets, it is a configuration again, and shows the same. (Values that were expanded
+    // from the environment may hold "${", which is expanded again: those are left out.)
+    json_t *shown = option_show(&config_options, config);
+    char *text = json_dumps(shown, 0);
+    if (text && !strstr(text, "${")) {
+        struct config *again = config_parse(shown, "shown.json", &err);
+        if (!again) {
+            fprintf(stderr, "%s\n", err.detail);
+            abort();
+        }
+        json_t *twice = option_show(&config_options, again);
+        REQUIRE(json_equal(shown, twice));
+        json_decref(twice);
+        config_free(again);
+    }
+    free(text);
+    json_decref(shown);
+    config_free(config);
+    json_decref(tree);
+    return 0;
+}

@@ -1,0 +1,461 @@
+// Tests the JSON scanner: grammar, UTF-8, depth, duplicates, walking, and agreement with jansson.
+#include "base/json.h"
+#include "base/scan.h"
+#include "unit.h"
+
+// ---- grammar --------------------------------------------------------------------------------
+
+// How far jansson agrees: it refuses numbers it cannot hold and zero bytes in keys, and it does not see
+// a zero byte right after a number.
+enum jansson { SAME, REFUSES, TAKES };
+
+static const struct text_row {
+    const char *text;
+    size_t len;
+    bool ok;
+    enum jansson jansson;
+} texts[] = {
+    // clang-format off
+    {LIT("null"), true, SAME},                  {LIT("true"), true, SAME},
+    {LIT("false"), true, SAME},                 {LIT(" \t\r\n1 \t\r\n"), true, SAME},
+    {LIT("{}"), true, SAME},                    {LIT("[]"), true, SAME},
+    {LIT("{ }"), true, SAME},                   {LIT("[ ]"), true, SAME},
+    {LIT("\"\""), true, SAME},                  {LIT("[1,2 , 3]"), true, SAME},
+    {LIT("{\"a\":1,\"b\":[{}]}"), true, SAME},  {LIT("{\"a\" : 1 , \"b\" : null}"), true, SAME},
+    {LIT(""), false, SAME},                     {LIT(" "), false, SAME},
+    {LIT("nul"), false, SAME},                  {LIT("nulL"), false, SAME},
+    {LIT("True"), false, SAME},                 {LIT("falsee"), false, SAME},
+    {LIT("1 2"), false, SAME},                  {LIT("{}x"), false, SAME},
+    {LIT("[1,]"), false, SAME},                 {LIT("[,1]"), false, SAME},
+    {LIT("[1 2]"), false, SAME},                {LIT("["), false, SAME},
+    {LIT("]"), false, SAME},                    {LIT("[1"), false, SAME},
+    {LIT("[1,"), false, SAME},                  {LIT("[}"), false, SAME},
+    {LIT("{"), false, SAME},                    {LIT("{\"a\"}"), false, SAME},
+    {LIT("{\"a\":}"), false, SAME},             {LIT("{\"a\":1,}"), false, SAME},
+    {LIT("{,}"), false, SAME},                  {LIT("{a:1}"), false, SAME},
+    {LIT("{1:1}"), false, SAME},                {LIT("{\"a\" 1}"), false, SAME},
+    {LIT("{\"a\":1 \"b\":2}"), false, SAME},    {LIT("{\"a\":1"), false, SAME},
+    {LIT("{\"a\":"), false, SAME},              {LIT("{\"a\""), false, SAME},
+    {LIT("{\"a"), false, SAME},                 {LIT("'a'"), false, SAME},
+    {LIT("/**/1"), false, SAME},                {LIT("1//"), false, SAME},
+    {LIT("\xEF\xBB\xBF{}"), false, SAME},       {LIT("\f1"), false, SAME},
+    {LIT("1\0"), false, TAKES},                  {LIT("\0"), false, SAME},
+    {LIT("NaN"), false, SAME},                  {LIT("Infinity"), false, SAME},
+    // numbers
+    {LIT("0"), true, SAME},                     {LIT("-0"), true, SAME},
+    {LIT("10"), true, SAME},                    {LIT("-12.5e+3"), true, SAME},
+    {LIT("1E5"), true, SAME},                   {LIT("1e-5"), true, SAME},
+    {LIT("0.0"), true, SAME},                   {LIT("0e0"), true, SAME},
+    {LIT("1e-999"), true, SAME},                {LIT("9223372036854775807"), true, SAME},
+    {LIT("1e999"), true, REFUSES},              {LIT("123456789012345678901234567890"), true, REFUSES},
+    {LIT("01"), false, SAME},                   {LIT("-01"), false, SAME},
+    {LIT("+1"), false, SAME},                   {LIT("-"), false, SAME},
+    {LIT(".5"), false, SAME},                   {LIT("5."), false, SAME},
+    {LIT("1e"), false, SAME},                   {LIT("1e+"), false, SAME},
+    {LIT("1.e5"), false, SAME},                 {LIT("0x10"), false, SAME},
+    {LIT("--1"), false, SAME},                  {LIT("1.2.3"), false, SAME},
+    // strings and escapes
+    {LIT("\"\\\"\\\\\\/\\b\\f\\n\\r\\t\""), true, SAME},
+    {LIT("\"\\u0041\\u00e9\\u20AC\""), true, SAME},
+    {LIT("\"\\u0000\""), true, SAME},           {LIT("{\"\\u0000\":1}"), true, REFUSES},
+    {LIT("\"\\ud83d\\ude00\""), true, SAME},    {LIT("\"\\uD83D\\uDE00\""), true, SAME},
+    {LIT("\"\x7F\""), true, SAME},              {LIT("\""), false, SAME},
+    {LIT("\"a"), false, SAME},                  {LIT("\"\\\""), false, SAME},
+    {LIT("\"\\"), false, SAME},                 {LIT("\"\\x41\""), false, SAME},
+    {LIT("\"\\'\""), false, SAME},              {LIT("\"\\\0\""), false, SAME},
+    {LIT("\"\\u12\""), false, SAME},            {LIT("\"\\u12G4\""), false, SAME},
+    {LIT("\"\\u"), false, SAME},                {LIT("\"\\U0041\""), false, SAME},
+    {LIT("\"\\ud800\""), false, SAME},          {LIT("\"\\ud800x\""), false, SAME},
+    {LIT("\"\\ud800\\n\""), false, SAME},       {LIT("\"\\ud800\\u0041\""), false, SAME},
+    {LIT("\"\\ud800\\ud800\""), false, SAME},   {LIT("\"\\udc00\""), false, SAME},
+    {LIT("\"\\udc00\\ud800\""), false, SAME},   {LIT("\"\\ud83d\\ude0"), false, SAME},
+    {LIT("\"a\nb\""), false, SAME},             {LIT("\"a\tb\""), false, SAME},
+    {LIT("\"\0\""), false, SAME},               {LIT("\"\x1F\""), false, SAME},
+    // UTF-8: the first and last of each length, then everything that must not pass
+    {LIT("\"\xC2\x80\xDF\xBF\""), true, SAME},
+    {LIT("\"\xE0\xA0\x80\xEF\xBF\xBF\""), true, SAME},
+    {LIT("\"\xED\x9F\xBF\xEE\x80\x80\""), true, SAME},
+    {LIT("\"\xF0\x90\x80\x80\xF4\x8F\xBF\xBF\""), true, SAME},
+    {LIT("\"\x80\""), false, SAME},             {LIT("\"\xBF\""), false, SAME},
+    {LIT("\"\xC0\x80\""), false, SAME},         {LIT("\"\xC1\xBF\""), false, SAME},
+    {LIT("\"\xC2\""), false, SAME},             {LIT("\"\xC2"), false, SAME},
+    {LIT("\"\xC3\x28\""), false, SAME},         {LIT("\"\xE0\x80\x80\""), false, SAME},
+    {LIT("\"\xE0\x9F\xBF\""), false, SAME},     {LIT("\"\xE2\x82\""), false, SAME},
+    {LIT("\"\xE2\x28\xA1\""), false, SAME},     {LIT("\"\xED\xA0\x80\""), false, SAME},
+    {LIT("\"\xED\xBF\xBF\""), false, SAME},     {LIT("\"\xF0\x80\x80\x80\""), false, SAME},
+    {LIT("\"\xF0\x8F\xBF\xBF\""), false, SAME}, {LIT("\"\xF0\x9F\x98\""), false, SAME},
+    {LIT("\"\xF0\x9F\x98"), false, SAME},       {LIT("\"\xF4\x90\x80\x80\""), false, SAME},
+    {LIT("\"\xF5\x80\x80\x80\""), false, SAME}, {LIT("\"\xF8\x88\x80\x80\x80\""), false, SAME},
+    {LIT("\"\xFE\""), false, SAME},             {LIT("\"\xFF\""), false, SAME},
+    {LIT("\xC3\xA9"), false, SAME},
+    // duplicates (refused here: the tests scan strictly)
+    {LIT("{\"a\":1,\"a\":2}"), false, SAME},    {LIT("{\"a\":1,\"\\u0061\":2}"), false, SAME},
+    {LIT("{\"\\u0061\":1,\"\\u0061\":2}"), false, SAME},
+    {LIT("{\"a\\/b\":1,\"a/b\":2}"), false, SAME},
+    {LIT("{\"\":1,\"\":2}"), false, SAME},      {LIT("[{\"x\":{\"a\":1,\"a\":1}}]"), false, SAME},
+    {LIT("{\"a\":1,\"A\":2}"), true, SAME},     {LIT("{\"a\":{\"a\":{\"a\":1}}}"), true, SAME},
+    {LIT("[{\"a\":1},{\"a\":1}]"), true, SAME}, {LIT("{\"\":1,\"a\":2}"), true, SAME},
+    {LIT("{\"\\ud83d\\ude00\":1,\"\xF0\x9F\x98\x80\":2}"), false, SAME},
+    {LIT("{\"a\":1,\"a\\u0000\":2}"), true, REFUSES},
+    // clang-format on
+};
+
+static bool accepts(struct span text, bool strict)
+{
+    struct span value;
+    struct err err = {0};
+    bool ok = scan_document(text, strict, &value, &err);
+    assert_int_equal(err.code, ok ? ERR_NONE : ERR_PARSE);
+    return ok;
+}
+
+// A copy of exactly that length, so that the sanitizer sees a read behind the end.
+static bool accepts_copy(struct span text, bool strict)
+{
+    char *copy = malloc(text.len ? text.len : 1);
+    if (text.len)
+        memcpy(copy, text.at, text.len);
+    bool ok = accepts(span_make(copy, text.len), strict);
+    free(copy);
+    return ok;
+}
+
+static void accepts_the_grammar_and_no_more(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT(texts); i++)
+        assert_row(accepts_copy(span_make(texts[i].text, texts[i].len), true) == texts[i].ok, texts[i].text);
+}
+
+static void agrees_with_jansson(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT(texts); i++) {
+        const size_t flags = JSON_DECODE_ANY | JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL;
+        json_t *tree = json_loadb(texts[i].text, texts[i].len, flags, NULL);
+        bool expected = texts[i].jansson == SAME ? texts[i].ok : texts[i].jansson == TAKES;
+        assert_row((tree != NULL) == expected, texts[i].text);
+        json_decref(tree);
+    }
+}
+
+static void refuses_every_truncation(void **state)
+{
+    (void)state;
+    static const char text[] = "{\"k\":[true,null,-1.5e3,\"\\u00e9\xC3\xA9\\ud83d\\ude00\",{\"n\":{}}]}";
+    for (size_t len = 0; len < sizeof text - 1; len++)
+        assert_false(accepts_copy(span_make(text, len), true));
+    assert_true(accepts_copy(SPAN(text), true));
+}
+
+static void an_empty_span_without_memory_is_no_document(void **state)
+{
+    (void)state;
+    assert_false(accepts((struct span){NULL, 0}, true));
+}
+
+static void says_where_it_failed(void **state)
+{
+    (void)state;
+    struct span value;
+    struct err err = {0};
+    assert_false(scan_document(SPAN("{\"a\":tru}"), false, &value, &err));
+    assert_contains(err.detail, "byte 5:");
+    assert_false(scan_document(SPAN("{\"a\":1} x"), false, &value, &err));
+    assert_contains(err.detail, "byte 8: something follows");
+    assert_false(scan_document(SPAN("{\"a\":1,\"a\":1}"), true, &value, &err));
+    assert_contains(err.detail, "duplicate key");
+}
+
+static void the_value_is_trimmed_and_numbers_stay_exact(void **state)
+{
+    (void)state;
+    static const char *const values[] = {
+        "1.0", "1.00", "-0", "1E+2", "123456789012345678901234567890", "1e999", "\"\\u0061\"", "[ 1 ]", "{\"a\" : 1}",
+    };
+    for (size_t i = 0; i < COUNT(values); i++) {
+        struct buf text = {0};
+        struct span value;
+        struct err err;
+        buf_printf(&text, " \n%s\t ", values[i]);
+        assert_true(scan_document(buf_span(&text), true, &value, &err));
+        assert_span(value, span_of(values[i]), values[i]);
+        buf_release(&text);
+    }
+}
+
+// ---- depth and duplicates -------------------------------------------------------------------
+
+static struct buf nested(size_t depth, const char *open, const char *close)
+{
+    struct buf text = {0};
+    for (size_t i = 0; i < depth; i++)
+        buf_put_text(&text, open);
+    for (size_t i = 0; i < depth; i++)
+        buf_put_text(&text, close);
+    return text;
+}
+
+static void depth_is_bounded(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t depth;
+        bool ok;
+    } rows[] = {{1, true}, {SCAN_DEPTH_MAX, true}, {SCAN_DEPTH_MAX + 1, false}, {100000, false}};
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        struct buf arrays = nested(rows[i].depth, "[", "]");
+        struct buf objects = {0};
+        for (size_t k = 1; k < rows[i].depth; k++)
+            buf_put_text(&objects, "{\"a\":");
+        buf_put_text(&objects, "{}");
+        for (size_t k = 1; k < rows[i].depth; k++)
+            buf_put_text(&objects, "}");
+        assert_int_equal(accepts(buf_span(&arrays), true), rows[i].ok);
+        assert_int_equal(accepts(buf_span(&objects), true), rows[i].ok);
+        buf_release(&arrays);
+        buf_release(&objects);
+    }
+}
+
+static struct buf object_of(size_t keys, const char *last)
+{
+    struct buf text = {0};
+    buf_put_char(&text, '{');
+    for (size_t i = 0; i < keys; i++)
+        buf_printf(&text, "\"key%zu\":%zu,", i, i);
+    buf_printf(&text, "%s:0}", last);
+    return text;
+}
+
+static void duplicates_are_found_among_any_number_of_keys(void **state)
+{
+    (void)state;
+    static const size_t counts[] = {1, 15, 16, 17, 63, 64, 65, 1000};
+    static const struct {
+        const char *last;
+        bool unique;
+    } rows[] = {
+        {"\"other\"", true}, {"\"key0\"", false}, {"\"\\u006bey0\"", false}, {"\"k\\u0065y\\u0030\"", false},
+        {"\"key\"", true},   {"\"\"", true},      {"\"ke\\u0079\"", true},
+    };
+    for (size_t i = 0; i < COUNT(counts); i++)
+        for (size_t k = 0; k < COUNT(rows); k++) {
+            struct buf text = object_of(counts[i], rows[k].last);
+            assert_row(accepts(buf_span(&text), true) == rows[k].unique, rows[k].last);
+            assert_true(accepts(buf_span(&text), false));
+            buf_release(&text);
+        }
+}
+
+// ---- long runs ------------------------------------------------------------------------------
+
+static const struct {
+    const char *bytes;
+    size_t len;
+    bool ok;
+} specials[] = {
+    {LIT("\\n"), true},      {LIT("\\\""), true}, {LIT("\\\\"), true},  {LIT("\\u00e9"), true},
+    {LIT("\xC3\xA9"), true}, {LIT("\x7F"), true}, {LIT(" "), true},     {LIT("\xE2\x82\xAC"), true},
+    {LIT("\n"), false},      {LIT("\0"), false},  {LIT("\x1F"), false}, {LIT("\x80"), false},
+    {LIT("\xFF"), false},    {LIT("\\x"), false}, {LIT("\xC3"), false},
+};
+
+static void a_special_byte_is_seen_at_every_offset_of_a_long_run(void **state)
+{
+    (void)state;
+    for (size_t length = 0; length <= 50; length++)
+        for (size_t at = 0; at <= length; at++)
+            for (size_t i = 0; i < COUNT(specials); i++) {
+                struct buf text = {0};
+                buf_put_char(&text, '"');
+                for (size_t k = 0; k < at; k++)
+                    buf_put_char(&text, (char)('a' + k % 26));
+                buf_put(&text, specials[i].bytes, specials[i].len);
+                for (size_t k = at; k < length; k++)
+                    buf_put_char(&text, '~');
+                buf_put_char(&text, '"');
+                assert_int_equal(accepts_copy(buf_span(&text), true), specials[i].ok);
+                text.len--;
+                assert_false(accepts_copy(buf_span(&text), true));
+                buf_release(&text);
+            }
+}
+
+// ---- walking --------------------------------------------------------------------------------
+
+static void walks_members_and_elements(void **state)
+{
+    (void)state;
+    static const char object[] = "{ \"a\" : 1 ,\"b\":\"x,\\\"]}\\\\\", \"c\":[1,{\"d\":[]}] ,\"e\" : {\"f\":null}\n}";
+    static const char *const want[][2] = {
+        {"\"a\"", "1"}, {"\"b\"", "\"x,\\\"]}\\\\\""}, {"\"c\"", "[1,{\"d\":[]}]"}, {"\"e\"", "{\"f\":null}"}};
+    struct scan_walk walk = scan_walk(SPAN(object));
+    struct span key, value;
+    size_t n = 0;
+    for (; scan_member(&walk, &key, &value); n++) {
+        assert_true(n < COUNT(want));
+        assert_span(key, span_of(want[n][0]), "key");
+        assert_span(value, span_of(want[n][1]), want[n][0]);
+    }
+    assert_int_equal(n, COUNT(want));
+
+    static const char *const elements[] = {"1", "-2.5e3", "true", "\"]\"", "[ ]", "{ }", "null"};
+    walk = scan_walk(SPAN("[1, -2.5e3 ,true,\"]\",[ ],{ } , null ]"));
+    for (n = 0; scan_element(&walk, &value); n++)
+        assert_span(value, span_of(elements[n]), elements[n]);
+    assert_int_equal(n, COUNT(elements));
+}
+
+static void walking_empty_containers_gives_nothing(void **state)
+{
+    (void)state;
+    static const char *const empty[] = {"{}", "[]", "{ }", "[\n]", ""};
+    struct span key, value;
+    for (size_t i = 0; i < COUNT(empty); i++) {
+        struct scan_walk walk = scan_walk(span_of(empty[i]));
+        assert_false(scan_member(&walk, &key, &value));
+        walk = scan_walk(span_of(empty[i]));
+        assert_false(scan_element(&walk, &value));
+    }
+}
+
+static void finds_the_first_member_of_a_name(void **state)
+{
+    (void)state;
+    static const char object[] =
+        "{\"a\":{\"b\":9},\"\\u0062\":2,\"b\":3,\"a\\/c\":4,\"\":5,\"\xF0\x9F\x98\x80\":6,\"z\\u0000\":7}";
+    static const struct {
+        const char *key, *value;
+    } rows[] = {{"a", "{\"b\":9}"}, {"b", "2"},  {"a/c", "4"}, {"", "5"},  {"\xF0\x9F\x98\x80", "6"},
+                {"c", NULL},        {"B", NULL}, {"ab", NULL}, {"z", NULL}};
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        struct span value;
+        bool found = scan_find(SPAN(object), rows[i].key, &value);
+        assert_row(found == (rows[i].value != NULL), rows[i].key);
+        if (found)
+            assert_span(value, span_of(rows[i].value), rows[i].key);
+    }
+    struct span value;
+    assert_false(scan_find(SPAN("[\"a\",1]"), "a", &value));
+    assert_false(scan_find(SPAN("\"a\""), "a", &value));
+    assert_false(scan_find(SPAN("1"), "a", &value));
+}
+
+static void tells_the_kinds_apart(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        bool string, object, array, number;
+    } rows[] = {
+        {"\"\"", true, false, false, false}, {"{}", false, true, false, false}, {"[]", false, false, true, false},
+        {"-1", false, false, false, true},   {"0", false, false, false, true},  {"null", false, false, false, false},
+        {"", false, false, false, false},
+    };
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        struct span v = span_of(rows[i].text);
+        assert_row(scan_is_string(v) == rows[i].string && scan_is_object(v) == rows[i].object &&
+                       scan_is_array(v) == rows[i].array && scan_is_number(v) == rows[i].number,
+                   rows[i].text);
+    }
+}
+
+// ---- strings --------------------------------------------------------------------------------
+
+static void decodes_every_escape(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *raw;
+        const char *text;
+        size_t len;
+    } rows[] = {
+        {"\"\"", LIT("")},
+        {"\"plain\"", LIT("plain")},
+        {"\"\\\"\\\\\\/\\b\\f\\n\\r\\t\"", LIT("\"\\/\b\f\n\r\t")},
+        {"\"\\u0000x\"", LIT("\0x")},
+        {"\"\\u007f\\u0080\\u07ff\\u0800\\uffff\"", LIT("\x7F\xC2\x80\xDF\xBF\xE0\xA0\x80\xEF\xBF\xBF")},
+        {"\"\\ud800\\udc00\\uDBFF\\uDFFF\"", LIT("\xF0\x90\x80\x80\xF4\x8F\xBF\xBF")},
+        {"\"a\\\\u0041\"", LIT("a\\u0041")},
+    };
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        struct buf out = {0};
+        buf_put_text(&out, "<");
+        scan_decode(span_of(rows[i].raw), &out);
+        assert_span(span_after(buf_span(&out), 1), span_make(rows[i].text, rows[i].len), rows[i].raw);
+        buf_release(&out);
+    }
+}
+
+static void what_is_encoded_decodes_to_the_same(void **state)
+{
+    (void)state;
+    char every[0x80 + 8];
+    for (int c = 0; c < 0x80; c++)
+        every[c] = (char)c;
+    memcpy(every + 0x80, "\xC3\xA9\xF0\x9F\x98\x80\xC2\x80", 8);
+    for (size_t from = 0; from <= 0x80; from += 16) {
+        struct buf raw = {0}, back = {0};
+        struct span text = span_make(every + from, sizeof every - from);
+        scan_encode(text, &raw);
+        assert_true(accepts(buf_span(&raw), true));
+        scan_decode(buf_span(&raw), &back);
+        assert_span(buf_span(&back), text, "round trip");
+        buf_clear(&back);
+        scan_encode_lossy(text, &back);
+        assert_span(buf_span(&back), buf_span(&raw), "lossy is the same for UTF-8");
+        buf_release(&raw);
+        buf_release(&back);
+    }
+    struct buf raw = {0};
+    scan_encode((struct span){NULL, 0}, &raw);
+    assert_span(buf_span(&raw), SPAN("\"\""), "nothing");
+    buf_release(&raw);
+}
+
+static void lossy_encoding_makes_any_bytes_valid(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        size_t len;
+        const char *raw;
+    } rows[] = {
+        {LIT("a\xFFz"), "\"a\xEF\xBF\xBDz\""},
+        {LIT("\xC3"), "\"\xEF\xBF\xBD\""},
+        {LIT("\xC0\x80"), "\"\xEF\xBF\xBD\xEF\xBF\xBD\""},
+        {LIT("\xE2\x82\xAC\x80"), "\"\xE2\x82\xAC\xEF\xBF\xBD\""},
+        {LIT("\n\x01"), "\"\\n\\u0001\""},
+    };
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        struct buf out = {0};
+        scan_encode_lossy(span_make(rows[i].text, rows[i].len), &out);
+        assert_span(buf_span(&out), span_of(rows[i].raw), rows[i].raw);
+        assert_true(accepts(buf_span(&out), true));
+        buf_release(&out);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(accepts_the_grammar_and_no_more),
+        cmocka_unit_test(agrees_with_jansson),
+        cmocka_unit_test(refuses_every_truncation),
+        cmocka_unit_test(an_empty_span_without_memory_is_no_document),
+        cmocka_unit_test(says_where_it_failed),
+        cmocka_unit_test(the_value_is_trimmed_and_numbers_stay_exact),
+        cmocka_unit_test(depth_is_bounded),
+        cmocka_unit_test(duplicates_are_found_among_any_number_of_keys),
+        cmocka_unit_test(a_special_byte_is_seen_at_every_offset_of_a_long_run),
+        cmocka_unit_test(walks_members_and_elements),
+        cmocka_unit_test(walking_empty_containers_gives_nothing),
+        cmocka_unit_test(finds_the_first_member_of_a_name),
+        cmocka_unit_test(tells_the_kinds_apart),
+        cmocka_unit_test(decodes_every_escape),
+        cmocka_unit_test(what_is_encoded_decodes_to_the_same),
+        cmocka_unit_test(lossy_encoding_makes_any_bytes_valid),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

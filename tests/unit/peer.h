@@ -1,0 +1,46 @@
+// A server for the tests of upstream and catalog: a shell loop that answers each request with canned JSON.
+//
+// It offers what its environment says: TOOLS, PROMPTS, RESOURCES and TEMPLATES are JSON arrays. Methods
+// of its own: "echo" is answered, "refuse" gets an error, "silent" nothing, "die" ends it with status 3.
+#ifndef PEER_H
+#define PEER_H
+
+#include "upstream/server.h"
+
+// clang-format off
+#define PEER_SCRIPT                                                                                     \
+    "while IFS= read -r line; do\n"                                                                     \
+    "  id=${line#*'\"id\":'} id=${id%%,*} error=\n"                                                     \
+    "  case $line in\n"                                                                                 \
+    "  *'\"method\":\"initialize\"'*) result='{\"protocolVersion\":\"2025-11-25\",\"capabilities\":"    \
+         "{\"tools\":{},\"prompts\":{},\"resources\":{\"subscribe\":true}},"                            \
+         "\"serverInfo\":{\"name\":\"peer\",\"version\":\"1\"},\"instructions\":\"be\\u0020kind\"}';;\n" \
+    "  *'\"method\":\"tools/list\"'*) result=\"{\\\"tools\\\":${TOOLS:-[]}}\";;\n"                      \
+    "  *'\"method\":\"prompts/list\"'*) result=\"{\\\"prompts\\\":${PROMPTS:-[]}}\";;\n"                \
+    "  *'\"method\":\"resources/list\"'*) result=\"{\\\"resources\\\":${RESOURCES:-[]}}\";;\n"          \
+    "  *'\"method\":\"resources/templates/list\"'*) result=\"{\\\"resourceTemplates\\\":${TEMPLATES:-[]}}\";;\n" \
+    "  *'\"method\":\"echo\"'*) result='{\"n\":1.0}';;\n"                                               \
+    "  *'\"method\":\"refuse\"'*) error='{\"code\":-5,\"message\":\"no\"}';;\n"                         \
+    "  *'\"method\":\"die\"'*) exit 3;;\n"                                                              \
+    "  *) continue;;\n"                                                                                 \
+    "  esac\n"                                                                                          \
+    "  if [ \"$error\" ]; then printf '{\"jsonrpc\":\"2.0\",\"id\":%s,\"error\":%s}\\n' \"$id\" \"$error\"\n" \
+    "  else printf '{\"jsonrpc\":\"2.0\",\"id\":%s,\"result\":%s}\\n' \"$id\" \"$result\"; fi\n"        \
+    "done\n"
+// clang-format on
+
+static char *peer_args[] = {"-c", PEER_SCRIPT, NULL};
+
+// A stdio server of that name; give it `env` and `prefix` as needed.
+static inline struct server peer_server(char *name)
+{
+    return (struct server){.name = name,
+                           .type = SERVER_STDIO,
+                           .command = "sh",
+                           .args = peer_args,
+                           .timeout_ms = 20000,
+                           .max_timeout_ms = 40000,
+                           .start_timeout_ms = 20000};
+}
+
+#endif

@@ -1,0 +1,366 @@
+// Tests one upstream over stdio: states, one reply a request and never inside the send, failing, closing.
+#include "base/log.h"
+#include "peer.h"
+#include "unit.h"
+#include "upstream/upstream.h"
+#include <unistd.h>
+
+struct fixture {
+    struct loop *loop;
+    struct server server;
+    struct upstream *upstream;
+    int replies, ready;
+    int stop_at;      // stop the loop at so many replies
+    bool stop_ready;  // or when it is ready
+    bool sending;     // inside upstream_send()
+    bool closed;
+};
+
+struct ask {
+    struct upstream_request request;
+    struct fixture *fixture;
+    int replies;
+    enum err_code failure;
+    char detail[512], result[256], error[256];
+};
+
+static void on_state(void *arg, struct upstream *upstream)
+{
+    struct fixture *f = arg;
+    if (upstream_state(upstream) != UPSTREAM_READY)
+        return;
+    f->ready++;
+    if (f->stop_ready)
+        loop_stop(f->loop);
+}
+
+static void on_other(void *arg, struct upstream *upstream, const struct message *message,
+                     struct upstream_request *origin)
+{
+    (void)arg;
+    (void)upstream;
+    (void)message;
+    (void)origin;
+}
+
+static const struct upstream_listener listener = {on_state, on_other, on_other};
+
+static void set_up(struct fixture *f, const char *command)
+{
+    struct err err;
+    *f = (struct fixture){.loop = loop_new(&err), .server = peer_server("peer")};
+    static char *none[] = {NULL};
+    if (command) {
+        f->server.command = (char *)(uintptr_t)command;
+        f->server.args = none;
+    }
+    f->upstream = upstream_new(&(struct upstream_spec){.loop = f->loop,
+                                                       .server = &f->server,
+                                                       .capabilities = "{}",
+                                                       .max_message = 1 << 20,
+                                                       .listener = &listener,
+                                                       .arg = f});
+}
+
+static void on_closed(void *arg, struct upstream *upstream)
+{
+    struct fixture *f = arg;
+    assert_ptr_equal(upstream, f->upstream);
+    assert_false(f->closed);
+    f->closed = true;
+    upstream_free(upstream);
+    f->upstream = NULL;
+    loop_stop(f->loop);
+}
+
+static void tear_down(struct fixture *f)
+{
+    if (f->upstream)
+        upstream_close(f->upstream, 3000, on_closed, f);
+    while (!f->closed)
+        loop_run(f->loop);
+    loop_free(f->loop);
+}
+
+static void on_reply(struct upstream_request *request, const struct upstream_reply *reply)
+{
+    struct ask *ask = request->arg;
+    struct fixture *f = ask->fixture;
+    assert_false(f->sending);
+    assert_int_equal((reply->failure != NULL) + (reply->result.at != NULL) + (reply->error.at != NULL), 1);
+    ask->replies++;
+    if (reply->failure) {
+        ask->failure = reply->failure->code;
+        memcpy(ask->detail, reply->failure->detail, sizeof ask->detail);
+    }
+    snprintf(ask->result, sizeof ask->result, "%.*s", SPAN_ARG(reply->result));
+    snprintf(ask->error, sizeof ask->error, "%.*s", SPAN_ARG(reply->error));
+    if (++f->replies == f->stop_at)
+        loop_stop(f->loop);
+}
+
+static void send_ask(struct fixture *f, struct ask *ask, const char *method)
+{
+    *ask = (struct ask){.request = {.on_reply = on_reply, .arg = ask}, .fixture = f};
+    upstream_reserve(f->upstream, &ask->request);
+    f->sending = true;
+    upstream_send(&ask->request, method, SPAN("{}"));
+    f->sending = false;
+}
+
+static void run_for(struct fixture *f, int replies)
+{
+    f->stop_at = f->replies + replies;
+    while (f->replies < f->stop_at)
+        loop_run(f->loop);
+}
+
+static void make_ready(struct fixture *f)
+{
+    f->stop_ready = true;
+    upstream_start(f->upstream);
+    while (!f->ready)
+        loop_run(f->loop);
+    f->stop_ready = false;
+}
+
+// ---- failing --------------------------------------------------------------------------------
+
+static void a_command_that_is_not_there_fails_requests_from_the_loop(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct ask asks[3];
+    set_up(&f, "no-such-command-here");
+    assert_int_equal(upstream_state(f.upstream), UPSTREAM_DOWN);
+    for (size_t i = 0; i < COUNT(asks); i++)
+        send_ask(&f, &asks[i], "echo");
+    assert_int_equal(upstream_state(f.upstream), UPSTREAM_BACKOFF);
+    assert_int_equal(f.replies, 0);
+    run_for(&f, 3);
+    for (size_t i = 0; i < COUNT(asks); i++) {
+        assert_int_equal(asks[i].replies, 1);
+        assert_int_equal(asks[i].failure, ERR_UNAVAILABLE);
+        assert_contains(asks[i].detail, "no-such-command-here");
+    }
+    assert_contains(upstream_problem(f.upstream), "no-such-command-here");
+    tear_down(&f);
+}
+
+static void one_that_ends_at_once_fails_what_waits_and_what_comes_after(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct ask first, second;
+    set_up(&f, "false");
+    send_ask(&f, &first, "echo");
+    assert_int_equal(upstream_state(f.upstream), UPSTREAM_STARTING);
+    run_for(&f, 1);
+    assert_int_equal(first.failure, ERR_UNAVAILABLE);
+    assert_contains(first.detail, "exit status 1");
+    assert_int_equal(upstream_state(f.upstream), UPSTREAM_BACKOFF);
+    send_ask(&f, &second, "echo");
+    run_for(&f, 1);
+    assert_int_equal(second.failure, ERR_UNAVAILABLE);
+    assert_int_equal(first.replies + second.replies, 2);
+    assert_int_equal(upstream_pid(f.upstream), 0);
+    tear_down(&f);
+}
+
+static void one_that_never_answers_the_handshake_is_given_up(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct ask ask;
+    set_up(&f, "cat");  // sends our own request back, which answers nothing
+    f.server.start_timeout_ms = 30;
+    send_ask(&f, &ask, "echo");
+    run_for(&f, 1);
+    assert_int_equal(ask.failure, ERR_UNAVAILABLE);
+    assert_int_equal(upstream_state(f.upstream), UPSTREAM_BACKOFF);
+    tear_down(&f);
+}
+
+static void a_request_refused_before_the_close_still_gets_its_reply(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct ask ask;
+    set_up(&f, "no-such-command-here");
+    send_ask(&f, &ask, "echo");
+    upstream_close(f.upstream, 100, on_closed, &f);  // in the same turn, before the loop could fail it
+    while (!f.closed)
+        loop_run(f.loop);
+    loop_free(f.loop);
+    assert_int_equal(ask.replies, 1);
+}
+
+// ---- answering ------------------------------------------------------------------------------
+
+static void requests_wait_for_the_handshake_and_are_answered(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct ask first, second, third;
+    set_up(&f, NULL);
+    send_ask(&f, &first, "echo");
+    assert_int_equal(upstream_state(f.upstream), UPSTREAM_STARTING);
+    assert_true(upstream_pid(f.upstream) > 0);
+    send_ask(&f, &second, "refuse");
+    run_for(&f, 2);
+    assert_string_equal(first.result, "{\"n\":1.0}");
+    assert_string_equal(second.error, "{\"code\":-5,\"message\":\"no\"}");
+    assert_int_equal(upstream_state(f.upstream), UPSTREAM_READY);
+    assert_int_equal(upstream_revision(f.upstream), REVISION_2025_11_25);
+    assert_true(upstream_abilities(f.upstream)->tools && upstream_abilities(f.upstream)->subscribe);
+    assert_false(upstream_abilities(f.upstream)->tasks || upstream_abilities(f.upstream)->logging);
+    assert_span(upstream_instructions(f.upstream), SPAN("be kind"), "instructions");
+    assert_span(upstream_info(f.upstream), SPAN("{\"name\":\"peer\",\"version\":\"1\"}"), "info");
+    assert_string_equal(upstream_problem(f.upstream), "");
+    send_ask(&f, &third, "echo");
+    run_for(&f, 1);
+    assert_int_equal(third.failure, ERR_NONE);
+    tear_down(&f);
+}
+
+static void many_at_once_each_get_their_own(void **state)
+{
+    (void)state;
+    enum { MANY = 200 };
+    static struct ask asks[MANY];
+    struct fixture f;
+    set_up(&f, NULL);
+    make_ready(&f);
+    for (size_t i = 0; i < MANY; i++)
+        send_ask(&f, &asks[i], i % 3 ? "echo" : "refuse");
+    run_for(&f, MANY);
+    for (size_t i = 0; i < MANY; i++) {
+        assert_int_equal(asks[i].replies, 1);
+        assert_int_equal(asks[i].error[0] != '\0', i % 3 == 0);
+    }
+    tear_down(&f);
+}
+
+static void no_answer_in_time_is_a_timeout(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct ask silent, after;
+    set_up(&f, NULL);
+    make_ready(&f);
+    f.server.timeout_ms = 20;
+    send_ask(&f, &silent, "silent");
+    run_for(&f, 1);
+    assert_int_equal(silent.failure, ERR_UPSTREAM_TIMEOUT);
+    assert_int_equal(upstream_state(f.upstream), UPSTREAM_READY);
+    f.server.timeout_ms = 20000;
+    send_ask(&f, &after, "echo");
+    run_for(&f, 1);
+    assert_int_equal(after.failure, ERR_NONE);
+    assert_int_equal(silent.replies, 1);
+    tear_down(&f);
+}
+
+static void a_cancelled_request_hears_nothing(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct ask waiting, sent, after;
+    set_up(&f, NULL);
+    send_ask(&f, &waiting, "echo");
+    upstream_cancel(&waiting.request, "test");
+    make_ready(&f);
+    send_ask(&f, &sent, "echo");
+    upstream_cancel(&sent.request, "test");
+    upstream_cancel(&sent.request, "test");
+    send_ask(&f, &after, "echo");
+    run_for(&f, 1);
+    assert_int_equal(after.replies, 1);
+    assert_int_equal(waiting.replies + sent.replies, 0);
+    tear_down(&f);
+}
+
+static void one_that_dies_fails_what_is_in_flight_and_is_started_by_the_next(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct ask die, other, after;
+    set_up(&f, NULL);
+    make_ready(&f);
+    long before = upstream_pid(f.upstream);
+    send_ask(&f, &die, "die");
+    send_ask(&f, &other, "echo");
+    run_for(&f, 2);
+    assert_int_equal(die.failure, ERR_UPSTREAM_DIED);
+    assert_contains(die.detail, "exit status 3");
+    assert_int_equal(other.failure, ERR_UPSTREAM_DIED);
+    send_ask(&f, &after, "echo");
+    run_for(&f, 1);
+    assert_string_equal(after.result, "{\"n\":1.0}");
+    assert_int_not_equal(upstream_pid(f.upstream), before);
+    tear_down(&f);
+}
+
+// ---- closing --------------------------------------------------------------------------------
+
+static void closing_fails_what_is_open(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct ask in_flight;
+    set_up(&f, NULL);
+    make_ready(&f);
+    send_ask(&f, &in_flight, "silent");
+    upstream_close(f.upstream, 3000, on_closed, &f);
+    while (!f.closed)
+        loop_run(f.loop);
+    assert_int_equal(in_flight.replies, 1);
+    assert_int_equal(in_flight.failure, ERR_UNAVAILABLE);
+    loop_free(f.loop);
+}
+
+static void closing_while_starting_fails_what_waits(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct ask waiting;
+    set_up(&f, NULL);
+    send_ask(&f, &waiting, "echo");
+    upstream_close(f.upstream, 3000, on_closed, &f);
+    while (!f.closed)
+        loop_run(f.loop);
+    assert_int_equal(waiting.replies, 1);
+    assert_int_equal(waiting.failure, ERR_UNAVAILABLE);
+    loop_free(f.loop);
+}
+
+static void one_that_never_started_is_closed_at_once(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f, NULL);
+    upstream_close(f.upstream, 3000, on_closed, &f);
+    assert_true(f.closed);
+    loop_free(f.loop);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_command_that_is_not_there_fails_requests_from_the_loop),
+        cmocka_unit_test(one_that_ends_at_once_fails_what_waits_and_what_comes_after),
+        cmocka_unit_test(one_that_never_answers_the_handshake_is_given_up),
+        cmocka_unit_test(a_request_refused_before_the_close_still_gets_its_reply),
+        cmocka_unit_test(requests_wait_for_the_handshake_and_are_answered),
+        cmocka_unit_test(many_at_once_each_get_their_own),
+        cmocka_unit_test(no_answer_in_time_is_a_timeout),
+        cmocka_unit_test(a_cancelled_request_hears_nothing),
+        cmocka_unit_test(one_that_dies_fails_what_is_in_flight_and_is_started_by_the_next),
+        cmocka_unit_test(closing_fails_what_is_open),
+        cmocka_unit_test(closing_while_starting_fails_what_waits),
+        cmocka_unit_test(one_that_never_started_is_closed_at_once),
+    };
+    log_setup(LOG_OFF, LOG_FORMAT_TEXT);
+    alarm(60);  // a reply that never comes is a failure, not a hang
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
