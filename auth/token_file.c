@@ -77,8 +77,7 @@ static struct span id_of(struct span token)
     return span_make(token.at + sizeof TOKEN_FILE_PREFIX - 1, TOKEN_FILE_ID_CHARS);
 }
 
-// Everything about it is right, as far as can be said without the file.
-static bool is_whole(struct span token)
+bool token_file_is_token(struct span token)
 {
     if (token.len != TOKEN_FILE_TOKEN_CHARS || !span_starts(token, TOKEN_FILE_PREFIX))
         return false;
@@ -456,7 +455,7 @@ enum provider_verdict token_file_find(const struct token_file *file, struct span
     *out = NULL;
     if (!span_starts(presented, TOKEN_FILE_PREFIX))
         return PROVIDER_PASS;
-    const struct token_entry *entry = is_whole(presented) ? token_file_named(file, id_of(presented)) : NULL;
+    const struct token_entry *entry = token_file_is_token(presented) ? token_file_named(file, id_of(presented)) : NULL;
     if (presented.len > TOKEN_FILE_TOKEN_CHARS)
         presented.len = TOKEN_FILE_TOKEN_CHARS;  // damaged anyway: its length must not buy work
     secret_digest(presented, digest);
@@ -657,6 +656,13 @@ void token_file_edit_remove(struct token_file_edit *edit, const char *id)
     json_array_remove(tokens, position(tokens, id));
 }
 
+static void unlock(struct token_file_edit *edit)
+{
+    if (edit->lock >= 0)
+        close(edit->lock);
+    edit->lock = -1;
+}
+
 bool token_file_edit_save(struct token_file_edit *edit, struct err *err)
 {
     if (token_file_stale(edit->before))  // by somebody who does not lock: an editor, git
@@ -672,6 +678,8 @@ bool token_file_edit_save(struct token_file_edit *edit, struct err *err)
     buf_put_text(&text, dump);
     buf_put_char(&text, '\n');
     ok = replace(edit->path, buf_span(&text), err);
+    if (ok)
+        unlock(edit);  // from now on it is stale
     free(dump);
     buf_release(&text);
     return ok;
@@ -681,8 +689,7 @@ void token_file_edit_free(struct token_file_edit *edit)
 {
     if (!edit)
         return;
-    if (edit->lock >= 0)
-        close(edit->lock);
+    unlock(edit);
     json_decref(edit->tree);
     token_file_unref(edit->before);
     free(edit->path);

@@ -44,10 +44,12 @@ void token_file_unref(struct token_file *file);
 bool token_file_stale(const struct token_file *file);  // the file on disk is another one by now
 
 // PASS: not one of our tokens, somebody else may know it. REJECT: ours, but damaged, unknown, wrong or
-// expired, which costs the same in all cases. ACCEPT: *out is the entry, as long as the file is held.
+// expired; one digest and one comparison in all cases. ACCEPT: *out is the entry, as long as the file is held.
 enum provider_verdict token_file_find(const struct token_file *file, struct span presented, int64_t now,
                                       const struct token_entry **out);
 struct identity *token_file_identity(const struct token_entry *entry);
+// It is a whole token: the shape and the crc are right. Says nothing about whether anybody knows it.
+bool token_file_is_token(struct span token);
 
 size_t token_file_count(const struct token_file *file);
 const struct token_entry *token_file_at(const struct token_file *file, size_t i);
@@ -66,8 +68,8 @@ struct token_minted {
 };
 void token_file_mint(struct token_minted *out);
 
-// One change of the file: it is locked from start to free (.<name>.lock beside it), and replaced as a
-// whole by save; what was put or removed without a save is forgotten.
+// One change of the file: it is locked (.<name>.lock beside it) from start until it is saved or the
+// edit freed, and replaced as a whole by save, once; what was put or removed without a save is forgotten.
 struct token_file_edit;
 
 // With `create`, a file that does not exist is an empty one.

@@ -48,5 +48,7 @@ void gate_arrive(struct gate *gate, struct arrival *arrival);
 void gate_gone(struct gate *gate, struct arrival *arrival);
 // The connection of a pipe is gone, and its session with it.
 void gate_pipe_closed(struct gate *gate, struct span session_id);
+// No more comes in on a pipe: its session ends with the last call in flight.
+void gate_pipe_drain(struct gate *gate, struct span session_id);
 
 #endif

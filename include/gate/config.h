@@ -60,11 +60,16 @@ extern const struct option_table config_options;
 
 struct config *config_parse(const json_t *tree, const char *file, struct err *err) MUST_CHECK;
 struct config *config_load(const char *path, struct err *err) MUST_CHECK;
+// As it is written, "${NAME}" and all: for showing it without what the environment holds.
+struct config *config_load_literal(const char *path, struct err *err) MUST_CHECK;
 void config_free(struct config *config);
 // --config, then $POSTERN_CONFIG, ./postern.json, $XDG_CONFIG_HOME/postern/postern.json; NULL if there is none.
 char *config_path(const char *given);
 const struct server *config_server(const struct config *config, const char *name);
 // "127.0.0.1:8080", "localhost:0" and "[::1]:8080" are local; nothing else is.
 bool config_address_is_loopback(const char *address);
+// May the gateway listen there? ADDRESS:PORT, and on loopback unless a provider proves who calls.
+bool config_may_listen(const struct config *config, const char *address, const struct option_place *place,
+                       struct err *err) MUST_CHECK;
 
 #endif

@@ -25,7 +25,7 @@ void sse_init(struct sse_parser *parser, size_t max);
 void sse_release(struct sse_parser *parser);
 void sse_restart(
     struct sse_parser *parser);  // a new connection goes on: half an event is forgotten, the last id is not
-// Feeds bytes; calls on_event for each event that has data or names an id. False from on_event, or an
+// Feeds bytes; calls on_event for each event that has data, if only empty. False from on_event, or an
 // event above the maximum, stops with false.
 bool sse_push(struct sse_parser *parser, struct span bytes, bool (*on_event)(void *arg, const struct sse_event *event),
               void *arg);

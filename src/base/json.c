@@ -12,6 +12,10 @@
 json_t *json_parse(struct span text, const char *what, struct err *err)
 {
     json_error_t problem;
+    if (text.len == 0) {
+        (void)err_set(err, ERR_PARSE, "%s:1:1: the file is empty", what);
+        return NULL;
+    }
     json_t *tree = json_loadb(text.at, text.len, JSON_REJECT_DUPLICATES, &problem);
     if (!tree)
         (void)err_set(err, ERR_PARSE, "%s:%d:%d: %s", what, problem.line, problem.column, problem.text);

@@ -1,6 +1,7 @@
 // Owns option tables: parsing a JSON object into a struct by its rows, and describing the rows.
 #include "base/option.h"
 #include "base/mem.h"
+#include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,8 +53,10 @@ const char *option_nearest(const char *word, const char *const *names)
 static bool scaled(const char *text, const char *const *units, const int64_t *factors, int64_t *out)
 {
     char *rest;
+    if (!isdigit((unsigned char)*text) || (text[0] == '0' && (text[1] == 'x' || text[1] == 'X')))
+        return false;
     double value = strtod(text, &rest);
-    if (rest == text || value < 0 || value > 1e15)
+    if (rest == text || !(value >= 0 && value <= 1e12))
         return false;
     while (*rest == ' ')
         rest++;
@@ -338,7 +341,7 @@ bool option_parse(const struct option_table *table, const json_t *tree, void *in
     for (const struct option *row = table->rows; row->name; row++)
         if (!parse_row(row, tree, into, place, err))
             return false;
-    return !table->check || table->check(into, place, err);
+    return !table->check || place->literal || table->check(into, place, err);
 }
 
 // ---- releasing and showing ------------------------------------------------------------------

@@ -20,6 +20,8 @@ static bool fail(struct scan *scan, const char *problem)
 
 void scan_start(struct scan *scan, struct span text, bool reject_duplicates)
 {
+    if (!text.at)
+        text.at = "";
     *scan = (struct scan){text.at, text.at + text.len, text.at, NULL, reject_duplicates};
 }
 
@@ -552,7 +554,7 @@ static void encode_char(unsigned char c, struct buf *out)
 
 static void encode(struct span text, struct buf *out, bool lossy)
 {
-    const char *at = text.at, *end = text.at + text.len;
+    const char *at = text.at ? text.at : "", *end = at + text.len;
     buf_put_char(out, '"');
     while (at < end) {
         const char *start = at;

@@ -107,8 +107,11 @@ static void put_hash(const struct source *source, struct span name, struct buf *
 static void shorten(struct buf *name, const struct source *source, struct span original)
 {
     const size_t tail = 9;
-    if (name->len > VIEW_NAME_MAX - tail)
+    if (name->len > VIEW_NAME_MAX - tail) {
         name->len = VIEW_NAME_MAX - tail;
+        while (name->len && ((unsigned char)name->at[name->len] & 0xC0) == 0x80)
+            name->len--;  // not inside a character
+    }
     put_hash(source, original, name);
 }
 
@@ -123,7 +126,7 @@ static struct span exposed_name(struct view *view, const struct table *table, co
         size_t start = name.len;
         buf_put_span(&name, original);
         for (size_t i = start; i < name.len; i++)
-            if (!isalnum((unsigned char)name.at[i]) && !strchr("_.-/", name.at[i]))
+            if (!isalnum((unsigned char)name.at[i]) && !memchr("_.-/", name.at[i], 4))
                 name.at[i] = '_';
         if (name.len > VIEW_NAME_MAX)
             shorten(&name, source, original);

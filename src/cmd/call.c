@@ -32,9 +32,10 @@ static bool read_arguments(const char *given, struct buf *out, struct err *err)
             return false;
     } else
         buf_put_text(out, given);
-    if (!scan_document(buf_span(out), true, &value, err) || !scan_is_object(value))
-        return err_set(err, ERR_CONFIG, "the arguments must be a JSON object: %s", err->code ? err->detail : "");
-    return true;
+    struct err problem;
+    if (!scan_document(buf_span(out), true, &value, &problem))
+        return err_set(err, ERR_CONFIG, "the arguments must be a JSON object: %.200s", problem.detail);
+    return scan_is_object(value) || err_set(err, ERR_CONFIG, "the arguments must be a JSON object");
 }
 
 static void print_text(struct span item, const char *key)

@@ -105,7 +105,9 @@ static int unknown_flag(const struct command *command, const char *given)
     size_t count = 1;
     for (const struct flag *flag = command->flags; flag->name && count < 15; flag++)
         names[count++] = flag->name;
-    const char *near = option_nearest(given, names);
+    char *name = mem_copy(given, strcspn(given, "="));
+    const char *near = option_nearest(name, names);
+    free(name);
     return cmd_fail(EXIT_USAGE, "%s: unknown option --%s%s%s%s", command->name, given, near ? "; did you mean --" : "",
                     near ? near : "", near ? "?" : "; see --help");
 }

@@ -31,6 +31,13 @@ static int show(const struct flags *flags)
     struct config *config = cmd_config(flags, &code);
     if (!config)
         return code;
+    config_free(config);  // it is right; now as it is written, without what the environment holds
+    struct err err = {0};
+    char *path = config_path(flags->config);
+    config = config_load_literal(path, &err);
+    free(path);
+    if (!config)
+        return cmd_fail_err(&err);
     print_json(option_show(&config_options, config));
     config_free(config);
     return EXIT_OK;
@@ -40,6 +47,7 @@ static int schema(void)
 {
     json_t *tree = option_schema(&config_options);
     json_object_set_new(tree, "$schema", json_string("https://json-schema.org/draft/2020-12/schema"));
+    json_object_set_new(json_object_get(tree, "properties"), "$schema", json_pack("{s:s}", "type", "string"));
     print_json(tree);
     return EXIT_OK;
 }

@@ -7,6 +7,8 @@
 #include <signal.h>
 #include <stdlib.h>
 
+#define LINGER_MS 20
+
 struct serve {
     struct config *config;
     struct loop *loop;
@@ -16,19 +18,32 @@ struct serve {
     size_t face_count;
     struct stdio_face *stdio;
     bool stopping;
+    int64_t stop_by_ms;
+    struct loop_timer linger;
 };
 
+// The gate is closed; answers that are on their way may still arrive.
 static void on_stopped(void *arg)
 {
     struct serve *serve = arg;
-    loop_stop(serve->loop);
+    bool busy = false;
+    for (size_t i = 0; i < serve->face_count; i++)
+        busy = busy || http_face_busy(serve->faces[i]);
+    if (busy && loop_now(serve->loop) < serve->stop_by_ms)
+        loop_timer_set(serve->loop, &serve->linger, LINGER_MS);
+    else
+        loop_stop(serve->loop);
 }
+
+static void on_linger(struct loop_timer *timer) { on_stopped(timer->arg); }
 
 static void stop(struct serve *serve, const char *why)
 {
     if (serve->stopping)
         return;
     serve->stopping = true;
+    serve->stop_by_ms = loop_now(serve->loop) + serve->config->timeouts.shutdown_ms;
+    serve->linger = (struct loop_timer){.on_due = on_linger, .arg = serve};
     log_info("stopping", LOG_STR("why", why));
     for (size_t i = 0; i < serve->face_count; i++)
         http_face_quiesce(serve->faces[i]);
@@ -56,11 +71,12 @@ static bool add_face(struct serve *serve, const char *address, struct err *err)
 {
     if (serve->face_count == sizeof serve->faces / sizeof *serve->faces)
         return err_set(err, ERR_CONFIG, "more than %zu listeners", serve->face_count);
-    if (!config_address_is_loopback(address) && !provider_proves(&serve->config->auth))
-        return err_set(err, ERR_CONFIG,
-                       "%s is not loopback, and no provider proves who calls; listen on 127.0.0.1 and put an "
-                       "authenticating proxy in front",
-                       address);
+    struct buf flag = {0};
+    buf_printf(&flag, "--listen %s", address);
+    bool may = config_may_listen(serve->config, address, &(struct option_place){"serve", buf_text(&flag), true}, err);
+    buf_release(&flag);
+    if (!may)
+        return false;
     struct http_face *face = http_face_new(serve->loop, serve->gate, address, err);
     if (face)
         serve->faces[serve->face_count++] = face;
@@ -82,8 +98,6 @@ static bool open_faces(struct serve *serve, const struct flags *flags, struct er
 
 static bool start(struct serve *serve, const struct flags *flags, struct err *err)
 {
-    if (flags->listen && !strrchr(flags->listen, ':'))
-        return err_set(err, ERR_CONFIG, "--listen %s: write ADDRESS:PORT, such as 127.0.0.1:8080", flags->listen);
     return (serve->loop = loop_new(err)) && loop_on_signal(serve->loop, on_signal, serve, err) &&
            (serve->http = http_client_new(serve->loop, err)) &&
            (serve->gate = gate_new(serve->loop, serve->http, serve->config)) && open_faces(serve, flags, err);

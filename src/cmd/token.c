@@ -129,20 +129,27 @@ static int run_new(const struct flags *flags)
 }
 
 // The id, or the id in a whole token: that is what one has at hand when a token has leaked.
-static struct span given_id(const struct flags *flags)
+static bool read_id(const char *text, struct span *id)
 {
-    struct span given = span_of(flags->args[1]);
-    if (!span_starts(given, TOKEN_FILE_PREFIX))
-        return given;
-    given = span_after(given, sizeof TOKEN_FILE_PREFIX - 1);
-    return span_make(given.at, given.len < TOKEN_FILE_ID_CHARS ? given.len : TOKEN_FILE_ID_CHARS);
+    *id = span_of(text);
+    if (!span_starts(*id, TOKEN_FILE_PREFIX))
+        return id->len == TOKEN_FILE_ID_CHARS;
+    if (!token_file_is_token(*id))
+        return false;
+    *id = span_make(text + sizeof TOKEN_FILE_PREFIX - 1, TOKEN_FILE_ID_CHARS);
+    return true;
 }
 
 // Opens the file for a change of the entry named on the command line. NULL: exit code set.
 static struct token_file_edit *start_on(const struct flags *flags, const struct token_entry **out, int *code)
 {
     struct err err = {0};
-    struct span id = given_id(flags);
+    struct span id;
+    if (!read_id(flags->args[1], &id)) {  // not repeated here: it may be nearly a token
+        *code = cmd_fail(EXIT_USAGE, "token %s: ID must be 8 letters and digits, or a whole token without a typo",
+                         flags->args[0]);
+        return NULL;
+    }
     struct token_file_edit *edit = token_file_edit_start(flags->file, false, &err);
     if (!edit) {
         *code = cmd_fail_err(&err);
@@ -152,7 +159,7 @@ static struct token_file_edit *start_on(const struct flags *flags, const struct 
         return edit;
     token_file_edit_free(edit);
     *code = cmd_fail(EXIT_NEGATIVE, "token %s: %s has no token with id \"%.*s\"", flags->args[0], flags->file,
-                     id.len > TOKEN_FILE_ID_CHARS ? TOKEN_FILE_ID_CHARS : (int)id.len, id.at);
+                     SPAN_ARG(id));
     return NULL;
 }
 

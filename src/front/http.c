@@ -658,6 +658,16 @@ void http_face_quiesce(struct http_face *face)
         close(fd);
 }
 
+bool http_face_busy(const struct http_face *face)
+{
+    list_each(node, &face->callers) {
+        const struct caller *caller = list_entry(node, struct caller, node);
+        if (caller->visit && caller->visit->state >= VISIT_ANSWERED)
+            return true;
+    }
+    return false;
+}
+
 void http_face_free(struct http_face *face)
 {
     if (!face)

@@ -2,7 +2,9 @@
 #include "front/stdio.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/map.h"
 #include "base/mem.h"
+#include "base/scan.h"
 #include "mcp/frame.h"
 #include "mcp/message.h"
 #include <errno.h>
@@ -14,6 +16,7 @@
 #include <unistd.h>
 
 #define READ_SIZE ((size_t)64 << 10)
+#define COUNTED_MAX 10000
 
 struct stdio_face {
     struct loop *loop;
@@ -23,6 +26,7 @@ struct stdio_face {
     struct loop_task flush;
     struct loop_task close;  // a sink must not end a session while it is being pushed to
     struct frame frame;
+    struct map counted;  // ids of requests that came with Content-Length: their answers go out so
     struct arrival opening;
     char session_id[64];
     struct stream *stream;
@@ -35,13 +39,31 @@ struct stdio_face {
 
 // ---- writing --------------------------------------------------------------------------------
 
+// An answer goes out framed as its request came; anything else as the last message came.
+static bool is_counted(struct stdio_face *face, struct span message)
+{
+    struct span id, outcome;
+    bool answer = scan_find(message, "result", &outcome) || scan_find(message, "error", &outcome);
+    if (!answer || !scan_find(message, "id", &id))
+        return face->frame.content_length;
+    return map_remove(&face->counted, id) != NULL;
+}
+
+static void note_framing(struct stdio_face *face, struct span message)
+{
+    struct span id;
+    if (face->frame.content_length && scan_find(message, "id", &id) && face->counted.count < COUNTED_MAX)
+        map_put(&face->counted, id, face);
+}
+
 static void put_message(struct stdio_face *face, struct span message)
 {
-    if (face->frame.content_length)
+    bool counted = is_counted(face, message);
+    if (counted)
         buf_printf(&face->pending, "Content-Length: %zu\r\n\r\n", message.len);
     size_t start = face->pending.len;
     buf_put_span(&face->pending, message);
-    if (!face->frame.content_length) {
+    if (!counted) {
         message_flatten(face->pending.at + start, message.len);
         buf_put_char(&face->pending, '\n');
     }
@@ -142,6 +164,7 @@ static void take_message(struct stdio_face *face, struct span text)
                                 .ops = &arrival_ops,
                                 .arg = face};
     buf_put_span(&arrival->body, text);
+    note_framing(face, text);
     gate_arrive(face->gate, arrival);
 }
 
@@ -240,7 +263,7 @@ static void flush_fully(struct stdio_face *face)
         flush(face);
 }
 
-void stdio_face_close(struct stdio_face *face) { gate_pipe_closed(face->gate, span_of(face->session_id)); }
+void stdio_face_close(struct stdio_face *face) { gate_pipe_drain(face->gate, span_of(face->session_id)); }
 
 void stdio_face_free(struct stdio_face *face)
 {
@@ -257,6 +280,7 @@ void stdio_face_free(struct stdio_face *face)
         stream_unref(face->stream);
     }
     frame_release(&face->frame);
+    map_release(&face->counted);
     buf_release(&face->pending);
     free(face);
 }

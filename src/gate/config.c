@@ -2,6 +2,7 @@
 #include "gate/config.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -256,10 +257,34 @@ static const struct option rows[] = {
 
 bool config_address_is_loopback(const char *address)
 {
+    struct in_addr parsed;
     const char *colon = strrchr(address, ':');
-    size_t len = colon ? (size_t)(colon - address) : 0;
-    struct span host = span_make(address, len);
-    return span_is(host, "localhost") || span_is(host, "[::1]") || (span_starts(host, "127.") && len <= 15);
+    char *host = mem_copy(address, colon ? (size_t)(colon - address) : 0);
+    bool local = strcmp(host, "localhost") == 0 || strcmp(host, "[::1]") == 0 ||
+                 (inet_pton(AF_INET, host, &parsed) == 1 && ntohl(parsed.s_addr) >> 24 == 127);
+    free(host);
+    return local;
+}
+
+static bool is_port(const char *text)
+{
+    size_t len = strlen(text);
+    return len >= 1 && len <= 5 && strspn(text, "0123456789") == len && strtol(text, NULL, 10) <= 65535;
+}
+
+bool config_may_listen(const struct config *config, const char *address, const struct option_place *place,
+                       struct err *err)
+{
+    const char *colon = strrchr(address, ':');
+    if (!colon || colon == address || !is_port(colon + 1))
+        return err_set(err, ERR_CONFIG, "%s: %s: write ADDRESS:PORT, such as 127.0.0.1:8080; a port is at most 65535",
+                       place->file, place->path);
+    if (config_address_is_loopback(address) || provider_proves(&config->auth))
+        return true;
+    return err_set(err, ERR_CONFIG,
+                   "%s: %s: %s is not loopback, and no provider in /auth/providers proves who calls; listen on "
+                   "127.0.0.1 and put an authenticating proxy in front",
+                   place->file, place->path, address);
 }
 
 static bool check_separator(const struct config *config, const struct option_place *place, struct err *err)
@@ -289,25 +314,20 @@ static bool check(void *object, const struct option_place *place, struct err *er
     struct config *config = object;
     const struct config_listener *listeners = config->listen.at;
     for (size_t i = 0; i < config->listen.count; i++) {
-        const char *address = listeners[i].address, *colon = strrchr(address, ':');
-        if (!colon || colon == address || !colon[1] || strspn(colon + 1, "0123456789") != strlen(colon + 1))
-            return err_set(err, ERR_CONFIG, "%s: %s/listen/%zu/address: write ADDRESS:PORT, such as 127.0.0.1:8080",
-                           place->file, place->path, i);
-        if (!config_address_is_loopback(address) && !provider_proves(&config->auth))
-            return err_set(err, ERR_CONFIG,
-                           "%s: %s/listen/%zu/address: %s is not loopback, and no provider in /auth/providers proves "
-                           "who calls; listen on 127.0.0.1 and put an authenticating proxy in front",
-                           place->file, place->path, i, address);
+        char path[64];
+        snprintf(path, sizeof path, "/listen/%zu/address", i);
+        if (!config_may_listen(config, listeners[i].address, &(struct option_place){place->file, path, false}, err))
+            return false;
     }
     return check_separator(config, place, err) && check_prefixes(config, place, err);
 }
 
 const struct option_table config_options = {"postern.json", sizeof(struct config), rows, check};
 
-struct config *config_parse(const json_t *tree, const char *file, struct err *err)
+static struct config *parse(const json_t *tree, const char *file, bool literal, struct err *err)
 {
     struct config *config = mem_new(struct config);
-    struct option_place place = {.file = file, .path = ""};
+    struct option_place place = {file, "", literal};
     if (!option_parse(&config_options, tree, config, &place, err)) {
         config_free(config);
         return NULL;
@@ -315,15 +335,23 @@ struct config *config_parse(const json_t *tree, const char *file, struct err *er
     return config;
 }
 
-struct config *config_load(const char *path, struct err *err)
+struct config *config_parse(const json_t *tree, const char *file, struct err *err)
+{
+    return parse(tree, file, false, err);
+}
+
+static struct config *load(const char *path, bool literal, struct err *err)
 {
     json_t *tree = json_parse_file(path, err);
     if (!tree)
         return NULL;
-    struct config *config = config_parse(tree, path, err);
+    struct config *config = parse(tree, path, literal, err);
     json_decref(tree);
     return config;
 }
+
+struct config *config_load(const char *path, struct err *err) { return load(path, false, err); }
+struct config *config_load_literal(const char *path, struct err *err) { return load(path, true, err); }
 
 void config_free(struct config *config)
 {

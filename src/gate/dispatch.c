@@ -355,11 +355,12 @@ static enum phase_result do_list(struct call *call)
     uint64_t generation = view_generation(view);
     struct span cursor;
     size_t from = 0, count = view_count(view, kind), page = (size_t)call->gate->config->limits.page_size;
-    if (text_param(call, call->message.params, "cursor", &cursor) &&
-        (!cursor_read(call->gate, kind, generation, cursor, &from) || from > count))
+    if (call->message.params.at && scan_find(call->message.params, "cursor", &cursor) &&
+        (!text_param(call, call->message.params, "cursor", &cursor) ||
+         !cursor_read(call->gate, kind, generation, cursor, &from) || from > count))
         return fail(call, ERR_BAD_CURSOR, "cursor");
     size_t to = count - from > page ? from + page : count;
-    call->scope->listed |= 1U << kind;
+    call->session->listed |= 1U << kind;
     struct buf *out = call_begin_result(call);
     buf_printf(out, "{\"%s\":[", members[kind]);
     view_render(view, kind, from, to, out);

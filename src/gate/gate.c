@@ -78,6 +78,16 @@ void gate_pipe_closed(struct gate *gate, struct span session_id)
         session_end(session);
 }
 
+void gate_pipe_drain(struct gate *gate, struct span session_id)
+{
+    struct session *session = session_find(gate, session_id);
+    if (!session)
+        return;
+    session->draining = true;
+    if (list_empty(&session->calls))
+        session_end(session);
+}
+
 // ---- shutdown -------------------------------------------------------------------------------
 
 static void close_down(struct gate *gate)

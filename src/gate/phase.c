@@ -416,7 +416,8 @@ static void finish(struct call *call)
         list_remove(&call->session_node);
         call->session->call_count--;
         bool failed_start = call->new_session && call->err.code;
-        if ((failed_start || call->op == ARRIVAL_END) && call->session->state != SESSION_ENDED)
+        bool drained = call->session->draining && list_empty(&call->session->calls);
+        if ((failed_start || drained || call->op == ARRIVAL_END) && call->session->state != SESSION_ENDED)
             session_end(call->session);
     }
     loop_reap(gate->loop, call, call_free);

@@ -21,14 +21,14 @@ void relay_list_changed(struct scope *scope, unsigned kinds)
         {1U << CATALOG_RESOURCES | 1U << CATALOG_TEMPLATES, METHOD_RESOURCES_CHANGED},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        if (!(rows[i].kinds & kinds & scope->listed))
+        if (!(rows[i].kinds & kinds))
             continue;
         struct buf text = {0};
         message_put_notification(&text, method_text(rows[i].method), (struct span){0});
         struct blob *blob = blob_take(&text);
         list_each(node, &scope->sessions) {
             struct session *session = list_entry(node, struct session, scope_node);
-            if (session->ready)
+            if (session->ready && session->listed & kinds & rows[i].kinds)
                 session_tell(session, blob_ref(blob));
         }
         blob_unref(blob);

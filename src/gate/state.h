@@ -73,7 +73,6 @@ struct scope {
     size_t link_count;
     struct list sessions;
     struct list waiters;  // calls that wait for the lists
-    unsigned listed;      // kinds some session has listed: only those are worth a list_changed
 };
 
 struct session_abilities {
@@ -102,6 +101,8 @@ struct session {
     uint64_t next_ask;
     struct map subscribed;  // exposed URI -> struct subscription
     int level;              // log level, -1: not set
+    unsigned listed;        // kinds it has listed: only those are worth a list_changed
+    bool draining;          // ends with its last call
     int64_t used_ms;
 };
 

@@ -157,8 +157,8 @@ static void push(struct stream *stream, struct blob *message, bool answer)
 {
     bool behind = stream->sent < stream->count;
     size_t bytes = stream_attached(stream) || stream->limits.bytes < UNREAD_MAX ? stream->limits.bytes : UNREAD_MAX;
-    trim(stream);
     append(stream, message, answer);
+    trim(stream);
     while (!stream_attached(stream) && stream->count > stream->limits.events)
         drop_oldest(stream);
     // One message may be of any size; a heap of them may not.

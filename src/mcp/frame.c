@@ -1,5 +1,6 @@
 // Owns stdio framing: newline-delimited and Content-Length, detected per message, bounded.
 #include "mcp/frame.h"
+#include <stdint.h>
 #include <stdlib.h>
 #include <strings.h>
 
@@ -69,8 +70,8 @@ static enum frame_status next_counted(struct frame *frame, struct span text, str
     const char *at = text.at + strlen("content-length:");
     while (at < end && *at == ' ')
         at++;
-    for (; at < end && *at >= '0' && *at <= '9' && size <= frame->max; at++)
-        size = size * 10 + (size_t)(*at - '0');
+    for (; at < end && *at >= '0' && *at <= '9'; at++)
+        size = size > SIZE_MAX / 16 ? SIZE_MAX / 2 : size * 10 + (size_t)(*at - '0');
     if (size > frame->max) {
         frame->skip_body = size;
         consume(frame, head);
@@ -90,7 +91,7 @@ static enum frame_status next_line(struct frame *frame, struct span text, struct
     const char *newline = text.len > looked ? memchr(text.at + looked, '\n', text.len - looked) : NULL;
     if (!newline) {
         frame->scanned = frame->in.len;
-        if (text.len <= frame->max)
+        if (text.len <= frame->max + 1)  // the one more may be the CR of the line end
             return FRAME_MORE;
         frame->skipping = true;
         consume(frame, text.len);
@@ -99,7 +100,9 @@ static enum frame_status next_line(struct frame *frame, struct span text, struct
     struct span line = span_make(text.at, (size_t)(newline - text.at));
     consume(frame, line.len + 1);
     *out = trim(line);
-    if (out->len > frame->max)
+    if (line.len && line.at[line.len - 1] == '\r')
+        line.len--;
+    if (line.len > frame->max)
         return FRAME_TOO_LARGE;
     if (out->at[0] != '{' && out->at[0] != '[')
         return FRAME_JUNK;

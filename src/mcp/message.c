@@ -129,8 +129,11 @@ bool message_parse(struct span text, bool strict, struct message *out, struct er
     }
     scan_start(&scan, text, false);
     scan_space(&scan);
-    if (scan.at >= scan.end || *scan.at++ != '{')
-        return err_set(err, ERR_INVALID_REQUEST, "a message is an object");
+    if (scan.at >= scan.end || *scan.at != '{') {
+        struct span other;
+        return scan_document(text, false, &other, err) && err_set(err, ERR_INVALID_REQUEST, "a message is an object");
+    }
+    scan.at++;
     bool ok = parse_members(&scan, &m);
     if (ok)
         scan_space(&scan);

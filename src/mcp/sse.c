@@ -133,6 +133,8 @@ bool sse_push(struct sse_parser *parser, struct span bytes, bool (*on_event)(voi
         }
         parser->after_cr = *stop == '\r';
         at = stop + 1;
+        if (line.len > parser->line.max)
+            return false;
         bool ok = end_line(parser, line, on_event, arg);
         buf_clear(&parser->line);
         if (!ok)
@@ -154,7 +156,7 @@ void sse_put(struct buf *out, struct span id, struct span type, struct span data
         buf_put_span(out, id);
         buf_put_char(out, '\n');
     }
-    const char *at = data.at, *end = data.at + data.len;
+    const char *at = data.at ? data.at : "", *end = at + data.len;
     for (;;) {
         const char *stop = data.len ? find_end(at, end) : NULL;
         buf_put_text(out, "data: ");
@@ -163,7 +165,7 @@ void sse_put(struct buf *out, struct span id, struct span type, struct span data
         buf_put_char(out, '\n');
         if (!stop)
             break;
-        at = stop + 1;
+        at = stop + (stop + 1 < end && stop[0] == '\r' && stop[1] == '\n' ? 2 : 1);
     }
     buf_put_char(out, '\n');
 }

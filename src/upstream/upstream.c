@@ -567,6 +567,7 @@ void upstream_close(struct upstream *upstream, int64_t within_ms,
         detach(&upstream->hello);
     fail_in_flight(upstream, &err);
     fail_all(&upstream->waiting, &err);
+    fail_all(&upstream->failing, &err);
     if (running)
         upstream->transport->stop(upstream, within_ms);
     else

@@ -173,18 +173,20 @@ test('P10 revoke removes the entry, by id or by the whole token', () => {
     assert.equal(again.status, 1);
     assert.match(again.stderr, new RegExp(`no token with id "${b.id}"`));
     assert.ok(!again.stderr.includes(b.text.slice(17)), 'the secret is repeated');
+    const typo = token('revoke', a.text.slice(0, -1) + (a.text.endsWith('x') ? 'y' : 'x'));
+    assert.equal(typo.status, 2);
+    assert.ok(!typo.stderr.includes(a.text.slice(17, 40)), 'the secret is repeated');
     assert.equal(token('revoke', a.text).status, 0);
     assert.deepEqual(stored().tokens.map(entry => entry.id), [c.id]);
 });
 
 test('P10 many at the same time lose nothing, and a reader never sees half a file', async () => {
-    make('--subject', 'first');
     const running = Array.from({ length: 16 }, (_, i) =>
         spawn(binary, ['token', 'new', '--subject', `s${i}`, '--file', file], { stdio: ['ignore', 'pipe', 'inherit'] }));
     let reading = true, reads = 0;
     const reader = (async () => {
         for (; reading; reads++) {
-            assert.ok(stored().tokens.length >= 1);
+            if (existsSync(file)) assert.ok(stored().tokens.length >= 1);
             await new Promise(setImmediate);
         }
     })();
@@ -199,7 +201,7 @@ test('P10 many at the same time lose nothing, and a reader never sees half a fil
     await reader;
     assert.ok(reads > 1);
     const digests = new Set(stored().tokens.map(entry => entry.sha256));
-    assert.equal(digests.size, 17);
+    assert.equal(digests.size, 16);
     for (const text of printed) assert.ok(digests.has(sha256(text)));
 });
 
@@ -232,6 +234,7 @@ test('wrong use exits 2 and writes nothing', () => {
         [['rotate', 'abcdefgh', '--role', 'admin'], /takes no --role/],
         [['rotate', 'abcdefgh', '--overlap', 'long'], /--overlap must be/],
         [['revoke'], /usage: postern token revoke ID/],
+        [['revoke', 'abc'], /ID must be 8 letters and digits/],
         [['revoke', 'abcdefgh', '--expires', '1d'], /takes no --expires/],
         [['make'], /there are new, list, rotate and revoke/],
         [['new', '--subjekt', 'a'], /did you mean --subject/]

@@ -36,7 +36,7 @@ static struct source *source_of(struct fixture *f, const struct upstream *upstre
 static void on_state(void *arg, struct upstream *upstream)
 {
     if (upstream_state(upstream) == UPSTREAM_READY)
-        source_load(source_of(arg, upstream));
+        source_refresh(source_of(arg, upstream));
 }
 
 static void on_other(void *arg, struct upstream *upstream, const struct message *message,
