@@ -328,7 +328,7 @@ static void P9_what_is_passed_on(void **state)
         "eyJhbGciOiJSUzI1NiJ9.e30.c2ln",
         " " TOKEN,
         "gho_abc",
-        "postern-" ID,
+        ("postern-" ID),
     };
     struct token_file *file = load_one("");
     for (size_t i = 0; i < COUNT(rows); i++)
