@@ -1,17 +1,669 @@
-// Owns the decision whether an identity may do something.
+// Owns the compiled policy: one bit for each rule, bitsets for each selector, and the decision.
+//
+// A question is answered by ANDing five sets: rules about the tenant, the caller's principals, the
+// server, the kind and the name. What is left is looked at rule by rule, denies first, conditions only
+// there. The sets of server names and item names are computed once for each name and kept.
+// policy_rule_matches() says the same rule by rule, slowly and in words; tests/unit/auth_policy_test.c
+// holds the two against each other.
 #include "auth/policy.h"
-#include <stddef.h>
+#include "base/map.h"
+#include "base/mem.h"
+#include "base/secret.h"
+#include "condition.h"
+#include "glob.h"
+#include "policy_source.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
 
-struct policy {
-    const char *rule;
-    bool allow_all;
+#define NAME_CACHE_MAX 8192
+#define NAME_CACHED_BYTES 512  // longer ones are worked out each time: callers choose them
+#define GROUP_DEPTH_MAX 32
+
+typedef uint64_t word;
+
+struct pattern {
+    const char *glob;
+    word *bits;
 };
 
-const struct policy policy_allow_all = {"builtin:allow-all", true};
+// One selector dimension: exact texts, patterns, and the rules that say "*".
+struct index {
+    struct map exact;  // text -> word *
+    struct pattern *patterns;
+    size_t pattern_count;
+    word *all;
+    struct map cache;  // text -> word *: exact, patterns and all together
+    word *uncached;
+};
 
-struct policy_decision policy_decide(const struct policy *policy, const struct policy_question *question)
+struct policy {
+    unsigned refs;
+    bool allow_all;
+    char digest[65];
+    struct policy_source source;
+    struct policy_rule **rules;
+    size_t count, words;
+    struct policy_test **tests;
+    size_t test_count;
+    struct index tenants, subjects, servers, names;
+    word *kinds[POLICY_KINDS];
+    word *deny, *allow, *shadow;
+    word *scratch, *principals;
+    int64_t next_expiry;
+};
+
+static word *bits_new(const struct policy *policy) { return mem_alloc((policy->words + 1) * sizeof(word)); }
+static void bits_set(word *bits, size_t i) { bits[i / 64] |= (word)1 << (i % 64); }
+
+static void bits_or(word *to, const word *from, size_t words)
 {
-    if (!policy || !policy->allow_all || !question->identity || question->identity->proof == IDENTITY_NONE)
-        return (struct policy_decision){VERDICT_DENY, "builtin:default-deny"};
-    return (struct policy_decision){VERDICT_ALLOW, policy->rule};
+    for (size_t i = 0; from && i < words; i++)
+        to[i] |= from[i];
 }
+
+static void bits_and(word *to, const word *from, size_t words)
+{
+    for (size_t i = 0; i < words; i++)
+        to[i] &= from[i];
+}
+
+// ---- indexes --------------------------------------------------------------------------------
+
+static void index_exact(const struct policy *policy, struct index *index, struct span text, size_t rule)
+{
+    word *bits = map_find(&index->exact, text);
+    if (!bits) {
+        bits = bits_new(policy);
+        map_put(&index->exact, text, bits);
+    }
+    bits_set(bits, rule);
+}
+
+static void index_pattern(const struct policy *policy, struct index *index, const char *glob, size_t rule)
+{
+    for (size_t i = 0; i < index->pattern_count; i++)
+        if (strcmp(index->patterns[i].glob, glob) == 0) {
+            bits_set(index->patterns[i].bits, rule);
+            return;
+        }
+    index->patterns = mem_resize(index->patterns, (index->pattern_count + 1) * sizeof *index->patterns);
+    index->patterns[index->pattern_count] = (struct pattern){glob, bits_new(policy)};
+    bits_set(index->patterns[index->pattern_count++].bits, rule);
+}
+
+static void index_add(const struct policy *policy, struct index *index, const char *text, size_t rule)
+{
+    if (strcmp(text, "*") == 0) {
+        bits_set(index->all, rule);
+    } else if (glob_is_literal(text)) {
+        char *plain = mem_alloc(strlen(text) + 1);
+        index_exact(policy, index, glob_unescape(text, plain, strlen(text)), rule);
+        free(plain);
+    } else {
+        index_pattern(policy, index, text, rule);
+    }
+}
+
+static void cache_clear(struct map *cache)
+{
+    void *value;
+    for (size_t at = 0; map_next(cache, &at, NULL, &value);)
+        free(value);
+    map_release(cache);
+}
+
+// The rules whose selector takes this text.
+static const word *index_find(const struct policy *policy, struct index *index, struct span text)
+{
+    bool keep = text.len <= NAME_CACHED_BYTES;
+    word *bits = keep ? map_find(&index->cache, text) : NULL;
+    if (bits)
+        return bits;
+    bits = keep ? bits_new(policy) : index->uncached;
+    memcpy(bits, index->all, policy->words * sizeof *bits);
+    bits_or(bits, map_find(&index->exact, text), policy->words);
+    for (size_t i = 0; i < index->pattern_count; i++)
+        if (glob_match(index->patterns[i].glob, text))
+            bits_or(bits, index->patterns[i].bits, policy->words);
+    if (!keep)
+        return bits;
+    if (index->cache.count >= NAME_CACHE_MAX)
+        cache_clear(&index->cache);
+    map_put(&index->cache, text, bits);
+    return bits;
+}
+
+static void index_release(struct index *index)
+{
+    cache_clear(&index->exact);
+    cache_clear(&index->cache);
+    for (size_t i = 0; i < index->pattern_count; i++)
+        free(index->patterns[i].bits);
+    free(index->patterns);
+    free(index->all);
+    free(index->uncached);
+}
+
+// ---- compiling ------------------------------------------------------------------------------
+
+static void add_subject(const struct policy *policy, struct index *index, const char *subject, size_t rule, int depth)
+{
+    if (strncmp(subject, "group:", 6) != 0) {
+        if (strcmp(subject, "*") == 0)
+            bits_set(index->all, rule);
+        else
+            index_exact(policy, index, span_of(subject), rule);
+        return;
+    }
+    const struct policy_group *group = policy_source_group(&policy->source, subject + 6);
+    for (char **member = group && depth < GROUP_DEPTH_MAX ? group->members : NULL; member && *member; member++)
+        add_subject(policy, index, *member, rule, depth + 1);
+}
+
+static void add_name(const struct policy *policy, struct index *index, const char *name, size_t rule)
+{
+    const struct policy_set *set = strncmp(name, "set:", 4) == 0 ? policy_source_set(&policy->source, name + 4) : NULL;
+    if (!set) {
+        index_add(policy, index, name, rule);
+        return;
+    }
+    for (char **member = set->names; *member; member++)
+        index_add(policy, index, *member, rule);
+}
+
+static void compile_rule(struct policy *policy, size_t i)
+{
+    const struct policy_rule *rule = policy->rules[i];
+    enum policy_kind kind;
+    for (char **text = rule->tenants; *text; text++)
+        index_add(policy, &policy->tenants, *text, i);
+    for (char **text = rule->subjects; *text; text++)
+        add_subject(policy, &policy->subjects, *text, i, 0);
+    for (char **text = rule->servers; *text; text++)
+        index_add(policy, &policy->servers, *text, i);
+    for (char **text = rule->names; *text; text++)
+        add_name(policy, &policy->names, *text, i);
+    for (char **text = rule->kinds; *text; text++)
+        for (int k = 0; k < POLICY_KINDS; k++)
+            if (strcmp(*text, "*") == 0 || (policy_kind_parse(*text, &kind) && (int)kind == k))
+                bits_set(policy->kinds[k], i);
+}
+
+// Which rules count at this time. Expired ones do not, until the next one expires.
+static void set_live(struct policy *policy, int64_t now)
+{
+    memset(policy->deny, 0, policy->words * sizeof(word));
+    memset(policy->allow, 0, policy->words * sizeof(word));
+    memset(policy->shadow, 0, policy->words * sizeof(word));
+    policy->next_expiry = INT64_MAX;
+    for (size_t i = 0; i < policy->count; i++) {
+        const struct policy_rule *rule = policy->rules[i];
+        if (rule->expires_at && rule->expires_at <= now)
+            continue;
+        if (rule->expires_at && rule->expires_at < policy->next_expiry)
+            policy->next_expiry = rule->expires_at;
+        bits_set(rule->mode ? policy->shadow : rule->effect ? policy->allow : policy->deny, i);
+    }
+}
+
+static void compile(struct policy *policy, int64_t now)
+{
+    struct index *const indexes[] = {&policy->tenants, &policy->subjects, &policy->servers, &policy->names};
+    policy->words = (policy->count + 63) / 64;
+    for (size_t i = 0; i < 4; i++) {
+        indexes[i]->all = bits_new(policy);
+        indexes[i]->uncached = bits_new(policy);
+    }
+    for (int k = 0; k < POLICY_KINDS; k++)
+        policy->kinds[k] = bits_new(policy);
+    policy->deny = bits_new(policy);
+    policy->allow = bits_new(policy);
+    policy->shadow = bits_new(policy);
+    policy->scratch = bits_new(policy);
+    policy->principals = bits_new(policy);
+    for (size_t i = 0; i < policy->count; i++)
+        compile_rule(policy, i);
+    set_live(policy, now);
+}
+
+// ---- deciding -------------------------------------------------------------------------------
+
+// Percent-encoding of a slash or backslash, or of a character that needs none.
+static bool is_needless_escape(struct span at)
+{
+    static const char digits[] = "0123456789abcdef";
+    const char *high = at.len >= 3 ? memchr(digits, at.at[1] | 0x20, 16) : NULL;
+    const char *low = at.len >= 3 ? memchr(digits, at.at[2] | 0x20, 16) : NULL;
+    if (!high || !low)
+        return true;  // no escape at all
+    int c = (int)((high - digits) * 16 + (low - digits));
+    bool letter = (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
+    return letter || c < 0x20 || (c < 0x7f && strchr("-._~/\\", c)) || c == 0x7f;
+}
+
+// "." or ".." between slashes, or where a path begins or ends.
+static bool has_dot_segment(struct span uri)
+{
+    for (size_t i = 0, start = 0; i <= uri.len; i++) {
+        char c = i < uri.len ? uri.at[i] : '/';
+        if (c != '/' && c != '?' && c != '#' && c != ':')
+            continue;
+        struct span segment = span_make(uri.at + start, i - start);
+        if (c != ':' && (span_is(segment, ".") || span_is(segment, "..")))
+            return true;
+        start = i + 1;
+    }
+    return false;
+}
+
+static bool has_upper_scheme(struct span uri)
+{
+    for (size_t i = 0; i < uri.len && !memchr(":/?#", uri.at[i], 4); i++)
+        if (uri.at[i] >= 'A' && uri.at[i] <= 'Z')
+            return true;
+    return false;
+}
+
+// Two spellings of one URI must not get two answers.
+static bool is_canonical(struct span uri)
+{
+    const char *authority = memmem(uri.at, uri.len, "://", 3);
+    if (authority) {
+        struct span rest = span_after(uri, (size_t)(authority - uri.at) + 3);
+        const char *slash = memchr(rest.at, '/', rest.len);
+        if (memchr(rest.at, '@', slash ? (size_t)(slash - rest.at) : rest.len))
+            return false;
+    }
+    for (size_t i = 0; i < uri.len; i++) {
+        if ((unsigned char)uri.at[i] < 0x20 || uri.at[i] == 0x7f || uri.at[i] == '\\')
+            return false;
+        if (uri.at[i] == '%' && is_needless_escape(span_after(uri, i)))
+            return false;
+    }
+    return !has_dot_segment(uri) && !has_upper_scheme(uri);
+}
+
+static void put_principals(struct policy *policy, const struct identity *who)
+{
+    struct buf atom = {0};
+    word *bits = policy->principals;
+    bool anonymous = who->proof == IDENTITY_ANONYMOUS;
+    memcpy(bits, policy->subjects.all, policy->words * sizeof *bits);
+    bits_or(bits, map_find(&policy->subjects.exact, span_of(anonymous ? "anonymous" : "authenticated")), policy->words);
+    if (!anonymous) {
+        buf_put_text(&atom, "user:");
+        buf_put_text(&atom, who->provider);
+        buf_put_char(&atom, ':');
+        buf_put_text(&atom, who->subject);
+        bits_or(bits, map_find(&policy->subjects.exact, buf_span(&atom)), policy->words);
+    }
+    for (size_t i = 0; i < who->role_count; i++) {
+        buf_clear(&atom);
+        buf_put_text(&atom, "role:");
+        buf_put_text(&atom, who->roles[i]);
+        bits_or(bits, map_find(&policy->subjects.exact, buf_span(&atom)), policy->words);
+    }
+    buf_release(&atom);
+}
+
+// The rules all of whose selectors take the question; conditions are not looked at.
+static const word *candidates(struct policy *policy, const struct policy_question *question)
+{
+    word *bits = policy->scratch;
+    put_principals(policy, question->identity);
+    memcpy(bits, policy->principals, policy->words * sizeof *bits);
+    bits_and(bits, index_find(policy, &policy->tenants, span_of(question->identity->tenant)), policy->words);
+    bits_and(bits, index_find(policy, &policy->servers, span_of(question->server)), policy->words);
+    bits_and(bits, policy->kinds[question->kind], policy->words);
+    bits_and(bits, index_find(policy, &policy->names, question->name), policy->words);
+    return bits;
+}
+
+// The first rule of `mask` among the candidates whose condition holds, or for a deny cannot be judged.
+static const struct policy_rule *first_match(const struct policy *policy, const word *bits, const word *mask,
+                                             const json_t *args)
+{
+    for (size_t w = 0; w < policy->words; w++)
+        for (word left = bits[w] & mask[w]; left; left &= left - 1) {
+            const struct policy_rule *rule = policy->rules[w * 64 + (size_t)__builtin_ctzll(left)];
+            enum condition_result result = rule->when ? condition_eval(rule->when, args, NULL, true) : CONDITION_TRUE;
+            if (result == CONDITION_TRUE || (!rule->effect && result == CONDITION_ERROR))
+                return rule;
+        }
+    return NULL;
+}
+
+static bool prepared(struct policy *policy, const struct policy_question *question)
+{
+    if (!question->identity || question->identity->proof == IDENTITY_NONE)
+        return false;
+    int64_t now = (int64_t)time(NULL);
+    if (now >= policy->next_expiry)
+        set_live(policy, now);
+    return true;
+}
+
+struct policy_decision policy_decide(struct policy *policy, const struct policy_question *question)
+{
+    if (!policy || !prepared(policy, question))
+        return (struct policy_decision){VERDICT_DENY, NULL, "default"};
+    if (policy->allow_all)
+        return (struct policy_decision){VERDICT_ALLOW, NULL, "builtin:allow-all"};
+    if (question->kind == POLICY_RESOURCE && !is_canonical(question->name))
+        return (struct policy_decision){VERDICT_DENY, NULL, "uri_not_canonical"};
+    const word *bits = candidates(policy, question);
+    const struct policy_rule *rule = first_match(policy, bits, policy->deny, question->args);
+    if (rule)
+        return (struct policy_decision){VERDICT_DENY, rule, rule->id};
+    rule = first_match(policy, bits, policy->allow, question->args);
+    if (rule)
+        return (struct policy_decision){VERDICT_ALLOW, rule, rule->id};
+    return (struct policy_decision){VERDICT_DENY, NULL, "default"};
+}
+
+bool policy_visible(struct policy *policy, const struct policy_question *question)
+{
+    if (!policy || !prepared(policy, question))
+        return false;
+    if (policy->allow_all)
+        return true;
+    const word *bits = candidates(policy, question);
+    bool allowed = false;
+    for (size_t w = 0; w < policy->words; w++) {
+        for (word left = bits[w] & policy->deny[w]; left; left &= left - 1)
+            if (!policy->rules[w * 64 + (size_t)__builtin_ctzll(left)]->when)
+                return false;
+        allowed = allowed || (bits[w] & policy->allow[w]);
+    }
+    return allowed;
+}
+
+const struct policy_rule *policy_shadow(struct policy *policy, const struct policy_question *question)
+{
+    if (!policy || policy->allow_all || !prepared(policy, question))
+        return NULL;
+    return first_match(policy, candidates(policy, question), policy->shadow, question->args);
+}
+
+// ---- rule by rule, in words -----------------------------------------------------------------
+
+static bool text_takes(const char *pattern, struct span text) { return glob_match(pattern, text); }
+
+static bool any_takes(char *const *patterns, struct span text)
+{
+    for (; *patterns; patterns++)
+        if (text_takes(*patterns, text))
+            return true;
+    return false;
+}
+
+static bool is_principal(const struct identity *who, const char *atom)
+{
+    bool anonymous = who->proof == IDENTITY_ANONYMOUS;
+    if (strcmp(atom, "*") == 0)
+        return true;
+    if (strcmp(atom, "anonymous") == 0 || strcmp(atom, "authenticated") == 0)
+        return anonymous == (atom[1] == 'n');
+    if (strncmp(atom, "role:", 5) == 0) {
+        for (size_t i = 0; i < who->role_count; i++)
+            if (strcmp(who->roles[i], atom + 5) == 0)
+                return true;
+        return false;
+    }
+    size_t len = strlen(who->provider);
+    return !anonymous && strncmp(atom, "user:", 5) == 0 && strncmp(atom + 5, who->provider, len) == 0 &&
+           atom[5 + len] == ':' && strcmp(atom + 6 + len, who->subject) == 0;
+}
+
+static bool subject_takes(const struct policy *policy, const char *subject, const struct identity *who, struct buf *via,
+                          int depth)
+{
+    if (strncmp(subject, "group:", 6) != 0) {
+        bool yes = is_principal(who, subject);
+        if (yes && via && depth)
+            buf_put_text(via, subject);
+        return yes;
+    }
+    const struct policy_group *group = policy_source_group(&policy->source, subject + 6);
+    for (char **member = group && depth < GROUP_DEPTH_MAX ? group->members : NULL; member && *member; member++)
+        if (subject_takes(policy, *member, who, via, depth + 1)) {
+            if (via)
+                buf_printf(via, " → %s", subject);
+            return true;
+        }
+    return false;
+}
+
+static bool names_take(const struct policy *policy, char *const *names, struct span name)
+{
+    for (; *names; names++) {
+        const struct policy_set *set =
+            strncmp(*names, "set:", 4) == 0 ? policy_source_set(&policy->source, *names + 4) : NULL;
+        if (set ? any_takes(set->names, name) : text_takes(*names, name))
+            return true;
+    }
+    return false;
+}
+
+static bool failed(struct buf *why, const char *selector)
+{
+    if (why)
+        buf_put_text(why, selector);
+    return false;
+}
+
+bool policy_rule_matches(const struct policy *policy, const struct policy_rule *rule,
+                         const struct policy_question *question, bool redact, struct buf *why, struct buf *via)
+{
+    bool subject = false;
+    if (rule->expires_at && rule->expires_at <= (int64_t)time(NULL))
+        return failed(why, "expired");
+    if (!any_takes(rule->tenants, span_of(question->identity->tenant)))
+        return failed(why, "tenants");
+    for (char **text = rule->subjects; *text && !subject; text++)
+        subject = subject_takes(policy, *text, question->identity, via, 0);
+    if (!subject)
+        return failed(why, "subjects");
+    if (!any_takes(rule->servers, span_of(question->server)))
+        return failed(why, "servers");
+    if (!any_takes(rule->kinds, span_of(policy_kind_text(question->kind))))
+        return failed(why, "kinds");
+    if (!names_take(policy, rule->names, question->name))
+        return failed(why, "names");
+    if (!rule->when)
+        return true;
+    struct buf reason = {0};
+    enum condition_result result = condition_eval(rule->when, question->args, &reason, redact);
+    bool matches = result == CONDITION_TRUE || (result == CONDITION_ERROR && !rule->effect);
+    if (!matches && why)
+        buf_printf(why, "when %s", buf_text(&reason));
+    buf_release(&reason);
+    return matches;
+}
+
+// ---- loading --------------------------------------------------------------------------------
+
+// The end of the day, in UTC; 0 if it is no date.
+static int64_t end_of_day(const char *text)
+{
+    struct tm parts = {0};
+    const char *end = text ? strptime(text, "%Y-%m-%d", &parts) : NULL;
+    time_t day = end && !*end ? timegm(&parts) : 0;
+    char again[16] = "";
+    (void)(gmtime_r(&day, &parts) && strftime(again, sizeof again, "%Y-%m-%d", &parts));
+    return end && strcmp(again, text) == 0 ? (int64_t)day + 86400 : 0;  // and not February 30
+}
+
+static void gather(struct policy *policy)
+{
+    for (size_t i = 0; i < policy->source.count; i++) {
+        struct policy_file *file = &policy->source.files[i];
+        struct policy_rule *rules = file->rules.at;
+        struct policy_test *tests = file->tests.at;
+        policy_source_lines(file);
+        policy->rules = mem_resize(policy->rules, (policy->count + file->rules.count + 1) * sizeof *policy->rules);
+        policy->tests = mem_resize(policy->tests, (policy->test_count + file->tests.count + 1) * sizeof *policy->tests);
+        for (size_t k = 0; k < file->rules.count; k++) {
+            rules[k].file = file->path;
+            rules[k].expires_at = end_of_day(rules[k].expires);
+            if (!rules[k].tenants && file->tenants && file->tenants[0] && !file->tenants[1]) {
+                rules[k].tenants = mem_alloc(2 * sizeof(char *));
+                rules[k].tenants[0] = mem_string(file->tenants[0]);
+            }
+            policy->rules[policy->count++] = &rules[k];
+        }
+        for (size_t k = 0; k < file->tests.count; k++) {
+            tests[k].file = file->path;
+            policy->tests[policy->test_count++] = &tests[k];
+        }
+    }
+}
+
+static void set_digest(struct policy *policy)
+{
+    struct buf text = {0};
+    unsigned char digest[SECRET_MAC_BYTES];
+    for (size_t i = 0; i < policy->source.count; i++) {
+        char *canonical = json_dumps(policy->source.files[i].tree, JSON_COMPACT | JSON_SORT_KEYS);
+        buf_put_text(&text, canonical ? canonical : "");
+        buf_put_char(&text, '\n');
+        free(canonical);
+    }
+    secret_digest(buf_span(&text), digest);
+    for (size_t i = 0; i < sizeof digest; i++)
+        snprintf(policy->digest + 2 * i, 3, "%02x", digest[i]);
+    buf_release(&text);
+}
+
+struct identity *policy_test_identity(const struct policy_test *test)
+{
+    const char *subject = test->as.subject ? test->as.subject : "anonymous", *colon = strchr(subject, ':');
+    const char *tenant = test->as.tenant ? test->as.tenant : "default";
+    struct identity *who;
+    if (strcmp(subject, "anonymous") == 0) {
+        who = identity_new(IDENTITY_ANONYMOUS, tenant, "none", "anonymous");
+    } else {
+        char *provider = colon ? mem_copy(subject, (size_t)(colon - subject)) : mem_string("");
+        who = identity_new(IDENTITY_BEARER, tenant, provider, colon ? colon + 1 : subject);
+        free(provider);
+    }
+    for (char **role = test->as.roles; role && *role; role++)
+        identity_add_role(who, span_of(*role));
+    return who;
+}
+
+static void run_test(struct policy *policy, const struct policy_test *test, struct policy_findings *findings)
+{
+    static const char *const words[] = {"deny", "allow"};
+    struct identity *who = policy_test_identity(test);
+    struct policy_question question = {who, test->server, (enum policy_kind)test->kind, span_of(test->name),
+                                       test->args};
+    struct policy_decision decision = policy_decide(policy, &question);
+    if ((int)decision.verdict != test->expect)
+        policy_find(findings, "E9", test->file, 0, NULL, "test \"%s\": expected %s, got %s by %s", test->description,
+                    words[test->expect], words[decision.verdict], decision.by);
+    else if (test->by && strcmp(test->by, decision.by) != 0)
+        policy_find(findings, "E9", test->file, 0, NULL, "test \"%s\": %s as expected, but by %s and not by %s",
+                    test->description, words[test->expect], decision.by, test->by);
+    identity_unref(who);
+}
+
+char **policy_principals(const struct policy *policy) { return policy_source_principals(&policy->source); }
+
+char **policy_rule_names(const struct policy *policy, const struct policy_rule *rule)
+{
+    size_t count = 0;
+    char **all = mem_alloc(sizeof *all);
+    for (char **name = rule->names; *name; name++) {
+        const struct policy_set *set =
+            strncmp(*name, "set:", 4) == 0 ? policy_source_set(&policy->source, *name + 4) : NULL;
+        for (char **one = set ? set->names : (char *[]){*name, NULL}; *one; one++) {
+            all = mem_resize(all, (count + 2) * sizeof *all);
+            all[count++] = mem_string(*one);
+            all[count] = NULL;
+        }
+    }
+    return all;
+}
+
+struct policy *policy_load(const struct policy_load *load, struct policy_findings *findings, struct err *err)
+{
+    struct policy *policy = mem_new(struct policy);
+    policy->refs = 1;
+    if (!policy_source_read(load->path, &policy->source, findings, err)) {
+        policy_unref(policy);
+        return NULL;
+    }
+    if (!findings->errors) {
+        gather(policy);
+        policy_lint(&policy->source, load, findings);
+    }
+    if (!findings->errors) {
+        set_digest(policy);
+        compile(policy, load->now);
+        for (size_t i = 0; i < policy->test_count; i++)
+            run_test(policy, policy->tests[i], findings);
+    }
+    if (findings->errors) {
+        const struct policy_finding *first = findings->at;
+        while (first->code[0] != 'E')
+            first++;
+        (void)err_set(err, ERR_CONFIG, "policy %s: %zu error%s; the first: %s: %s %s", load->path, findings->errors,
+                      findings->errors == 1 ? "" : "s", first->file, first->code, first->text);
+        policy_unref(policy);
+        return NULL;
+    }
+    return policy;
+}
+
+struct policy *policy_allow_all(void)
+{
+    struct policy *policy = mem_new(struct policy);
+    policy->refs = 1;
+    policy->allow_all = true;
+    policy->next_expiry = INT64_MAX;
+    return policy;
+}
+
+struct policy *policy_ref(struct policy *policy)
+{
+    policy->refs++;
+    return policy;
+}
+
+void policy_unref(struct policy *policy)
+{
+    if (!policy || --policy->refs)
+        return;
+    struct index *const indexes[] = {&policy->tenants, &policy->subjects, &policy->servers, &policy->names};
+    for (size_t i = 0; i < 4; i++)
+        index_release(indexes[i]);
+    for (int k = 0; k < POLICY_KINDS; k++)
+        free(policy->kinds[k]);
+    free(policy->deny);
+    free(policy->allow);
+    free(policy->shadow);
+    free(policy->scratch);
+    free(policy->principals);
+    free(policy->rules);
+    free(policy->tests);
+    policy_source_release(&policy->source);
+    free(policy);
+}
+
+bool policy_is_open(const struct policy *policy) { return policy->allow_all; }
+
+bool policy_has_conditions(const struct policy *policy)
+{
+    for (size_t i = 0; i < policy->count; i++)
+        if (policy->rules[i]->when)
+            return true;
+    return false;
+}
+
+const char *policy_digest(const struct policy *policy) { return policy->digest; }
+size_t policy_rule_count(const struct policy *policy) { return policy->count; }
+const struct policy_rule *policy_rule_at(const struct policy *policy, size_t i) { return policy->rules[i]; }
+size_t policy_test_count(const struct policy *policy) { return policy->test_count; }
+const struct policy_test *policy_test_at(const struct policy *policy, size_t i) { return policy->tests[i]; }

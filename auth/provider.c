@@ -1,38 +1,121 @@
 // Owns the table of providers and the chain through it.
 #include "auth/provider.h"
+#include "base/mem.h"
+#include "provider_bearer.h"
+#include "provider_forwarded.h"
 #include "provider_none.h"
+#include <stdlib.h>
+#include <time.h>
 
-struct provider {
+static const struct provider {
     const char *name;
     bool proves;  // who calls, rather than that anybody may
-    enum provider_verdict (*authenticate)(const struct credentials *credentials, struct identity **out);
+    // What it keeps between calls; NULL functions: nothing.
+    void *(*open)(const struct provider_config *config, const char *folder, struct err *err);
+    void (*close)(void *state);
+    enum provider_verdict (*authenticate)(void *state, const struct credentials *credentials, struct identity **out);
+    // Which headers it wants to see; gets where in the list they begin, returns how many.
+    size_t (*headers)(void *state, const char **names, size_t first);
+    bool (*poll)(void **state, struct err *err);
+    bool (*stands)(void *state, const struct identity *identity);
+} providers[] = {
+    {.name = "none", .authenticate = provider_none},
+    {.name = "bearer",
+     .proves = true,
+     .open = provider_bearer_open,
+     .close = provider_bearer_close,
+     .authenticate = provider_bearer,
+     .poll = provider_bearer_poll,
+     .stands = provider_bearer_stands},
+    {.name = "forwarded-user",
+     .proves = true,
+     .open = provider_forwarded_open,
+     .close = provider_forwarded_close,
+     .authenticate = provider_forwarded,
+     .headers = provider_forwarded_headers},
 };
 
-static const struct provider providers[] = {
-    {"none", false, provider_none},
-};
+static const char *const names[] = {"none", "bearer", "forwarded-user", NULL};
 
-static const char *const names[] = {"none", NULL};
-
+#define AT(member) offsetof(struct provider_config, member)
 static const struct option provider_rows[] = {
     {.name = "type",
      .type = OPTION_ENUM,
-     .offset = offsetof(struct provider_config, type),
-     .fallback = "\"none\"",
+     .offset = AT(type),
      .choices = names,
-     .help = "`none`: anybody who reaches the listener, which must be on loopback."},
+     .fallback = "\"none\"",
+     .help = "`none`: anybody who reaches the listener, which must be on loopback. `bearer`: tokens of `postern "
+             "token`. `forwarded-user`: headers of a trusted proxy in front."},
+    {.name = "tokens",
+     .type = OPTION_STRING,
+     .offset = AT(tokens),
+     .help = "`bearer`: the tokens file, relative to the configuration file."},
+    {.name = "trusted_proxies",
+     .type = OPTION_STRINGS,
+     .offset = AT(trusted_proxies),
+     .help = "`forwarded-user`: addresses (10.1.2.3, 10.0.0.0/8, ::1) whose identity headers are believed; `unix` for "
+             "unix sockets. Mandatory."},
+    {.name = "user_header",
+     .type = OPTION_STRING,
+     .offset = AT(user_header),
+     .help = "`forwarded-user`: who it is; X-Forwarded-User if absent."},
+    {.name = "groups_header",
+     .type = OPTION_STRING,
+     .offset = AT(groups_header),
+     .help = "`forwarded-user`: the roles, between commas; no roles if absent."},
+    {.name = "tenant_header",
+     .type = OPTION_STRING,
+     .offset = AT(tenant_header),
+     .help = "`forwarded-user`: the tenant; `tenant` if absent."},
+    {.name = "tenant",
+     .type = OPTION_STRING,
+     .offset = AT(tenant),
+     .help = "`forwarded-user`: the tenant of everybody who comes this way; `default` if absent."},
+    {.name = "secret_header",
+     .type = OPTION_STRING,
+     .offset = AT(secret_header),
+     .help = "`forwarded-user`: the header in which the proxy shows the secret; X-Postern-Secret if absent."},
+    {.name = "secret",
+     .type = OPTION_STRING,
+     .offset = AT(secret),
+     .secret = true,
+     .help = "`forwarded-user`: at least 32 characters, best as ${NAME}. Beyond loopback this or `certificate_names` "
+             "is mandatory."},
+    {.name = "certificate_names",
+     .type = OPTION_STRINGS,
+     .offset = AT(certificate_names),
+     .help = "`forwarded-user`: names (SAN) of the proxy's client certificate, one of which it must show."},
     {0},
 };
+#undef AT
+
+static bool check_provider(void *object, const struct option_place *place, struct err *err)
+{
+    const struct provider_config *config = object;
+    bool bearer = strcmp(names[config->type], "bearer") == 0;
+    bool forwarded = strcmp(names[config->type], "forwarded-user") == 0;
+    if (bearer != (config->tokens != NULL))
+        return err_set(err, ERR_CONFIG, "%s: %s/tokens: %s", place->file, place->path,
+                       bearer ? "name the file that `postern token new --file` writes"
+                              : "only for the type \"bearer\"");
+    return !forwarded || provider_forwarded_check(config, place, err);
+}
 
 static const struct option_table provider_options = {"A provider (auth.providers[])", sizeof(struct provider_config),
-                                                     provider_rows, NULL};
+                                                     provider_rows, check_provider};
 
 static bool check(void *object, const struct option_place *place, struct err *err)
 {
     const struct auth_config *config = object;
-    if (config->providers.count)
-        return true;
-    return err_set(err, ERR_CONFIG, "%s: %s/providers: must name at least one provider", place->file, place->path);
+    const struct provider_config *entries = config->providers.at;
+    size_t seen[sizeof providers / sizeof *providers] = {0};
+    if (!config->providers.count)
+        return err_set(err, ERR_CONFIG, "%s: %s/providers: must name at least one provider", place->file, place->path);
+    for (size_t i = 0; i < config->providers.count; i++)
+        if (seen[entries[i].type]++)
+            return err_set(err, ERR_CONFIG, "%s: %s/providers/%zu: a second provider of the type \"%s\"", place->file,
+                           place->path, i, names[entries[i].type]);
+    return true;
 }
 
 static const struct option auth_rows[] = {
@@ -47,31 +130,92 @@ static const struct option auth_rows[] = {
 
 const struct option_table auth_options = {"Authentication (auth)", sizeof(struct auth_config), auth_rows, check};
 
-static const struct provider *provider_at(const struct auth_config *config, size_t i)
+bool provider_proves(const struct auth_config *config)
 {
     const struct provider_config *entries = config->providers.at;
-    return &providers[entries[i].type];
+    for (size_t i = 0; i < config->providers.count; i++)
+        if (providers[entries[i].type].proves)
+            return true;
+    return false;
 }
 
-bool provider_authenticate(const struct auth_config *config, const struct credentials *credentials,
-                           struct identity **out, struct err *err)
+// ---- the chain ------------------------------------------------------------------------------
+
+struct provider_chain {
+    struct link {
+        const struct provider *provider;
+        void *state;
+    } * links;
+    size_t count;
+    const char *headers[CREDENTIAL_HEADERS_MAX + 1];
+    size_t header_count;
+};
+
+const char *const *provider_chain_headers(const struct provider_chain *chain) { return chain->headers; }
+
+struct provider_chain *provider_chain_new(const struct auth_config *config, const char *folder, struct err *err)
 {
+    const struct provider_config *entries = config->providers.at;
+    struct provider_chain *chain = mem_new(struct provider_chain);
+    chain->links = mem_alloc((config->providers.count + 1) * sizeof *chain->links);
     for (size_t i = 0; i < config->providers.count; i++) {
-        const struct provider *provider = provider_at(config, i);
-        switch (provider->authenticate(credentials, out)) {
+        struct link *link = &chain->links[chain->count++];
+        link->provider = &providers[entries[i].type];
+        if (link->provider->open && !(link->state = link->provider->open(&entries[i], folder, err))) {
+            provider_chain_free(chain);
+            return NULL;
+        }
+        if (link->provider->headers && chain->header_count == 0)  // two such providers would want other headers
+            chain->header_count = link->provider->headers(link->state, chain->headers, 0);
+    }
+    return chain;
+}
+
+void provider_chain_free(struct provider_chain *chain)
+{
+    if (!chain)
+        return;
+    for (size_t i = 0; i < chain->count; i++)
+        if (chain->links[i].state)
+            chain->links[i].provider->close(chain->links[i].state);
+    free(chain->links);
+    free(chain);
+}
+
+bool provider_chain_authenticate(struct provider_chain *chain, const struct credentials *credentials,
+                                 struct identity **out, struct err *err)
+{
+    for (size_t i = 0; i < chain->count; i++) {
+        const struct link *link = &chain->links[i];
+        switch (link->provider->authenticate(link->state, credentials, out)) {
         case PROVIDER_ACCEPT: return true;
         case PROVIDER_REJECT:
-            return err_set(err, ERR_UNAUTHENTICATED, "provider %s rejected the credential", provider->name);
+            return err_set(err, ERR_UNAUTHENTICATED, "provider %s rejected the credential", link->provider->name);
+        case PROVIDER_MALFORMED:
+            return err_set(err, ERR_BAD_FRAMING, "provider %s: identity headers that cannot be believed",
+                           link->provider->name);
         case PROVIDER_PASS: break;
         }
     }
     return err_set(err, ERR_UNAUTHENTICATED, "no provider took the credential");
 }
 
-bool provider_proves(const struct auth_config *config)
+bool provider_chain_poll(struct provider_chain *chain, struct err *err)
 {
-    for (size_t i = 0; i < config->providers.count; i++)
-        if (provider_at(config, i)->proves)
-            return true;
+    bool changed = false;
+    for (size_t i = 0; i < chain->count; i++)
+        if (chain->links[i].provider->poll)
+            changed = chain->links[i].provider->poll(&chain->links[i].state, err) || changed;
+    return changed;
+}
+
+bool provider_chain_stands(struct provider_chain *chain, const struct identity *identity)
+{
+    if (identity->expires && identity->expires <= (int64_t)time(NULL))
+        return false;
+    for (size_t i = 0; i < chain->count; i++)
+        if (strcmp(chain->links[i].provider->name, identity->provider) == 0)
+            return !chain->links[i].provider->stands ||
+                   chain->links[i].provider->stands(chain->links[i].state, identity);
     return false;
 }

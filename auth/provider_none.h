@@ -4,6 +4,6 @@
 
 #include "auth/provider.h"
 
-enum provider_verdict provider_none(const struct credentials *credentials, struct identity **out);
+enum provider_verdict provider_none(void *state, const struct credentials *credentials, struct identity **out);
 
 #endif

@@ -1,30 +1,121 @@
-// Whether an identity may do something. Zero denies.
+// Whether an identity may do something: policy files, compiled, asked before anything reaches a server.
+//
+// Any matching deny denies; else any matching allow allows; else it is denied. Order never matters.
+// A policy is an immutable, counted snapshot; zeroed memory denies.
 #ifndef AUTH_POLICY_H
 #define AUTH_POLICY_H
 
 #include "auth/identity.h"
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/json.h"
 #include "base/span.h"
 
 enum verdict { VERDICT_DENY, VERDICT_ALLOW };
+enum policy_kind { POLICY_TOOL, POLICY_RESOURCE, POLICY_TEMPLATE, POLICY_PROMPT, POLICY_KINDS };
 
 struct policy;
 
+// A rule as its file has it. `effect` and `mode` are indexes of {deny, allow} and {enforce, shadow}.
+struct policy_rule {
+    char *id, *description;
+    int effect, mode;
+    char **tenants, **subjects, **servers, **kinds, **names;
+    json_t *when;
+    char *expires, *acknowledge, *owner, *ticket;
+    char **notes;
+    const char *file;  // where it stands
+    int line;
+    int64_t expires_at;  // seconds since the epoch; 0: never
+};
+
 struct policy_question {
     const struct identity *identity;
-    const char *action;  // "call", "read", "get", "list", …
-    const char *kind;    // "tool", "resource", "prompt", "server"
-    const char *server;  // NULL: the gateway itself
-    struct span name;    // canonical: the server's own name for it
+    const char *server;  // its name in the configuration
+    enum policy_kind kind;
+    struct span name;    // the server's own name or URI for it
+    const json_t *args;  // the arguments, or NULL: none
 };
 
 struct policy_decision {
     enum verdict verdict;
-    const char *rule;
+    const struct policy_rule *rule;  // NULL: no rule decided
+    const char *by;                  // its id, or "default", "uri_not_canonical", "builtin:allow-all"
 };
 
-// The policy that goes with provider `none` on a loopback listener: whoever got in may do everything.
-extern const struct policy policy_allow_all;
+// A test embedded in a file.
+struct policy_test {
+    char *description;
+    struct {
+        char *tenant, *subject;
+        char **roles;
+    } as;
+    char *server, *name;
+    int kind;
+    json_t *args;
+    int expect;  // {deny, allow}
+    char *by;
+    const char *file;
+};
 
-struct policy_decision policy_decide(const struct policy *policy, const struct policy_question *question);
+// Something `policy check` has to say: an error (E…) keeps the policy from loading, a warning (W…) does not.
+struct policy_finding {
+    char code[4];
+    char *file;
+    int line;    // 0: unknown
+    char *rule;  // id, or NULL
+    char *text;
+};
+
+struct policy_findings {
+    struct policy_finding *at;
+    size_t count, errors;
+};
+
+struct policy_load {
+    const char *path;            // a file, or a folder of *.json
+    int64_t now;                 // seconds since the epoch: what has expired
+    const char *const *servers;  // known names, NULL at the end; NULL: not checked
+    const char *const *tenants;
+};
+
+// Parses, checks, compiles and runs the embedded tests. NULL if anything is an error; the findings tell.
+struct policy *policy_load(const struct policy_load *load, struct policy_findings *findings,
+                           struct err *err) MUST_CHECK;
+struct policy *policy_ref(struct policy *policy);
+void policy_unref(struct policy *policy);
+// The policy that goes with provider `none` on a loopback listener: whoever got in may do everything.
+struct policy *policy_allow_all(void);
+void policy_findings_release(struct policy_findings *findings);
+
+struct policy_decision policy_decide(struct policy *policy, const struct policy_question *question);
+// May it be listed? Conditions are left out: allowed with some arguments, and not always denied.
+bool policy_visible(struct policy *policy, const struct policy_question *question);
+// The shadow rules that would match, which never decide.
+const struct policy_rule *policy_shadow(struct policy *policy, const struct policy_question *question);
+
+bool policy_is_open(const struct policy *policy);         // the built-in one that allows all
+bool policy_has_conditions(const struct policy *policy);  // some rule looks at arguments
+const char *policy_digest(const struct policy *policy);   // SHA-256 of the canonical form, hex
+size_t policy_rule_count(const struct policy *policy);
+const struct policy_rule *policy_rule_at(const struct policy *policy, size_t i);
+size_t policy_test_count(const struct policy *policy);
+const struct policy_test *policy_test_at(const struct policy *policy, size_t i);
+// For each rule that matched nothing of the question: why not. Writes the first selector that failed to `why`
+// ("names", "when /owner: …"), and for a subject through a group the path to `via`. True if it matches.
+bool policy_rule_matches(const struct policy *policy, const struct policy_rule *rule,
+                         const struct policy_question *question, bool redact, struct buf *why, struct buf *via);
+// Every user:… and role:… named in rules and groups, once; NULL at the end. The caller frees each and the list.
+char **policy_principals(const struct policy *policy);
+// The names and patterns of a rule with its sets replaced by what is in them. Freed like the one above.
+char **policy_rule_names(const struct policy *policy, const struct policy_rule *rule);
+// Who is asked for in a test: a new identity.
+struct identity *policy_test_identity(const struct policy_test *test);
+bool policy_kind_parse(const char *word, enum policy_kind *out);
+const char *policy_kind_text(enum policy_kind kind);
+// Changes when a file there is changed, added, removed or replaced; 0 if it cannot be read.
+uint64_t policy_fingerprint(const char *path);
+// The formatted text of one policy file: fixed key order, sorted selectors, two spaces.
+char *policy_format(const char *path, struct err *err) MUST_CHECK;
 
 #endif

@@ -1,5 +1,5 @@
-// Providers turn credentials into an identity. The table in provider.c lists them all; a new one is
-// a file with its function, and a row there.
+// Providers turn credentials into an identity. The table in provider.c lists them all; a new one is a
+// file with its functions, and a row there.
 #ifndef AUTH_PROVIDER_H
 #define AUTH_PROVIDER_H
 
@@ -8,11 +8,22 @@
 #include "base/err.h"
 #include "base/option.h"
 
-enum provider_verdict { PROVIDER_REJECT, PROVIDER_PASS, PROVIDER_ACCEPT };
+enum provider_verdict {
+    PROVIDER_REJECT,     // 401
+    PROVIDER_MALFORMED,  // 400: an identity that nobody may show that way
+    PROVIDER_PASS,
+    PROVIDER_ACCEPT,
+};
 
 // One entry of auth.providers.
 struct provider_config {
     int type;
+    char *tokens;                                       // bearer
+    char *user_header, *groups_header, *tenant_header;  // forwarded-user
+    char **trusted_proxies;
+    char *secret_header, *secret;
+    char **certificate_names;
+    char *tenant;
 };
 
 struct auth_config {
@@ -21,11 +32,23 @@ struct auth_config {
 
 extern const struct option_table auth_options;
 
-// Asks the configured providers in order. The first that accepts or rejects decides; if all pass, or
-// there is none, nobody gets in.
-bool provider_authenticate(const struct auth_config *config, const struct credentials *credentials,
-                           struct identity **out, struct err *err) MUST_CHECK;
 // True if some provider proves who calls; listeners beyond loopback need one.
 bool provider_proves(const struct auth_config *config);
+
+struct provider_chain;
+
+// Reads what the providers need; paths are relative to `folder`. Anything missing refuses.
+struct provider_chain *provider_chain_new(const struct auth_config *config, const char *folder,
+                                          struct err *err) MUST_CHECK;
+void provider_chain_free(struct provider_chain *chain);
+// Asks the providers in order. The first that accepts or rejects decides; if all pass, nobody gets in.
+bool provider_chain_authenticate(struct provider_chain *chain, const struct credentials *credentials,
+                                 struct identity **out, struct err *err) MUST_CHECK;
+// Looks whether the files of the providers have changed and takes them over; a broken one leaves the old in
+// force and is told in `err`. True if identities may have ended: ask provider_chain_stands() for each.
+bool provider_chain_poll(struct provider_chain *chain, struct err *err);
+// The headers that some provider wants to see, NULL at the end: what a face fills credentials.headers with.
+const char *const *provider_chain_headers(const struct provider_chain *chain);
+bool provider_chain_stands(struct provider_chain *chain, const struct identity *identity);
 
 #endif

@@ -32,6 +32,7 @@ uint64_t view_generation(struct view *view);
 
 const struct view_entry *view_find(struct view *view, enum catalog_kind kind, struct span exposed);
 size_t view_count(struct view *view, enum catalog_kind kind);
+const struct view_entry *view_entry_at(struct view *view, enum catalog_kind kind, size_t i);
 // The rendered items from..to, comma between, for a list result.
 void view_render(struct view *view, enum catalog_kind kind, size_t from, size_t to, struct buf *out);
 

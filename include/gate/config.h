@@ -7,8 +7,17 @@
 #include "base/option.h"
 #include "upstream/server.h"
 
+// Paths of PEM files; without a certificate there is no TLS.
+struct config_tls {
+    char *certificate;
+    char *key;
+    char *client_ca;
+};
+
 struct config_listener {
-    char *address;  // "127.0.0.1:8080"
+    char *address;  // "127.0.0.1:8080", "unix:/path"
+    char *mode;     // of a unix socket, octal
+    struct config_tls tls;
 };
 
 struct config_log {
@@ -42,19 +51,32 @@ struct config_timeouts {
     int64_t shutdown_ms;
 };
 
+// A tenant beside `default`, which is the top of the file: its own servers, and its own policy if it has one.
+struct config_tenant {
+    char *name;
+    struct option_items servers;  // struct server
+    char *policy;
+};
+
 struct config {
     struct option_items listen;  // struct config_listener
     char *public_url;
     char **allowed_hosts;
     char **allowed_origins;
     struct auth_config auth;
+    char *policy;
     struct option_items servers;  // struct server
+    struct option_items tenants;  // struct config_tenant
     bool prefix;
     char *separator;
     struct config_log log;
     struct config_limits limits;
     struct config_timeouts timeouts;
+    char *folder;  // of the file: what relative paths in it are relative to
 };
+
+// A path of the configuration, relative to its file. The caller frees it.
+char *config_file(const struct config *config, const char *path);
 
 extern const struct option_table config_options;
 
@@ -68,7 +90,10 @@ char *config_path(const char *given);
 const struct server *config_server(const struct config *config, const char *name);
 // "127.0.0.1:8080", "localhost:0" and "[::1]:8080" are local; nothing else is.
 bool config_address_is_loopback(const char *address);
-// May the gateway listen there? ADDRESS:PORT, and on loopback unless a provider proves who calls.
+const char *config_unix_path(const char *address);  // of "unix:/path"; NULL for any other address
+// The first listener with this address, or NULL.
+const struct config_listener *config_listener(const struct config *config, const char *address);
+// May the gateway listen there? A unix socket, or ADDRESS:PORT on loopback unless a provider proves who calls.
 bool config_may_listen(const struct config *config, const char *address, const struct option_place *place,
                        struct err *err) MUST_CHECK;
 

@@ -2,16 +2,31 @@
 #ifndef GATE_GATE_H
 #define GATE_GATE_H
 
+#include "auth/policy.h"
+#include "auth/provider.h"
 #include "base/err.h"
 #include "gate/arrival.h"
 #include "gate/config.h"
 #include "loop/http_client.h"
 #include "loop/loop.h"
 
-struct gate *gate_new(struct loop *loop, struct http_client *http, const struct config *config);
+struct gate_parts {
+    struct loop *loop;
+    struct http_client *http;
+    const struct config *config;
+    struct provider_chain *providers;
+    struct policy *const *policies;  // of `default`, then of each tenant in order; the gate takes its own references
+};
+
+struct gate *gate_new(const struct gate_parts *parts);
+// A new policy from now on; calls under way finish with the one they began with.
+void gate_set_policy(struct gate *gate, size_t tenant, struct policy *policy);  // numbered as in gate_parts
+// Identities may have ended: sessions of those that did are over.
+void gate_recheck_identities(struct gate *gate);
 // Lets calls in flight finish up to the deadline, ends sessions, then servers; then on_done.
 void gate_shutdown(struct gate *gate, void (*on_done)(void *arg), void *arg);
 void gate_free(struct gate *gate);
 const struct config *gate_config(const struct gate *gate);
+const char *const *gate_wanted_headers(const struct gate *gate);  // what a face must extract for the providers
 
 #endif

@@ -245,6 +245,12 @@ size_t view_count(struct view *view, enum catalog_kind kind)
     return view->tables[kind].count;
 }
 
+const struct view_entry *view_entry_at(struct view *view, enum catalog_kind kind, size_t i)
+{
+    rebuild(view);
+    return &view->tables[kind].entries[i];
+}
+
 void view_render(struct view *view, enum catalog_kind kind, size_t from, size_t to, struct buf *out)
 {
     const struct table *table = &view->tables[kind];

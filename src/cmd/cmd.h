@@ -30,7 +30,8 @@ enum { FLAG_MANY = 16 };
 struct flags {
     const char *config, *listen, *url, *search;
     const char *file, *subject, *role[FLAG_MANY + 1], *tenant, *expires, *overlap, *description;
-    bool stdio, json, help, markdown;
+    const char *policy, *server, *tool, *resource, *template, *prompt, *arguments;
+    bool stdio, json, help, markdown, show_args, check, fail_on_new_access;
     const char *args[8];
     int count;
 };
@@ -43,7 +44,7 @@ struct command {
 };
 
 extern const struct command command_serve, command_tools, command_resources, command_prompts, command_call,
-    command_read, command_prompt, command_servers, command_config, command_token, command_version;
+    command_read, command_prompt, command_servers, command_config, command_token, command_policy, command_version;
 
 #define FLAG(member) offsetof(struct flags, member)
 #define FLAG_CONFIG                                                                                    \

@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 static const struct command *const commands[] = {
-    &command_serve,  &command_tools,   &command_resources, &command_prompts, &command_call,    &command_read,
-    &command_prompt, &command_servers, &command_config,    &command_token,   &command_version,
+    &command_serve,  &command_tools,   &command_resources, &command_prompts, &command_call,   &command_read,
+    &command_prompt, &command_servers, &command_config,    &command_token,   &command_policy, &command_version,
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
@@ -101,9 +101,9 @@ static const struct flag *find_flag(const struct command *command, struct span n
 
 static int unknown_flag(const struct command *command, const char *given)
 {
-    const char *names[16] = {"help"};
+    const char *names[32] = {"help"};
     size_t count = 1;
-    for (const struct flag *flag = command->flags; flag->name && count < 15; flag++)
+    for (const struct flag *flag = command->flags; flag->name && count < 31; flag++)
         names[count++] = flag->name;
     char *name = mem_copy(given, strcspn(given, "="));
     const char *near = option_nearest(name, names);

@@ -6,20 +6,31 @@
 #include "front/stdio.h"
 #include <signal.h>
 #include <stdlib.h>
+#include <time.h>
 
 #define LINGER_MS 20
+#define RELOAD_MS 500
 
 struct serve {
     struct config *config;
     struct loop *loop;
     struct http_client *http;
     struct gate *gate;
+    struct provider_chain *providers;
+    struct policy **policies;  // of `default`, then of each tenant
+    struct policy_file_state {
+        char *path;  // NULL: the built-in one
+        uint64_t seen;
+    } * policy_files;
+    size_t policy_count;
+    struct loop_timer reload;
     struct http_face *faces[16];
     size_t face_count;
     struct stdio_face *stdio;
     bool stopping;
     int64_t stop_by_ms;
     struct loop_timer linger;
+    char last_problem[sizeof((struct err *)0)->detail];
 };
 
 // The gate is closed; answers that are on their way may still arrive.
@@ -50,10 +61,119 @@ static void stop(struct serve *serve, const char *why)
     gate_shutdown(serve->gate, on_stopped, serve);
 }
 
+// ---- policy and credentials, and their reload -----------------------------------------------
+
+static const struct option_items *servers_of(const struct serve *serve, size_t tenant)
+{
+    const struct config_tenant *tenants = serve->config->tenants.at;
+    return tenant ? &tenants[tenant - 1].servers : &serve->config->servers;
+}
+
+// The names a policy may use: of its tenant's servers, or of all if it is the one at the top.
+static const char **server_names(const struct serve *serve, size_t tenant)
+{
+    size_t count = 0;
+    const char **names = NULL;
+    for (size_t t = tenant; t <= (tenant ? tenant : serve->config->tenants.count); t++) {
+        const struct option_items *items = servers_of(serve, t);
+        const struct server *servers = items->at;
+        names = mem_resize(names, (count + items->count + 1) * sizeof *names);
+        for (size_t i = 0; i < items->count; i++)
+            names[count++] = servers[i].name;
+        names[count] = NULL;
+    }
+    return names;
+}
+
+static struct policy *read_policy(struct serve *serve, size_t tenant, struct err *err)
+{
+    struct policy_file_state *state = &serve->policy_files[tenant];
+    struct policy_findings findings = {0};
+    const char **names = server_names(serve, tenant);
+    struct policy_load load = {.path = state->path, .now = (int64_t)time(NULL), .servers = names};
+    state->seen = policy_fingerprint(state->path);
+    struct policy *policy = policy_load(&load, &findings, err);
+    for (size_t i = 0; i < findings.count; i++)
+        log_at(findings.at[i].code[0] == 'E' ? LOG_ERROR : LOG_WARN, "policy", LOG_STR("code", findings.at[i].code),
+               LOG_STR("file", findings.at[i].file), LOG_INT("line", findings.at[i].line),
+               LOG_STR("rule", findings.at[i].rule ? findings.at[i].rule : "-"), LOG_STR("text", findings.at[i].text));
+    policy_findings_release(&findings);
+    free(names);
+    if (policy)
+        log_info("policy loaded", LOG_STR("path", state->path), LOG_INT("rules", policy_rule_count(policy)),
+                 LOG_INT("tests", policy_test_count(policy)), LOG_STR("digest", policy_digest(policy)));
+    return policy;
+}
+
+static void reload_policy(struct serve *serve, size_t tenant)
+{
+    struct err err = {0};
+    struct policy *policy = read_policy(serve, tenant, &err);
+    if (!policy) {
+        log_error("policy not reloaded: the one before stays in force", LOG_STR("detail", err.detail));
+        return;
+    }
+    gate_set_policy(serve->gate, tenant, policy);
+    policy_unref(serve->policies[tenant]);
+    serve->policies[tenant] = policy;
+}
+
+static void reload(struct serve *serve, bool asked)
+{
+    struct err err = {0};
+    for (size_t i = 0; i < serve->policy_count; i++) {
+        const struct policy_file_state *state = &serve->policy_files[i];
+        if (state->path && (asked || policy_fingerprint(state->path) != state->seen))
+            reload_policy(serve, i);
+    }
+    if (provider_chain_poll(serve->providers, &err))
+        log_info("credentials reloaded");
+    else if (err.code && strcmp(err.detail, serve->last_problem) != 0)
+        log_error("credentials not reloaded: those before stay in force", LOG_STR("detail", err.detail));
+    memcpy(serve->last_problem, err.detail, sizeof serve->last_problem);
+    gate_recheck_identities(serve->gate);
+}
+
+static void on_reload(struct loop_timer *timer)
+{
+    struct serve *serve = timer->arg;
+    reload(serve, false);
+    loop_timer_set(serve->loop, timer, RELOAD_MS);
+}
+
+static bool open_auth(struct serve *serve, struct err *err)
+{
+    const struct config *config = serve->config;
+    const struct config_tenant *tenants = config->tenants.at;
+    size_t count = config->tenants.count + 1;
+    serve->policies = mem_alloc(count * sizeof(struct policy *));
+    serve->policy_files = mem_alloc(count * sizeof *serve->policy_files);
+    for (; serve->policy_count < count; serve->policy_count++) {
+        size_t i = serve->policy_count;
+        const char *own = i && tenants[i - 1].policy ? tenants[i - 1].policy : config->policy;
+        serve->policy_files[i].path = own ? config_file(config, own) : NULL;
+        serve->policies[i] = own ? read_policy(serve, i, err) : policy_allow_all();
+        if (!serve->policies[i])
+            return false;
+    }
+    return (serve->providers = provider_chain_new(&config->auth, config->folder, err)) != NULL;
+}
+
+static void close_auth(struct serve *serve)
+{
+    provider_chain_free(serve->providers);
+    for (size_t i = 0; serve->policy_files && i <= serve->config->tenants.count; i++) {
+        policy_unref(serve->policies[i]);
+        free(serve->policy_files[i].path);
+    }
+    free(serve->policies);
+    free(serve->policy_files);
+}
+
 static void on_signal(void *arg, int signal)
 {
     if (signal == SIGHUP)
-        log_info("SIGHUP: nothing to reload");
+        reload(arg, true);
     else
         stop(arg, signal == SIGINT ? "SIGINT" : "SIGTERM");
 }
@@ -96,11 +216,19 @@ static bool open_faces(struct serve *serve, const struct flags *flags, struct er
     return serve->config->listen.count || flags->stdio || add_face(serve, "127.0.0.1:8080", err);
 }
 
+static struct gate *make_gate(struct serve *serve)
+{
+    struct gate_parts parts = {serve->loop, serve->http, serve->config, serve->providers, serve->policies};
+    serve->reload = (struct loop_timer){.on_due = on_reload, .arg = serve};
+    loop_timer_set(serve->loop, &serve->reload, RELOAD_MS);
+    return gate_new(&parts);
+}
+
 static bool start(struct serve *serve, const struct flags *flags, struct err *err)
 {
     return (serve->loop = loop_new(err)) && loop_on_signal(serve->loop, on_signal, serve, err) &&
-           (serve->http = http_client_new(serve->loop, err)) &&
-           (serve->gate = gate_new(serve->loop, serve->http, serve->config)) && open_faces(serve, flags, err);
+           (serve->http = http_client_new(serve->loop, err)) && open_auth(serve, err) &&
+           (serve->gate = make_gate(serve)) && open_faces(serve, flags, err);
 }
 
 static int run(const struct flags *flags)
@@ -121,6 +249,7 @@ static int run(const struct flags *flags)
         http_face_free(serve.faces[i]);
     stdio_face_free(serve.stdio);
     gate_free(serve.gate);
+    close_auth(&serve);
     http_client_free(serve.http);
     loop_free(serve.loop);
     config_free(serve.config);

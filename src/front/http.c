@@ -1,82 +1,37 @@
 // Owns the HTTP face: libmicrohttpd daemons inside our loop, and the life of each request (a visit).
 //
 // libmicrohttpd runs in external epoll mode: its epoll descriptor is one watch of our loop. A visit that
-// waits for the gate is suspended; the answer resumes it. Three things the library does not do are done
-// here: absolute deadlines for headers and bodies (its timeout is for silence only), noticing that the
-// caller hung up while suspended, and running again after a resume (it would wait for the next event).
+// waits for the gate is suspended; the answer resumes it. Things the library does not do are done here and
+// in caller.c: absolute deadlines for headers and bodies (its timeout is for silence only), noticing that the
+// caller hung up while suspended, waiting in TLS handshakes, and running again after a resume (it would wait
+// for the next event).
 #include "front/http.h"
-#include "base/list.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/scan.h"
+#include "extract.h"
+#include "face.h"
 #include "guard.h"
 #include "mcp/message.h"
 #include "mcp/sse.h"
 #include <errno.h>
 #include <inttypes.h>
-#include <linux/sockios.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #define SWEEP_MS 100
+#define TLS_CHECK_MS 1000
 #define POOL_BYTES 32768
 #define STREAM_BLOCK 65536
 #define PULL_AHEAD ((size_t)256 << 10)
-
-struct http_face {
-    struct loop *loop;
-    struct gate *gate;
-    const struct config *config;
-    struct MHD_Daemon *daemon;
-    struct loop_watch ready;
-    struct loop_task run;
-    struct loop_timer sweep;
-    struct list callers;
-    struct MHD_Response *accepted;
-    bool resumed, running, local;
-};
-
-// One connection.
-struct caller {
-    struct http_face *face;
-    struct list node;
-    int fd;
-    int64_t deadline_ms;  // 0: none now
-    int queued;           // bytes the kernel still had to send at the last sweep
-    int64_t moved_ms;     // when that last changed
-    struct loop_watch hangup;
-    struct visit *visit;
-};
-
-enum visit_state { VISIT_BODY, VISIT_WAITING, VISIT_ANSWERED, VISIT_STREAMING };
-
-// One request.
-struct visit {
-    struct arrival arrival;
-    struct http_face *face;
-    struct caller *caller;
-    struct MHD_Connection *connection;
-    enum visit_state state;
-    bool suspended, in_handler, over, broken;
-    const char *endpoint;  // HTTP+SSE: where this caller's messages go
-    struct span origin;
-    struct answer answer;
-    char session_id[64];
-    struct stream *stream;
-    struct buf out;  // formatted for the stream, not sent yet
-    size_t sent;
-    struct loop_timer heartbeat;
-};
+#define ACCEPTS_A_TURN 64
+#define RUNS_A_TURN 16
 
 // ---- running the daemon ---------------------------------------------------------------------
 
-static void run_daemon(struct http_face *face)
+void face_run(struct http_face *face)
 {
     if (face->running)
         return;
@@ -84,22 +39,34 @@ static void run_daemon(struct http_face *face)
     do {
         face->resumed = false;
         MHD_run(face->daemon);
+        caller_park_starved(face);
     } while (face->resumed);
     face->running = false;
     MHD_UNSIGNED_LONG_LONG timeout;
-    if (MHD_get_timeout(face->daemon, &timeout) == MHD_YES && timeout == 0)
+    if (MHD_get_timeout(face->daemon, &timeout) != MHD_YES || timeout != 0)
+        face->again = 0;
+    else if (face->again++ < RUNS_A_TURN)
         loop_task_put(face->loop, &face->run);
+    else
+        loop_timer_set(face->loop, &face->run_later, 1);  // others must have their turn, too
 }
 
 static void on_ready(struct loop_watch *watch, unsigned events)
 {
     (void)events;
-    run_daemon(watch->arg);
+    face_run(watch->arg);
 }
 
-static void on_run(struct loop_task *task) { run_daemon(task->arg); }
+static void on_run(struct loop_task *task) { face_run(task->arg); }
 
-static void resume(struct visit *visit)
+static void on_run_later(struct loop_timer *timer)
+{
+    struct http_face *face = timer->arg;
+    face->again = 0;
+    face_run(face);
+}
+
+void visit_resume(struct visit *visit)
 {
     if (!visit->suspended)
         return;
@@ -142,6 +109,10 @@ static enum MHD_Result send_answer(struct visit *visit)
         MHD_add_response_header(response, "Content-Type", "application/json");
     if (*visit->session_id)
         MHD_add_response_header(response, "Mcp-Session-Id", visit->session_id);
+    if (answer->status == 401)
+        MHD_add_response_header(response, "WWW-Authenticate",
+                                visit->arrival.credentials.authorization.at ? "Bearer error=\"invalid_token\""
+                                                                            : "Bearer");
     if (answer->status == 405)
         MHD_add_response_header(response, "Allow", "GET, POST, DELETE, OPTIONS");
     if (answer->status >= 400 && answer->status != 404 && answer->status != 405)
@@ -161,7 +132,7 @@ static void on_answer(struct arrival *arrival, struct answer *answer)
     answer->body = (struct buf){0};
     if (answer->session_id)
         snprintf(visit->session_id, sizeof visit->session_id, "%s", answer->session_id);
-    resume(visit);
+    visit_resume(visit);
 }
 
 // An error before the gate ever saw the request.
@@ -223,10 +194,10 @@ static void on_heartbeat(struct loop_timer *timer)
     if (!visit->suspended)
         return;  // it is busy sending, or the caller does not read
     buf_put_text(&visit->out, ": keepalive\n\n");
-    resume(visit);
+    visit_resume(visit);
 }
 
-static void on_wake(void *arg) { resume(arg); }
+static void on_wake(void *arg) { visit_resume(arg); }
 
 // Ends a stream's connection from our side.
 static void on_cut(void *arg)
@@ -235,7 +206,7 @@ static void on_cut(void *arg)
     log_info("caller cut off: it does not read its stream, or came back on another connection");
     visit->broken = true;
     shutdown(visit->caller->fd, SHUT_RDWR);
-    resume(visit);
+    visit_resume(visit);
 }
 
 static void on_stream(struct arrival *arrival, struct stream *stream, const char *session_id)
@@ -249,7 +220,7 @@ static void on_stream(struct arrival *arrival, struct stream *stream, const char
         buf_printf(&visit->out, "event: endpoint\ndata: %s?sessionId=%s\n\n", visit->endpoint, session_id);
     }
     stream_attach(stream, &sink);
-    resume(visit);
+    visit_resume(visit);
 }
 
 static enum MHD_Result send_stream(struct visit *visit)
@@ -293,6 +264,7 @@ static bool read_target(struct visit *visit, const char *url, const char *method
     arrival->session_id = headers->session_id;
     arrival->version = headers->version;
     arrival->last_event_id = headers->last_event_id;
+    arrival->credentials.authorization = headers->authorization;
     if (post && (messages || (in_query && !headers->session_id.at))) {
         arrival->pipe = true;
         arrival->session_id = in_query ? span_of(in_query) : (struct span){0};
@@ -351,6 +323,7 @@ static void begin_visit(struct visit *visit, const struct guard_line *line)
         return;
     }
     visit->origin = headers.origin;
+    extract_headers(visit->connection, gate_wanted_headers(face->gate), &visit->arrival.credentials);
     if (strcmp(line->method, "OPTIONS") == 0) {
         visit->state = VISIT_ANSWERED;
         visit->answer.status = 204;
@@ -386,23 +359,22 @@ static enum MHD_Result next_step(struct visit *visit)
     return MHD_YES;
 }
 
-static struct caller *caller_of(struct MHD_Connection *connection)
-{
-    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-    return info ? info->socket_context : NULL;
-}
-
 static struct visit *visit_new(struct http_face *face, struct MHD_Connection *connection)
 {
     struct visit *visit = mem_new(struct visit);
+    struct caller *caller = caller_of(connection);
+    if (face->tls && !caller->peer_known)
+        tls_read_peer(connection, &caller->peer);
+    caller->peer_known = true;
+    caller->visit = visit;
+    caller->deadline_ms = loop_now(face->loop) + face->config->limits.body_timeout_ms;
     visit->face = face;
     visit->connection = connection;
-    visit->caller = caller_of(connection);
-    visit->caller->visit = visit;
-    visit->caller->deadline_ms = loop_now(face->loop) + face->config->limits.body_timeout_ms;
+    visit->caller = caller;
     visit->arrival.ops = &arrival_ops;
     visit->arrival.arg = visit;
-    visit->arrival.credentials.local = face->local;
+    visit->arrival.credentials.local = face->listener.local;
+    visit->arrival.credentials.peer = &caller->peer;
     return visit;
 }
 
@@ -472,129 +444,7 @@ static void on_completed(void *arg, struct MHD_Connection *connection, void **st
     loop_reap(face->loop, visit, visit_free);
 }
 
-// ---- connections ----------------------------------------------------------------------------
-
-static void on_hangup(struct loop_watch *watch, unsigned events)
-{
-    struct caller *caller = watch->arg;
-    struct visit *visit = caller->visit;
-    loop_unwatch(caller->face->loop, watch);
-    // A caller may shut down its sending side and still wait for a plain answer; nobody does so on a stream.
-    if (!(events & LOOP_HANGUP) || !visit || !visit->stream)
-        return;
-    visit->broken = true;
-    resume(visit);
-}
-
-static void caller_open(struct http_face *face, struct MHD_Connection *connection, void **context)
-{
-    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-    struct caller *caller = mem_new(struct caller);
-    struct err err;
-    int on = 1, idle = 30, interval = 10, count = 3;
-    caller->face = face;
-    caller->fd = info->connect_fd;
-    caller->deadline_ms = loop_now(face->loop) + face->config->limits.header_timeout_ms;
-    caller->hangup = (struct loop_watch){.fd = caller->fd, .on_ready = on_hangup, .arg = caller};
-    setsockopt(caller->fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-    setsockopt(caller->fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
-    setsockopt(caller->fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
-    setsockopt(caller->fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
-    if (!loop_watch(face->loop, &caller->hangup, LOOP_HANGUP | LOOP_ONCE, &err))
-        log_warn("cannot watch a connection for hang-up", LOG_STR("detail", err.detail));
-    list_append(&face->callers, &caller->node);
-    *context = caller;
-}
-
-static void on_connection(void *arg, struct MHD_Connection *connection, void **context,
-                          enum MHD_ConnectionNotificationCode what)
-{
-    struct http_face *face = arg;
-    if (what == MHD_CONNECTION_NOTIFY_STARTED) {
-        caller_open(face, connection, context);
-        return;
-    }
-    struct caller *caller = *context;
-    loop_unwatch(face->loop, &caller->hangup);
-    list_remove(&caller->node);
-    loop_reap(face->loop, caller, free);
-}
-
-// The request line is in: from here the headers have their time.
-static void *on_request_line(void *arg, const char *uri, struct MHD_Connection *connection)
-{
-    (void)uri;
-    struct http_face *face = arg;
-    struct caller *caller = caller_of(connection);
-    int64_t deadline = loop_now(face->loop) + face->config->limits.header_timeout_ms;
-    if (caller && (!caller->deadline_ms || deadline < caller->deadline_ms))
-        caller->deadline_ms = deadline;
-    return NULL;
-}
-
-// An answer or stream that the caller does not read: libmicrohttpd would wait for ever.
-static bool is_stuck(struct caller *caller, int64_t now)
-{
-    int queued = 0;
-    if (!caller->visit || caller->visit->state < VISIT_ANSWERED)
-        return false;
-    if (ioctl(caller->fd, SIOCOUTQ, &queued) < 0 || queued == 0 || queued != caller->queued) {
-        caller->queued = queued;
-        caller->moved_ms = now;
-        return false;
-    }
-    return now - caller->moved_ms > caller->face->config->limits.body_timeout_ms;
-}
-
-static void on_sweep(struct loop_timer *timer)
-{
-    struct http_face *face = timer->arg;
-    int64_t now = loop_now(face->loop);
-    list_each(node, &face->callers) {
-        struct caller *caller = list_entry(node, struct caller, node);
-        if ((caller->deadline_ms && now > caller->deadline_ms) || is_stuck(caller, now)) {
-            caller->deadline_ms = 0;
-            shutdown(caller->fd, SHUT_RDWR);
-        }
-    }
-    loop_timer_set(face->loop, timer, SWEEP_MS);
-}
-
 // ---- listening ------------------------------------------------------------------------------
-
-static int open_socket(const char *address, char *host, size_t host_size, struct err *err)
-{
-    const char *colon = strrchr(address, ':');
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV}, *found = NULL;
-    size_t len = (size_t)(colon - address);
-    snprintf(host, host_size, "%.*s", (int)len, address);
-    char *bare = mem_copy(host[0] == '[' ? host + 1 : host, host[0] == '[' ? len - 2 : len);
-    int code = getaddrinfo(bare, colon + 1, &hints, &found), fd = -1, on = 1;
-    free(bare);
-    if (code) {
-        (void)err_set(err, ERR_CONFIG, "cannot listen on %s: %s", address, gai_strerror(code));
-        return -1;
-    }
-    fd = socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (fd < 0 || bind(fd, found->ai_addr, found->ai_addrlen) < 0 || listen(fd, 1024) < 0) {
-        (void)err_set(err, ERR_CONFIG, "cannot listen on %s: %s%s", address, strerror(errno),
-                      errno == EADDRINUSE ? "; stop what uses it, or choose another port with --listen" : "");
-        if (fd >= 0)
-            close(fd);
-        fd = -1;
-    }
-    freeaddrinfo(found);
-    return fd;
-}
-
-static bool port_of(int fd, char *out, size_t size)
-{
-    struct sockaddr_storage name;
-    socklen_t len = sizeof name;
-    return getsockname(fd, (struct sockaddr *)&name, &len) == 0 &&
-           getnameinfo((struct sockaddr *)&name, len, NULL, 0, out, (socklen_t)size, NI_NUMERICSERV) == 0;
-}
 
 static void on_panic(void *arg, const char *file, unsigned line, const char *reason)
 {
@@ -603,52 +453,115 @@ static void on_panic(void *arg, const char *file, unsigned line, const char *rea
     abort();
 }
 
-static bool start_daemon(struct http_face *face, int fd, struct err *err)
+// libmicrohttpd 0.9.75 has room for an IPv6 address when it accepts, and copies as much as the address of
+// the caller is long: a caller that bound its own unix socket to a path has a longer one.
+static void on_knock(struct loop_watch *watch, unsigned events)
+{
+    (void)events;
+    struct http_face *face = watch->arg;
+    const struct sockaddr nameless = {.sa_family = AF_UNIX};
+    for (int i = 0; i < ACCEPTS_A_TURN; i++) {
+        int fd = accept4(watch->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd < 0 && (errno == EINTR || errno == ECONNABORTED))
+            continue;
+        if (fd < 0) {
+            if (errno != EAGAIN)  // out of descriptors: the sweep looks again
+                loop_unwatch(face->loop, watch);
+            break;
+        }
+        if (MHD_add_connection(face->daemon, fd, &nameless, sizeof nameless.sa_family) != MHD_YES)
+            log_warn("connection refused: no room", LOG_STR("url", face->listener.url));
+    }
+    face_run(face);
+}
+
+// A unix socket of ours is watched, also after a pause.
+static bool watch_knocks(struct http_face *face, struct err *err)
+{
+    return !face->knock.on_ready || face->listener.fd < 0 || loop_watch(face->loop, &face->knock, LOOP_READ, err);
+}
+
+static void on_sweep(struct loop_timer *timer)
+{
+    struct http_face *face = timer->arg;
+    struct err err;
+    caller_sweep(face);
+    if (!watch_knocks(face, &err))
+        log_warn("cannot listen for now", LOG_STR("detail", err.detail));
+    loop_timer_set(face->loop, timer, SWEEP_MS);
+}
+
+static bool start_daemon(struct http_face *face, struct err *err)
 {
     const struct config_limits *limits = &face->config->limits;
+    bool own = face->listener.path != NULL;
+    struct MHD_OptionItem nothing[] = {{MHD_OPTION_END, 0, NULL}};
+    struct MHD_OptionItem listen[] = {{MHD_OPTION_LISTEN_SOCKET, face->listener.fd, NULL}, {MHD_OPTION_END, 0, NULL}};
+    unsigned flags = MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | (face->tls ? MHD_USE_TLS : 0U) |
+                     (own ? MHD_USE_NO_LISTEN_SOCKET : 0U);
     MHD_set_panic_func(on_panic, NULL);
     face->daemon = MHD_start_daemon(
-        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_request, face, MHD_OPTION_LISTEN_SOCKET, fd,
-        MHD_OPTION_NOTIFY_COMPLETED, on_completed, face, MHD_OPTION_NOTIFY_CONNECTION, on_connection, face,
-        MHD_OPTION_URI_LOG_CALLBACK, on_request_line, face, MHD_OPTION_CONNECTION_LIMIT, (unsigned)limits->connections,
-        MHD_OPTION_CONNECTION_TIMEOUT, 0U, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)POOL_BYTES, MHD_OPTION_END);
+        flags, 0, NULL, NULL, on_request, face, MHD_OPTION_ARRAY, own ? nothing : listen, MHD_OPTION_ARRAY,
+        face->tls ? tls_options : nothing, MHD_OPTION_NOTIFY_COMPLETED, on_completed, face,
+        MHD_OPTION_NOTIFY_CONNECTION, caller_on_connection, face, MHD_OPTION_URI_LOG_CALLBACK, caller_on_request_line,
+        face, MHD_OPTION_CONNECTION_LIMIT, (unsigned)limits->connections, MHD_OPTION_CONNECTION_TIMEOUT, 0U,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)POOL_BYTES, MHD_OPTION_END);
     if (!face->daemon)
         return err_set(err, ERR_SYSTEM, "cannot start the HTTP server: %s", strerror(errno));
+    if (own)
+        face->knock = (struct loop_watch){.fd = face->listener.fd, .on_ready = on_knock, .arg = face};
+    else
+        face->listener.fd = -1;  // the library closes it
     const union MHD_DaemonInfo *info = MHD_get_daemon_info(face->daemon, MHD_DAEMON_INFO_EPOLL_FD);
     face->ready = (struct loop_watch){.fd = info->epoll_fd, .on_ready = on_ready, .arg = face};
-    return loop_watch(face->loop, &face->ready, LOOP_READ, err);
+    return loop_watch(face->loop, &face->ready, LOOP_READ, err) && watch_knocks(face, err);
+}
+
+static void on_tls_check(struct loop_timer *timer)
+{
+    struct http_face *face = timer->arg;
+    tls_check(face->tls);
+    loop_timer_set(face->loop, timer, TLS_CHECK_MS);
+}
+
+static bool open_face(struct http_face *face, const struct config_listener *config, struct err *err)
+{
+    if (config->tls.certificate && !(face->tls = tls_new(face->config, config, err)))
+        return false;
+    return listener_open(&face->listener, config, err) && start_daemon(face, err);
 }
 
 struct http_face *http_face_new(struct loop *loop, struct gate *gate, const char *address, struct err *err)
 {
-    char host[256];
-    int fd = open_socket(address, host, sizeof host, err);
-    if (fd < 0)
-        return NULL;
     struct http_face *face = mem_new(struct http_face);
     face->loop = loop;
     face->gate = gate;
     face->config = gate_config(gate);
-    face->local = config_address_is_loopback(address);
+    face->listener.fd = -1;
     face->run = (struct loop_task){.run = on_run, .arg = face};
+    face->run_later = (struct loop_timer){.on_due = on_run_later, .arg = face};
     face->sweep = (struct loop_timer){.on_due = on_sweep, .arg = face};
+    face->tls_check = (struct loop_timer){.on_due = on_tls_check, .arg = face};
     face->accepted = MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT);
     list_init(&face->callers);
-    char port[16] = "?";
-    if (!port_of(fd, port, sizeof port))
-        log_warn("cannot tell the port", LOG_STR("detail", strerror(errno)));
-    if (!start_daemon(face, fd, err)) {
-        if (!face->daemon)
-            close(fd);
+    list_init(&face->starved);
+    const struct config_listener plain = {.address = (char *)(uintptr_t)address};
+    const struct config_listener *config = config_listener(face->config, address);
+    if (!open_face(face, config ? config : &plain, err)) {
         http_face_free(face);
         return NULL;
     }
     loop_timer_set(loop, &face->sweep, SWEEP_MS);
-    struct buf url = {0};
-    buf_printf(&url, "http://%s:%s/mcp", host, port);
-    log_info("listening", LOG_STR("url", buf_text(&url)));
-    buf_release(&url);
+    if (face->tls)
+        loop_timer_set(loop, &face->tls_check, TLS_CHECK_MS);
+    log_info("listening", LOG_STR("url", face->listener.url));
     return face;
+}
+
+void http_face_reload(struct http_face *face)
+{
+    if (face->tls)
+        tls_reload(face->tls);
 }
 
 void http_face_quiesce(struct http_face *face)
@@ -656,6 +569,8 @@ void http_face_quiesce(struct http_face *face)
     MHD_socket fd = MHD_quiesce_daemon(face->daemon);
     if (fd != MHD_INVALID_SOCKET)
         close(fd);
+    loop_unwatch(face->loop, &face->knock);
+    listener_release(&face->listener);
 }
 
 bool http_face_busy(const struct http_face *face)
@@ -673,11 +588,17 @@ void http_face_free(struct http_face *face)
     if (!face)
         return;
     loop_timer_stop(face->loop, &face->sweep);
+    loop_timer_stop(face->loop, &face->tls_check);
     loop_task_drop(&face->run);
+    loop_unwatch(face->loop, &face->knock);
+    listener_release(&face->listener);
     if (face->daemon) {
         // The library wants no suspended connection when it stops.
         list_each(node, &face->callers) {
             struct caller *caller = list_entry(node, struct caller, node);
+            if (caller->parked)
+                shutdown(caller->fd, SHUT_RDWR);  // so that it does not wait for more
+            caller_unpark(caller);
             if (!caller->visit)
                 continue;
             caller->visit->broken = true;
@@ -687,13 +608,15 @@ void http_face_free(struct http_face *face)
                 gate_gone(face->gate, &caller->visit->arrival);
                 set_error(caller->visit, &err);
             }
-            resume(caller->visit);
+            visit_resume(caller->visit);
         }
-        run_daemon(face);
+        face_run(face);
         loop_unwatch(face->loop, &face->ready);
         MHD_stop_daemon(face->daemon);
         loop_task_drop(&face->run);
+        loop_timer_stop(face->loop, &face->run_later);
     }
+    tls_free(face->tls);
     MHD_destroy_response(face->accepted);
     free(face);
 }

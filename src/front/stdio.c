@@ -28,6 +28,7 @@ struct stdio_face {
     struct frame frame;
     struct map counted;  // ids of requests that came with Content-Length: their answers go out so
     struct arrival opening;
+    struct buf authorization;  // from $POSTERN_TOKEN
     char session_id[64];
     struct stream *stream;
     struct buf pending;
@@ -154,11 +155,20 @@ static void on_stream(struct arrival *arrival, struct stream *stream, const char
 
 static const struct arrival_ops arrival_ops = {on_answer, on_stream};
 
+// Whoever started us is local; a token it gave us says who it is.
+static struct credentials credentials_of(const struct stdio_face *face)
+{
+    struct credentials credentials = {.local = true};
+    if (face->authorization.len)
+        credentials.authorization = buf_span(&face->authorization);
+    return credentials;
+}
+
 static void take_message(struct stdio_face *face, struct span text)
 {
     struct arrival *arrival = mem_new(struct arrival);
     *arrival = (struct arrival){.op = ARRIVAL_MESSAGE,
-                                .credentials.local = true,
+                                .credentials = credentials_of(face),
                                 .session_id = span_of(face->session_id),
                                 .pipe = true,
                                 .ops = &arrival_ops,
@@ -232,13 +242,17 @@ struct stdio_face *stdio_face_new(struct loop *loop, struct gate *gate, void (*o
     face->flush = (struct loop_task){.run = on_flush, .arg = face};
     face->close = (struct loop_task){.run = on_close, .arg = face};
     frame_init(&face->frame, (size_t)gate_config(gate)->limits.max_body);
+    const char *token = getenv("POSTERN_TOKEN");
+    if (token && *token)
+        buf_printf(&face->authorization, "Bearer %s", token);
     make_non_blocking(STDIN_FILENO);
     make_non_blocking(STDOUT_FILENO);
-    face->opening =
-        (struct arrival){.op = ARRIVAL_PIPE, .credentials.local = true, .pipe = true, .ops = &arrival_ops, .arg = face};
+    face->opening = (struct arrival){
+        .op = ARRIVAL_PIPE, .credentials = credentials_of(face), .pipe = true, .ops = &arrival_ops, .arg = face};
     gate_arrive(gate, &face->opening);
     if (!face->stream) {
-        (void)err_set(err, ERR_INTERNAL, "the gate did not open the stdio session");
+        (void)err_set(err, ERR_UNAUTHENTICATED,
+                      "standard input is not let in: set POSTERN_TOKEN to a token of this gateway");
         stdio_face_free(face);
         return NULL;
     }
@@ -281,6 +295,9 @@ void stdio_face_free(struct stdio_face *face)
     }
     frame_release(&face->frame);
     map_release(&face->counted);
+    if (face->authorization.at)
+        explicit_bzero(face->authorization.at, face->authorization.len);
+    buf_release(&face->authorization);
     buf_release(&face->pending);
     free(face);
 }

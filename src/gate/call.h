@@ -42,8 +42,10 @@ struct call {
     struct session *session;
     struct scope *scope;
     struct link *link;
-    struct span target;  // the server's own name or URI
+    struct span target;     // the server's own name or URI
+    struct policy *policy;  // the one it began with
     struct policy_decision decision;
+    bool by_uri;  // completion: the reference is a resource
     bool authorized, dispatched, recorded, waited_enough, silent, new_session;
     struct loop_timer timer;
 
@@ -76,10 +78,8 @@ struct buf *call_begin_result(struct call *call);
 enum phase_result call_route(struct call *call);
 enum phase_result call_dispatch(struct call *call);
 void dispatch_abandon(struct call *call);  // takes back what is still out
-// What the policy is asked about a method: action and kind; NULL action: nothing to ask.
-struct call_permission {
-    const char *action, *kind;
-};
-struct call_permission call_permission(enum method method);
+// Who may: anybody who is somebody, the policy asked about one thing, or the owner of a task.
+enum permit { PERMIT_NOBODY, PERMIT_ANYBODY, PERMIT_POLICY, PERMIT_OWNER };
+enum permit call_permit(const struct call *call, enum policy_kind *kind);
 
 #endif

@@ -11,9 +11,53 @@
 static const char *const levels[] = {"debug", "info", "warn", "error", "off", NULL};
 static const char *const formats[] = {"text", "json", NULL};
 
+#define UNIX_PATH_MAX 107
 #define MIB (1LL << 20)
 #define MINUTE 60000LL
 #define HOUR (60 * MINUTE)
+
+#define AT(member) offsetof(struct config_tls, member)
+static const struct option tls_rows[] = {
+    {.name = "certificate",
+     .type = OPTION_STRING,
+     .offset = AT(certificate),
+     .help = "PEM file with the certificate and those between it and its authority, relative to this file. Read again "
+             "when it changes."},
+    {.name = "key", .type = OPTION_STRING, .offset = AT(key), .help = "PEM file with its private key."},
+    {.name = "client_ca",
+     .type = OPTION_STRING,
+     .offset = AT(client_ca),
+     .help = "PEM file with the authorities whose certificates callers may show."},
+    {0},
+};
+#undef AT
+static const struct option_table tls_options = {"TLS of a listener (listen[].tls)", sizeof(struct config_tls), tls_rows,
+                                                NULL};
+
+static bool is_mode(const char *text)
+{
+    size_t len = strlen(text);
+    return len >= 3 && len <= 4 && strspn(text, "01234567") == len && (len == 3 || text[0] == '0');
+}
+
+static bool check_listener(void *object, const struct option_place *place, struct err *err)
+{
+    const struct config_listener *listener = object;
+    const struct config_tls *tls = &listener->tls;
+    bool local = config_unix_path(listener->address) != NULL, any = tls->certificate || tls->key || tls->client_ca;
+    if (listener->mode && !local)
+        return err_set(err, ERR_CONFIG, "%s: %s/mode: only for a unix socket", place->file, place->path);
+    if (listener->mode && !is_mode(listener->mode))
+        return err_set(err, ERR_CONFIG, "%s: %s/mode: write the permissions in octal, such as \"0660\"", place->file,
+                       place->path);
+    if (any && local)
+        return err_set(err, ERR_CONFIG, "%s: %s/tls: not on a unix socket; its mode says who may connect", place->file,
+                       place->path);
+    if (any && (!tls->certificate || !tls->key))
+        return err_set(err, ERR_CONFIG, "%s: %s/tls/%s: missing; TLS needs a certificate and its key", place->file,
+                       place->path, tls->certificate ? "key" : "certificate");
+    return true;
+}
 
 #define AT(member) offsetof(struct config_listener, member)
 static const struct option listener_rows[] = {
@@ -21,12 +65,22 @@ static const struct option listener_rows[] = {
      .type = OPTION_STRING,
      .offset = AT(address),
      .fallback = "\"127.0.0.1:8080\"",
-     .help = "Address and port, as `127.0.0.1:8080` or `[::1]:8080`; port 0 picks a free one."},
+     .help = "Address and port, as `127.0.0.1:8080` or `[::1]:8080`; port 0 picks a free one. Or "
+             "`unix:/path/to.sock`."},
+    {.name = "mode",
+     .type = OPTION_STRING,
+     .offset = AT(mode),
+     .help = "Permissions of a unix socket, such as `0660`; `0600` if absent."},
+    {.name = "tls",
+     .type = OPTION_OBJECT,
+     .offset = AT(tls),
+     .sub = &tls_options,
+     .help = "HTTPS instead of HTTP, TLS 1.2 or later."},
     {0},
 };
 #undef AT
 static const struct option_table listener_options = {"A listener (listen[])", sizeof(struct config_listener),
-                                                     listener_rows, NULL};
+                                                     listener_rows, check_listener};
 
 #define AT(member) offsetof(struct config_log, member)
 static const struct option log_rows[] = {
@@ -202,14 +256,59 @@ static const struct option timeout_rows[] = {
 static const struct option_table timeout_options = {"Timeouts (timeouts)", sizeof(struct config_timeouts), timeout_rows,
                                                     NULL};
 
+#define AT(member) offsetof(struct config_tenant, member)
+static const struct option tenant_rows[] = {
+    {.name = "mcpServers",
+     .type = OPTION_NAMED_OBJECTS,
+     .offset = AT(servers),
+     .fallback = "{}",
+     .sub = &server_options,
+     .help = "The servers of this tenant; it sees no others."},
+    {.name = "policy",
+     .type = OPTION_STRING,
+     .offset = AT(policy),
+     .help = "Its own policy file or folder; the one at the top if absent."},
+    {0},
+};
+#undef AT
+
+static bool check_prefixes(const struct option_items *items, const struct option_place *place, struct err *err)
+{
+    const struct server *servers = items->at;
+    for (size_t i = 0; i < items->count; i++)
+        for (size_t k = 0; k < i; k++) {
+            const char *a = servers[i].prefix ? servers[i].prefix : servers[i].name;
+            const char *b = servers[k].prefix ? servers[k].prefix : servers[k].name;
+            if (*a && strcmp(a, b) == 0)
+                return err_set(err, ERR_CONFIG, "%s: %s/mcpServers/%s/prefix: \"%s\" is used by \"%s\" already",
+                               place->file, place->path, servers[i].name, a, servers[k].name);
+        }
+    return true;
+}
+
+static bool check_tenant(void *object, const struct option_place *place, struct err *err)
+{
+    const struct config_tenant *tenant = object;
+    size_t len = strlen(tenant->name);
+    if (len == 0 || len > 64 || strcmp(tenant->name, "default") == 0 || strpbrk(tenant->name, "/ "))
+        return err_set(err, ERR_CONFIG,
+                       "%s: %s: a tenant's name has 1 to 64 characters without '/' and blanks, and is not \"default\", "
+                       "which is the top of the file",
+                       place->file, place->path);
+    return check_prefixes(&tenant->servers, place, err);
+}
+
+static const struct option_table tenant_options = {"A tenant (tenants.NAME)", sizeof(struct config_tenant), tenant_rows,
+                                                   check_tenant};
+
 #define AT(member) offsetof(struct config, member)
 static const struct option rows[] = {
     {.name = "listen",
      .type = OPTION_OBJECTS,
      .offset = AT(listen),
      .sub = &listener_options,
-     .help = "Where HTTP is served; 127.0.0.1:8080 if absent. Beyond loopback a provider that proves identities is "
-             "needed."},
+     .help = "Where HTTP is served; 127.0.0.1:8080 if absent. Beyond loopback and unix sockets a provider that proves "
+             "identities is needed."},
     {.name = "public_url",
      .type = OPTION_STRING,
      .offset = AT(public_url),
@@ -223,12 +322,23 @@ static const struct option rows[] = {
      .offset = AT(allowed_origins),
      .help = "Further Origins (scheme://host:port) that may call from a browser."},
     {.name = "auth", .type = OPTION_OBJECT, .offset = AT(auth), .sub = &auth_options, .help = "Who may come in."},
+    {.name = "policy",
+     .type = OPTION_STRING,
+     .offset = AT(policy),
+     .help = "Policy file, or folder of them, relative to this file. Needed with a provider that proves who calls; "
+             "without one everybody may do everything."},
     {.name = "mcpServers",
      .type = OPTION_NAMED_OBJECTS,
      .offset = AT(servers),
      .fallback = "{}",
      .sub = &server_options,
      .help = "The servers behind the gateway, by name."},
+    {.name = "tenants",
+     .type = OPTION_NAMED_OBJECTS,
+     .offset = AT(tenants),
+     .fallback = "{}",
+     .sub = &tenant_options,
+     .help = "Tenants beside `default`, by name. An identity of a tenant that is not here is not let in."},
     {.name = "prefix",
      .type = OPTION_BOOL,
      .offset = AT(prefix),
@@ -255,6 +365,17 @@ static const struct option rows[] = {
 };
 #undef AT
 
+const char *config_unix_path(const char *address) { return strncmp(address, "unix:", 5) == 0 ? address + 5 : NULL; }
+
+const struct config_listener *config_listener(const struct config *config, const char *address)
+{
+    const struct config_listener *listeners = config->listen.at;
+    for (size_t i = 0; i < config->listen.count; i++)
+        if (strcmp(listeners[i].address, address) == 0)
+            return &listeners[i];
+    return NULL;
+}
+
 bool config_address_is_loopback(const char *address)
 {
     struct in_addr parsed;
@@ -275,7 +396,12 @@ static bool is_port(const char *text)
 bool config_may_listen(const struct config *config, const char *address, const struct option_place *place,
                        struct err *err)
 {
-    const char *colon = strrchr(address, ':');
+    const char *colon = strrchr(address, ':'), *path = config_unix_path(address);
+    if (path && (path[0] != '/' || path[strlen(path) - 1] == '/' || strlen(path) > UNIX_PATH_MAX))
+        return err_set(err, ERR_CONFIG, "%s: %s: write unix:/PATH, from the root and with at most %d characters",
+                       place->file, place->path, UNIX_PATH_MAX);
+    if (path)
+        return true;
     if (!colon || colon == address || !is_port(colon + 1))
         return err_set(err, ERR_CONFIG, "%s: %s: write ADDRESS:PORT, such as 127.0.0.1:8080; a port is at most 65535",
                        place->file, place->path);
@@ -295,23 +421,8 @@ static bool check_separator(const struct config *config, const struct option_pla
     return err_set(err, ERR_CONFIG, "%s: %s/separator: 1 to 8 of the characters _ - . /", place->file, place->path);
 }
 
-static bool check_prefixes(const struct config *config, const struct option_place *place, struct err *err)
+static bool check_listeners(const struct config *config, const struct option_place *place, struct err *err)
 {
-    const struct server *servers = config->servers.at;
-    for (size_t i = 0; i < config->servers.count; i++)
-        for (size_t k = 0; k < i; k++) {
-            const char *a = servers[i].prefix ? servers[i].prefix : servers[i].name;
-            const char *b = servers[k].prefix ? servers[k].prefix : servers[k].name;
-            if (*a && strcmp(a, b) == 0)
-                return err_set(err, ERR_CONFIG, "%s: %s/mcpServers/%s/prefix: \"%s\" is used by \"%s\" already",
-                               place->file, place->path, servers[i].name, a, servers[k].name);
-        }
-    return true;
-}
-
-static bool check(void *object, const struct option_place *place, struct err *err)
-{
-    struct config *config = object;
     const struct config_listener *listeners = config->listen.at;
     for (size_t i = 0; i < config->listen.count; i++) {
         char path[64];
@@ -319,7 +430,20 @@ static bool check(void *object, const struct option_place *place, struct err *er
         if (!config_may_listen(config, listeners[i].address, &(struct option_place){place->file, path, false}, err))
             return false;
     }
-    return check_separator(config, place, err) && check_prefixes(config, place, err);
+    return true;
+}
+
+static bool check(void *object, const struct option_place *place, struct err *err)
+{
+    struct config *config = object;
+    if (!check_listeners(config, place, err))
+        return false;
+    if (!config->policy && provider_proves(&config->auth))
+        return err_set(err, ERR_CONFIG,
+                       "%s: /policy: a provider proves who calls, but no policy says what they may do; "
+                       "name a policy file or folder",
+                       place->file);
+    return check_separator(config, place, err) && check_prefixes(&config->servers, place, err);
 }
 
 const struct option_table config_options = {"postern.json", sizeof(struct config), rows, check};
@@ -347,17 +471,30 @@ static struct config *load(const char *path, bool literal, struct err *err)
         return NULL;
     struct config *config = parse(tree, path, literal, err);
     json_decref(tree);
+    const char *slash = strrchr(path, '/');
+    if (config && slash)
+        config->folder = mem_copy(path, (size_t)(slash - path));
     return config;
 }
 
 struct config *config_load(const char *path, struct err *err) { return load(path, false, err); }
 struct config *config_load_literal(const char *path, struct err *err) { return load(path, true, err); }
 
+char *config_file(const struct config *config, const char *path)
+{
+    struct buf full = {0};
+    if (path[0] != '/' && config->folder)
+        buf_printf(&full, "%s/", config->folder);
+    buf_put_text(&full, path);
+    return buf_take(&full, NULL);
+}
+
 void config_free(struct config *config)
 {
     if (!config)
         return;
     option_release(&config_options, config);
+    free(config->folder);
     free(config);
 }
 

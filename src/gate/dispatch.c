@@ -25,37 +25,44 @@ static method_fn on_initialized, on_cancelled, on_progress, on_roots_changed;
 // ---- the method table -----------------------------------------------------------------------
 
 static const struct row {
-    const char *action, *kind;  // what the policy is asked
-    method_fn *route;           // NULL: concerns no server
+    enum permit permit;
+    enum policy_kind kind;  // PERMIT_POLICY
+    method_fn *route;       // NULL: concerns no server
     method_fn *dispatch;
     bool notification;
 } rows[METHODS] = {
-    [METHOD_INITIALIZE] = {NULL, NULL, NULL, do_initialize, false},
-    [METHOD_PING] = {NULL, NULL, NULL, do_ping, false},
-    [METHOD_SET_LEVEL] = {NULL, NULL, NULL, do_level, false},
-    [METHOD_TOOLS_LIST] = {"list", "tool", await_lists, do_list, false},
-    [METHOD_PROMPTS_LIST] = {"list", "prompt", await_lists, do_list, false},
-    [METHOD_RESOURCES_LIST] = {"list", "resource", await_lists, do_list, false},
-    [METHOD_RESOURCES_TEMPLATES] = {"list", "resource", await_lists, do_list, false},
-    [METHOD_TOOLS_CALL] = {"call", "tool", find_tool, do_forward, false},
-    [METHOD_PROMPTS_GET] = {"get", "prompt", find_prompt, do_forward, false},
-    [METHOD_RESOURCES_READ] = {"read", "resource", find_resource, do_forward, false},
-    [METHOD_RESOURCES_SUBSCRIBE] = {"subscribe", "resource", find_resource, do_subscribe, false},
-    [METHOD_RESOURCES_UNSUBSCRIBE] = {"subscribe", "resource", find_resource, do_unsubscribe, false},
-    [METHOD_COMPLETE] = {"complete", "prompt", find_reference, do_complete, false},
-    [METHOD_TASKS_GET] = {"call", "task", find_task, do_forward, false},
-    [METHOD_TASKS_RESULT] = {"call", "task", find_task, do_forward, false},
-    [METHOD_TASKS_CANCEL] = {"call", "task", find_task, do_forward, false},
-    [METHOD_TASKS_LIST] = {"list", "task", await_lists, do_tasks_list, false},
-    [METHOD_INITIALIZED] = {NULL, NULL, NULL, on_initialized, true},
-    [METHOD_CANCELLED] = {NULL, NULL, NULL, on_cancelled, true},
-    [METHOD_PROGRESS] = {NULL, NULL, NULL, on_progress, true},
-    [METHOD_ROOTS_CHANGED] = {NULL, NULL, NULL, on_roots_changed, true},
+    [METHOD_INITIALIZE] = {PERMIT_ANYBODY, 0, NULL, do_initialize, false},
+    [METHOD_PING] = {PERMIT_ANYBODY, 0, NULL, do_ping, false},
+    [METHOD_SET_LEVEL] = {PERMIT_ANYBODY, 0, NULL, do_level, false},
+    [METHOD_TOOLS_LIST] = {PERMIT_ANYBODY, POLICY_TOOL, await_lists, do_list, false},  // filtered item by item
+    [METHOD_PROMPTS_LIST] = {PERMIT_ANYBODY, POLICY_PROMPT, await_lists, do_list, false},
+    [METHOD_RESOURCES_LIST] = {PERMIT_ANYBODY, POLICY_RESOURCE, await_lists, do_list, false},
+    [METHOD_RESOURCES_TEMPLATES] = {PERMIT_ANYBODY, POLICY_TEMPLATE, await_lists, do_list, false},
+    [METHOD_TOOLS_CALL] = {PERMIT_POLICY, POLICY_TOOL, find_tool, do_forward, false},
+    [METHOD_PROMPTS_GET] = {PERMIT_POLICY, POLICY_PROMPT, find_prompt, do_forward, false},
+    [METHOD_RESOURCES_READ] = {PERMIT_POLICY, POLICY_RESOURCE, find_resource, do_forward, false},
+    [METHOD_RESOURCES_SUBSCRIBE] = {PERMIT_POLICY, POLICY_RESOURCE, find_resource, do_subscribe, false},
+    [METHOD_RESOURCES_UNSUBSCRIBE] = {PERMIT_POLICY, POLICY_RESOURCE, find_resource, do_unsubscribe, false},
+    [METHOD_COMPLETE] = {PERMIT_POLICY, POLICY_PROMPT, find_reference, do_complete, false},
+    [METHOD_TASKS_GET] = {PERMIT_OWNER, 0, find_task, do_forward, false},
+    [METHOD_TASKS_RESULT] = {PERMIT_OWNER, 0, find_task, do_forward, false},
+    [METHOD_TASKS_CANCEL] = {PERMIT_OWNER, 0, find_task, do_forward, false},
+    [METHOD_TASKS_LIST] = {PERMIT_OWNER, 0, await_lists, do_tasks_list, false},
+    [METHOD_INITIALIZED] = {PERMIT_ANYBODY, 0, NULL, on_initialized, true},
+    [METHOD_CANCELLED] = {PERMIT_ANYBODY, 0, NULL, on_cancelled, true},
+    [METHOD_PROGRESS] = {PERMIT_ANYBODY, 0, NULL, on_progress, true},
+    [METHOD_ROOTS_CHANGED] = {PERMIT_ANYBODY, 0, NULL, on_roots_changed, true},
 };
 
-struct call_permission call_permission(enum method method)
+enum permit call_permit(const struct call *call, enum policy_kind *kind)
 {
-    return (struct call_permission){rows[method].action, rows[method].kind};
+    const struct row *row = &rows[call->method];
+    *kind = row->kind;
+    if (call->method == METHOD_COMPLETE && call->by_uri)
+        *kind = POLICY_TEMPLATE;
+    // Session operations, answers to our own questions, notifications and methods nobody has concern no server.
+    bool request = call->op == ARRIVAL_MESSAGE && call->message.kind == MESSAGE_REQUEST;
+    return request && row->dispatch && !row->notification ? row->permit : PERMIT_ANYBODY;
 }
 
 static enum phase_result fail(struct call *call, enum err_code code, const char *detail)
@@ -134,7 +141,11 @@ static enum phase_result find_named(struct call *call, enum catalog_kind kind, s
         if (must_wait(call))
             return wait_for_lists(call);
         call->link = unlisted_owner(call, exposed);
-        return missing(call, call->link ? ERR_UNAVAILABLE : unknown);
+        enum phase_result result = missing(call, call->link ? ERR_UNAVAILABLE : unknown);
+        if (call->link)  // what its own name for it would be
+            call->target = span_after(exposed, view_prefix(call->scope->view, call->link->source).len +
+                                                   strlen(call->gate->config->separator));
+        return result;
     }
     call->link = scope_link(call->scope, entry->source);
     call->target = arena_span(&call->arena, entry->original);
@@ -194,8 +205,10 @@ static enum phase_result find_reference(struct call *call)
         return fail(call, ERR_INVALID_PARAMS, "params.ref.type must be a string");
     if (span_is(type, "ref/prompt") && text_param(call, ref, "name", &name))
         return find_named(call, CATALOG_PROMPTS, name, ERR_INVALID_PARAMS);
-    if (span_is(type, "ref/resource") && text_param(call, ref, "uri", &name))
+    if (span_is(type, "ref/resource") && text_param(call, ref, "uri", &name)) {
+        call->by_uri = true;
         return find_uri(call, name);
+    }
     return fail(call, ERR_INVALID_PARAMS, "params.ref must name a prompt or a resource");
 }
 
@@ -344,6 +357,33 @@ static enum phase_result do_level(struct call *call)
     return PHASE_REPLY;
 }
 
+// Up to a page of what this caller may see, from an index on; returns where the next page begins.
+static size_t put_page(struct call *call, enum catalog_kind kind, size_t from, size_t page, struct buf *out)
+{
+    static const enum policy_kind kinds[] = {[CATALOG_TOOLS] = POLICY_TOOL,
+                                             [CATALOG_PROMPTS] = POLICY_PROMPT,
+                                             [CATALOG_RESOURCES] = POLICY_RESOURCE,
+                                             [CATALOG_TEMPLATES] = POLICY_TEMPLATE};
+    struct view *view = call->scope->view;
+    size_t count = view_count(view, kind), shown = 0, at = from;
+    if (policy_is_open(call->policy)) {
+        size_t to = count - from > page ? from + page : count;
+        view_render(view, kind, from, to, out);
+        return to;
+    }
+    for (; at < count && shown < page; at++) {
+        const struct view_entry *entry = view_entry_at(view, kind, at);
+        struct policy_question question = {call->identity, upstream_server(source_upstream(entry->source))->name,
+                                           kinds[kind], entry->original, NULL};
+        if (!policy_visible(call->policy, &question))
+            continue;
+        if (shown++)
+            buf_put_char(out, ',');
+        view_render(view, kind, at, at + 1, out);
+    }
+    return at;
+}
+
 static enum phase_result do_list(struct call *call)
 {
     static const char *const members[] = {"tools", "prompts", "resources", "resourceTemplates"};
@@ -357,17 +397,17 @@ static enum phase_result do_list(struct call *call)
     size_t from = 0, count = view_count(view, kind), page = (size_t)call->gate->config->limits.page_size;
     if (call->message.params.at && scan_find(call->message.params, "cursor", &cursor) &&
         (!text_param(call, call->message.params, "cursor", &cursor) ||
-         !cursor_read(call->gate, kind, generation, cursor, &from) || from > count))
+         !cursor_read(call->scope, kind, generation, cursor, &from) || from > count))
         return fail(call, ERR_BAD_CURSOR, "cursor");
-    size_t to = count - from > page ? from + page : count;
+    size_t to = from;
     call->session->listed |= 1U << kind;
     struct buf *out = call_begin_result(call);
     buf_printf(out, "{\"%s\":[", members[kind]);
-    view_render(view, kind, from, to, out);
+    to = put_page(call, kind, from, page, out);
     buf_put_char(out, ']');
     if (to < count) {
         buf_put_text(out, ",\"nextCursor\":\"");
-        cursor_put(call->gate, kind, generation, to, out);
+        cursor_put(call->scope, kind, generation, to, out);
         buf_put_char(out, '"');
     }
     buf_put_char(out, '}');

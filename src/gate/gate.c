@@ -39,13 +39,34 @@ static void on_sweep(struct loop_timer *timer)
     loop_timer_set(gate->loop, &gate->sweep, SWEEP_MS);
 }
 
-struct gate *gate_new(struct loop *loop, struct http_client *http, const struct config *config)
+static void add_tenants(struct gate *gate, const struct gate_parts *parts)
 {
+    const struct config *config = parts->config;
+    const struct config_tenant *others = config->tenants.at;
+    gate->tenant_count = config->tenants.count + 1;
+    gate->tenants = mem_alloc(gate->tenant_count * sizeof *gate->tenants);
+    gate->tenants[0] = (struct tenant){"default", &config->servers, policy_ref(parts->policies[0])};
+    for (size_t i = 1; i < gate->tenant_count; i++)
+        gate->tenants[i] = (struct tenant){others[i - 1].name, &others[i - 1].servers, policy_ref(parts->policies[i])};
+}
+
+struct tenant *gate_tenant(const struct gate *gate, const char *name)
+{
+    for (size_t i = 0; i < gate->tenant_count; i++)
+        if (strcmp(gate->tenants[i].name, name) == 0)
+            return &gate->tenants[i];
+    return NULL;
+}
+
+struct gate *gate_new(const struct gate_parts *parts)
+{
+    struct loop *loop = parts->loop;
     struct gate *gate = mem_new(struct gate);
     gate->loop = loop;
-    gate->http = http;
-    gate->config = config;
-    gate->policy = &policy_allow_all;
+    gate->http = parts->http;
+    gate->config = parts->config;
+    gate->providers = parts->providers;
+    add_tenants(gate, parts);
     secret_random(gate->key, sizeof gate->key);
     secret_random(&gate->next_request, sizeof gate->next_request);
     list_init(&gate->calls);
@@ -56,6 +77,38 @@ struct gate *gate_new(struct loop *loop, struct http_client *http, const struct 
 }
 
 const struct config *gate_config(const struct gate *gate) { return gate->config; }
+const char *const *gate_wanted_headers(const struct gate *gate) { return provider_chain_headers(gate->providers); }
+
+void gate_set_policy(struct gate *gate, size_t tenant, struct policy *policy)
+{
+    void *value;
+    struct policy *old = gate->tenants[tenant].policy;
+    gate->tenants[tenant].policy = policy_ref(policy);
+    policy_unref(old);
+    subscription_recheck(gate);
+    for (size_t at = 0; map_next(&gate->scopes, &at, NULL, &value);)
+        relay_list_changed(value, ~0U);  // what callers may see may have changed
+}
+
+void gate_recheck_identities(struct gate *gate)
+{
+    struct span id;
+    void *value;
+    struct buf gone = {0};
+    for (size_t at = 0; map_next(&gate->sessions, &at, &id, &value);) {
+        const struct session *session = value;
+        if (!provider_chain_stands(gate->providers, session->identity))
+            buf_put_span(&gone, id);
+    }
+    for (size_t at = 0; at + SESSION_ID_LEN <= gone.len; at += SESSION_ID_LEN) {
+        struct session *session = session_find(gate, span_make(gone.at + at, SESSION_ID_LEN));
+        if (!session)
+            continue;
+        log_info("session ended: its credential is no longer good", LOG_STR("subject", session->identity->subject));
+        session_end(session);
+    }
+    buf_release(&gone);
+}
 
 void gate_arrive(struct gate *gate, struct arrival *arrival) { call_start(gate, arrival); }
 
@@ -141,6 +194,9 @@ void gate_free(struct gate *gate)
     loop_timer_stop(gate->loop, &gate->deadline);
     scope_release_all(gate);
     task_release_all(gate);
+    for (size_t i = 0; i < gate->tenant_count; i++)
+        policy_unref(gate->tenants[i].policy);
+    free(gate->tenants);
     map_release(&gate->sessions);
     map_release(&gate->links);
     secret_wipe(gate->key, sizeof gate->key);

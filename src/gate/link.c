@@ -1,7 +1,7 @@
 // Owns links (servers as the gate uses them) and scopes (the views sessions share).
 //
-// A scope's key says who may share it: "" when every server is shared, the user when one is per user,
-// the session when one is per session. Links have keys of the same kind, each by its own isolation.
+// A scope's key says who may share it: the tenant when every server is shared, the user when one is per
+// user, the session when one is per session. Links have keys of the same kind, each by its own isolation.
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/scan.h"
@@ -13,11 +13,11 @@
 static const char all_capabilities[] =
     "{\"roots\":{},\"sampling\":{\"context\":{},\"tools\":{}},\"elicitation\":{\"form\":{},\"url\":{}}}";
 
-static int isolation_of(const struct gate *gate)
+static int isolation_of(const struct tenant *tenant)
 {
-    const struct server *servers = gate->config->servers.at;
+    const struct server *servers = tenant->servers->at;
     int most = SERVER_SHARED;
-    for (size_t i = 0; i < gate->config->servers.count; i++)
+    for (size_t i = 0; i < tenant->servers->count; i++)
         if (!servers[i].disabled && servers[i].isolation > most)
             most = servers[i].isolation;
     return most;
@@ -26,8 +26,9 @@ static int isolation_of(const struct gate *gate)
 static void put_key(const struct session *session, int isolation, struct buf *out)
 {
     const struct identity *who = session->identity;
+    buf_printf(out, "%s/", who->tenant);
     if (isolation == SERVER_PER_USER)
-        buf_printf(out, "user/%s/%s/%s", who->tenant, who->provider, who->subject);
+        buf_printf(out, "user/%s/%s", who->provider, who->subject);
     else if (isolation == SERVER_PER_SESSION)
         buf_printf(out, "session/%s", session->id);
 }
@@ -237,18 +238,22 @@ void link_push_level(struct link *link)
 struct scope *scope_get(struct gate *gate, struct session *session)
 {
     struct buf key = {0};
-    put_key(session, isolation_of(gate), &key);
+    const struct tenant *tenant = gate_tenant(gate, session->identity->tenant);
+    int isolation = isolation_of(tenant);
+    put_key(session, isolation, &key);
     struct scope *scope = map_find(&gate->scopes, buf_span(&key));
     if (!scope) {
-        const struct server *servers = gate->config->servers.at;
+        const struct server *servers = tenant->servers->at;
+        size_t count = tenant->servers->count;
         struct view_naming naming = {gate->config->separator, gate->config->prefix};
         scope = mem_new(struct scope);
         scope->gate = gate;
         scope->view = view_new(&naming);
-        scope->links = mem_alloc((gate->config->servers.count + 1) * sizeof(struct link *));
+        scope->everybody = isolation == SERVER_SHARED;
+        scope->links = mem_alloc((count + 1) * sizeof(struct link *));
         list_init(&scope->sessions);
         list_init(&scope->waiters);
-        for (size_t i = 0; i < gate->config->servers.count; i++) {
+        for (size_t i = 0; i < count; i++) {
             if (servers[i].disabled)
                 continue;
             struct link *link = link_get(gate, &servers[i], session);
@@ -275,8 +280,8 @@ static void scope_free(void *object)
 void scope_release(struct scope *scope)
 {
     struct gate *gate = scope->gate;
-    // The scope everybody shares stays: its servers stay warm for the next caller.
-    if (--scope->refs || (!*scope->key && !gate->closing))
+    // The scope all of a tenant share stays: its servers stay warm for the next caller.
+    if (--scope->refs || (scope->everybody && !gate->closing))
         return;
     map_remove(&gate->scopes, span_of(scope->key));
     for (size_t i = 0; i < scope->link_count; i++) {

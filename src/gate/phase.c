@@ -45,6 +45,8 @@ static const struct phase {
     {"record", record},
 };
 
+#define ARGUMENTS_MAX ((size_t)1 << 20)
+
 enum { PHASE_ROUTE = 3, PHASE_SHAPE = 7, PHASES = sizeof phases / sizeof *phases };
 
 static void finish(struct call *call);
@@ -100,8 +102,14 @@ static enum phase_result receive(struct call *call)
 
 static enum phase_result authenticate(struct call *call)
 {
-    const struct auth_config *auth = &call->gate->config->auth;
-    return provider_authenticate(auth, &call->credentials, &call->identity, &call->err) ? PHASE_NEXT : PHASE_FAIL;
+    struct gate *gate = call->gate;
+    if (!provider_chain_authenticate(gate->providers, &call->credentials, &call->identity, &call->err))
+        return PHASE_FAIL;
+    const struct tenant *tenant = gate_tenant(gate, call->identity->tenant);
+    if (!tenant)
+        return (enum phase_result)err_set(&call->err, ERR_UNAUTHENTICATED, "no tenant \"%s\"", call->identity->tenant);
+    call->policy = policy_ref(tenant->policy);
+    return PHASE_NEXT;
 }
 
 // ---- session --------------------------------------------------------------------------------
@@ -157,6 +165,7 @@ static enum phase_result split_batch(struct call *call)
         child->parent = call;
         child->op = ARRIVAL_MESSAGE;
         child->identity = identity_ref(call->identity);
+        child->policy = policy_ref(call->policy);
         child->pipe = call->pipe;
         child->started_us = call->started_us;
         snprintf(child->request_id, sizeof child->request_id, "%s", call->request_id);
@@ -213,20 +222,69 @@ static enum phase_result session(struct call *call)
 
 static enum phase_result route(struct call *call) { return call_route(call); }
 
+// The arguments as a tree, if some rule may look at them. False: they cannot be judged, so they do not pass.
+static bool read_arguments(struct call *call, json_t **out)
+{
+    struct span raw;
+    struct err err;
+    *out = NULL;
+    if (!policy_has_conditions(call->policy) || !call->message.params.at ||
+        !scan_find(call->message.params, "arguments", &raw))
+        return true;
+    if (raw.len > ARGUMENTS_MAX)
+        return err_set(&call->err, ERR_INVALID_PARAMS, "arguments of %zu bytes cannot be judged by policy", raw.len);
+    *out = json_parse(raw, "arguments", &err);
+    if (*out && json_is_object(*out))
+        return true;
+    json_decref(*out);
+    return err_set(&call->err, ERR_INVALID_PARAMS, "arguments cannot be judged by policy: %.200s",
+                   *out ? "not an object" : err.detail);
+}
+
+static enum phase_result deny(struct call *call)
+{
+    const struct policy_rule *rule = call->decision.rule;
+    buf_clear(&call->error_data);
+    buf_put_text(&call->error_data, "\"rule\":");
+    scan_encode(span_of(call->decision.by), &call->error_data);
+    if (rule) {
+        buf_put_text(&call->error_data, ",\"description\":");
+        scan_encode(span_of(rule->description), &call->error_data);
+    }
+    return (enum phase_result)err_set(&call->err, ERR_DENIED, "by %s", call->decision.by);
+}
+
+// A name nobody has is decided like one that no rule is about: a denial tells nothing of what exists.
+static void ask_policy(struct call *call, enum policy_kind kind, const json_t *args)
+{
+    struct policy_question question = {call->identity, call->link ? upstream_server(call->link->upstream)->name : "",
+                                       kind, call->target, args};
+    bool open = policy_is_open(call->policy);
+    call->decision = call->link || open ? policy_decide(call->policy, &question)
+                                        : (struct policy_decision){VERDICT_DENY, NULL, "default"};
+    const struct policy_rule *shadow = call->link ? policy_shadow(call->policy, &question) : NULL;
+    if (shadow)
+        log_info("shadow rule matches", LOG_STR("request", call->request_id), LOG_STR("rule", shadow->id),
+                 LOG_STR("effect", shadow->effect ? "allow" : "deny"));
+}
+
 static enum phase_result authorize(struct call *call)
 {
-    struct call_permission wanted = call_permission(call->method);
-    struct policy_question question = {
-        .identity = call->identity,
-        .action = wanted.action ? wanted.action : "use",
-        .kind = wanted.action ? wanted.kind : "server",
-        .server = call->link ? upstream_server(call->link->upstream)->name : NULL,
-        .name = call->target,
-    };
-    call->decision = policy_decide(call->gate->policy, &question);
+    enum policy_kind kind = POLICY_TOOL;
+    json_t *args = NULL;
+    enum permit permit = call_permit(call, &kind);
+    call->decision = (struct policy_decision){VERDICT_DENY, NULL, "default"};
+    if (permit == PERMIT_POLICY) {
+        if (!read_arguments(call, &args))
+            return PHASE_FAIL;
+        ask_policy(call, kind, args);
+        json_decref(args);
+    } else if (permit != PERMIT_NOBODY && call->identity) {
+        call->decision = (struct policy_decision){VERDICT_ALLOW, NULL, "builtin:method"};
+    }
     call->authorized = call->decision.verdict == VERDICT_ALLOW;
     if (!call->authorized)
-        return (enum phase_result)err_set(&call->err, ERR_DENIED, "rule %s", call->decision.rule);
+        return deny(call);
     return call->err.code ? PHASE_FAIL : PHASE_NEXT;  // what route found missing is said only now
 }
 
@@ -318,14 +376,15 @@ static enum phase_result record(struct call *call)
     enum log_level level = trouble && !call->silent ? LOG_INFO : LOG_DEBUG;
     log_at(level, trouble ? "call failed" : "call", LOG_STR("request", call->request_id),
            LOG_SPAN("method", call->message.method.at ? called : span_of(ops[call->op])),
+           LOG_STR("tenant", call->identity ? call->identity->tenant : "-"),
            LOG_STR("subject", call->identity ? call->identity->subject : "-"),
            LOG_STR("server", call->link ? upstream_server(call->link->upstream)->name : "-"),
            LOG_SPAN("target", call->target.at ? call->target : span_of("-")),
            LOG_STR("decision", call->authorized      ? "allow"
                                : call->decision.rule ? "deny"
                                                      : "-"),
-           LOG_STR("reason", err_reason(call->err.code)), LOG_STR("detail", trouble ? call->err.detail : ""),
-           LOG_INT("us", clock_now_us() - call->started_us));
+           LOG_STR("by", call->decision.by ? call->decision.by : "-"), LOG_STR("reason", err_reason(call->err.code)),
+           LOG_STR("detail", trouble ? call->err.detail : ""), LOG_INT("us", clock_now_us() - call->started_us));
     return PHASE_NEXT;
 }
 
@@ -398,6 +457,7 @@ static void call_free(void *object)
     buf_release(&call->gathered);
     stream_unref(call->stream);
     identity_unref(call->identity);
+    policy_unref(call->policy);
     free(call);
 }
 

@@ -24,7 +24,9 @@ struct gate {
     struct loop *loop;
     struct http_client *http;
     const struct config *config;
-    const struct policy *policy;
+    struct provider_chain *providers;
+    struct tenant *tenants;  // the first is `default`
+    size_t tenant_count;
     unsigned char key[32];  // for cursors and task ids
     struct map sessions;    // id -> session
     struct map links;       // "server\0key" -> link
@@ -40,6 +42,13 @@ struct gate {
     unsigned links_closing;
     void (*on_done)(void *arg);
     void *done_arg;
+};
+
+// What one tenant has of its own. Nothing leads from one to another.
+struct tenant {
+    const char *name;
+    const struct option_items *servers;  // struct server
+    struct policy *policy;
 };
 
 // One upstream as the gate uses it.
@@ -67,6 +76,7 @@ struct task_token {
 struct scope {
     struct gate *gate;
     char *key;
+    bool everybody;  // of its tenant: it stays when nobody uses it
     unsigned refs;
     struct view *view;
     struct link **links;  // in the view's order
@@ -112,6 +122,9 @@ struct session_stream {
     int64_t ended_ms;  // 0: the call still runs
 };
 
+// ---- gate.c
+struct tenant *gate_tenant(const struct gate *gate, const char *name);  // NULL: no such tenant
+
 // ---- session.c
 struct session *session_new(struct gate *gate, const struct identity *identity, bool pipe);
 struct session *session_find(struct gate *gate, struct span id);
@@ -153,6 +166,7 @@ void dispatch_unheard(struct link *link, enum method method, struct span params)
 // ---- subscription.c
 void subscription_drop_session(struct session *session);
 void subscription_renew(struct link *link);
+void subscription_recheck(struct gate *gate);  // after a new policy
 void subscription_fan_out(struct link *link, const struct message *message);
 void subscription_release_link(struct link *link);
 
@@ -168,8 +182,8 @@ bool task_owned(const struct link *link, const struct session *session, struct s
 void task_release_all(struct gate *gate);
 
 // ---- cursor.c
-void cursor_put(const struct gate *gate, enum catalog_kind kind, uint64_t generation, size_t offset, struct buf *out);
-bool cursor_read(const struct gate *gate, enum catalog_kind kind, uint64_t generation, struct span text,
+void cursor_put(const struct scope *scope, enum catalog_kind kind, uint64_t generation, size_t offset, struct buf *out);
+bool cursor_read(const struct scope *scope, enum catalog_kind kind, uint64_t generation, struct span text,
                  size_t *offset);
 
 // ---- shape.c: names and URIs between a server and a caller

@@ -68,6 +68,25 @@ void subscription_renew(struct link *link)
         tell_server(link, METHOD_RESOURCES_SUBSCRIBE, uri);
 }
 
+void subscription_recheck(struct gate *gate)
+{
+    void *value;
+    struct span exposed;
+    for (size_t at = 0; map_next(&gate->sessions, &at, NULL, &value);) {
+        struct session *session = value;
+        for (size_t k = 0; map_next(&session->subscribed, &k, &exposed, &value);) {
+            const struct subscription *subscription = value;
+            struct policy_question question = {session->identity, upstream_server(subscription->link->upstream)->name,
+                                               POLICY_RESOURCE, span_of(subscription->uri), NULL};
+            if (policy_decide(gate_tenant(gate, session->identity->tenant)->policy, &question).verdict == VERDICT_ALLOW)
+                continue;
+            char *copy = mem_span(exposed);
+            subscription_remove(session, span_make(copy, exposed.len));
+            free(copy);
+        }
+    }
+}
+
 void subscription_release_link(struct link *link) { map_release(&link->watched); }
 
 // `updated` may name a part of what was subscribed to.

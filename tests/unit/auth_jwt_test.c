@@ -559,6 +559,10 @@ static void J5_an_unknown_kid_is_told_apart(void **state)
     // No set yet: a fetch may help, with a kid or without.
     assert_int_equal(judge_with(NULL, "{\"alg\":\"EdDSA\",\"kid\":\"4\"}", EDDSA), JWT_UNKNOWN_KEY);
     assert_int_equal(judge_with(NULL, "{\"alg\":\"EdDSA\"}", EDDSA), JWT_UNKNOWN_KEY);
+    // A kid of the wrong type is not the same as none.
+    assert_int_equal(judge_with(set_of(ED25519, "", 0, NULL), "{\"alg\":\"EdDSA\"}", EDDSA), JWT_ACCEPTED);
+    assert_int_equal(judge_with(set_of(ED25519, "", 0, NULL), "{\"alg\":\"EdDSA\",\"kid\":4}", EDDSA), JWT_REJECTED);
+    assert_int_equal(judge_with(set_of(ED25519, "", 0, NULL), "{\"alg\":\"EdDSA\",\"kid\":null}", EDDSA), JWT_REJECTED);
     // The kid is known: fetching again would not help.
     assert_int_equal(judge_header("{\"alg\":\"EdDSA\",\"kid\":\"5\"}"), JWT_REJECTED);
     assert_int_equal(judge_header("{\"alg\":\"EdDSA\",\"kid\":\"0\"}"), JWT_REJECTED);
@@ -577,6 +581,8 @@ static void J5_without_kid_exactly_one_key_must_fit(void **state)
     assert_int_equal(judge_with(set_of(RSA_KEY, ",\"kid\":\"a\"", OTHER_RSA, ",\"use\":\"enc\""), header, RS256),
                      JWT_ACCEPTED);
     assert_int_equal(judge_with(set_of(RSA_KEY, "", OTHER_RSA, ""), header, RS256), JWT_REJECTED);
+    assert_int_equal(judge_with(set_of(OTHER_RSA, "", RSA_KEY, ""), header, RS256), JWT_REJECTED);
+    assert_contains(why.detail, "2 keys fit");
     assert_int_equal(judge_with(set_of(P256, "", P384, ""), header, RS256), JWT_REJECTED);
     // The same key listed twice is no choice.
     assert_int_equal(judge_with(set_of(RSA_KEY, "", RSA_KEY, ""), header, RS256), JWT_ACCEPTED);
@@ -677,21 +683,27 @@ static void J6_rsa_keys_have_a_sane_modulus_and_exponent(void **state)
     import_beside_good("{\"kty\":\"RSA\",\"e\":\"AQAB\",\"n\":7}", 1, "n or e");
     EVP_PKEY_free(small);
     EVP_PKEY_free(odd_size);
-    // 8200 bits, and an even modulus of 2048.
-    struct buf jwk = {0};
-    char bytes[1025];
-    memset(bytes, 0xFF, sizeof bytes);
-    buf_put_text(&jwk, "{\"kty\":\"RSA\",\"e\":\"AQAB\"");
-    put_encoded(&jwk, "n", bytes, sizeof bytes);
-    buf_put_char(&jwk, '}');
-    import_beside_good(buf_text(&jwk), 1, "too large");
-    buf_clear(&jwk);
-    bytes[255] = (char)0xFE;
-    buf_put_text(&jwk, "{\"kty\":\"RSA\",\"e\":\"AQAB\"");
-    put_encoded(&jwk, "n", bytes, 256);
-    buf_put_char(&jwk, '}');
-    import_beside_good(buf_text(&jwk), 1, "not sound");
-    buf_release(&jwk);
+    // All ones: 8200 bits, 8192 bits (so large that divisors are not looked for), 2048 bits (3 divides it), even.
+    static const struct {
+        size_t len;
+        char last;
+        size_t want;
+        const char *problem;
+    } rows[] = {{1025, '\xFF', 1, "too large"},
+                {1024, '\xFF', 2, NULL},
+                {256, '\xFF', 1, "not sound"},
+                {256, '\xFE', 1, "even"}};
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        struct buf jwk = {0};
+        char bytes[1025];
+        memset(bytes, 0xFF, sizeof bytes);
+        bytes[rows[i].len - 1] = rows[i].last;
+        buf_put_text(&jwk, "{\"kty\":\"RSA\",\"e\":\"AQAB\"");
+        put_encoded(&jwk, "n", bytes, rows[i].len);
+        buf_put_char(&jwk, '}');
+        import_beside_good(buf_text(&jwk), rows[i].want, rows[i].problem);
+        buf_release(&jwk);
+    }
 }
 
 static void J6_points_are_on_their_curve(void **state)

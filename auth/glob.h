@@ -1,0 +1,12 @@
+// Name patterns of policies: '*' stands for any run of bytes, "\*" for the character.
+#ifndef AUTH_GLOB_H
+#define AUTH_GLOB_H
+
+#include "base/span.h"
+
+bool glob_match(const char *pattern, struct span text);                   // anchored at both ends, case-sensitive
+bool glob_is_literal(const char *pattern);                                // no '*' in it but escaped ones
+bool glob_valid(const char *pattern);                                     // a backslash only before '*' or itself
+struct span glob_unescape(const char *pattern, char *room, size_t size);  // of a literal pattern
+
+#endif

@@ -1,0 +1,442 @@
+// Owns what can be wrong with policy files before anybody asks them: errors E2 to E12 and warnings.
+#include "base/map.h"
+#include "base/mem.h"
+#include "condition.h"
+#include "glob.h"
+#include "policy_source.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#define DESCRIPTION_MIN 10
+#define RULES_COMFORT 500
+#define RULES_COMPARED 2000  // pair by pair: beyond this it would hold up a reload
+#define GROUP_DEPTH_MAX 32
+#define SOON_SECONDS (14 * 86400)
+
+struct lint {
+    const struct policy_source *source;
+    const struct policy_load *load;
+    struct policy_findings *findings;
+    const struct policy_file *file;
+};
+
+// Does one of the names, or of their sets, stand for everything?
+static bool has_star(const struct policy_source *source, char *const *names)
+{
+    for (; names && *names; names++) {
+        const struct policy_set *set = strncmp(*names, "set:", 4) == 0 ? policy_source_set(source, *names + 4) : NULL;
+        if ((**names && strspn(*names, "*") == strlen(*names)) || (set && has_star(NULL, set->names)))
+            return true;
+    }
+    return false;
+}
+
+static bool in_list(const char *const *list, const char *word)
+{
+    for (; list && *list; list++)
+        if (strcmp(*list, word) == 0)
+            return true;
+    return false;
+}
+
+#define SAY(lint, code, rule, ...)                                                                                     \
+    policy_find((lint)->findings, code, (lint)->file->path, (rule) ? policy_source_line((lint)->file, rule) : 0, rule, \
+                __VA_ARGS__)
+
+static void check_description(const struct lint *lint, const char *text, const char *what, const char *rule)
+{
+    if (!text || strlen(text) < DESCRIPTION_MIN)
+        SAY(lint, "E3", rule, "%s: a description of at least %d characters says why it is there", what,
+            DESCRIPTION_MIN);
+}
+
+// ---- selectors ------------------------------------------------------------------------------
+
+static void check_member(const struct lint *lint, const char *subject, const char *what, const char *rule)
+{
+    const char *name = strchr(subject, ':');
+    if (strcmp(subject, "*") == 0 || strcmp(subject, "anonymous") == 0 || strcmp(subject, "authenticated") == 0)
+        return;
+    if (strncmp(subject, "group:", 6) == 0) {
+        if (!policy_source_group(lint->source, subject + 6))
+            SAY(lint, "E4", rule, "%s: no group \"%s\"", what, subject + 6);
+        return;
+    }
+    bool user = strncmp(subject, "user:", 5) == 0 && strchr(subject + 5, ':') && name[1];
+    bool role = strncmp(subject, "role:", 5) == 0 && name[1];
+    if (!user && !role)
+        SAY(lint, "E7", rule,
+            "%s: \"%s\" is no subject; write user:PROVIDER:NAME, role:ROLE, group:GROUP, anonymous, authenticated or *",
+            what, subject);
+    else if (strchr(subject, '*'))
+        SAY(lint, "E7", rule, "%s: \"%s\": no patterns in subjects, only a \"*\" alone", what, subject);
+}
+
+static void check_patterns(const struct lint *lint, char *const *patterns, const char *what, const char *rule)
+{
+    for (; *patterns; patterns++) {
+        if (!**patterns || !glob_valid(*patterns))
+            SAY(lint, "E7", rule, "%s: \"%s\" is no pattern; '*' stands for anything, \"\\\\*\" for itself", what,
+                *patterns);
+        if (strstr(*patterns, "**"))
+            SAY(lint, "W11", rule, "%s: \"%s\": one star is enough", what, *patterns);
+    }
+}
+
+static void check_names(const struct lint *lint, const struct policy_rule *rule)
+{
+    for (char **name = rule->names; *name; name++)
+        if (strncmp(*name, "set:", 4) == 0 && !policy_source_set(lint->source, *name + 4))
+            SAY(lint, "E4", rule->id, "names: no set \"%s\"", *name + 4);
+    check_patterns(lint, rule->names, "names", rule->id);
+}
+
+static void check_servers(const struct lint *lint, const struct policy_rule *rule)
+{
+    check_patterns(lint, rule->servers, "servers", rule->id);
+    for (char **name = rule->servers; lint->load->servers && *name; name++)
+        if (glob_is_literal(*name) && !in_list(lint->load->servers, *name))
+            SAY(lint, "E4", rule->id, "servers: no server \"%s\" in the configuration", *name);
+}
+
+static void check_tenants(const struct lint *lint, const struct policy_rule *rule)
+{
+    check_patterns(lint, rule->tenants, "tenants", rule->id);
+    for (char **name = rule->tenants; lint->load->tenants && *name; name++)
+        if (glob_is_literal(*name) && !in_list(lint->load->tenants, *name))
+            SAY(lint, "E4", rule->id, "tenants: no tenant \"%s\" in the configuration", *name);
+}
+
+static void check_kinds(const struct lint *lint, const struct policy_rule *rule)
+{
+    enum policy_kind kind;
+    for (char **word = rule->kinds; *word; word++)
+        if (strcmp(*word, "*") != 0 && !policy_kind_parse(*word, &kind))
+            SAY(lint, "E7", rule->id, "kinds: \"%s\" is not one of tool, resource, resource_template, prompt, *",
+                *word);
+}
+
+// A file with a scope holds rules about that only: somebody else may own it.
+static void check_scope(const struct lint *lint, const struct policy_rule *rule)
+{
+    char *const *tenants = lint->file->scope.tenants, *const *servers = lint->file->scope.servers;
+    for (char **name = rule->tenants; tenants && *name; name++)
+        if (!in_list((const char *const *)tenants, *name))
+            SAY(lint, "E4", rule->id, "tenants: \"%s\" is outside the scope of this file", *name);
+    for (char **name = rule->servers; servers && *name; name++)
+        if (!in_list((const char *const *)servers, *name))
+            SAY(lint, "E4", rule->id, "servers: \"%s\" is outside the scope of this file", *name);
+}
+
+static bool has_selectors(const struct lint *lint, const struct policy_rule *rule)
+{
+    const struct {
+        const char *name;
+        char *const *list;
+    } all[] = {{"tenants", rule->tenants},
+               {"subjects", rule->subjects},
+               {"servers", rule->servers},
+               {"kinds", rule->kinds},
+               {"names", rule->names}};
+    bool ok = true;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        if (all[i].list && all[i].list[0])
+            continue;
+        SAY(lint, "E5", rule->id, "%s: is empty; write [\"*\"] for everything%s", all[i].name,
+            i == 0 ? ", or name exactly one tenant at the top of the file" : "");
+        ok = false;
+    }
+    return ok;
+}
+
+// ---- rules ----------------------------------------------------------------------------------
+
+// Long runs without a blank that mix cases and digits are not names.
+static bool looks_secret(const char *text)
+{
+    size_t run = 0;
+    bool upper = false, lower = false, digit = false;
+    for (;; text++) {
+        bool part = (*text >= 'A' && *text <= 'Z') || (*text >= 'a' && *text <= 'z') || (*text >= '0' && *text <= '9');
+        if (!part) {
+            if (run >= 32 && upper && lower && digit)
+                return true;
+            run = 0;
+            upper = lower = digit = false;
+            if (!*text)
+                return false;
+            continue;
+        }
+        run++;
+        upper = upper || (*text >= 'A' && *text <= 'Z');
+        lower = lower || (*text >= 'a' && *text <= 'z');
+        digit = digit || (*text >= '0' && *text <= '9');
+    }
+}
+
+static void check_secrets(const struct lint *lint, const json_t *tree, const char *rule)
+{
+    size_t i;
+    json_t *value;
+    const char *key;
+    if (json_is_string(tree) && looks_secret(json_string_value(tree)))
+        SAY(lint, "E11", rule, "a text that looks like a secret: policies are read by many");
+    if (json_is_array(tree))
+        json_array_foreach((json_t *)(uintptr_t)tree, i, value)
+            check_secrets(lint, value, rule);
+    if (json_is_object(tree))
+        json_object_foreach((json_t *)(uintptr_t)tree, key, value)
+            check_secrets(lint, value, rule);
+}
+
+static void check_time(const struct lint *lint, const struct policy_rule *rule)
+{
+    if (!rule->expires)
+        return;
+    if (!rule->effect)
+        SAY(lint, "E12", rule->id, "expires: a deny does not expire; remove it when it is no longer needed");
+    else if (!rule->expires_at)
+        SAY(lint, "E7", rule->id, "expires: \"%s\" is no date; write YYYY-MM-DD", rule->expires);
+    else if (rule->expires_at <= lint->load->now)
+        SAY(lint, "W8", rule->id, "expired on %s: it allows nothing any more", rule->expires);
+    else if (rule->expires_at - lint->load->now < SOON_SECONDS)
+        SAY(lint, "W8", rule->id, "expires on %s", rule->expires);
+}
+
+static bool takes_anonymous(const struct policy_source *source, char *const *subjects, int depth)
+{
+    for (; subjects && *subjects && depth <= GROUP_DEPTH_MAX; subjects++) {
+        const struct policy_group *group =
+            strncmp(*subjects, "group:", 6) == 0 ? policy_source_group(source, *subjects + 6) : NULL;
+        if (strcmp(*subjects, "*") == 0 || strcmp(*subjects, "anonymous") == 0 ||
+            (group && takes_anonymous(source, group->members, depth + 1)))
+            return true;
+    }
+    return false;
+}
+
+static bool is_open(const struct lint *lint, const struct policy_rule *rule)
+{
+    return rule->effect && takes_anonymous(lint->source, rule->subjects, 0) && has_star(lint->source, rule->names);
+}
+
+static void check_rule(const struct lint *lint, const struct policy_rule *rule)
+{
+    struct buf where = {0};
+    if (!rule->id || !*rule->id) {
+        SAY(lint, "E7", (const char *)NULL, "a rule without an id");
+        return;
+    }
+    check_description(lint, rule->description, "rule", rule->id);
+    if (!has_selectors(lint, rule))
+        return;
+    for (char **subject = rule->subjects; *subject; subject++)
+        check_member(lint, *subject, "subjects", rule->id);
+    check_tenants(lint, rule);
+    check_servers(lint, rule);
+    check_kinds(lint, rule);
+    check_names(lint, rule);
+    check_scope(lint, rule);
+    check_time(lint, rule);
+    if (rule->when && !condition_check(rule->when, &where))
+        SAY(lint, "E7", rule->id, "when%s", buf_text(&where));
+    if (is_open(lint, rule) && (!rule->acknowledge || strcmp(rule->acknowledge, "open") != 0))
+        SAY(lint, "E8", rule->id,
+            "allows everything to everybody on its servers; narrow it, or say \"acknowledge\": \"open\"");
+    buf_release(&where);
+}
+
+// ---- across rules ---------------------------------------------------------------------------
+
+static bool list_covers(char *const *wide, char *const *narrow)
+{
+    for (; *narrow; narrow++) {
+        bool found = false;
+        for (char *const *one = wide; *one && !found; one++)
+            found =
+                strcmp(*one, *narrow) == 0 || strcmp(*one, "*") == 0 ||
+                (glob_is_literal(*narrow) && strncmp(*narrow, "set:", 4) != 0 && glob_match(*one, span_of(*narrow)));
+        if (!found)
+            return false;
+    }
+    return true;
+}
+
+static bool rule_covers(const struct policy_rule *wide, const struct policy_rule *narrow)
+{
+    return !wide->when && !wide->mode && !wide->expires && list_covers(wide->tenants, narrow->tenants) &&
+           list_covers(wide->subjects, narrow->subjects) && list_covers(wide->servers, narrow->servers) &&
+           list_covers(wide->kinds, narrow->kinds) && list_covers(wide->names, narrow->names);
+}
+
+static void compare(const struct lint *lint, const struct policy_rule *rule, const struct policy_rule *other)
+{
+    if (rule->effect && !other->effect && rule_covers(other, rule))
+        SAY(lint, "W1", rule->id, "never decides: \"%s\" denies all of it", other->id);
+    else if (rule->effect && other->effect && rule_covers(other, rule))
+        SAY(lint, "W2", rule->id, "adds nothing: \"%s\" allows all of it", other->id);
+}
+
+static void check_against_others(struct lint *lint, const struct policy_rule *rule)
+{
+    for (size_t i = 0; i < lint->source->count; i++) {
+        const struct policy_rule *others = lint->source->files[i].rules.at;
+        for (size_t k = 0; k < lint->source->files[i].rules.count; k++)
+            if (&others[k] != rule)
+                compare(lint, rule, &others[k]);
+    }
+}
+
+static void check_ids(const struct policy_source *source, const struct policy_load *load,
+                      struct policy_findings *findings)
+{
+    struct map seen = {0};
+    for (size_t i = 0; i < source->count; i++) {
+        struct lint lint = {source, load, findings, &source->files[i]};
+        const struct policy_rule *rules = lint.file->rules.at;
+        for (size_t k = 0; k < lint.file->rules.count; k++) {
+            const struct policy_rule *first = rules[k].id ? map_find(&seen, span_of(rules[k].id)) : NULL;
+            if (first)
+                policy_find(findings, "E2", rules[k].file, rules[k].line, rules[k].id,
+                            "the id is used already in %s:%d", first->file, first->line);
+            else if (rules[k].id)
+                map_put(&seen, span_of(rules[k].id), (void *)(uintptr_t)&rules[k]);
+        }
+    }
+    map_release(&seen);
+}
+
+// ---- groups, sets, tests --------------------------------------------------------------------
+
+static bool has_cycle(const struct policy_source *source, const struct policy_group *group, const char *start,
+                      int depth)
+{
+    if (depth > GROUP_DEPTH_MAX)
+        return true;
+    for (char **member = group->members; member && *member; member++) {
+        if (strncmp(*member, "group:", 6) != 0)
+            continue;
+        const struct policy_group *next = policy_source_group(source, *member + 6);
+        if (strcmp(*member + 6, start) == 0 || (next && has_cycle(source, next, start, depth + 1)))
+            return true;
+    }
+    return false;
+}
+
+static bool is_member_of(char *const *subjects, const char *group)
+{
+    for (; subjects && *subjects; subjects++)
+        if (strncmp(*subjects, "group:", 6) == 0 && strcmp(*subjects + 6, group) == 0)
+            return true;
+    return false;
+}
+
+static bool is_used(const struct policy_source *source, const char *group)
+{
+    for (size_t i = 0; i < source->count; i++) {
+        const struct policy_rule *rules = source->files[i].rules.at;
+        const struct policy_group *groups = source->files[i].groups.at;
+        for (size_t k = 0; k < source->files[i].rules.count; k++)
+            if (is_member_of(rules[k].subjects, group))
+                return true;
+        for (size_t k = 0; k < source->files[i].groups.count; k++)
+            if (is_member_of(groups[k].members, group))
+                return true;
+    }
+    return false;
+}
+
+static void check_groups(const struct lint *lint)
+{
+    const struct policy_group *groups = lint->file->groups.at;
+    for (size_t i = 0; i < lint->file->groups.count; i++) {
+        char what[128];
+        snprintf(what, sizeof what, "group \"%.80s\"", groups[i].name);
+        check_description(lint, groups[i].description, what, NULL);
+        if (!groups[i].members || !groups[i].members[0])
+            SAY(lint, "W7", (const char *)NULL, "%s: has no members", what);
+        else if (!is_used(lint->source, groups[i].name))
+            SAY(lint, "W7", (const char *)NULL, "%s: nothing is about it", what);
+        for (char **member = groups[i].members; member && *member; member++)
+            check_member(lint, *member, what, NULL);
+        if (has_cycle(lint->source, &groups[i], groups[i].name, 0))
+            SAY(lint, "E6", (const char *)NULL, "%s: is a member of itself", what);
+        if (policy_source_group(lint->source, groups[i].name) != &groups[i])
+            SAY(lint, "E2", (const char *)NULL, "%s: is defined twice", what);
+    }
+}
+
+static void check_sets(const struct lint *lint)
+{
+    const struct policy_set *sets = lint->file->sets.at;
+    for (size_t i = 0; i < lint->file->sets.count; i++) {
+        char what[128];
+        snprintf(what, sizeof what, "set \"%.80s\"", sets[i].name);
+        check_description(lint, sets[i].description, what, NULL);
+        if (!sets[i].names || !sets[i].names[0])
+            SAY(lint, "E5", (const char *)NULL, "%s: is empty", what);
+        else
+            check_patterns(lint, sets[i].names, what, NULL);
+        if (policy_source_set(lint->source, sets[i].name) != &sets[i])
+            SAY(lint, "E2", (const char *)NULL, "%s: is defined twice", what);
+    }
+}
+
+static bool rule_exists(const struct policy_source *source, const char *id)
+{
+    for (size_t i = 0; i < source->count; i++) {
+        const struct policy_rule *rules = source->files[i].rules.at;
+        for (size_t k = 0; k < source->files[i].rules.count; k++)
+            if (rules[k].id && strcmp(rules[k].id, id) == 0)
+                return true;
+    }
+    return strcmp(id, "default") == 0 || strcmp(id, "uri_not_canonical") == 0;
+}
+
+static void check_tests(const struct lint *lint)
+{
+    const struct policy_test *tests = lint->file->tests.at;
+    for (size_t i = 0; i < lint->file->tests.count; i++) {
+        char what[192];
+        snprintf(what, sizeof what, "test \"%.120s\"", tests[i].description ? tests[i].description : "");
+        check_description(lint, tests[i].description, what, NULL);
+        if (!tests[i].server || !tests[i].name)
+            SAY(lint, "E7", (const char *)NULL, "%s: needs a server and a name", what);
+        if (tests[i].by && !rule_exists(lint->source, tests[i].by))
+            SAY(lint, "E10", (const char *)NULL, "%s: no rule \"%s\"", what, tests[i].by);
+        const char *subject = tests[i].as.subject, *colon = subject ? strchr(subject, ':') : NULL;
+        if (subject && strcmp(subject, "anonymous") != 0 &&
+            (!colon || colon == subject || !colon[1] || strncmp(subject, "user:", 5) == 0))
+            SAY(lint, "E7", (const char *)NULL, "%s: as/subject: write PROVIDER:NAME or anonymous, not \"%s\"", what,
+                subject);
+        if (tests[i].args && !json_is_object(tests[i].args))
+            SAY(lint, "E7", (const char *)NULL, "%s: args must be an object", what);
+    }
+}
+
+void policy_lint(const struct policy_source *source, const struct policy_load *load, struct policy_findings *findings)
+{
+    size_t total = 0;
+    for (size_t i = 0; i < source->count; i++) {
+        struct lint lint = {source, load, findings, &source->files[i]};
+        const struct policy_rule *rules = lint.file->rules.at;
+        total += lint.file->rules.count;
+        check_description(&lint, lint.file->description, "the file", NULL);
+        check_secrets(&lint, lint.file->tree, NULL);
+        check_groups(&lint);
+        check_sets(&lint);
+        for (size_t k = 0; k < lint.file->rules.count; k++)
+            check_rule(&lint, &rules[k]);
+        check_tests(&lint);
+        if (lint.file->rules.count > RULES_COMFORT)
+            SAY(&lint, "W12", (const char *)NULL, "%zu rules in one file; split it", lint.file->rules.count);
+    }
+    check_ids(source, load, findings);
+    for (size_t i = 0; i < source->count && !findings->errors && total <= RULES_COMPARED; i++) {
+        struct lint lint = {source, load, findings, &source->files[i]};
+        const struct policy_rule *rules = lint.file->rules.at;
+        for (size_t k = 0; k < lint.file->rules.count; k++)
+            check_against_others(&lint, &rules[k]);
+    }
+}

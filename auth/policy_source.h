@@ -1,0 +1,55 @@
+// Policy files as parsed, before they are compiled.
+#ifndef AUTH_POLICY_SOURCE_H
+#define AUTH_POLICY_SOURCE_H
+
+#include "auth/policy.h"
+#include "base/option.h"
+
+struct policy_group {
+    char *name, *description;
+    char **members;
+};
+
+struct policy_set {
+    char *name, *description;
+    char **names;
+};
+
+struct policy_file {
+    char *path;
+    char *text;  // for line numbers
+    json_t *tree;
+    int64_t version;
+    char *description;
+    char **tenants;
+    struct {
+        char **tenants, **servers;
+    } scope;
+    struct option_items groups, sets, rules, tests;
+};
+
+struct policy_source {
+    struct policy_file *files;
+    size_t count;
+};
+
+extern const struct option_table policy_file_options;
+
+// Reads the file or folder; syntax and schema errors are findings (E1, E2, E7).
+bool policy_source_read(const char *path, struct policy_source *out, struct policy_findings *findings,
+                        struct err *err) MUST_CHECK;
+void policy_source_release(struct policy_source *source);
+const struct policy_group *policy_source_group(const struct policy_source *source, const char *name);
+const struct policy_set *policy_source_set(const struct policy_source *source, const char *name);
+int policy_source_line(const struct policy_file *file, const char *id);
+void policy_source_lines(struct policy_file *file);  // of all its rules
+char **policy_source_principals(const struct policy_source *source);
+
+// policy_lint.c: everything about the parsed files that can be wrong without a decision being made.
+void policy_lint(const struct policy_source *source, const struct policy_load *load, struct policy_findings *findings);
+
+__attribute__((format(printf, 6, 7))) void policy_find(struct policy_findings *findings, const char *code,
+                                                       const char *file, int line, const char *rule, const char *format,
+                                                       ...);
+
+#endif

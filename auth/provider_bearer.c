@@ -1,0 +1,84 @@
+// Owns the provider `bearer`: tokens of the tokens file, taken over again when the file changes.
+#include "provider_bearer.h"
+#include "auth/token_file.h"
+#include "base/mem.h"
+#include <stdlib.h>
+#include <strings.h>
+#include <time.h>
+
+struct bearer {
+    char *path;
+    struct token_file *file;
+};
+
+void *provider_bearer_open(const struct provider_config *config, const char *folder, struct err *err)
+{
+    struct buf path = {0};
+    if (config->tokens[0] != '/' && folder && *folder)
+        buf_printf(&path, "%s/", folder);
+    buf_put_text(&path, config->tokens);
+    struct token_file *file = token_file_load(buf_text(&path), err);
+    if (!file) {
+        buf_release(&path);
+        return NULL;
+    }
+    struct bearer *bearer = mem_new(struct bearer);
+    bearer->path = buf_take(&path, NULL);
+    bearer->file = file;
+    return bearer;
+}
+
+void provider_bearer_close(void *state)
+{
+    struct bearer *bearer = state;
+    token_file_unref(bearer->file);
+    free(bearer->path);
+    free(bearer);
+}
+
+enum provider_verdict provider_bearer(void *state, const struct credentials *credentials, struct identity **out)
+{
+    const struct bearer *bearer = state;
+    const struct token_entry *entry;
+    struct span value = credentials->authorization;
+    static const char scheme[] = "bearer ";
+    size_t len = sizeof scheme - 1;
+    if (!value.at || value.len <= len || strncasecmp(value.at, scheme, len) != 0)
+        return PROVIDER_PASS;
+    value = span_after(value, len);
+    while (value.len && value.at[0] == ' ')
+        value = span_after(value, 1);
+    enum provider_verdict verdict = token_file_find(bearer->file, value, (int64_t)time(NULL), &entry);
+    if (verdict == PROVIDER_ACCEPT)
+        *out = token_file_identity(entry);
+    return verdict;
+}
+
+bool provider_bearer_poll(void **state, struct err *err)
+{
+    struct bearer *bearer = *state;
+    if (!token_file_stale(bearer->file))
+        return false;
+    struct token_file *file = token_file_load(bearer->path, err);
+    if (!file)
+        return false;  // the old one stays in force
+    token_file_unref(bearer->file);
+    bearer->file = file;
+    return true;
+}
+
+// Is the token of this identity still in the file, with the same rights?
+bool provider_bearer_stands(void *state, const struct identity *identity)
+{
+    const struct bearer *bearer = state;
+    const struct token_entry *entry =
+        identity->token_id ? token_file_named(bearer->file, span_of(identity->token_id)) : NULL;
+    if (!entry || token_file_expired(entry, (int64_t)time(NULL)) || strcmp(entry->subject, identity->subject) != 0 ||
+        strcmp(entry->tenant ? entry->tenant : "default", identity->tenant) != 0)
+        return false;
+    size_t count = 0;
+    for (; entry->roles && entry->roles[count]; count++)
+        if (count >= identity->role_count || strcmp(entry->roles[count], identity->roles[count]) != 0)
+            return false;
+    return count == identity->role_count;
+}

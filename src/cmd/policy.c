@@ -1,0 +1,401 @@
+// Owns `postern policy`: its flags, and check, coverage and fmt.
+#include "policy.h"
+#include "base/mem.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+void policy_print(json_t *tree)
+{
+    char *text = json_dumps(tree, JSON_INDENT(2) | JSON_ENCODE_ANY);
+    puts(text);
+    free(text);
+    json_decref(tree);
+}
+
+// ---- findings -------------------------------------------------------------------------------
+
+static void put_finding(FILE *out, const struct policy_finding *finding)
+{
+    fputs(finding->file, out);
+    if (finding->line)
+        fprintf(out, ":%d", finding->line);
+    fprintf(out, ": %s %s%s%s\n", finding->code, finding->rule ? finding->rule : "", finding->rule ? ": " : "",
+            finding->text);
+}
+
+static json_t *finding_json(const struct policy_finding *finding)
+{
+    json_t *line = finding->line ? json_integer(finding->line) : json_null();
+    return json_pack("{s:s,s:s,s:s,s:o,s:s?,s:s}", "code", finding->code, "severity",
+                     finding->code[0] == 'E' ? "error" : "warning", "file", finding->file, "line", line, "rule",
+                     finding->rule, "text", finding->text);
+}
+
+struct policy *policy_open(const char *path, int *exit_code)
+{
+    struct err err = {0};
+    struct policy_findings findings = {0};
+    struct policy_load load = {.path = path, .now = (int64_t)time(NULL)};
+    struct policy *policy = policy_load(&load, &findings, &err);
+    for (size_t i = 0; !policy && i < findings.count; i++)
+        if (findings.at[i].code[0] == 'E')
+            put_finding(stderr, &findings.at[i]);
+    if (!policy)
+        *exit_code = cmd_fail(EXIT_CONFIG, "%s", err.detail);
+    policy_findings_release(&findings);
+    return policy;
+}
+
+// ---- tests against rules --------------------------------------------------------------------
+
+// How the tests meet one rule: one that it matches, and one that only its condition keeps out.
+struct exercise {
+    bool matched, kept_out;
+};
+
+static struct exercise exercise_rule(const struct policy *policy, const struct policy_rule *rule)
+{
+    struct exercise all = {0};
+    for (size_t i = 0; i < policy_test_count(policy); i++) {
+        const struct policy_test *test = policy_test_at(policy, i);
+        struct identity *who = policy_test_identity(test);
+        struct policy_question question = {who, test->server, (enum policy_kind)test->kind, span_of(test->name),
+                                           test->args};
+        struct buf why = {0};
+        if (policy_rule_matches(policy, rule, &question, true, &why, NULL))
+            all.matched = true;
+        else if (span_starts(buf_span(&why), "when "))
+            all.kept_out = true;
+        buf_release(&why);
+        identity_unref(who);
+    }
+    return all;
+}
+
+static struct policy_finding about_rule(const struct policy_rule *rule, const char *code, const char *text)
+{
+    struct policy_finding finding = {
+        .file = mem_string(rule->file), .line = rule->line, .rule = mem_string(rule->id), .text = mem_string(text)};
+    snprintf(finding.code, sizeof finding.code, "%s", code);
+    return finding;
+}
+
+// W3 and W4: what the tests leave out.
+static void find_untested(const struct policy *policy, struct policy_findings *findings)
+{
+    for (size_t i = 0; i < policy_rule_count(policy); i++) {
+        const struct policy_rule *rule = policy_rule_at(policy, i);
+        struct exercise exercise = exercise_rule(policy, rule);
+        bool expired = rule->expires_at && rule->expires_at <= (int64_t)time(NULL);
+        findings->at = mem_resize(findings->at, (findings->count + 2) * sizeof *findings->at);
+        if (!exercise.matched && !expired)
+            findings->at[findings->count++] = about_rule(rule, "W3", "no test exercises it");
+        if (rule->effect && rule->when && !exercise.kept_out && !expired)
+            findings->at[findings->count++] =
+                about_rule(rule, "W4", "no test shows what its condition keeps out: add one that expects a deny");
+    }
+}
+
+// ---- check ----------------------------------------------------------------------------------
+
+static const char **server_names(const struct config *config)
+{
+    const struct server *servers = config->servers.at;
+    const char **names = mem_alloc((config->servers.count + 1) * sizeof *names);
+    for (size_t i = 0; i < config->servers.count; i++)
+        names[i] = servers[i].name;
+    return names;
+}
+
+static void print_findings(const struct flags *flags, const struct policy_findings *findings,
+                           const struct policy *policy)
+{
+    json_t *all = json_array();
+    for (size_t i = 0; i < findings->count; i++) {
+        if (flags->json)
+            json_array_append_new(all, finding_json(&findings->at[i]));
+        else
+            put_finding(stdout, &findings->at[i]);
+    }
+    if (flags->json)
+        policy_print(json_incref(all));
+    else if (policy)
+        printf("%s: ok, %zu rules, %zu tests, %zu warning%s, digest %.16s\n", flags->args[1], policy_rule_count(policy),
+               policy_test_count(policy), findings->count, findings->count == 1 ? "" : "s", policy_digest(policy));
+    json_decref(all);
+}
+
+static int check(const struct flags *flags)
+{
+    struct err err = {0};
+    struct policy_findings findings = {0};
+    struct config *config = NULL;
+    const char **servers = NULL;
+    int code = EXIT_OK;
+    if (flags->config && !(config = cmd_config(flags, &code)))
+        return code;
+    if (config)
+        servers = server_names(config);
+    struct policy_load load = {.path = flags->args[1], .now = (int64_t)time(NULL), .servers = servers};
+    struct policy *policy = policy_load(&load, &findings, &err);
+    if (policy)
+        find_untested(policy, &findings);
+    if (!policy && !findings.errors) {
+        code = cmd_fail_err(&err);
+    } else {
+        print_findings(flags, &findings, policy);
+        code = findings.errors ? EXIT_NEGATIVE : EXIT_OK;
+    }
+    policy_unref(policy);
+    policy_findings_release(&findings);
+    free(servers);
+    config_free(config);
+    return code;
+}
+
+// ---- coverage -------------------------------------------------------------------------------
+
+static int coverage(const struct flags *flags)
+{
+    int code = EXIT_OK;
+    struct policy *policy = policy_open(flags->args[1], &code);
+    if (!policy)
+        return code;
+    size_t count = policy_rule_count(policy), exercised = 0;
+    json_t *missing = json_array();
+    for (size_t i = 0; i < count; i++) {
+        const struct policy_rule *rule = policy_rule_at(policy, i);
+        if (exercise_rule(policy, rule).matched) {
+            exercised++;
+            continue;
+        }
+        json_array_append_new(missing,
+                              json_pack("{s:s,s:s,s:i}", "id", rule->id, "file", rule->file, "line", rule->line));
+        if (!flags->json)
+            printf("%s:%d: %s\n", rule->file, rule->line, rule->id);
+    }
+    double percent = count ? 100.0 * (double)exercised / (double)count : 100;
+    if (flags->json)
+        policy_print(json_pack("{s:I,s:I,s:I,s:f,s:O}", "rules", (json_int_t)count, "exercised", (json_int_t)exercised,
+                               "tests", (json_int_t)policy_test_count(policy), "percent", percent, "missing", missing));
+    else
+        printf("%zu of %zu rules exercised by %zu tests (%.1f%%)\n", exercised, count, policy_test_count(policy),
+               percent);
+    json_decref(missing);
+    policy_unref(policy);
+    return exercised == count ? EXIT_OK : EXIT_NEGATIVE;
+}
+
+// ---- fmt ------------------------------------------------------------------------------------
+
+static char *read_whole(const char *path)
+{
+    struct buf text = {0};
+    char block[16384];
+    size_t got;
+    FILE *in = fopen(path, "re");
+    while (in && (got = fread(block, 1, sizeof block, in)) > 0)
+        buf_put(&text, block, got);
+    if (in)
+        fclose(in);
+    return buf_take(&text, NULL);
+}
+
+// Beside the file, then in its place: a reader sees the old one or the new one.
+static bool write_whole(const char *path, const char *text, struct err *err)
+{
+    struct stat info;
+    struct buf beside = {0};
+    size_t len = strlen(text);
+    buf_printf(&beside, "%s.XXXXXX", path);
+    int fd = mkostemp(buf_text(&beside), O_CLOEXEC);
+    bool ok = fd >= 0 && write(fd, text, len) == (ssize_t)len && stat(path, &info) == 0 &&
+              fchmod(fd, info.st_mode & 0777) == 0 && fsync(fd) == 0 && rename(buf_text(&beside), path) == 0;
+    if (!ok)
+        (void)err_set(err, ERR_CONFIG, "%s: cannot be written: %s", path, strerror(errno));
+    if (!ok && fd >= 0)
+        unlink(buf_text(&beside));
+    if (fd >= 0)
+        close(fd);
+    buf_release(&beside);
+    return ok;
+}
+
+static int format_file(const char *path, bool only_check)
+{
+    struct err err = {0};
+    char *wanted = policy_format(path, &err);
+    if (!wanted)
+        return cmd_fail_err(&err);
+    char *text = read_whole(path);
+    int code = EXIT_OK;
+    if (strcmp(text ? text : "", wanted) != 0) {
+        puts(path);
+        if (only_check)
+            code = EXIT_NEGATIVE;
+        else if (!write_whole(path, wanted, &err))
+            code = cmd_fail_err(&err);
+    }
+    free(text);
+    free(wanted);
+    return code;
+}
+
+static int is_policy_name(const struct dirent *entry)
+{
+    size_t len = strlen(entry->d_name);
+    return entry->d_name[0] != '.' && len > 5 && strcmp(entry->d_name + len - 5, ".json") == 0;
+}
+
+static int format_path(const char *path, bool only_check)
+{
+    struct stat info;
+    struct dirent **entries;
+    if (stat(path, &info) < 0 || !S_ISDIR(info.st_mode))
+        return format_file(path, only_check);
+    int worst = EXIT_OK, count = scandir(path, &entries, is_policy_name, alphasort);
+    for (int i = 0; i < count; i++) {
+        struct buf full = {0};
+        buf_printf(&full, "%s/%s", path, entries[i]->d_name);
+        int code = format_file(buf_text(&full), only_check);
+        worst = code > worst ? code : worst;
+        buf_release(&full);
+        free(entries[i]);
+    }
+    if (count >= 0)
+        free(entries);
+    return worst;
+}
+
+static int fmt(const struct flags *flags)
+{
+    int worst = EXIT_OK;
+    for (int i = 1; i < flags->count; i++) {
+        int code = format_path(flags->args[i], flags->check);
+        worst = code > worst ? code : worst;
+    }
+    return worst;
+}
+
+// ---- the command ----------------------------------------------------------------------------
+
+// A flag that would be ignored is an error.
+enum {
+    TAKES_CONFIG = 1,
+    TAKES_POLICY = 2,
+    TAKES_THING = 4,
+    TAKES_WHO = 8,
+    TAKES_CHECK = 16,
+    TAKES_FAIL = 32,
+    TAKES_JSON = 64,
+    TAKES_TENANT = 128,
+    TAKES_SHOW = 256
+};
+
+static const struct action {
+    const char *name, *usage;
+    int (*run)(const struct flags *flags);
+    int min, max;  // arguments after the name
+    unsigned takes;
+} actions[] = {
+    {"check", "check PATH [--config FILE] [--json]", check, 1, 1, TAKES_CONFIG | TAKES_JSON},
+    {"explain",
+     "explain --policy PATH --subject PROVIDER:NAME|anonymous [--tenant T] [--role R]... --server NAME "
+     "--tool|--resource|--template|--prompt NAME [--args JSON] [--show-args] [--json]",
+     policy_explain, 0, 0, TAKES_POLICY | TAKES_THING | TAKES_WHO | TAKES_TENANT | TAKES_SHOW | TAKES_JSON},
+    {"fmt", "fmt [--check] PATH...", fmt, 1, 7, TAKES_CHECK},
+    {"who-can",
+     "who-can --policy PATH [--tenant T] --server NAME --tool|--resource|--template|--prompt NAME [--args JSON] "
+     "[--json]",
+     policy_who_can, 0, 0, TAKES_POLICY | TAKES_THING | TAKES_TENANT | TAKES_JSON},
+    {"diff", "diff OLD NEW [--fail-on-new-access] [--json]", policy_diff, 2, 2, TAKES_FAIL | TAKES_JSON},
+    {"coverage", "coverage PATH [--json]", coverage, 1, 1, TAKES_JSON},
+};
+
+static const char *unwanted(unsigned takes, const struct flags *flags)
+{
+    bool thing = flags->server || flags->tool || flags->resource || flags->template || flags->prompt;
+    const struct {
+        bool given;
+        unsigned needs;
+        const char *name;
+    } all[] = {
+        {flags->config != NULL, TAKES_CONFIG, "config"},
+        {flags->policy != NULL, TAKES_POLICY, "policy"},
+        {thing, TAKES_THING, "server, --tool, --resource, --template or --prompt"},
+        {flags->arguments != NULL, TAKES_THING, "args"},
+        {flags->subject != NULL, TAKES_WHO, "subject"},
+        {flags->role[0] != NULL, TAKES_WHO, "role"},
+        {flags->tenant != NULL, TAKES_TENANT, "tenant"},
+        {flags->show_args, TAKES_SHOW, "show-args"},
+        {flags->check, TAKES_CHECK, "check"},
+        {flags->fail_on_new_access, TAKES_FAIL, "fail-on-new-access"},
+        {flags->json, TAKES_JSON, "json"},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i].given && !(takes & all[i].needs))
+            return all[i].name;
+    return NULL;
+}
+
+static int run(const struct flags *flags)
+{
+    const char *name = flags->args[0];
+    const struct action *action = NULL;
+    for (size_t i = 0; i < sizeof actions / sizeof *actions; i++)
+        if (strcmp(actions[i].name, name) == 0)
+            action = &actions[i];
+    if (!action)
+        return cmd_fail(EXIT_USAGE, "policy %s: unknown; there are check, explain, fmt, who-can, diff and coverage",
+                        name);
+    if (unwanted(action->takes, flags))
+        return cmd_fail(EXIT_USAGE, "policy %s: takes no --%s", name, unwanted(action->takes, flags));
+    if (flags->count - 1 < action->min || flags->count - 1 > action->max)
+        return cmd_fail(EXIT_USAGE, "usage: postern policy %s", action->usage);
+    if ((action->takes & TAKES_POLICY) && !flags->policy)
+        return cmd_fail(EXIT_USAGE, "policy %s: --policy is missing: which file or folder?", name);
+    return action->run(flags);
+}
+
+static const struct flag flags_table[] = {
+    {"policy", "PATH", FLAG(policy), "explain, who-can: the policy file, or a folder of *.json"},
+    {"config", "FILE", FLAG(config), "check: a configuration whose servers the rules must name"},
+    {"tenant", "NAME", FLAG(tenant), "explain, who-can: the caller's tenant, else \"default\""},
+    {"subject", "WHO", FLAG(subject), "explain: the caller, as PROVIDER:NAME or anonymous"},
+    {"role", "ROLE...", FLAG(role), "explain: a role of the caller; may be given again"},
+    {"server", "NAME", FLAG(server), "explain, who-can: the server's name in the configuration"},
+    {"tool", "NAME", FLAG(tool), "explain, who-can: the tool, by the server's own name for it"},
+    {"resource", "URI", FLAG(resource), "explain, who-can: the resource"},
+    {"template", "URI", FLAG(template), "explain, who-can: the resource template"},
+    {"prompt", "NAME", FLAG(prompt), "explain, who-can: the prompt"},
+    {"args", "JSON", FLAG(arguments), "explain, who-can: the arguments, an object"},
+    {"show-args", NULL, FLAG(show_args), "explain: show the arguments' values"},
+    {"check", NULL, FLAG(check), "fmt: change nothing; list the files that would change"},
+    {"fail-on-new-access", NULL, FLAG(fail_on_new_access), "diff: exit 1 if anybody may do more"},
+    {"json", NULL, FLAG(json), "JSON output"},
+    {0},
+};
+
+const struct command command_policy = {
+    .name = "policy",
+    .synopsis = "policy check|explain|fmt|who-can|diff|coverage [PATH...]",
+    .summary = "Check, explain, format or compare policies",
+    .details = "check PATH     says what is wrong, and runs the tests in the files; exit 1: there are errors\n"
+               "explain        says who decides about one call, and why each other rule does not; exit 1: denied\n"
+               "fmt PATH...    rewrites files the one way they are written; --check: exit 1 if that changes any\n"
+               "who-can        says of everybody a policy names whether they may\n"
+               "diff OLD NEW   says what anybody may do under NEW and not under OLD, and the reverse;\n"
+               "               each is a path, or REVISION:PATH in the git repository around\n"
+               "coverage PATH  lists the rules that no test exercises; exit 1: there are some\n\n"
+               "docs/policy.md is the manual.",
+    .flags = flags_table,
+    .min_args = 1,
+    .max_args = 8,
+    .run = run,
+};

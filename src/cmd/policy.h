@@ -1,0 +1,48 @@
+// What the subcommands of `postern policy` share.
+#ifndef CMD_POLICY_H
+#define CMD_POLICY_H
+
+#include "auth/policy.h"
+#include "cmd.h"
+
+// A thing that is asked for.
+struct policy_item {
+    char *server, *name;
+    enum policy_kind kind;
+};
+
+// Somebody who asks.
+struct policy_asker {
+    char *label;
+    struct identity *identity;
+};
+
+struct policy_askers {
+    struct policy_asker *at;
+    size_t count;
+};
+
+// How much somebody may do with a thing, whatever the arguments.
+enum policy_reach { REACH_NONE, REACH_SOME, REACH_ALL };
+
+int policy_explain(const struct flags *flags);
+int policy_who_can(const struct flags *flags);
+int policy_diff(const struct flags *flags);
+
+// Loads it. NULL: what is wrong went to stderr, exit code set.
+struct policy *policy_open(const char *path, int *exit_code);
+void policy_print(json_t *tree);  // and lets go of it
+// --server with one of --tool, --resource, --template, --prompt, and --args. False: usage, said.
+bool policy_read_question(const struct flags *flags, struct policy_question *out, json_t **args);
+
+// Those the policy and its tests name, in every tenant that they name, and a stranger of each sort.
+void policy_askers_add(struct policy_askers *askers, struct policy *policy, const char *tenant);
+void policy_askers_release(struct policy_askers *askers);
+// With some arguments, with all, or not at all. What it depends on, if anything, goes to `conditions`.
+enum policy_reach policy_reach(struct policy *policy, const struct policy_question *question, struct buf *conditions);
+
+// A folder or file at a revision, "REV:PATH", copied to a new folder. NULL: said, exit code set.
+char *policy_checkout(const char *revision, int *exit_code);
+void policy_checkout_remove(const char *folder);
+
+#endif

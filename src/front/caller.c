@@ -1,0 +1,158 @@
+// Owns the connections of the HTTP face: their deadlines, their peers, and noticing that a caller is gone.
+#include "base/log.h"
+#include "base/mem.h"
+#include "face.h"
+#include <linux/sockios.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+struct caller *caller_of(struct MHD_Connection *connection)
+{
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    return info ? info->socket_context : NULL;
+}
+
+// ---- TLS handshakes -------------------------------------------------------------------------
+
+// libmicrohttpd 0.9.75 takes a connection in its handshake for readable until it is over, and asks to be
+// run again at once, for as long as the caller takes. So the handshake that finds nothing to read is
+// suspended until there is something (or the end, which the sweep may bring about).
+void caller_park_starved(struct http_face *face)
+{
+    struct err err;
+    while (!list_empty(&face->starved)) {
+        struct caller *caller = list_entry(face->starved.next, struct caller, line.node);
+        list_remove(&caller->line.node);
+        if (caller->parked || !loop_watch(face->loop, &caller->hangup, LOOP_READ | LOOP_HANGUP | LOOP_ONCE, &err))
+            continue;
+        caller->parked = true;
+        MHD_suspend_connection(caller->connection);
+    }
+}
+
+void caller_unpark(struct caller *caller)
+{
+    if (!caller->parked)
+        return;
+    caller->parked = false;
+    MHD_resume_connection(caller->connection);
+    caller->face->resumed = true;
+    loop_task_put(caller->face->loop, &caller->face->run);
+}
+
+// ---- opening and closing --------------------------------------------------------------------
+
+static void on_hangup(struct loop_watch *watch, unsigned events)
+{
+    struct caller *caller = watch->arg;
+    struct visit *visit = caller->visit;
+    struct err err;
+    if (caller->parked) {
+        caller_unpark(caller);
+        if (!(events & LOOP_HANGUP) && loop_watch(caller->face->loop, watch, LOOP_HANGUP | LOOP_ONCE, &err))
+            return;
+    }
+    loop_unwatch(caller->face->loop, watch);
+    // A caller may shut down its sending side and still wait for a plain answer; nobody does so on a stream.
+    if (!(events & LOOP_HANGUP) || !visit || !visit->stream)
+        return;
+    visit->broken = true;
+    visit_resume(visit);
+}
+
+// So that a caller whose host vanished is noticed.
+static void keep_alive(int fd)
+{
+    int on = 1, idle = 30, interval = 10, count = 3;
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
+}
+
+static void caller_open(struct http_face *face, struct MHD_Connection *connection, void **context)
+{
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    struct caller *caller = mem_new(struct caller);
+    struct err err;
+    caller->face = face;
+    caller->connection = connection;
+    caller->fd = info->connect_fd;
+    caller->deadline_ms = loop_now(face->loop) + face->config->limits.header_timeout_ms;  // TLS handshake included
+    caller->hangup = (struct loop_watch){.fd = caller->fd, .on_ready = on_hangup, .arg = caller};
+    listener_peer(caller->fd, &caller->peer);
+    if (caller->peer.address.ss_family != AF_UNIX)
+        keep_alive(caller->fd);
+    if (face->tls)
+        tls_begin(face->tls, connection, &caller->line, &face->starved);
+    if (!loop_watch(face->loop, &caller->hangup, LOOP_HANGUP | LOOP_ONCE, &err))
+        log_warn("cannot watch a connection for hang-up", LOG_STR("detail", err.detail));
+    list_append(&face->callers, &caller->node);
+    *context = caller;
+}
+
+static void caller_free(void *object)
+{
+    struct caller *caller = object;
+    tls_release_peer(&caller->peer);
+    tls_end(&caller->line);
+    free(caller);
+}
+
+void caller_on_connection(void *arg, struct MHD_Connection *connection, void **context,
+                          enum MHD_ConnectionNotificationCode what)
+{
+    struct http_face *face = arg;
+    if (what == MHD_CONNECTION_NOTIFY_STARTED) {
+        caller_open(face, connection, context);
+        return;
+    }
+    struct caller *caller = *context;
+    loop_unwatch(face->loop, &caller->hangup);
+    list_remove(&caller->node);
+    list_remove(&caller->line.node);
+    loop_reap(face->loop, caller, caller_free);
+}
+
+// ---- deadlines ------------------------------------------------------------------------------
+
+// The request line is in: from here the headers have their time.
+void *caller_on_request_line(void *arg, const char *uri, struct MHD_Connection *connection)
+{
+    (void)uri;
+    struct http_face *face = arg;
+    struct caller *caller = caller_of(connection);
+    int64_t deadline = loop_now(face->loop) + face->config->limits.header_timeout_ms;
+    if (caller && (!caller->deadline_ms || deadline < caller->deadline_ms))
+        caller->deadline_ms = deadline;
+    return NULL;
+}
+
+// An answer or stream that the caller does not read: libmicrohttpd would wait for ever.
+static bool is_stuck(struct caller *caller, int64_t now)
+{
+    int queued = 0;
+    if (!caller->visit || caller->visit->state < VISIT_ANSWERED)
+        return false;
+    if (ioctl(caller->fd, SIOCOUTQ, &queued) < 0 || queued == 0 || queued != caller->queued) {
+        caller->queued = queued;
+        caller->moved_ms = now;
+        return false;
+    }
+    return now - caller->moved_ms > caller->face->config->limits.body_timeout_ms;
+}
+
+void caller_sweep(struct http_face *face)
+{
+    int64_t now = loop_now(face->loop);
+    list_each(node, &face->callers) {
+        struct caller *caller = list_entry(node, struct caller, node);
+        if ((caller->deadline_ms && now > caller->deadline_ms) || is_stuck(caller, now)) {
+            caller->deadline_ms = 0;
+            shutdown(caller->fd, SHUT_RDWR);
+        }
+    }
+}

@@ -1,0 +1,11 @@
+// Credential extraction: from HTTP headers to struct credentials.
+#ifndef FRONT_EXTRACT_H
+#define FRONT_EXTRACT_H
+
+#include "auth/credentials.h"
+#include <microhttpd.h>
+
+// Fills credentials.headers with the wanted headers (NULL at the end), odd spellings counted.
+void extract_headers(struct MHD_Connection *connection, const char *const *wanted, struct credentials *out);
+
+#endif

@@ -1,0 +1,83 @@
+// The objects of the HTTP face, shared by its files: the face, its connections and their requests.
+#ifndef FRONT_FACE_H
+#define FRONT_FACE_H
+
+#include "base/list.h"
+#include "front/http.h"
+#include "listener.h"
+#include "tls.h"
+
+struct http_face {
+    struct loop *loop;
+    struct gate *gate;
+    const struct config *config;
+    struct listener listener;
+    struct tls *tls;  // NULL: plain HTTP
+    struct MHD_Daemon *daemon;
+    struct loop_watch ready;
+    struct loop_watch knock;  // of a unix socket, which we accept on ourselves
+    struct loop_task run;
+    struct loop_timer run_later;
+    int again;  // runs without a pause that the library asked for
+    struct loop_timer sweep;
+    struct loop_timer tls_check;
+    struct list callers;
+    struct list starved;  // tls_line.node of those whose handshake waits for bytes
+    struct MHD_Response *accepted;
+    bool resumed, running;
+};
+
+// One connection.
+struct caller {
+    struct http_face *face;
+    struct list node;
+    int fd;
+    int64_t deadline_ms;  // 0: none now
+    int queued;           // bytes the kernel still had to send at the last sweep
+    int64_t moved_ms;     // when that last changed
+    struct loop_watch hangup;
+    struct visit *visit;
+    struct MHD_Connection *connection;
+    struct peer peer;
+    bool peer_known;  // the certificate was looked at
+    bool parked;      // suspended in the handshake, until bytes come
+    struct tls_line line;
+};
+
+enum visit_state { VISIT_BODY, VISIT_WAITING, VISIT_ANSWERED, VISIT_STREAMING };
+
+// One request.
+struct visit {
+    struct arrival arrival;
+    struct http_face *face;
+    struct caller *caller;
+    struct MHD_Connection *connection;
+    enum visit_state state;
+    bool suspended, in_handler, over, broken;
+    const char *endpoint;  // HTTP+SSE: where this caller's messages go
+    struct span origin;
+    struct answer answer;
+    char session_id[64];
+    struct stream *stream;
+    struct buf out;  // formatted for the stream, not sent yet
+    size_t sent;
+    struct loop_timer heartbeat;
+};
+
+// Lets the library do what is to be done; again in this turn after a resume.
+void face_run(struct http_face *face);
+// The gate has something for a visit that waits.
+void visit_resume(struct visit *visit);
+
+struct caller *caller_of(struct MHD_Connection *connection);
+// For MHD_OPTION_NOTIFY_CONNECTION and MHD_OPTION_URI_LOG_CALLBACK.
+void caller_on_connection(void *arg, struct MHD_Connection *connection, void **context,
+                          enum MHD_ConnectionNotificationCode what);
+void *caller_on_request_line(void *arg, const char *uri, struct MHD_Connection *connection);
+// Suspends those whose handshake waits for bytes; after the library ran.
+void caller_park_starved(struct http_face *face);
+void caller_unpark(struct caller *caller);
+// Cuts off those that are past a deadline, or do not read.
+void caller_sweep(struct http_face *face);
+
+#endif

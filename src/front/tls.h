@@ -1,0 +1,39 @@
+// TLS of one listener: its certificate and key, read again when the files change, and what callers certify.
+#ifndef FRONT_TLS_H
+#define FRONT_TLS_H
+
+#include "auth/credentials.h"
+#include "base/err.h"
+#include "base/list.h"
+#include "gate/config.h"
+#include <microhttpd.h>
+
+struct tls;
+struct tls_pair;  // a certificate with its key as they were read together; counted
+
+// For MHD_OPTION_ARRAY, beside MHD_USE_TLS.
+extern struct MHD_OptionItem tls_options[];
+
+struct tls *tls_new(const struct config *config, const struct config_listener *listener, struct err *err) MUST_CHECK;
+void tls_free(struct tls *tls);
+// Looks whether the files changed and reads them when they have settled; to be called about once a second.
+void tls_check(struct tls *tls);
+void tls_reload(struct tls *tls);  // reads them now
+
+// The TLS of one connection.
+struct tls_line {
+    struct tls_pair *pair;
+    int fd;
+    bool greeted;  // the caller's part of the handshake is over
+    struct list *starved;
+    struct list node;  // in *starved: the handshake found nothing to read
+};
+
+// A connection begins, before its handshake: it uses the newest pair, and holds it as long as it lives.
+void tls_begin(struct tls *tls, struct MHD_Connection *connection, struct tls_line *line, struct list *starved);
+void tls_end(struct tls_line *line);
+// After the handshake: what the caller's certificate says, if it showed a good one.
+void tls_read_peer(struct MHD_Connection *connection, struct peer *peer);
+void tls_release_peer(struct peer *peer);
+
+#endif

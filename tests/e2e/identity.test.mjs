@@ -1,0 +1,189 @@
+// Who and whether through the running gateway: bearer tokens, 401, the policy on calls and lists, reload and revocation.
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { renameSync, writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+
+import { binary, startGateway, temporaryDirectory, until } from './gateway.mjs';
+import { initialize, post, resultText, send, stream } from './raw.mjs';
+
+const demo = join(dirname(binary), 'postern-demo');
+
+const rule = (id, effect, more) => ({
+    id,
+    effect,
+    description: `the rule ${id} of this test`,
+    tenants: ['default'],
+    subjects: ['authenticated'],
+    servers: ['demo'],
+    kinds: ['tool'],
+    ...more
+});
+
+const policy = {
+    version: 1,
+    description: 'Who may do what in this test',
+    rules: [
+        rule('echo-for-all', 'allow', { names: ['echo'] }),
+        rule('add-for-clerks', 'allow', { subjects: ['role:clerk'], names: ['add'], when: { '/a': { le: 10 } } }),
+        rule('no-now', 'deny', { names: ['now'] }),
+        rule('read-welcome', 'allow', { kinds: ['resource'], names: ['demo://welcome'] })
+    ],
+    tests: [
+        {
+            description: 'anybody with a token may echo',
+            as: { tenant: 'default', subject: 'bearer:ana' },
+            server: 'demo',
+            kind: 'tool',
+            name: 'echo',
+            expect: 'allow',
+            by: 'echo-for-all'
+        }
+    ]
+};
+
+let folder, gateway, ana, bob;
+
+function token(...args) {
+    return execFileSync(binary, ['token', ...args, '--file', join(folder.path, 'tokens.json')], { encoding: 'utf8' }).trim();
+}
+
+/** Replaces a file as editors and git do: by a rename. */
+function replace(name, text) {
+    writeFileSync(join(folder.path, `${name}.new`), text);
+    renameSync(join(folder.path, `${name}.new`), join(folder.path, name));
+}
+
+class Caller {
+    static async open(secret) {
+        const caller = new Caller();
+        caller.headers = { authorization: `Bearer ${secret}` };
+        const answer = await send(gateway.url, { headers: post(caller.headers), body: initialize('2025-11-25') });
+        assert.equal(answer.status, 200, answer.body);
+        caller.headers['mcp-session-id'] = answer.headers['mcp-session-id'];
+        await send(gateway.url, { headers: post(caller.headers), body: { jsonrpc: '2.0', method: 'notifications/initialized' } });
+        return caller;
+    }
+    async request(method, params) {
+        const answer = await send(gateway.url, { headers: post(this.headers), body: { jsonrpc: '2.0', id: 7, method, params } });
+        return { status: answer.status, ...JSON.parse(answer.body) };
+    }
+    call(name, args = {}) {
+        return this.request('tools/call', { name, arguments: args });
+    }
+    async names(method, member) {
+        return (await this.request(method)).result[member].map(({ name, uri }) => uri ?? name);
+    }
+}
+
+before(async () => {
+    folder = temporaryDirectory();
+    ana = token('new', '--subject', 'ana', '--role', 'clerk', '--description', 'the clerk');
+    bob = token('new', '--subject', 'bob', '--description', 'somebody else');
+    replace('policy.json', JSON.stringify(policy));
+    gateway = await startGateway({
+        auth: { providers: [{ type: 'bearer', tokens: join(folder.path, 'tokens.json') }] },
+        policy: join(folder.path, 'policy.json'),
+        mcpServers: { demo: { command: demo } }
+    });
+});
+after(async () => {
+    await gateway?.stop();
+    folder?.remove();
+});
+
+describe('who', () => {
+    const refused = async (headers, expected) => {
+        const answer = await send(gateway.url, { headers: post(headers), body: initialize('2025-11-25') });
+        assert.equal(answer.status, 401, answer.body);
+        assert.equal(answer.headers['www-authenticate'], expected);
+        assert.equal(JSON.parse(answer.body).error.message, 'Authentication is required');
+    };
+    test('P3 without a token: 401 and a challenge', () => refused({}, 'Bearer'));
+    for (const [name, value] of Object.entries({
+        'a token nobody has': 'Bearer postern_AAAAAAAA_0123456789012345678901234567890123456789012_AAAAAA',
+        'another kind of token': 'Bearer eyJhbGciOiJub25lIn0.e30.',
+        'another scheme': 'Basic YTpi',
+        'nothing after the scheme': 'Bearer'
+    }))
+        test(`P1 ${name}: 401, the same for all`, () => refused({ authorization: value }, 'Bearer error="invalid_token"'));
+    test('P5 two Authorization headers: 400', async () => {
+        const answer = await send(gateway.url, { headers: { ...post({}), authorization: [`Bearer ${ana}`, `Bearer ${bob}`] }, body: initialize('2025-11-25') });
+        assert.ok([400, 401].includes(answer.status), answer.body);
+    });
+    test('a session belongs to who opened it', async () => {
+        const caller = await Caller.open(ana);
+        const headers = { ...caller.headers, authorization: `Bearer ${bob}` };
+        const answer = await send(gateway.url, { headers: post(headers), body: { jsonrpc: '2.0', id: 1, method: 'ping' } });
+        assert.equal(answer.status, 404);
+    });
+});
+
+describe('whether', () => {
+    test('X1 an allow rule lets a call through, the rest is denied', async () => {
+        const caller = await Caller.open(bob);
+        assert.equal(resultText(await caller.call('demo__echo', { message: 'hi' })), 'hi');
+        const { status, error } = await caller.call('demo__add', { a: 1, b: 2 });
+        assert.equal(status, 200);
+        assert.equal(error.code, 403);
+        assert.deepEqual(error.data, { reason: 'denied', rule: 'default' });
+    });
+    test('X6 conditions on arguments decide', async () => {
+        const caller = await Caller.open(ana);
+        assert.equal(resultText(await caller.call('demo__add', { a: 10, b: 2 })), '12');
+        for (const args of [{ a: 11, b: 2 }, { b: 2 }, { a: '1', b: 2 }, {}])
+            assert.equal((await caller.call('demo__add', args)).error.code, 403, JSON.stringify(args));
+    });
+    test('X19 a denial by a rule names it and its description, and nothing else', async () => {
+        const { error } = await (await Caller.open(ana)).call('demo__now');
+        assert.deepEqual(error.data, { reason: 'denied', rule: 'no-now', description: 'the rule no-now of this test' });
+    });
+    test('a name nobody has is denied like one no rule is about', async () => {
+        const caller = await Caller.open(ana);
+        const { error } = await caller.call('demo__nothing');
+        assert.deepEqual([error.code, error.data], [403, { reason: 'denied', rule: 'default' }]);
+    });
+    test('X9 lists show what may be called with some arguments', async () => {
+        assert.deepEqual(await (await Caller.open(ana)).names('tools/list', 'tools'), ['demo__echo', 'demo__add']);
+        assert.deepEqual(await (await Caller.open(bob)).names('tools/list', 'tools'), ['demo__echo']);
+        assert.deepEqual(await (await Caller.open(bob)).names('prompts/list', 'prompts'), []);
+        assert.deepEqual(await (await Caller.open(bob)).names('resources/list', 'resources'), ['postern://demo/demo://welcome']);
+    });
+    test('X5 a URI that is spelt oddly is denied before any rule', async () => {
+        const caller = await Caller.open(bob);
+        assert.ok((await caller.request('resources/read', { uri: 'postern://demo/demo://welcome' })).result);
+        const { error } = await caller.request('resources/read', { uri: 'postern://demo/demo://x/../welcome' });
+        assert.deepEqual([error.code, error.data.rule], [403, 'uri_not_canonical']);
+    });
+});
+
+describe('reload', () => {
+    const allowsAdd = async () => !(await (await Caller.open(bob)).call('demo__add', { a: 1, b: 2 })).error;
+    test('X14 a new policy is taken over when its file is replaced; a broken one is not', async () => {
+        const wider = { ...policy, rules: [...policy.rules, rule('add-for-all', 'allow', { names: ['add'] })] };
+        replace('policy.json', JSON.stringify(wider));
+        await until(allowsAdd, 5_000, 'the new policy');
+        for (const broken of ['{', JSON.stringify({ ...policy, rulez: [] }), JSON.stringify({ ...policy, tests: [{ ...policy.tests[0], expect: 'deny' }] })]) {
+            replace('policy.json', broken);
+            const seen = gateway.log().length;
+            await until(() => gateway.log().slice(seen).includes('policy not reloaded'), 5_000, 'the refusal');
+            assert.ok(await allowsAdd(), 'the policy before stays in force');
+        }
+        replace('policy.json', JSON.stringify(policy));
+        await until(async () => !(await allowsAdd()), 5_000, 'the old policy again');
+    });
+    test('P10 a revoked token is out within a second, its streams too', async () => {
+        const secret = token('new', '--subject', 'eve', '--description', 'not for long');
+        await until(async () => (await send(gateway.url, { headers: post({ authorization: `Bearer ${secret}` }), body: initialize('2025-11-25') })).status === 200, 5_000, 'the new token');
+        const eve = await Caller.open(secret);
+        const events = await stream(gateway.url, { headers: { ...eve.headers, accept: 'text/event-stream' } });
+        assert.equal(events.status, 200);
+        token('revoke', secret.split('_')[1]);
+        const revoked = Date.now();
+        while (await events.next()) continue; // until the stream ends
+        assert.ok(Date.now() - revoked < 1_500, `the stream ended after ${Date.now() - revoked} ms`);
+        const answer = await send(gateway.url, { headers: post(eve.headers), body: { jsonrpc: '2.0', id: 1, method: 'ping' } });
+        assert.equal(answer.status, 401);
+    });
+});
