@@ -50,6 +50,7 @@ struct policy {
     word *kinds[POLICY_KINDS];
     word *deny, *allow, *shadow;
     word *scratch, *principals;
+    struct identity *asking;  // whose principals those are: mostly the same caller asks again
     int64_t next_expiry;
 };
 
@@ -311,7 +312,11 @@ static void put_principals(struct policy *policy, const struct identity *who)
 static const word *candidates(struct policy *policy, const struct policy_question *question)
 {
     word *bits = policy->scratch;
-    put_principals(policy, question->identity);
+    if (policy->asking != question->identity) {
+        identity_unref(policy->asking);
+        policy->asking = identity_ref(question->identity);
+        put_principals(policy, question->identity);
+    }
     memcpy(bits, policy->principals, policy->words * sizeof *bits);
     bits_and(bits, index_find(policy, &policy->tenants, span_of(question->identity->tenant)), policy->words);
     bits_and(bits, index_find(policy, &policy->servers, span_of(question->server)), policy->words);
@@ -646,6 +651,7 @@ void policy_unref(struct policy *policy)
     free(policy->shadow);
     free(policy->scratch);
     free(policy->principals);
+    identity_unref(policy->asking);
     free(policy->rules);
     free(policy->tests);
     policy_source_release(&policy->source);

@@ -3,6 +3,7 @@
 #include "base/mem.h"
 #include "provider_bearer.h"
 #include "provider_forwarded.h"
+#include "provider_jwt.h"
 #include "provider_none.h"
 #include <stdlib.h>
 #include <time.h>
@@ -11,9 +12,10 @@ static const struct provider {
     const char *name;
     bool proves;  // who calls, rather than that anybody may
     // What it keeps between calls; NULL functions: nothing.
-    void *(*open)(const struct provider_config *config, const char *folder, struct err *err);
+    void *(*open)(const struct provider_config *config, const struct provider_world *world, struct err *err);
     void (*close)(void *state);
-    enum provider_verdict (*authenticate)(void *state, const struct credentials *credentials, struct identity **out);
+    enum provider_verdict (*authenticate)(void *state, const struct credentials *credentials,
+                                          struct provider_wait *wait, struct identity **out);
     // Which headers it wants to see; gets where in the list they begin, returns how many.
     size_t (*headers)(void *state, const char **names, size_t first);
     bool (*poll)(void **state, struct err *err);
@@ -33,9 +35,14 @@ static const struct provider {
      .close = provider_forwarded_close,
      .authenticate = provider_forwarded,
      .headers = provider_forwarded_headers},
+    {.name = "jwt",
+     .proves = true,
+     .open = provider_jwt_open,
+     .close = provider_jwt_close,
+     .authenticate = provider_jwt},
 };
 
-static const char *const names[] = {"none", "bearer", "forwarded-user", NULL};
+static const char *const names[] = {"none", "bearer", "forwarded-user", "jwt", NULL};
 
 #define AT(member) offsetof(struct provider_config, member)
 static const struct option provider_rows[] = {
@@ -45,7 +52,7 @@ static const struct option provider_rows[] = {
      .choices = names,
      .fallback = "\"none\"",
      .help = "`none`: anybody who reaches the listener, which must be on loopback. `bearer`: tokens of `postern "
-             "token`. `forwarded-user`: headers of a trusted proxy in front."},
+             "token`. `forwarded-user`: headers of a trusted proxy in front. `jwt`: access tokens of an issuer."},
     {.name = "tokens",
      .type = OPTION_STRING,
      .offset = AT(tokens),
@@ -85,6 +92,55 @@ static const struct option provider_rows[] = {
      .type = OPTION_STRINGS,
      .offset = AT(certificate_names),
      .help = "`forwarded-user`: names (SAN) of the proxy's client certificate, one of which it must show."},
+    {.name = "issuer",
+     .type = OPTION_STRING,
+     .offset = AT(issuer),
+     .help = "`jwt`: `iss` of the tokens, byte for byte."},
+    {.name = "audiences",
+     .type = OPTION_STRINGS,
+     .offset = AT(audiences),
+     .help =
+         "`jwt`: one of these must be in `aud`, byte for byte; usually the URL of the gateway's endpoint. Mandatory."},
+    {.name = "jwks_uri",
+     .type = OPTION_STRING,
+     .offset = AT(jwks_uri),
+     .help = "`jwt`: where the keys are; found out from the issuer's metadata if absent."},
+    {.name = "algorithms",
+     .type = OPTION_STRINGS,
+     .offset = AT(algorithms),
+     .help = "`jwt`: what may sign; RS256, PS256, ES256 and EdDSA if absent."},
+    {.name = "clock_skew",
+     .type = OPTION_DURATION,
+     .offset = AT(clock_skew_ms),
+     .fallback = "30",
+     .min = 0,
+     .max = 300000,
+     .help = "`jwt`: how much clocks may differ."},
+    {.name = "required_claims",
+     .type = OPTION_STRINGS,
+     .offset = AT(required_claims),
+     .help = "`jwt`: claims that must be there."},
+    {.name = "required_scopes",
+     .type = OPTION_STRINGS,
+     .offset = AT(required_scopes),
+     .help = "`jwt`: scopes that must be there."},
+    {.name = "require_at_jwt",
+     .type = OPTION_BOOL,
+     .offset = AT(require_at_jwt),
+     .fallback = "false",
+     .help = "`jwt`: `typ` must say access token."},
+    {.name = "role_claims",
+     .type = OPTION_STRINGS,
+     .offset = AT(role_claims),
+     .help = "`jwt`: JSON Pointers to roles and groups, such as /realm_access/roles, beside `scope` and `scp`."},
+    {.name = "role_map",
+     .type = OPTION_PAIRS,
+     .offset = AT(role_map),
+     .help = "`jwt`: value → role; values that are not here give no role."},
+    {.name = "tenant_claim",
+     .type = OPTION_STRING,
+     .offset = AT(tenant_claim),
+     .help = "`jwt`: JSON Pointer to the tenant; `tenant` if absent."},
     {0},
 };
 #undef AT
@@ -98,7 +154,9 @@ static bool check_provider(void *object, const struct option_place *place, struc
         return err_set(err, ERR_CONFIG, "%s: %s/tokens: %s", place->file, place->path,
                        bearer ? "name the file that `postern token new --file` writes"
                               : "only for the type \"bearer\"");
-    return !forwarded || provider_forwarded_check(config, place, err);
+    bool jwt = strcmp(names[config->type], "jwt") == 0;
+    return (!forwarded || provider_forwarded_check(config, place, err)) &&
+           (!jwt || provider_jwt_check(config, place, err));
 }
 
 static const struct option_table provider_options = {"A provider (auth.providers[])", sizeof(struct provider_config),
@@ -153,7 +211,8 @@ struct provider_chain {
 
 const char *const *provider_chain_headers(const struct provider_chain *chain) { return chain->headers; }
 
-struct provider_chain *provider_chain_new(const struct auth_config *config, const char *folder, struct err *err)
+struct provider_chain *provider_chain_new(const struct auth_config *config, const struct provider_world *world,
+                                          struct err *err)
 {
     const struct provider_config *entries = config->providers.at;
     struct provider_chain *chain = mem_new(struct provider_chain);
@@ -161,7 +220,7 @@ struct provider_chain *provider_chain_new(const struct auth_config *config, cons
     for (size_t i = 0; i < config->providers.count; i++) {
         struct link *link = &chain->links[chain->count++];
         link->provider = &providers[entries[i].type];
-        if (link->provider->open && !(link->state = link->provider->open(&entries[i], folder, err))) {
+        if (link->provider->open && !(link->state = link->provider->open(&entries[i], world, err))) {
             provider_chain_free(chain);
             return NULL;
         }
@@ -182,22 +241,30 @@ void provider_chain_free(struct provider_chain *chain)
     free(chain);
 }
 
-bool provider_chain_authenticate(struct provider_chain *chain, const struct credentials *credentials,
-                                 struct identity **out, struct err *err)
+enum provider_verdict provider_chain_authenticate(struct provider_chain *chain, const struct credentials *credentials,
+                                                  struct provider_wait *wait, struct identity **out, struct err *err)
 {
     for (size_t i = 0; i < chain->count; i++) {
         const struct link *link = &chain->links[i];
-        switch (link->provider->authenticate(link->state, credentials, out)) {
-        case PROVIDER_ACCEPT: return true;
+        enum provider_verdict verdict = link->provider->authenticate(link->state, credentials, wait, out);
+        switch (verdict) {
+        case PROVIDER_ACCEPT:
+        case PROVIDER_WAIT: return verdict;
+        case PROVIDER_PASS: continue;
         case PROVIDER_REJECT:
-            return err_set(err, ERR_UNAUTHENTICATED, "provider %s rejected the credential", link->provider->name);
+            (void)err_set(err, ERR_UNAUTHENTICATED, "provider %s rejected the credential", link->provider->name);
+            return verdict;
         case PROVIDER_MALFORMED:
-            return err_set(err, ERR_BAD_FRAMING, "provider %s: identity headers that cannot be believed",
-                           link->provider->name);
-        case PROVIDER_PASS: break;
+            (void)err_set(err, ERR_BAD_FRAMING, "provider %s: identity headers that cannot be believed",
+                          link->provider->name);
+            return verdict;
+        case PROVIDER_UNAVAILABLE:
+            (void)err_set(err, ERR_AUTH_UNAVAILABLE, "provider %s cannot tell now", link->provider->name);
+            return verdict;
         }
     }
-    return err_set(err, ERR_UNAUTHENTICATED, "no provider took the credential");
+    (void)err_set(err, ERR_UNAUTHENTICATED, "no provider took the credential");
+    return PROVIDER_REJECT;
 }
 
 bool provider_chain_poll(struct provider_chain *chain, struct err *err)

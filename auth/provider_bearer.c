@@ -3,7 +3,6 @@
 #include "auth/token_file.h"
 #include "base/mem.h"
 #include <stdlib.h>
-#include <strings.h>
 #include <time.h>
 
 struct bearer {
@@ -11,11 +10,11 @@ struct bearer {
     struct token_file *file;
 };
 
-void *provider_bearer_open(const struct provider_config *config, const char *folder, struct err *err)
+void *provider_bearer_open(const struct provider_config *config, const struct provider_world *world, struct err *err)
 {
     struct buf path = {0};
-    if (config->tokens[0] != '/' && folder && *folder)
-        buf_printf(&path, "%s/", folder);
+    if (config->tokens[0] != '/' && world->folder && *world->folder)
+        buf_printf(&path, "%s/", world->folder);
     buf_put_text(&path, config->tokens);
     struct token_file *file = token_file_load(buf_text(&path), err);
     if (!file) {
@@ -36,18 +35,15 @@ void provider_bearer_close(void *state)
     free(bearer);
 }
 
-enum provider_verdict provider_bearer(void *state, const struct credentials *credentials, struct identity **out)
+enum provider_verdict provider_bearer(void *state, const struct credentials *credentials, struct provider_wait *wait,
+                                      struct identity **out)
 {
+    (void)wait;
     const struct bearer *bearer = state;
     const struct token_entry *entry;
-    struct span value = credentials->authorization;
-    static const char scheme[] = "bearer ";
-    size_t len = sizeof scheme - 1;
-    if (!value.at || value.len <= len || strncasecmp(value.at, scheme, len) != 0)
+    struct span value = credentials_bearer(credentials);
+    if (!value.at)
         return PROVIDER_PASS;
-    value = span_after(value, len);
-    while (value.len && value.at[0] == ' ')
-        value = span_after(value, 1);
     enum provider_verdict verdict = token_file_find(bearer->file, value, (int64_t)time(NULL), &entry);
     if (verdict == PROVIDER_ACCEPT)
         *out = token_file_identity(entry);

@@ -83,9 +83,9 @@ bool provider_forwarded_check(const struct provider_config *config, const struct
     return true;
 }
 
-void *provider_forwarded_open(const struct provider_config *config, const char *folder, struct err *err)
+void *provider_forwarded_open(const struct provider_config *config, const struct provider_world *world, struct err *err)
 {
-    (void)folder;
+    (void)world;
     (void)err;
     struct forwarded *forwarded = mem_new(struct forwarded);
     forwarded->config = config;
@@ -242,8 +242,10 @@ static enum provider_verdict make_identity(const struct forwarded *forwarded, co
     return PROVIDER_ACCEPT;
 }
 
-enum provider_verdict provider_forwarded(void *state, const struct credentials *credentials, struct identity **out)
+enum provider_verdict provider_forwarded(void *state, const struct credentials *credentials, struct provider_wait *wait,
+                                         struct identity **out)
 {
+    (void)wait;
     const struct forwarded *forwarded = state;
     const struct credential_header *headers = credentials->headers + forwarded->first;
     unsigned shown = 0;

@@ -5,9 +5,11 @@
 #include "auth/provider.h"
 
 bool provider_forwarded_check(const struct provider_config *config, const struct option_place *place, struct err *err);
-void *provider_forwarded_open(const struct provider_config *config, const char *folder, struct err *err);
+void *provider_forwarded_open(const struct provider_config *config, const struct provider_world *world,
+                              struct err *err);
 void provider_forwarded_close(void *state);
-enum provider_verdict provider_forwarded(void *state, const struct credentials *credentials, struct identity **out);
+enum provider_verdict provider_forwarded(void *state, const struct credentials *credentials, struct provider_wait *wait,
+                                         struct identity **out);
 size_t provider_forwarded_headers(void *state, const char **names, size_t first);
 
 #endif

@@ -4,6 +4,7 @@
 
 #include "auth/provider.h"
 
-enum provider_verdict provider_none(void *state, const struct credentials *credentials, struct identity **out);
+enum provider_verdict provider_none(void *state, const struct credentials *credentials, struct provider_wait *wait,
+                                    struct identity **out);
 
 #endif

@@ -43,4 +43,7 @@ struct credentials {
     struct credential_header headers[CREDENTIAL_HEADERS_MAX];
 };
 
+// The token after "Bearer "; at is NULL if there is none of that kind.
+struct span credentials_bearer(const struct credentials *credentials);
+
 #endif

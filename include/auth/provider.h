@@ -6,13 +6,32 @@
 #include "auth/credentials.h"
 #include "auth/identity.h"
 #include "base/err.h"
+#include "base/list.h"
 #include "base/option.h"
+#include "loop/http_client.h"
+#include "loop/loop.h"
 
 enum provider_verdict {
-    PROVIDER_REJECT,     // 401
-    PROVIDER_MALFORMED,  // 400: an identity that nobody may show that way
+    PROVIDER_REJECT,       // 401
+    PROVIDER_MALFORMED,    // 400: an identity that nobody may show that way
+    PROVIDER_UNAVAILABLE,  // 503: it cannot be told now
     PROVIDER_PASS,
+    PROVIDER_WAIT,  // the call will be resumed, and asks again
     PROVIDER_ACCEPT,
+};
+
+// A call that waits for what a provider needs. Zeroed but for resume and arg; taken out with list_remove(&node).
+struct provider_wait {
+    struct list node;
+    void (*resume)(void *arg);
+    void *arg;
+    bool waited;
+};
+
+struct provider_world {
+    struct loop *loop;
+    struct http_client *http;
+    const char *folder;  // what paths are relative to
 };
 
 // One entry of auth.providers.
@@ -24,6 +43,12 @@ struct provider_config {
     char *secret_header, *secret;
     char **certificate_names;
     char *tenant;
+    char *issuer, *jwks_uri;  // jwt
+    char **audiences, **algorithms, **required_claims, **required_scopes, **role_claims;
+    struct option_pairs role_map;
+    char *tenant_claim;
+    int64_t clock_skew_ms;
+    bool require_at_jwt;
 };
 
 struct auth_config {
@@ -37,13 +62,15 @@ bool provider_proves(const struct auth_config *config);
 
 struct provider_chain;
 
-// Reads what the providers need; paths are relative to `folder`. Anything missing refuses.
-struct provider_chain *provider_chain_new(const struct auth_config *config, const char *folder,
+// Reads what the providers need; paths are relative to the folder. Anything missing refuses.
+struct provider_chain *provider_chain_new(const struct auth_config *config, const struct provider_world *world,
                                           struct err *err) MUST_CHECK;
 void provider_chain_free(struct provider_chain *chain);
 // Asks the providers in order. The first that accepts or rejects decides; if all pass, nobody gets in.
-bool provider_chain_authenticate(struct provider_chain *chain, const struct credentials *credentials,
-                                 struct identity **out, struct err *err) MUST_CHECK;
+// ACCEPT, WAIT, or anything else with the error set.
+enum provider_verdict provider_chain_authenticate(struct provider_chain *chain, const struct credentials *credentials,
+                                                  struct provider_wait *wait, struct identity **out,
+                                                  struct err *err) MUST_CHECK;
 // Looks whether the files of the providers have changed and takes them over; a broken one leaves the old in
 // force and is told in `err`. True if identities may have ended: ask provider_chain_stands() for each.
 bool provider_chain_poll(struct provider_chain *chain, struct err *err);

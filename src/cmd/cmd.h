@@ -31,7 +31,8 @@ struct flags {
     const char *config, *listen, *url, *search;
     const char *file, *subject, *role[FLAG_MANY + 1], *tenant, *expires, *overlap, *description;
     const char *policy, *server, *tool, *resource, *template, *prompt, *arguments;
-    bool stdio, json, help, markdown, show_args, check, fail_on_new_access;
+    const char *since, *until, *limit;
+    bool stdio, json, help, markdown, show_args, check, fail_on_new_access, denied, follow;
     const char *args[8];
     int count;
 };
@@ -44,7 +45,8 @@ struct command {
 };
 
 extern const struct command command_serve, command_tools, command_resources, command_prompts, command_call,
-    command_read, command_prompt, command_servers, command_config, command_token, command_policy, command_version;
+    command_read, command_prompt, command_servers, command_config, command_token, command_policy, command_audit,
+    command_version;
 
 #define FLAG(member) offsetof(struct flags, member)
 #define FLAG_CONFIG                                                                                    \

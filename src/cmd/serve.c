@@ -156,7 +156,8 @@ static bool open_auth(struct serve *serve, struct err *err)
         if (!serve->policies[i])
             return false;
     }
-    return (serve->providers = provider_chain_new(&config->auth, config->folder, err)) != NULL;
+    struct provider_world world = {serve->loop, serve->http, config->folder};
+    return (serve->providers = provider_chain_new(&config->auth, &world, err)) != NULL;
 }
 
 static void close_auth(struct serve *serve)

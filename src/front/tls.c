@@ -259,7 +259,9 @@ static int never_asked(gnutls_session_t session, const gnutls_datum_t *authoriti
                        unsigned *chain_len, gnutls_privkey_t *key)
 {
     (void)session, (void)authorities, (void)authority_count, (void)algorithms, (void)algorithm_count;
-    (void)chain, (void)chain_len, (void)key;
+    (void)key;
+    *chain = NULL;
+    *chain_len = 0;
     return -1;
 }
 

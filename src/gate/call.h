@@ -39,6 +39,7 @@ struct call {
     // what the phases found out
     size_t phase;
     struct identity *identity;
+    struct provider_wait auth_wait;
     struct session *session;
     struct scope *scope;
     struct link *link;

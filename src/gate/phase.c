@@ -100,11 +100,19 @@ static enum phase_result receive(struct call *call)
 
 // ---- authenticate ---------------------------------------------------------------------------
 
+static void resume_call(void *arg) { call_resume(arg); }
+
 static enum phase_result authenticate(struct call *call)
 {
     struct gate *gate = call->gate;
-    if (!provider_chain_authenticate(gate->providers, &call->credentials, &call->identity, &call->err))
-        return PHASE_FAIL;
+    call->auth_wait.resume = resume_call;
+    call->auth_wait.arg = call;
+    switch (provider_chain_authenticate(gate->providers, &call->credentials, &call->auth_wait, &call->identity,
+                                        &call->err)) {
+    case PROVIDER_ACCEPT: break;
+    case PROVIDER_WAIT: return PHASE_WAIT;
+    default: return PHASE_FAIL;
+    }
     const struct tenant *tenant = gate_tenant(gate, call->identity->tenant);
     if (!tenant)
         return (enum phase_result)err_set(&call->err, ERR_UNAUTHENTICATED, "no tenant \"%s\"", call->identity->tenant);
@@ -200,6 +208,8 @@ static enum phase_result session(struct call *call)
     if (call->version.at && !initialize && !revision_parse(call->version))
         return (enum phase_result)err_set(&call->err, ERR_BAD_VERSION, "MCP-Protocol-Version: %.*s",
                                           call->version.len > 40 ? 40 : (int)call->version.len, call->version.at);
+    identity_unref(found->identity);  // the newest proof: a token may have been renewed, roles changed
+    found->identity = identity_ref(call->identity);
     join_session(call, found);
     if (initialize && found->state != SESSION_NEW)
         return (enum phase_result)err_set(&call->err, ERR_ALREADY_INITIALIZED, "second initialize");
@@ -472,6 +482,7 @@ static void finish(struct call *call)
     list_remove(&call->quick_node);
     list_remove(&call->link_node);
     list_remove(&call->wait_node);
+    list_remove(&call->auth_wait.node);
     if (call->session) {
         list_remove(&call->session_node);
         call->session->call_count--;

@@ -300,7 +300,7 @@ describe('client_ca', () => {
     before(async () => (gateway = await start(tlsOf('one', { client_ca: at('ca.crt') }), { log: { level: 'debug' } })));
     after(() => gateway.stop());
     const certified = name => trusting({ cert: file(`${name}.crt`), key: file(`${name}.key`) });
-    const logged = async (name, work) => {
+    const logged = async work => {
         const from = gateway.log().length;
         await work();
         await sleep(100);
@@ -310,7 +310,7 @@ describe('client_ca', () => {
 
     test('DNS, URI and email names of a good certificate are read, once for each connection', async () => {
         const agent = new Agent({ keepAlive: true, maxSockets: 1, ...certified('agent') });
-        const said = await logged('agent', () => Channel.open(gateway.url, { agent }));
+        const said = await logged(() => Channel.open(gateway.url, { agent }));
         const names = [...said.matchAll(/client certificate (\S+)=(\S+)/g)].map(([, kind, name]) => [kind, name]);
         assert.deepEqual(names, [['dns', 'agent.example'], ['uri', 'spiffe://example/agent'], ['email', 'agent@example.org']]);
         agent.destroy();
@@ -318,13 +318,13 @@ describe('client_ca', () => {
 
     for (const name of ['stranger', 'server-only'])
         test(`the certificate "${name}" certifies nothing`, async () => {
-            const said = await logged(name, asking(name));
+            const said = await logged(asking(name));
             assert.match(said, /warn +client certificate not accepted detail=/);
             assert.doesNotMatch(said, /client certificate (dns|uri|email)=/);
         });
 
     test('without a certificate there is none', async () => {
-        const said = await logged('', async () => assert.ok(await Channel.open(gateway.url, trusting())));
+        const said = await logged(async () => assert.ok(await Channel.open(gateway.url, trusting())));
         assert.doesNotMatch(said, /client certificate/);
     });
 });
@@ -362,6 +362,22 @@ describe('it refuses to start', () => {
         chmodSync(at('secret.key'), 0);
         await assert.rejects(start({ ...tlsOf('one'), key: at('secret.key') }), /Permission denied; .*make it readable/);
     });
+});
+
+test('an address with TLS is listed once', async () => {
+    const listen = [{ address: '127.0.0.1:0' }, { address: '127.0.0.1:0', tls: tlsOf('one') }];
+    await assert.rejects(startGateway({ listen, mcpServers: {} }), /\/listen\/1\/address: "127\.0\.0\.1:0" is listed before/);
+});
+
+test('plain HTTP, TLS and a unix socket side by side', async () => {
+    const listen = [{ address: '127.0.0.1:0' }, { address: 'localhost:0', tls: tlsOf('one') }, { address: `unix:${at('beside.sock')}` }];
+    const gateway = await startGateway({ listen, mcpServers: { m: { command: mirror } } });
+    const [, secure] = await gateway.line(/url=(https:\S+)/, WAIT_MS);
+    await gateway.line(/url=unix:/, WAIT_MS);
+    await Channel.open(gateway.url);
+    await Channel.open(secure, trusting());
+    await Channel.open('http://localhost/mcp', { socketPath: at('beside.sock') });
+    await gateway.stop();
 });
 
 test('paths are relative to the configuration file', async () => {

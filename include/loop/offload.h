@@ -1,0 +1,31 @@
+// The offload pool: one worker thread for what blocks (SQLite, files), so that the loop never waits for a disk.
+//
+// A job is embedded in its owner. From offload_put() until `done` begins it belongs to the pool: `run` is called on the
+// worker and may touch only what the job owns, then `done` on the loop's thread. Jobs run one after the other, in the
+// order they were put. Everything here is called on the loop's thread.
+#ifndef LOOP_OFFLOAD_H
+#define LOOP_OFFLOAD_H
+
+#include "base/list.h"
+#include "loop/loop.h"
+
+struct offload;
+
+struct offload_job {
+    struct list node;
+    void (*run)(struct offload_job *job);   // on the worker
+    void (*done)(struct offload_job *job);  // on the loop's thread; may put the job again
+    void *arg;
+};
+
+// `limit`: how many jobs may wait, besides the one that runs.
+struct offload *offload_new(struct loop *loop, size_t limit, struct err *err) MUST_CHECK;
+// Lets all jobs that were put run to their end and calls their `done`. Before loop_free(), and never from a `done`.
+void offload_free(struct offload *pool);
+
+bool offload_put(struct offload *pool, struct offload_job *job) MUST_CHECK;  // false: no room, or it is being freed
+// Waits until no job waits or runs, or the time is over (false), and calls `done` of those that have finished. For a
+// stop, outside of the loop's events.
+bool offload_wait(struct offload *pool, int64_t timeout_ms);
+
+#endif

@@ -1,0 +1,138 @@
+// The audit log: one record for each call, denial, failed authentication, policy load and token event, in rows that are
+// chained by hashes and written on a thread of their own.
+//
+// A row's hash is the SHA-256, in hex, of the previous row's hash (64 hex digits) followed by the row as canonical JSON:
+// the members below in this order, no white space, texts that are absent left out, `count` and `first_seq` left out
+// when they are 0. The very first row follows 64 zeros. So a row that was changed, taken out or moved is found by
+// audit_verify(). Whoever may write the file can make a whole new chain: keep the head that `verify` prints, or the JSON
+// lines, somewhere else.
+#ifndef STORE_AUDIT_H
+#define STORE_AUDIT_H
+
+#include "base/err.h"
+#include "base/option.h"
+#include "base/span.h"
+#include "loop/loop.h"
+
+#define AUDIT_HASH_CHARS 64
+
+enum audit_event {
+    AUDIT_CALL,            // a call, denied ones as well
+    AUDIT_AUTHENTICATION,  // somebody was not let in
+    AUDIT_POLICY,          // a policy was loaded, or refused
+    AUDIT_TOKEN,           // a token came, went or was refreshed
+    AUDIT_GAP,             // `count` records were dropped here; written by the audit itself
+    AUDIT_RETENTION,       // `count` rows were deleted, the first one left is `first_seq`; by the audit itself
+};
+enum audit_decision { AUDIT_UNDECIDED, AUDIT_DENY, AUDIT_ALLOW };
+enum audit_status { AUDIT_ERROR, AUDIT_OK, AUDIT_DENIED, AUDIT_TIMEOUT, AUDIT_CANCELLED, AUDIT_GONE };
+
+// An empty text is an absent one. Texts are cut at 1 KiB, `arguments` at 64 KiB.
+struct audit_record {
+    int64_t time_ms;  // since the epoch; 0: now
+    enum audit_event event;
+    struct span request;  // request id
+    struct span tenant;
+    struct span provider, subject, proof;  // who, and how that was proven
+    struct span token;                     // token id, never a token
+    struct span server, kind, name;        // what: kind is "tool", "prompt", "resource", ...
+    struct span method;
+    enum audit_decision decision;
+    struct span rule, policy;      // id of the deciding rule, digest of the policy
+    struct span arguments_sha256;  // audit_digest() of the arguments
+    struct span arguments;         // JSON text, only if it is to be kept, and redacted
+    enum audit_status status;
+    struct span reason;  // of an error
+    int64_t duration_us, bytes_in, bytes_out;
+    int64_t count, first_seq;
+};
+
+void audit_digest(struct span bytes, char out[AUDIT_HASH_CHARS + 1]);  // SHA-256 in hex
+const char *audit_event_text(enum audit_event event);
+const char *audit_decision_text(enum audit_decision decision);  // NULL: undecided
+const char *audit_status_text(enum audit_status status);
+
+// ---- writing --------------------------------------------------------------------------------
+
+struct audit_config {
+    char *path;   // the database; NULL: audit_path()
+    char *jsonl;  // also as JSON lines to this file, "-" is standard output; NULL: no
+    bool required;
+    int64_t retention_days;  // 0: for ever
+    int64_t retention_size;  // 0: any size
+    int64_t queue;
+    int64_t page_limit;  // no option: the database may have so many pages; a full disk, for tests
+};
+
+extern const struct option_table audit_options;  // of struct audit_config
+
+struct audit_stats {
+    uint64_t written;       // rows in the database, by this process
+    uint64_t dropped;       // records lost: no room in the queue, or not written before the end
+    uint64_t write_errors;  // attempts that failed; what they should have written is kept and tried again
+    uint64_t line_errors;   // batches that did not reach the JSON lines, or not whole
+    uint64_t deleted;       // by retention
+    size_t queued;          // records not in the database yet
+    int64_t last_seq;
+    bool failing;  // the last attempt to write failed
+};
+
+struct audit;
+
+// Opens or makes the database; refuses one that is damaged or not ours. This blocks: it is for the start.
+struct audit *audit_open(struct loop *loop, const struct audit_config *config, struct err *err) MUST_CHECK;
+// Copies the record and has it written soon; never blocks. False: the queue is full and the record is lost; the loss is
+// counted, logged, and a row of its own (AUDIT_GAP) as soon as there is room.
+bool audit_put(struct audit *audit, const struct audit_record *record);
+// With `required`, false while what happens now might not get recorded: the last write failed, or the queue is nearly
+// full (the last eighth is for calls that are on their way). Without, always true.
+bool audit_healthy(const struct audit *audit);
+struct audit_stats audit_stats(const struct audit *audit);
+// Writes what is queued, for at most a few seconds. Before loop_free().
+void audit_close(struct audit *audit);
+
+// The file that is meant: `given`, else audit.db in $POSTERN_STATE, $XDG_STATE_HOME/postern or ~/.local/state/postern.
+char *audit_path(const char *given);
+
+// ---- reading --------------------------------------------------------------------------------
+
+// NULL and 0: anything.
+struct audit_filter {
+    int64_t since_ms, until_ms;  // since the epoch; from and including, up to and excluding
+    const char *subject, *tenant, *server, *name;
+    bool denied;    // by the policy or at the door
+    int64_t limit;  // only the last ones
+};
+
+// The spans are valid until the next call with the same reader.
+struct audit_row {
+    int64_t seq;
+    struct span time;  // RFC 3339 with milliseconds
+    struct audit_record record;
+    struct span prev, hash;
+    struct span json;  // the whole row, `prev` and `hash` at its end
+};
+
+enum audit_next { AUDIT_READ_FAILED, AUDIT_READ_END, AUDIT_READ_ROW };
+
+struct audit_reader;
+
+// `filter` must outlive the reader.
+struct audit_reader *audit_reader_open(const char *path, const struct audit_filter *filter, struct err *err) MUST_CHECK;
+// The next row in order. At the end it may be called again later, for rows that came meanwhile.
+enum audit_next audit_reader_next(struct audit_reader *reader, struct audit_row *row, struct err *err) MUST_CHECK;
+void audit_reader_close(struct audit_reader *reader);
+
+struct audit_verdict {
+    int64_t rows, first_seq, last_seq;
+    int64_t dropped;  // in all gap rows
+    size_t findings;
+    char head[AUDIT_HASH_CHARS + 1];
+};
+
+// Walks the whole chain as it is at one moment, also while it is written to; on_finding is told each row that is not
+// as it was written. False: it could not be read.
+bool audit_verify(const char *path, void (*on_finding)(void *arg, int64_t seq, const char *text), void *arg,
+                  struct audit_verdict *verdict, struct err *err) MUST_CHECK;
+
+#endif

@@ -1,0 +1,286 @@
+// Owns `postern audit` and `postern audit verify`: reading the audit database, and checking its chain.
+#include "store/audit.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/option.h"
+#include "cmd.h"
+#include "table.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#define DEFAULT_LIMIT 100
+#define POLL_MS 250
+
+static const char *const titles[TABLE_COLUMNS + 1] = {"TIME", "WHO", "WHAT", "RESULT", NULL};
+
+// ---- what to show ---------------------------------------------------------------------------
+
+// "1h" ago, 2027-01-31 (its beginning) or 2027-01-31T12:00:00Z; all UTC.
+static bool read_time(const char *text, int64_t *ms)
+{
+    struct tm parts = {0};
+    int64_t ago;
+    if (option_duration(text, &ago)) {
+        *ms = (int64_t)time(NULL) * 1000 - ago;
+        return *ms > 0;
+    }
+    const char *end = strptime(text, "%Y-%m-%d", &parts);
+    if (end && *end == 'T')
+        end = strptime(end, "T%H:%M:%SZ", &parts);
+    if (!end || *end)
+        return false;
+    *ms = (int64_t)timegm(&parts) * 1000;
+    return *ms > 0;
+}
+
+static bool read_limit(const char *text, int64_t *limit)
+{
+    char *end;
+    *limit = strtoll(text, &end, 10);
+    return end != text && !*end && *limit >= 0;
+}
+
+static bool read_filter(const struct flags *flags, struct audit_filter *filter)
+{
+    *filter = (struct audit_filter){.subject = flags->subject,
+                                    .tenant = flags->tenant,
+                                    .server = flags->server,
+                                    .name = flags->tool,
+                                    .denied = flags->denied,
+                                    .limit = flags->since ? 0 : DEFAULT_LIMIT};
+    if (flags->since && !read_time(flags->since, &filter->since_ms)) {
+        (void)cmd_fail(EXIT_USAGE, "audit: --since must be a time ago such as 1h, or a date such as 2027-01-31 or "
+                                   "2027-01-31T12:00:00Z");
+        return false;
+    }
+    if (flags->until && !read_time(flags->until, &filter->until_ms)) {
+        (void)cmd_fail(EXIT_USAGE, "audit: --until must be a time ago such as 1h, or a date such as 2027-01-31 or "
+                                   "2027-01-31T12:00:00Z");
+        return false;
+    }
+    if (flags->limit && !read_limit(flags->limit, &filter->limit)) {
+        (void)cmd_fail(EXIT_USAGE, "audit: --limit must be a number; 0 shows all");
+        return false;
+    }
+    return true;
+}
+
+// ---- rows for people ------------------------------------------------------------------------
+
+struct cells {
+    struct buf time, who, what, result;
+};
+
+static void put_what(struct buf *out, const struct audit_record *record)
+{
+    if (record->event != AUDIT_CALL)
+        buf_put_text(out, audit_event_text(record->event));
+    if (record->event == AUDIT_GAP)
+        buf_printf(out, ": %" PRId64 " records were dropped", record->count);
+    if (record->event == AUDIT_RETENTION)
+        buf_printf(out, ": %" PRId64 " rows deleted, up to %" PRId64, record->count, record->first_seq - 1);
+    if (record->server.len)
+        buf_printf(out, "%s%.*s", out->len ? " " : "", SPAN_ARG(record->server));
+    struct span name = record->name.len ? record->name : record->method;
+    if (name.len)
+        buf_printf(out, "%s%.*s", out->len ? " " : "", SPAN_ARG(name));
+}
+
+static void put_result(struct buf *out, const struct audit_record *record)
+{
+    if (record->event == AUDIT_GAP || record->event == AUDIT_RETENTION)
+        return;
+    buf_put_text(out, audit_status_text(record->status));
+    if (record->reason.len && !span_is(record->reason, audit_status_text(record->status)))
+        buf_printf(out, " %.*s", SPAN_ARG(record->reason));
+    if (record->rule.len && record->decision == AUDIT_DENY)
+        buf_printf(out, " by %.*s", SPAN_ARG(record->rule));
+    if (record->duration_us)
+        buf_printf(out, " %.1f ms", (double)record->duration_us / 1000);
+}
+
+static void fill(struct cells *cells, const struct audit_row *row)
+{
+    const struct audit_record *record = &row->record;
+    buf_put_span(&cells->time, row->time);
+    if (record->tenant.len && !span_is(record->tenant, "default"))
+        buf_printf(&cells->who, "%.*s/", SPAN_ARG(record->tenant));
+    buf_put_span(&cells->who, record->subject.len ? record->subject : span_of("-"));
+    put_what(&cells->what, record);
+    put_result(&cells->result, record);
+}
+
+static void clear(struct cells *cells)
+{
+    buf_release(&cells->time);
+    buf_release(&cells->who);
+    buf_release(&cells->what);
+    buf_release(&cells->result);
+}
+
+// Rows that are still to come cannot widen the columns: widths that mostly fit.
+static void print_line(struct cells *cells)
+{
+    struct buf *all[] = {&cells->time, &cells->who, &cells->what, &cells->result};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        for (size_t k = 0; k < all[i]->len; k++)
+            if ((unsigned char)all[i]->at[k] < 0x20 || all[i]->at[k] == 0x7f)
+                all[i]->at[k] = ' ';
+    printf("%s  %-20s  %-40s  %s\n", buf_text(all[0]), buf_text(all[1]), buf_text(all[2]), buf_text(all[3]));
+}
+
+// ---- show -----------------------------------------------------------------------------------
+
+static void show_row(const struct audit_row *row, const struct flags *flags, struct table *table)
+{
+    struct cells cells = {0};
+    if (cmd_wants_json(flags)) {
+        fwrite(row->json.at, 1, row->json.len, stdout);
+        putchar('\n');
+        return;
+    }
+    fill(&cells, row);
+    if (flags->follow)
+        print_line(&cells);
+    else
+        table_add(table, (const char *const[]){buf_text(&cells.time), buf_text(&cells.who), buf_text(&cells.what),
+                                               buf_text(&cells.result)});
+    clear(&cells);
+}
+
+static int show(const struct flags *flags, const char *path)
+{
+    struct err err = {0};
+    struct audit_filter filter;
+    struct audit_row row;
+    struct table table = {.titles = titles};
+    enum audit_next next = AUDIT_READ_FAILED;
+    if (!read_filter(flags, &filter))
+        return EXIT_USAGE;
+    struct audit_reader *reader = audit_reader_open(path, &filter, &err);
+    if (!reader)
+        return cmd_fail_err(&err);
+    do {
+        while ((next = audit_reader_next(reader, &row, &err)) == AUDIT_READ_ROW)
+            show_row(&row, flags, &table);
+        if (!flags->follow)
+            break;
+        fflush(stdout);
+        nanosleep(&(struct timespec){.tv_nsec = POLL_MS * 1000000L}, NULL);
+    } while (next == AUDIT_READ_END && !ferror(stdout));
+    if (!flags->follow && !cmd_wants_json(flags))
+        table_print(&table);
+    table_release(&table);
+    audit_reader_close(reader);
+    return next == AUDIT_READ_FAILED ? cmd_fail_err(&err) : EXIT_OK;
+}
+
+// ---- verify ---------------------------------------------------------------------------------
+
+struct report {
+    json_t *findings;
+    bool json;
+};
+
+static void on_finding(void *arg, int64_t seq, const char *text)
+{
+    struct report *report = arg;
+    if (report->json)
+        json_array_append_new(report->findings, json_pack("{s:I,s:s}", "seq", (json_int_t)seq, "problem", text));
+    else
+        puts(text);
+}
+
+static void print_verdict(const struct audit_verdict *verdict, const char *path, struct report *report)
+{
+    if (!report->json) {
+        printf("%s: %" PRId64 " rows (%" PRId64 " to %" PRId64 "), %zu finding%s, %" PRId64
+               " records dropped\nhead %s\n",
+               path, verdict->rows, verdict->first_seq, verdict->last_seq, verdict->findings,
+               verdict->findings == 1 ? "" : "s", verdict->dropped, verdict->head);
+        return;
+    }
+    json_t *out =
+        json_pack("{s:s,s:I,s:I,s:I,s:I,s:s,s:O}", "file", path, "rows", (json_int_t)verdict->rows, "first_seq",
+                  (json_int_t)verdict->first_seq, "last_seq", (json_int_t)verdict->last_seq, "dropped",
+                  (json_int_t)verdict->dropped, "head", verdict->head, "findings", report->findings);
+    char *text = json_dumps(out, JSON_INDENT(2));
+    puts(text);
+    free(text);
+    json_decref(out);
+}
+
+static int verify(const struct flags *flags, const char *path)
+{
+    struct err err = {0};
+    struct audit_verdict verdict;
+    struct report report = {.findings = json_array(), .json = cmd_wants_json(flags)};
+    bool read = audit_verify(path, on_finding, &report, &verdict, &err);
+    if (read)
+        print_verdict(&verdict, path, &report);
+    json_decref(report.findings);
+    if (!read)
+        return cmd_fail_err(&err);
+    return verdict.findings ? EXIT_NEGATIVE : EXIT_OK;
+}
+
+// ---- the command ----------------------------------------------------------------------------
+
+// A flag that would be ignored is an error.
+static const char *unwanted(const struct flags *flags)
+{
+    return flags->since     ? "since"
+           : flags->until   ? "until"
+           : flags->subject ? "subject"
+           : flags->tenant  ? "tenant"
+           : flags->server  ? "server"
+           : flags->tool    ? "tool"
+           : flags->limit   ? "limit"
+           : flags->denied  ? "denied"
+           : flags->follow  ? "follow"
+                            : NULL;
+}
+
+static int run(const struct flags *flags)
+{
+    bool checks = flags->count == 1;
+    if (checks && strcmp(flags->args[0], "verify") != 0)
+        return cmd_fail(EXIT_USAGE, "audit %s: unknown; there is verify, and without it the rows are shown",
+                        flags->args[0]);
+    if (checks && unwanted(flags))
+        return cmd_fail(EXIT_USAGE, "audit verify: takes no --%s", unwanted(flags));
+    char *path = audit_path(flags->file);
+    int code = checks ? verify(flags, path) : show(flags, path);
+    free(path);
+    return code;
+}
+
+static const struct flag flags_table[] = {
+    {"file", "DB", FLAG(file), "The database; else audit.db in $POSTERN_STATE or ~/.local/state/postern"},
+    {"since", "TIME", FLAG(since), "From then on: 1h (ago), 2027-01-31 or 2027-01-31T12:00:00Z, in UTC"},
+    {"until", "TIME", FLAG(until), "Up to then"},
+    {"subject", "NAME", FLAG(subject), "Only what this subject did"},
+    {"tenant", "NAME", FLAG(tenant), "Only this tenant"},
+    {"server", "NAME", FLAG(server), "Only calls to this server"},
+    {"tool", "NAME", FLAG(tool), "Only calls of the tool, prompt or resource of this name, as its server has it"},
+    {"denied", NULL, FLAG(denied), "Only what was denied"},
+    {"limit", "N", FLAG(limit), "The last N rows, else 100, or all with --since; 0 shows all"},
+    {"follow", NULL, FLAG(follow), "Go on with rows as they are written"},
+    FLAG_JSON,
+    {0},
+};
+
+const struct command command_audit = {
+    .name = "audit",
+    .synopsis = "audit [verify] [--file DB] [--since TIME] [--subject NAME] [--tool NAME] [--denied] [--follow]",
+    .summary = "Show who called what, or verify that nothing was changed",
+    .details = "Rows are a table on a terminal and JSON lines in a pipe, the oldest first.\n"
+               "verify  walks the chain of hashes and names each row that was changed, moved or taken out. Exit\n"
+               "        status 1 if there is one. Keep the head it prints elsewhere: whoever can write the file\n"
+               "        could make a whole new chain, but not with the same head.",
+    .flags = flags_table,
+    .max_args = 1,
+    .run = run,
+};

@@ -1,0 +1,192 @@
+// Owns the offload pool: the worker thread, its bounded queue, and the way back to the loop.
+//
+//     offload_put ──► waiting ──► the worker runs it ──► finished ──► eventfd ──► done, on the loop's thread
+//
+// The mutex guards both lists and the flags; a job itself is handed over, never shared.
+#include "loop/offload.h"
+#include "base/mem.h"
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+struct offload {
+    struct loop *loop;
+    struct loop_watch watch;  // the eventfd: something is in `finished`
+    pthread_t worker;
+    pthread_mutex_t lock;
+    pthread_cond_t work, idle;
+    struct list waiting, finished;
+    size_t count, limit;  // of waiting
+    bool running, stopping;
+};
+
+static void *work(void *arg)
+{
+    struct offload *pool = arg;
+    pthread_mutex_lock(&pool->lock);
+    for (;;) {
+        while (list_empty(&pool->waiting) && !pool->stopping)
+            pthread_cond_wait(&pool->work, &pool->lock);
+        if (list_empty(&pool->waiting))
+            break;
+        struct offload_job *job = list_entry(pool->waiting.next, struct offload_job, node);
+        list_remove(&job->node);
+        pool->count--;
+        pool->running = true;
+        pthread_mutex_unlock(&pool->lock);
+        job->run(job);
+        pthread_mutex_lock(&pool->lock);
+        pool->running = false;
+        list_append(&pool->finished, &job->node);
+        uint64_t one = 1;
+        ssize_t wrote = write(pool->watch.fd, &one, sizeof one);
+        (void)wrote;  // it fails only when the counter is full, and then the loop wakes anyway
+        if (list_empty(&pool->waiting))
+            pthread_cond_broadcast(&pool->idle);
+    }
+    pthread_mutex_unlock(&pool->lock);
+    return NULL;
+}
+
+// What has finished by now; a `done` may put its job again.
+static void deliver(struct offload *pool)
+{
+    struct list all;
+    list_init(&all);
+    pthread_mutex_lock(&pool->lock);
+    while (!list_empty(&pool->finished)) {
+        struct list *node = pool->finished.next;
+        list_remove(node);
+        list_append(&all, node);
+    }
+    pthread_mutex_unlock(&pool->lock);
+    while (!list_empty(&all)) {
+        struct offload_job *job = list_entry(all.next, struct offload_job, node);
+        list_remove(&job->node);
+        job->done(job);
+    }
+}
+
+static void on_finished(struct loop_watch *watch, unsigned events)
+{
+    (void)events;
+    uint64_t times;
+    ssize_t got = read(watch->fd, &times, sizeof times);
+    (void)got;
+    deliver(watch->arg);
+}
+
+// Signals are the loop's: the worker blocks them all.
+static int start_worker(struct offload *pool)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int problem = pthread_create(&pool->worker, NULL, work, pool);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return problem;
+}
+
+static void release(void *object)
+{
+    struct offload *pool = object;
+    pthread_cond_destroy(&pool->work);
+    pthread_cond_destroy(&pool->idle);
+    pthread_mutex_destroy(&pool->lock);
+    free(pool);
+}
+
+struct offload *offload_new(struct loop *loop, size_t limit, struct err *err)
+{
+    int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (fd < 0) {
+        (void)err_set(err, ERR_SYSTEM, "eventfd: %s", strerror(errno));
+        return NULL;
+    }
+    struct offload *pool = mem_new(struct offload);
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_mutex_init(&pool->lock, NULL);
+    pthread_cond_init(&pool->work, NULL);
+    pthread_cond_init(&pool->idle, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    list_init(&pool->waiting);
+    list_init(&pool->finished);
+    pool->loop = loop;
+    pool->limit = limit;
+    pool->watch = (struct loop_watch){.fd = fd, .on_ready = on_finished, .arg = pool};
+    bool watched = loop_watch(loop, &pool->watch, LOOP_READ, err);
+    int problem = watched ? start_worker(pool) : 0;
+    if (problem)
+        (void)err_set(err, ERR_SYSTEM, "a worker thread: %s", strerror(problem));
+    if (watched && !problem)
+        return pool;
+    loop_unwatch(loop, &pool->watch);
+    close(fd);
+    release(pool);
+    return NULL;
+}
+
+void offload_free(struct offload *pool)
+{
+    if (!pool)
+        return;
+    pthread_mutex_lock(&pool->lock);
+    pool->stopping = true;
+    pthread_cond_signal(&pool->work);
+    pthread_mutex_unlock(&pool->lock);
+    pthread_join(pool->worker, NULL);
+    loop_unwatch(pool->loop, &pool->watch);
+    deliver(pool);
+    close(pool->watch.fd);
+    loop_reap(pool->loop, pool, release);  // an event of this turn may still point at the watch
+}
+
+bool offload_put(struct offload *pool, struct offload_job *job)
+{
+    pthread_mutex_lock(&pool->lock);
+    bool room = !pool->stopping && pool->count < pool->limit;
+    if (room) {
+        list_append(&pool->waiting, &job->node);
+        pool->count++;
+        pthread_cond_signal(&pool->work);
+    }
+    pthread_mutex_unlock(&pool->lock);
+    return room;
+}
+
+static struct timespec deadline(int64_t timeout_ms)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += timeout_ms / 1000;
+    until.tv_nsec += timeout_ms % 1000 * 1000000;
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_sec++;
+        until.tv_nsec -= 1000000000;
+    }
+    return until;
+}
+
+bool offload_wait(struct offload *pool, int64_t timeout_ms)
+{
+    struct timespec until = deadline(timeout_ms);
+    bool idle = false, late = false;
+    while (!idle && !late) {
+        pthread_mutex_lock(&pool->lock);
+        while ((pool->running || !list_empty(&pool->waiting)) && !late)
+            late = pthread_cond_timedwait(&pool->idle, &pool->lock, &until) != 0;
+        pthread_mutex_unlock(&pool->lock);
+        deliver(pool);  // which may put more
+        pthread_mutex_lock(&pool->lock);
+        idle = !pool->running && list_empty(&pool->waiting) && list_empty(&pool->finished);
+        pthread_mutex_unlock(&pool->lock);
+    }
+    return idle;
+}

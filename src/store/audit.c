@@ -1,0 +1,399 @@
+// Owns the audit as the loop sees it: the bounded queue, batches on their way to the worker, health and counts.
+//
+//     audit_put ──► pending ──► writing (a job on the worker: one transaction) ──► gone
+//                                  │ failed: kept, tried again after RETRY_MS
+//                                  └──────────────────────────────────────────┘
+//
+// There is one job at a time, so a batch is what gathered while the one before was written. The worker sees nothing but
+// `writing`, `db`, `lines` and the results in the job; the loop leaves those alone while `busy`.
+#include "audit_db.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "jsonl.h"
+#include "loop/offload.h"
+#include <stdlib.h>
+#include <time.h>
+
+enum {
+    RETRY_MS = 1000,
+    TRIM_MS = 10000,   // between looks at the limits
+    TRIM_ROWS = 4096,  // and after so many rows
+    COMPLAIN_MS = 30000,
+    CLOSE_MS = 5000,
+    HURRY_MS = 1000,
+};
+#define QUEUE_BYTES ((size_t)64 << 20)  // whatever the records are like
+
+#define DAY_MS 86400000LL
+
+struct batch {
+    struct audit_record *at;
+    size_t count, room, bytes;
+    struct arena texts;
+};
+
+struct result {
+    bool wrote, lined;
+    bool more;  // retention is not done yet
+    int64_t deleted, last_seq;
+    struct err err, line_err, trim_err;
+};
+
+struct audit {
+    struct loop *loop;
+    struct offload *pool;
+    struct audit_config config;  // only its numbers
+    struct audit_db db;
+    struct jsonl lines;
+    bool with_lines;
+
+    struct batch pending, writing;
+    struct offload_job job;
+    struct result result;
+    bool busy;     // the job is with the worker
+    bool closing;  // no more retention
+    struct loop_task start;
+    struct loop_timer retry, look;
+    int64_t next_trim_ms, complain_ms;
+    size_t rows_since_trim;
+    bool trim;  // this job looks at the limits
+
+    uint64_t gap;  // dropped since the last record that was taken
+    bool lines_failing;
+    struct audit_stats stats;
+};
+
+#define AT(member) offsetof(struct audit_config, member)
+static const struct option rows[] = {
+    {.name = "path",
+     .type = OPTION_STRING,
+     .offset = AT(path),
+     .help = "The database (SQLite); audit.db in `$POSTERN_STATE`, `$XDG_STATE_HOME/postern` or "
+             "`~/.local/state/postern` if absent."},
+    {.name = "jsonl",
+     .type = OPTION_STRING,
+     .offset = AT(jsonl),
+     .help = "Also write the rows as JSON lines to this file (it may be rotated), or to standard output: `-`."},
+    {.name = "required",
+     .type = OPTION_BOOL,
+     .offset = AT(required),
+     .fallback = "false",
+     .help =
+         "Refuse calls while they cannot be recorded. Otherwise they go on, and what is lost is counted, logged and "
+         "recorded as a gap."},
+    {.name = "retention_days",
+     .type = OPTION_INT,
+     .offset = AT(retention_days),
+     .fallback = "90",
+     .min = 0,
+     .max = 36500,
+     .help = "Rows older than this are deleted; 0 keeps them for ever."},
+    {.name = "retention_size",
+     .type = OPTION_SIZE,
+     .offset = AT(retention_size),
+     .fallback = "\"1GiB\"",
+     .min = 0,
+     .max = 1LL << 50,
+     .help = "The oldest rows are deleted when the database is larger than this; 0 sets no limit."},
+    {.name = "queue",
+     .type = OPTION_INT,
+     .offset = AT(queue),
+     .fallback = "16384",
+     .min = 1,
+     .max = 1000000,
+     .help = "Records that may wait to be written."},
+    {0},
+};
+#undef AT
+const struct option_table audit_options = {"Audit (audit)", sizeof(struct audit_config), rows, NULL};
+
+char *audit_path(const char *given)
+{
+    const char *state = getenv("POSTERN_STATE"), *xdg = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+    struct buf path = {0};
+    if (given)
+        buf_put_text(&path, given);
+    else if (state && *state)
+        buf_printf(&path, "%s/audit.db", state);
+    else if (xdg && *xdg)
+        buf_printf(&path, "%s/postern/audit.db", xdg);
+    else
+        buf_printf(&path, "%s/.local/state/postern/audit.db", home ? home : "");
+    return buf_take(&path, NULL);
+}
+
+static int64_t wall_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+// ---- batches --------------------------------------------------------------------------------
+
+static size_t bytes_of(const struct audit_record *record)
+{
+    size_t bytes = sizeof *record;
+    for (const struct audit_row_field *field = audit_row_fields; field->name; field++)
+        if (field->type == AUDIT_ROW_TEXT)
+            bytes += ((const struct span *)(const void *)((const char *)record + field->offset))->len;
+    return bytes;
+}
+
+static void batch_add(struct batch *batch, const struct audit_record *record)
+{
+    if (batch->count == batch->room) {
+        batch->room = batch->room ? batch->room * 2 : 64;
+        batch->at = mem_resize(batch->at, batch->room * sizeof *batch->at);
+    }
+    struct audit_record *copy = &batch->at[batch->count++];
+    audit_row_copy(&batch->texts, record, copy);
+    if (!copy->time_ms)
+        copy->time_ms = wall_ms();
+    batch->bytes += bytes_of(copy);
+}
+
+static void batch_clear(struct batch *batch)
+{
+    arena_release(&batch->texts);
+    batch->count = batch->bytes = 0;
+}
+
+static void batch_release(struct batch *batch)
+{
+    batch_clear(batch);
+    free(batch->at);
+    *batch = (struct batch){0};
+}
+
+static size_t queued(const struct audit *audit) { return audit->pending.count + audit->writing.count; }
+
+static bool has_room(const struct audit *audit)
+{
+    return queued(audit) < (size_t)audit->config.queue && audit->pending.bytes + audit->writing.bytes < QUEUE_BYTES;
+}
+
+// ---- on the worker --------------------------------------------------------------------------
+
+static void trim_oldest(struct audit *audit, struct buf *lines)
+{
+    struct result *result = &audit->result;
+    size_t most = 2 * audit->writing.count;
+    struct audit_db_limits limits = {.size = audit->config.retention_size,
+                                     .rows = most > TRIM_ROWS ? (int64_t)most : TRIM_ROWS};
+    if (audit->config.retention_days)
+        limits.before_ms = wall_ms() - audit->config.retention_days * DAY_MS;
+    if (audit_db_trim(&audit->db, &limits, lines, &result->deleted, &result->trim_err))
+        result->more = result->deleted > 0;
+}
+
+static void run(struct offload_job *job)
+{
+    struct audit *audit = job->arg;
+    struct result *result = &audit->result;
+    struct buf text = {0}, *lines = audit->with_lines ? &text : NULL;
+    result->wrote = audit->writing.count == 0 || audit_db_write(&audit->db, audit->writing.at, audit->writing.count,
+                                                                lines, &result->last_seq, &result->err);
+    if (!result->wrote)
+        buf_clear(&text);
+    if (audit->trim)  // also when nothing could be written: it may make the room
+        trim_oldest(audit, lines);
+    result->lined = jsonl_write(&audit->lines, buf_span(&text), &audit->db.hurry, &result->line_err);
+    buf_release(&text);
+}
+
+// ---- on the loop ----------------------------------------------------------------------------
+
+static void put_gap(struct audit *audit)
+{
+    if (!audit->gap)
+        return;
+    log_error("audit records dropped", LOG_INT("audit_dropped", audit->gap), LOG_STR("file", audit->db.path));
+    batch_add(
+        &audit->pending,
+        &(struct audit_record){.event = AUDIT_GAP, .reason = span_of("audit_dropped"), .count = (int64_t)audit->gap});
+    audit->gap = 0;
+}
+
+static void start_write(struct audit *audit)
+{
+    if (audit->busy)
+        return;
+    if (audit->writing.count == 0) {
+        struct batch empty = audit->writing;
+        audit->writing = audit->pending;
+        audit->pending = empty;
+    }
+    int64_t now = clock_now_ms();
+    audit->trim = !audit->closing && (audit->config.retention_days || audit->config.retention_size) &&
+                  (audit->result.more || now >= audit->next_trim_ms || audit->rows_since_trim >= TRIM_ROWS);
+    if (audit->trim) {
+        audit->next_trim_ms = now + TRIM_MS;
+        audit->rows_since_trim = 0;
+    }
+    if (audit->writing.count == 0 && !audit->trim)
+        return;
+    audit->result = (struct result){0};
+    audit->busy = offload_put(audit->pool, &audit->job);
+}
+
+// The first time, and then every half minute.
+static void complain(struct audit *audit, const char *what, const struct err *err)
+{
+    int64_t now = clock_now_ms();
+    if (now < audit->complain_ms)
+        return;
+    audit->complain_ms = now + COMPLAIN_MS;
+    log_error(what, LOG_STR("problem", err->detail), LOG_INT("queued", queued(audit)),
+              LOG_STR("calls", audit->config.required ? "refused" : "go on"));
+}
+
+static void note_written(struct audit *audit)
+{
+    struct audit_stats *stats = &audit->stats;
+    if (stats->failing)
+        log_warn("the audit is written again", LOG_INT("queued", queued(audit)));
+    stats->failing = false;
+    stats->written += audit->writing.count;
+    if (audit->writing.count)
+        stats->last_seq = audit->result.last_seq;
+    audit->rows_since_trim += audit->writing.count;
+    batch_clear(&audit->writing);
+}
+
+static void note_lines(struct audit *audit)
+{
+    if (!audit->result.lined) {
+        audit->stats.line_errors++;
+        complain(audit, "the audit's JSON lines cannot be written", &audit->result.line_err);
+    }
+    audit->lines_failing = !audit->result.lined;
+}
+
+static void on_written(struct offload_job *job)
+{
+    struct audit *audit = job->arg;
+    struct result *result = &audit->result;
+    audit->busy = false;
+    if (result->wrote) {
+        note_written(audit);
+    } else {
+        audit->stats.write_errors++;
+        audit->stats.failing = true;
+        complain(audit, "the audit cannot be written", &result->err);
+    }
+    if (audit->with_lines)
+        note_lines(audit);
+    audit->stats.deleted += (uint64_t)result->deleted;
+    if (result->trim_err.code)
+        complain(audit, "old audit rows cannot be deleted", &result->trim_err);
+    if (!audit->stats.failing && !audit->lines_failing)
+        audit->complain_ms = 0;
+    if (has_room(audit))
+        put_gap(audit);
+    if (audit->stats.failing)
+        loop_timer_set(audit->loop, &audit->retry, RETRY_MS);
+    else if (audit->pending.count || (result->more && !audit->closing))
+        start_write(audit);
+}
+
+static void on_start(struct loop_task *task)
+{
+    struct audit *audit = task->arg;
+    if (!audit->stats.failing)
+        start_write(audit);
+}
+
+static void on_retry(struct loop_timer *timer) { start_write(timer->arg); }
+
+static void on_look(struct loop_timer *timer)
+{
+    struct audit *audit = timer->arg;
+    if (!audit->stats.failing)
+        start_write(audit);
+    loop_timer_set(audit->loop, timer, TRIM_MS);
+}
+
+bool audit_put(struct audit *audit, const struct audit_record *record)
+{
+    if (!has_room(audit)) {
+        if (audit->gap++ == 0)
+            log_error("the audit's queue is full: records are dropped", LOG_INT("queued", queued(audit)));
+        audit->stats.dropped++;
+        return false;
+    }
+    put_gap(audit);
+    batch_add(&audit->pending, record);
+    if (!audit->busy && !audit->stats.failing)
+        loop_task_put(audit->loop, &audit->start);
+    return true;
+}
+
+bool audit_healthy(const struct audit *audit)
+{
+    size_t limit = (size_t)audit->config.queue;
+    if (!audit->config.required)
+        return true;
+    return !audit->stats.failing && !audit->lines_failing && has_room(audit) && queued(audit) < limit - limit / 8;
+}
+
+struct audit_stats audit_stats(const struct audit *audit)
+{
+    struct audit_stats stats = audit->stats;
+    stats.queued = queued(audit);
+    return stats;
+}
+
+// ---- opening and closing --------------------------------------------------------------------
+
+static void release(struct audit *audit)
+{
+    offload_free(audit->pool);
+    if (audit->with_lines)
+        jsonl_close(&audit->lines);
+    audit_db_close(&audit->db);
+    batch_release(&audit->pending);
+    batch_release(&audit->writing);
+    free(audit);
+}
+
+struct audit *audit_open(struct loop *loop, const struct audit_config *config, struct err *err)
+{
+    struct audit *audit = mem_new(struct audit);
+    audit->loop = loop;
+    audit->config = *config;
+    audit->config.path = audit->config.jsonl = NULL;
+    audit->job = (struct offload_job){.run = run, .done = on_written, .arg = audit};
+    audit->start = (struct loop_task){.run = on_start, .arg = audit};
+    audit->retry = (struct loop_timer){.on_due = on_retry, .arg = audit};
+    audit->look = (struct loop_timer){.on_due = on_look, .arg = audit};
+    bool opened = audit_db_open(&audit->db, config, err);
+    if (opened && config->jsonl)
+        opened = audit->with_lines = jsonl_open(&audit->lines, config->jsonl, err);
+    if (!opened || !(audit->pool = offload_new(loop, 1, err))) {
+        release(audit);
+        return NULL;
+    }
+    loop_timer_set(loop, &audit->look, 0);
+    return audit;
+}
+
+void audit_close(struct audit *audit)
+{
+    if (!audit)
+        return;
+    audit->closing = true;
+    loop_task_drop(&audit->start);
+    loop_timer_stop(audit->loop, &audit->look);
+    start_write(audit);  // also when the last attempt failed: one more
+    if (!offload_wait(audit->pool, CLOSE_MS)) {
+        atomic_store(&audit->db.hurry, true);
+        sqlite3_interrupt(audit->db.sqlite);
+        (void)offload_wait(audit->pool, HURRY_MS);
+    }
+    loop_timer_stop(audit->loop, &audit->retry);
+    if (queued(audit) || audit->gap)
+        log_error("audit records lost at the end", LOG_INT("audit_dropped", queued(audit) + audit->gap));
+    release(audit);
+}

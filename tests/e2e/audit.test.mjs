@@ -1,0 +1,169 @@
+// The command `postern audit`, over a database made here, with the chain worked out from its description alone.
+import assert from 'node:assert/strict';
+import { spawn, spawnSync } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import { afterEach, beforeEach, test } from 'node:test';
+
+import { binary, temporaryDirectory, until } from './gateway.mjs';
+
+const ZEROS = '0'.repeat(64);
+const TEXTS = ['event', 'request', 'tenant', 'provider', 'subject', 'proof', 'token', 'server', 'kind', 'name', 'method',
+    'decision', 'rule', 'policy', 'arguments_sha256', 'arguments', 'status', 'reason'];
+const NUMBERS = ['duration_us', 'bytes_in', 'bytes_out', 'count', 'first_seq'];
+const COLUMNS = ['seq', 'time', ...TEXTS, ...NUMBERS, 'prev', 'hash'];
+
+let directory, file, db;
+beforeEach(() => {
+    directory = temporaryDirectory();
+    file = join(directory.path, 'audit.db');
+    db = new DatabaseSync(file);
+    db.exec(`PRAGMA journal_mode=WAL; PRAGMA application_id=${0x506f7374}; PRAGMA user_version=1;
+        CREATE TABLE audit(seq INTEGER PRIMARY KEY, time TEXT NOT NULL, ${TEXTS.map(name => `${name} TEXT`)},
+            ${NUMBERS.map(name => `${name} INTEGER NOT NULL`)}, prev TEXT NOT NULL, hash TEXT NOT NULL) STRICT;
+        CREATE INDEX audit_time ON audit(time);
+        CREATE TABLE anchor(id INTEGER PRIMARY KEY CHECK(id=1), first_seq INTEGER NOT NULL, first_prev TEXT NOT NULL,
+            head_seq INTEGER NOT NULL, head_hash TEXT NOT NULL) STRICT;
+        INSERT INTO anchor VALUES(1, 1, '${ZEROS}', 0, '${ZEROS}')`);
+});
+afterEach(() => {
+    db.close();
+    directory.remove();
+});
+
+const ago = minutes => new Date(Date.now() - minutes * 60_000).toISOString();
+
+/** Adds rows the way the gateway does. */
+function add(...rows) {
+    const insert = db.prepare(`INSERT INTO audit(${COLUMNS}) VALUES(${COLUMNS.map(() => '?')})`);
+    for (const given of rows) {
+        const { head_seq, head_hash } = db.prepare('SELECT * FROM anchor').get();
+        const row = { seq: head_seq + 1, time: given.time ?? ago(0) };
+        for (const name of TEXTS) row[name] = given[name];
+        for (const name of NUMBERS) row[name] = given[name] ?? 0;
+        const shown = { ...row, count: row.count || undefined, first_seq: row.first_seq || undefined };
+        row.prev = head_hash;
+        row.hash = createHash('sha256').update(head_hash + JSON.stringify(shown)).digest('hex');
+        insert.run(...COLUMNS.map(name => row[name] ?? null));
+        db.prepare('UPDATE anchor SET head_seq=?, head_hash=?').run(row.seq, row.hash);
+    }
+}
+
+const call = { event: 'call', request: 'r1', tenant: 'default', provider: 'bearer', subject: 'alice', proof: 'bearer',
+    token: 'Ab3dEf9h', server: 'files', kind: 'tool', name: 'read', method: 'tools/call', decision: 'allow', rule: 'r',
+    status: 'ok', duration_us: 1500, bytes_in: 10, bytes_out: 20 };
+
+function audit(...args) {
+    const { status, stdout, stderr } = spawnSync(binary, ['audit', ...args, '--file', file], { encoding: 'utf8' });
+    return { status, stdout, stderr };
+}
+
+function onTerminal(...args) {
+    const words = [binary, 'audit', ...args, '--file', file].map(word => `'${word}'`).join(' ');
+    const { status, stdout } = spawnSync('script', ['-qec', words, '/dev/null'], { encoding: 'utf8' });
+    return { status, text: stdout.replaceAll('\r\n', '\n') };
+}
+
+function names(...args) {
+    const { status, stdout, stderr } = audit(...args);
+    assert.equal(status, 0, stderr);
+    return stdout.split('\n').filter(Boolean).map(line => JSON.parse(line).name);
+}
+
+test('rows are JSON lines in a pipe and a table on a terminal', () => {
+    add(call, { ...call, tenant: 'acme', subject: 'bob\u001b[2J', name: 'rm', decision: 'deny', rule: 'no-rm',
+        status: 'denied', reason: 'denied', duration_us: 0 }, { event: 'gap', status: 'error', reason: 'audit_dropped', count: 7 });
+    const piped = audit();
+    assert.equal(piped.stderr, '');
+    const rows = piped.stdout.trimEnd().split('\n').map(line => JSON.parse(line));
+    assert.deepEqual(rows.map(row => row.seq), [1, 2, 3]);
+    assert.equal(rows[0].token, 'Ab3dEf9h');
+    assert.equal(rows[1].prev, rows[0].hash);
+    assert.equal(rows[2].count, 7);
+    const { status, text } = onTerminal();
+    assert.equal(status, 0);
+    assert.match(text, /TIME +WHO +WHAT +RESULT/);
+    assert.match(text, /Z +alice +files read +ok 1\.5 ms/);
+    assert.match(text, /Z +acme\/bob \[2J +files rm +denied by no-rm/);
+    assert.match(text, /gap: 7 records were dropped/);
+    assert.equal(onTerminal('--json').text, piped.stdout);
+});
+
+test('flags choose rows', () => {
+    add({ ...call, name: 'a', time: ago(180) }, { ...call, name: 'b', time: ago(90), subject: 'bob' },
+        { ...call, name: 'c', time: ago(30), server: 'git' }, { ...call, name: 'd', time: ago(1), status: 'denied', tenant: 'acme' });
+    assert.deepEqual(names(), ['a', 'b', 'c', 'd']);
+    assert.deepEqual(names('--since', '2h'), ['b', 'c', 'd']);
+    assert.deepEqual(names('--since', '2h', '--until', '1h'), ['b']);
+    assert.deepEqual(names('--since', ago(60).slice(0, 19) + 'Z'), ['c', 'd']);
+    assert.deepEqual(names('--until', '2020-01-01'), []);
+    assert.deepEqual(names('--subject', 'bob'), ['b']);
+    assert.deepEqual(names('--server', 'git'), ['c']);
+    assert.deepEqual(names('--tenant', 'acme'), ['d']);
+    assert.deepEqual(names('--tool', 'a'), ['a']);
+    assert.deepEqual(names('--denied'), ['d']);
+    assert.deepEqual(names('--limit', '2'), ['c', 'd']);
+    add(...Array.from({ length: 120 }, () => call));
+    assert.equal(names().length, 100);
+    assert.equal(names('--limit', '0').length, 124);
+    assert.equal(names('--since', '1h').length, 122);
+});
+
+test('--follow goes on with rows as they come', async () => {
+    add(call);
+    const child = spawn(binary, ['audit', '--follow', '--file', file], { stdio: ['ignore', 'pipe', 'inherit'] });
+    let out = '';
+    child.stdout.on('data', text => { out += text; });
+    const lines = () => out.split('\n').length - 1;
+    try {
+        await until(() => lines() === 1, 10_000, 'the first row');
+        add(call, call);
+        await until(() => lines() === 3, 10_000, 'the rows that came');
+        assert.deepEqual(out.trimEnd().split('\n').map(line => JSON.parse(line).seq), [1, 2, 3]);
+    } finally {
+        child.kill();
+    }
+});
+
+test('verify is 0 for a whole chain and 1 with each finding named', () => {
+    add(...Array.from({ length: 10 }, (_, i) => ({ ...call, name: `ä"\\\n${i}` })));
+    const clean = audit('verify');
+    assert.equal(clean.status, 0, clean.stderr + clean.stdout);
+    const { head_hash } = db.prepare('SELECT * FROM anchor').get();
+    assert.deepEqual(JSON.parse(clean.stdout),
+        { file, rows: 10, first_seq: 1, last_seq: 10, dropped: 0, head: head_hash, findings: [] });
+    const calm = onTerminal('verify');
+    assert.equal(calm.status, 0);
+    assert.match(calm.text, /10 rows \(1 to 10\), 0 findings/);
+    db.exec("UPDATE audit SET subject='mallory' WHERE seq=3; DELETE FROM audit WHERE seq IN (6, 7)");
+    const broken = audit('verify');
+    assert.equal(broken.status, 1);
+    assert.deepEqual(JSON.parse(broken.stdout).findings, [
+        { seq: 3, problem: 'row 3 was changed: it does not match its hash' },
+        { seq: 6, problem: 'rows 6 to 7 are missing' }
+    ]);
+    const told = onTerminal('verify');
+    assert.equal(told.status, 1);
+    assert.match(told.text, /^row 3 was changed.*\nrows 6 to 7 are missing\n.*2 findings/);
+});
+
+test('what cannot be read or meant is said', () => {
+    for (const [args, code, words] of [
+        [['--since', 'yesterday'], 2, /--since must be/],
+        [['--limit', 'x'], 2, /--limit must be/],
+        [['check'], 2, /audit check: unknown/],
+        [['verify', '--denied'], 2, /takes no --denied/]
+    ]) {
+        const { status, stdout, stderr } = audit(...args);
+        assert.equal(status, code, stderr);
+        assert.match(stderr, words);
+        assert.equal(stdout, '');
+    }
+    file = join(directory.path, 'none.db');
+    assert.equal(audit().status, 3);
+    assert.match(audit('verify').stderr, /none\.db: No such file/);
+    writeFileSync(file, 'no database '.repeat(1000));
+    assert.match(audit('verify').stderr, /not an audit database/);
+});
