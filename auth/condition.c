@@ -357,7 +357,7 @@ static enum condition_result eval_test(const char *pointer, const json_t *test, 
 {
     const json_t *value = condition_pointer(args, pointer), *present = json_object_get(test, "present");
     if (!value) {
-        bool wanted_absent = present && json_is_false(present);
+        bool wanted_absent = json_is_false(present);
         if (!wanted_absent && why)
             buf_printf(why, "%s: is missing", pointer);
         return truth(wanted_absent);

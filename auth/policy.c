@@ -373,6 +373,8 @@ bool policy_visible(struct policy *policy, const struct policy_question *questio
         return false;
     if (policy->allow_all)
         return true;
+    if (question->kind == POLICY_RESOURCE && !is_canonical(question->name))
+        return false;
     const word *bits = candidates(policy, question);
     bool allowed = false;
     for (size_t w = 0; w < policy->words; w++) {
@@ -525,15 +527,15 @@ static void gather(struct policy *policy)
     }
 }
 
+// Of the files as `policy fmt` writes them, one after the other: formatting changes nothing, and sha256sum agrees.
 static void set_digest(struct policy *policy)
 {
     struct buf text = {0};
     unsigned char digest[SECRET_MAC_BYTES];
     for (size_t i = 0; i < policy->source.count; i++) {
-        char *canonical = json_dumps(policy->source.files[i].tree, JSON_COMPACT | JSON_SORT_KEYS);
-        buf_put_text(&text, canonical ? canonical : "");
-        buf_put_char(&text, '\n');
-        free(canonical);
+        char *formatted = policy_format_tree(policy->source.files[i].tree);
+        buf_put_text(&text, formatted);
+        free(formatted);
     }
     secret_digest(buf_span(&text), digest);
     for (size_t i = 0; i < sizeof digest; i++)

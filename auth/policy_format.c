@@ -127,14 +127,18 @@ static void put_value(struct buf *out, json_t *value, const struct option_table 
     buf_release(&compact);
 }
 
-char *policy_format(const char *path, struct err *err)
+char *policy_format_tree(json_t *tree)
 {
     struct buf out = {0};
-    json_t *tree = json_parse_file(path, err);
-    if (!tree)
-        return NULL;
     put_value(&out, tree, &policy_file_options, false, 0);
     buf_put_char(&out, '\n');
-    json_decref(tree);
     return buf_take(&out, NULL);
+}
+
+char *policy_format(const char *path, struct err *err)
+{
+    json_t *tree = json_parse_file(path, err);
+    char *text = tree ? policy_format_tree(tree) : NULL;
+    json_decref(tree);
+    return text;
 }

@@ -394,6 +394,16 @@ static bool rule_exists(const struct policy_source *source, const char *id)
     return strcmp(id, "default") == 0 || strcmp(id, "uri_not_canonical") == 0;
 }
 
+// What is left out would mean the first of its words, which nobody has written.
+static void check_words(const struct lint *lint, const char *list, const char *key)
+{
+    size_t i;
+    const json_t *item;
+    json_array_foreach(json_object_get(lint->file->tree, list), i, item)
+        if (!json_object_get(item, key))
+            SAY(lint, "E7", json_string_value(json_object_get(item, "id")), "/%s/%zu: \"%s\" is missing", list, i, key);
+}
+
 static void check_tests(const struct lint *lint)
 {
     const struct policy_test *tests = lint->file->tests.at;
@@ -429,6 +439,8 @@ void policy_lint(const struct policy_source *source, const struct policy_load *l
         for (size_t k = 0; k < lint.file->rules.count; k++)
             check_rule(&lint, &rules[k]);
         check_tests(&lint);
+        check_words(&lint, "rules", "effect");
+        check_words(&lint, "tests", "expect");
         if (lint.file->rules.count > RULES_COMFORT)
             SAY(&lint, "W12", (const char *)NULL, "%zu rules in one file; split it", lint.file->rules.count);
     }

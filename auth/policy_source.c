@@ -295,7 +295,9 @@ static bool find_id(const char **at, int *line, const char *id)
 {
     size_t len = strlen(id);
     const char *counted = *at;
-    for (const char *key = *at; (key = strstr(key, "\"id\"")); key += 4) {
+    for (const char *key = *at; (key = strchr(key, '"')); key++) {
+        if (strncmp(key, "\"id\"", 4) != 0)
+            continue;
         const char *value = key + 4 + strspn(key + 4, " \t\r\n");
         if (*value != ':')
             continue;

@@ -45,6 +45,9 @@ int policy_source_line(const struct policy_file *file, const char *id);
 void policy_source_lines(struct policy_file *file);  // of all its rules
 char **policy_source_principals(const struct policy_source *source);
 
+// policy_format.c: the one way it is written. Sorts what has no order in the tree itself.
+char *policy_format_tree(json_t *tree);
+
 // policy_lint.c: everything about the parsed files that can be wrong without a decision being made.
 void policy_lint(const struct policy_source *source, const struct policy_load *load, struct policy_findings *findings);
 

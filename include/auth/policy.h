@@ -96,7 +96,7 @@ const struct policy_rule *policy_shadow(struct policy *policy, const struct poli
 
 bool policy_is_open(const struct policy *policy);         // the built-in one that allows all
 bool policy_has_conditions(const struct policy *policy);  // some rule looks at arguments
-const char *policy_digest(const struct policy *policy);   // SHA-256 of the canonical form, hex
+const char *policy_digest(const struct policy *policy);   // SHA-256 of the formatted files, hex
 size_t policy_rule_count(const struct policy *policy);
 const struct policy_rule *policy_rule_at(const struct policy *policy, size_t i);
 size_t policy_test_count(const struct policy *policy);

@@ -5,6 +5,7 @@
 #include "auth/provider.h"
 #include "base/err.h"
 #include "base/option.h"
+#include "store/audit.h"
 #include "upstream/server.h"
 
 // Paths of PEM files; without a certificate there is no TLS.
@@ -70,11 +71,14 @@ struct config {
     bool prefix;
     char *separator;
     struct config_log log;
+    struct audit_config audit;
     struct config_limits limits;
     struct config_timeouts timeouts;
     char *folder;  // of the file: what relative paths in it are relative to
 };
 
+// Is there to be an audit log? If it is configured, and wherever somebody proves who calls.
+bool config_audited(const struct config *config);
 // A path of the configuration, relative to its file. The caller frees it.
 char *config_file(const struct config *config, const char *path);
 
@@ -91,7 +95,8 @@ const struct server *config_server(const struct config *config, const char *name
 // "127.0.0.1:8080", "localhost:0" and "[::1]:8080" are local; nothing else is.
 bool config_address_is_loopback(const char *address);
 const char *config_unix_path(const char *address);  // of "unix:/path"; NULL for any other address
-// The first listener with this address, or NULL.
+// The listener that this address is of, else the first with an equal one (--listen), else NULL. Port 0 may be listed
+// several times, so the text alone does not tell.
 const struct config_listener *config_listener(const struct config *config, const char *address);
 // May the gateway listen there? A unix socket, or ADDRESS:PORT on loopback unless a provider proves who calls.
 bool config_may_listen(const struct config *config, const char *address, const struct option_place *place,

@@ -9,12 +9,14 @@
 #include "gate/config.h"
 #include "loop/http_client.h"
 #include "loop/loop.h"
+#include "store/audit.h"
 
 struct gate_parts {
     struct loop *loop;
     struct http_client *http;
     const struct config *config;
     struct provider_chain *providers;
+    struct audit *audit;             // or NULL
     struct policy *const *policies;  // of `default`, then of each tenant in order; the gate takes its own references
 };
 

@@ -17,6 +17,7 @@ struct serve {
     struct http_client *http;
     struct gate *gate;
     struct provider_chain *providers;
+    struct audit *audit;
     struct policy **policies;  // of `default`, then of each tenant
     struct policy_file_state {
         char *path;  // NULL: the built-in one
@@ -63,6 +64,27 @@ static void stop(struct serve *serve, const char *why)
 
 // ---- policy and credentials, and their reload -----------------------------------------------
 
+static bool open_audit(struct serve *serve, const struct flags *flags, struct err *err)
+{
+    if (!config_audited(serve->config))
+        return true;
+    if (flags->stdio && serve->config->audit.jsonl && strcmp(serve->config->audit.jsonl, "-") == 0)
+        return err_set(err, ERR_CONFIG,
+                       "/audit/jsonl: with --stdio standard output belongs to the caller; name a file");
+    return (serve->audit = audit_open(serve->loop, &serve->config->audit, err)) != NULL;
+}
+
+static void audit_policy(struct serve *serve, const char *path, const struct policy *policy, const struct err *err)
+{
+    struct audit_record record = {.event = AUDIT_POLICY,
+                                  .status = policy ? AUDIT_OK : AUDIT_ERROR,
+                                  .name = span_of(path),
+                                  .policy = policy ? span_of(policy_digest(policy)) : (struct span){0},
+                                  .reason = policy ? (struct span){0} : span_of(err->detail)};
+    if (serve->audit)
+        (void)audit_put(serve->audit, &record);
+}
+
 static const struct option_items *servers_of(const struct serve *serve, size_t tenant)
 {
     const struct config_tenant *tenants = serve->config->tenants.at;
@@ -99,6 +121,7 @@ static struct policy *read_policy(struct serve *serve, size_t tenant, struct err
                LOG_STR("rule", findings.at[i].rule ? findings.at[i].rule : "-"), LOG_STR("text", findings.at[i].text));
     policy_findings_release(&findings);
     free(names);
+    audit_policy(serve, state->path, policy, err);
     if (policy)
         log_info("policy loaded", LOG_STR("path", state->path), LOG_INT("rules", policy_rule_count(policy)),
                  LOG_INT("tests", policy_test_count(policy)), LOG_STR("digest", policy_digest(policy)));
@@ -173,9 +196,13 @@ static void close_auth(struct serve *serve)
 
 static void on_signal(void *arg, int signal)
 {
-    if (signal == SIGHUP)
-        reload(arg, true);
-    else
+    struct serve *serve = arg;
+    if (signal == SIGHUP) {
+        log_info("SIGHUP: policy, credentials and certificates are read again");
+        reload(serve, true);
+        for (size_t i = 0; i < serve->face_count; i++)
+            http_face_reload(serve->faces[i]);
+    } else
         stop(arg, signal == SIGINT ? "SIGINT" : "SIGTERM");
 }
 
@@ -219,7 +246,8 @@ static bool open_faces(struct serve *serve, const struct flags *flags, struct er
 
 static struct gate *make_gate(struct serve *serve)
 {
-    struct gate_parts parts = {serve->loop, serve->http, serve->config, serve->providers, serve->policies};
+    struct gate_parts parts = {serve->loop,      serve->http,  serve->config,
+                               serve->providers, serve->audit, serve->policies};
     serve->reload = (struct loop_timer){.on_due = on_reload, .arg = serve};
     loop_timer_set(serve->loop, &serve->reload, RELOAD_MS);
     return gate_new(&parts);
@@ -228,8 +256,8 @@ static struct gate *make_gate(struct serve *serve)
 static bool start(struct serve *serve, const struct flags *flags, struct err *err)
 {
     return (serve->loop = loop_new(err)) && loop_on_signal(serve->loop, on_signal, serve, err) &&
-           (serve->http = http_client_new(serve->loop, err)) && open_auth(serve, err) &&
-           (serve->gate = make_gate(serve)) && open_faces(serve, flags, err);
+           (serve->http = http_client_new(serve->loop, err)) && open_audit(serve, flags, err) &&
+           open_auth(serve, err) && (serve->gate = make_gate(serve)) && open_faces(serve, flags, err);
 }
 
 static int run(const struct flags *flags)
@@ -251,6 +279,8 @@ static int run(const struct flags *flags)
     stdio_face_free(serve.stdio);
     gate_free(serve.gate);
     close_auth(&serve);
+    if (serve.audit)
+        audit_close(serve.audit);
     http_client_free(serve.http);
     loop_free(serve.loop);
     config_free(serve.config);

@@ -351,6 +351,12 @@ static const struct option rows[] = {
      .fallback = "\"__\"",
      .help = "Between prefix and name."},
     {.name = "log", .type = OPTION_OBJECT, .offset = AT(log), .sub = &log_options, .help = "What is logged, and how."},
+    {.name = "audit",
+     .type = OPTION_OBJECT,
+     .offset = AT(audit),
+     .sub = &audit_options,
+     .help = "Where every call is recorded. On when `path` or `jsonl` is given, and always with a provider that proves "
+             "who calls."},
     {.name = "limits",
      .type = OPTION_OBJECT,
      .offset = AT(limits),
@@ -369,11 +375,14 @@ const char *config_unix_path(const char *address) { return strncmp(address, "uni
 
 const struct config_listener *config_listener(const struct config *config, const char *address)
 {
-    const struct config_listener *listeners = config->listen.at;
-    for (size_t i = 0; i < config->listen.count; i++)
-        if (strcmp(listeners[i].address, address) == 0)
+    const struct config_listener *listeners = config->listen.at, *equal = NULL;
+    for (size_t i = 0; i < config->listen.count; i++) {
+        if (listeners[i].address == address)
             return &listeners[i];
-    return NULL;
+        if (!equal && strcmp(listeners[i].address, address) == 0)
+            equal = &listeners[i];
+    }
+    return equal;
 }
 
 bool config_address_is_loopback(const char *address)
@@ -479,6 +488,11 @@ static struct config *load(const char *path, bool literal, struct err *err)
 
 struct config *config_load(const char *path, struct err *err) { return load(path, false, err); }
 struct config *config_load_literal(const char *path, struct err *err) { return load(path, true, err); }
+
+bool config_audited(const struct config *config)
+{
+    return config->audit.path || config->audit.jsonl || provider_proves(&config->auth);
+}
 
 char *config_file(const struct config *config, const char *path)
 {

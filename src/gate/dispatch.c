@@ -399,11 +399,10 @@ static enum phase_result do_list(struct call *call)
         (!text_param(call, call->message.params, "cursor", &cursor) ||
          !cursor_read(call->scope, kind, generation, cursor, &from) || from > count))
         return fail(call, ERR_BAD_CURSOR, "cursor");
-    size_t to = from;
     call->session->listed |= 1U << kind;
     struct buf *out = call_begin_result(call);
     buf_printf(out, "{\"%s\":[", members[kind]);
-    to = put_page(call, kind, from, page, out);
+    size_t to = put_page(call, kind, from, page, out);
     buf_put_char(out, ']');
     if (to < count) {
         buf_put_text(out, ",\"nextCursor\":\"");

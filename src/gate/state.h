@@ -25,6 +25,7 @@ struct gate {
     struct http_client *http;
     const struct config *config;
     struct provider_chain *providers;
+    struct audit *audit;     // NULL: none
     struct tenant *tenants;  // the first is `default`
     size_t tenant_count;
     unsigned char key[32];  // for cursors and task ids

@@ -66,7 +66,8 @@ export async function startGateway(config, args = []) {
     const mark = randomUUID();
     const directory = temporaryDirectory();
     const path = writeConfig(directory.path, { listen: [{ address: '127.0.0.1:0' }], ...config }, mark);
-    const child = spawn(binary, ['serve', '--config', path, ...args], { stdio: ['ignore', 'ignore', 'pipe'] });
+    const env = { ...process.env, POSTERN_STATE: directory.path };
+    const child = spawn(binary, ['serve', '--config', path, ...args], { stdio: ['ignore', 'ignore', 'pipe'], env });
     const gateway = watch(child, 'stderr');
 
     gateway.stop = async () => {
@@ -83,6 +84,7 @@ export async function startGateway(config, args = []) {
         }
     };
     gateway.servers = () => markedProcesses(mark);
+    gateway.state = directory.path;
 
     try {
         gateway.url = (await gateway.line(/listening\b.*\burl=(\S+)/, START_MS))[1];

@@ -158,6 +158,23 @@ describe('whether', () => {
     });
 });
 
+test('every call, denial and refusal is in the audit log, and its chain holds', async () => {
+    const file = join(gateway.state, 'audit.db');
+    const caller = await Caller.open(ana);
+    await caller.call('demo__echo', { message: 'for the audit' });
+    const audit = (...args) => execFileSync(binary, ['audit', ...args, '--file', file, '--json'], { encoding: 'utf8' });
+    const rows = () => audit().trim().split('\n').map(line => JSON.parse(line));
+    await until(() => rows().some(({ name, decision }) => name === 'echo' && decision === 'allow'), 5_000, 'the call');
+    const all = rows();
+    assert.ok(all.some(({ event, status }) => event === 'authentication' && status === 'denied'), 'who was not let in');
+    const denied = all.find(({ rule }) => rule === 'no-now');
+    assert.deepEqual([denied.decision, denied.subject, denied.server, denied.kind, denied.name, denied.status], ['deny', 'ana', 'demo', 'tool', 'now', 'denied']);
+    assert.match(denied.policy, /^[0-9a-f]{64}$/);
+    assert.ok(all.some(({ event }) => event === 'policy'));
+    assert.ok(!audit().includes(ana) && !audit().includes('for the audit'), 'neither a token nor an argument');
+    execFileSync(binary, ['audit', 'verify', '--file', file]);
+});
+
 describe('reload', () => {
     const allowsAdd = async () => !(await (await Caller.open(bob)).call('demo__add', { a: 1, b: 2 })).error;
     test('X14 a new policy is taken over when its file is replaced; a broken one is not', async () => {

@@ -356,6 +356,12 @@ static void test_findings(void **state)
          FILE_HEAD "\"tests\":[{\"description\":\"who is that\",\"as\":{\"subject\":\"bob\"},\"server\":\"s\","
                    "\"name\":\"n\",\"expect\":\"deny\"}]}",
          "PROVIDER:NAME"},
+        {"E7", RULES("{\"id\":\"r\",\"description\":\"long enough to be one\"," SELECTORS "\"names\":[\"n\"]}"),
+         "\"effect\" is missing"},
+        {"E7",
+         FILE_HEAD "\"tests\":[{\"description\":\"expects what\",\"as\":{\"subject\":\"p:x\"},\"server\":\"s\","
+                   "\"name\":\"n\"}]}",
+         "\"expect\" is missing"},
         {"E8",
          RULES(RULE_HEAD "\"tenants\":[\"acme\"],\"subjects\":[\"*\"],\"servers\":[\"s\"],\"kinds\":[\"tool\"],"
                          "\"names\":[\"*\"]}"),
@@ -709,8 +715,17 @@ static void measure(int rules)
         allowed += policy_decide(policy, &question).verdict == VERDICT_ALLOW;
     }
     int64_t each = (now_ns() - loaded) / DECISIONS;
-    print_message("%6d rules: %lld ns a decision, loaded in %lld ms (%d allowed)\n", rules, (long long)each,
-                  (long long)((loaded - start) / 1000000), allowed);
+    struct identity *other = policy_test_identity(&test);
+    int64_t again = now_ns();
+    for (int i = 0; i < DECISIONS; i++) {
+        struct policy_question question = {i % 2 ? who : other, "s1", POLICY_TOOL, SPAN("get_1_x"), NULL};
+        assert_int_equal(policy_decide(policy, &question).verdict, VERDICT_ALLOW);
+    }
+    int64_t turns = (now_ns() - again) / DECISIONS;
+    identity_unref(other);
+    print_message("%6d rules: %lld ns a decision, %lld ns when callers take turns; loaded in %lld ms\n", rules,
+                  (long long)each, (long long)turns, (long long)((loaded - start) / 1000000));
+    assert_true(allowed >= DECISIONS / 2 && allowed < DECISIONS);
     assert_true(each < 100000);  // even with sanitizers
     policy_unref(policy);
     identity_unref(who);

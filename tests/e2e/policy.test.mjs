@@ -1,0 +1,343 @@
+// The command `postern policy`, and that what it says of a call is what the running gateway does with it.
+import assert from 'node:assert/strict';
+import { execFileSync, spawnSync } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import { chmodSync, cpSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { after, afterEach, before, beforeEach, describe, test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+
+import { binary, startGateway, temporaryDirectory } from './gateway.mjs';
+import { initialize, post, reply, send } from './raw.mjs';
+
+const example = fileURLToPath(new URL('../../policies/example', import.meta.url));
+const demo = join(dirname(binary), 'postern-demo');
+
+let directory, file;
+beforeEach(() => {
+    directory = temporaryDirectory();
+    file = join(directory.path, 'p.json');
+});
+afterEach(() => directory.remove());
+
+/** Runs `postern policy ARGS`. */
+function policy(...args) {
+    const { status, stdout, stderr } = spawnSync(binary, ['policy', ...args], { encoding: 'utf8', cwd: directory.path });
+    return { status, stdout, stderr, json: () => JSON.parse(stdout) };
+}
+
+const rule = (id, effect, more = {}) => ({
+    id, effect, description: `the rule ${id} of this test`, tenants: ['acme'], subjects: ['role:eng'], servers: ['s'],
+    kinds: ['tool'], names: ['get_*'], ...more
+});
+const expecting = (expect, name, more = {}) => ({
+    description: `${expect} of ${name} in this test`, as: { tenant: 'acme', subject: 'corp:bob', roles: ['eng'] }, server: 's',
+    kind: 'tool', name, expect, ...more
+});
+const written = (rules, more = {}) => ({ version: 1, description: 'A policy of this test', rules, ...more });
+const write = (tree, path = file) => writeFileSync(path, typeof tree === 'string' ? tree : JSON.stringify(tree, null, 2));
+const bob = ['--tenant', 'acme', '--subject', 'corp:bob', '--role', 'eng', '--server', 's'];
+
+describe('X17 check', () => {
+    test('the example has nothing to complain about, and is formatted', () => {
+        const { status, stdout } = policy('check', example);
+        assert.equal(status, 0, stdout);
+        assert.match(stdout, /^\S+: ok, \d+ rules, \d+ tests, 0 warnings, digest [0-9a-f]{16}\n$/);
+        assert.equal(policy('fmt', '--check', example).status, 0);
+        const bytes = readdirSync(example).sort().map(name => readFileSync(join(example, name), 'utf8')).join('');
+        assert.ok(createHash('sha256').update(bytes).digest('hex').startsWith(stdout.trim().split(' ').at(-1)), 'X16 the digest');
+        assert.equal(policy('coverage', example).status, 0);
+    });
+    test('errors: a line each, exit status 1', () => {
+        write(written([rule('r', 'allow', { names: ['set:none'] }), rule('short', 'deny', { description: 'why' })]));
+        const { status, stdout } = policy('check', file);
+        assert.equal(status, 1);
+        const text = readFileSync(file, 'utf8').split('\n');
+        const line = id => text.findIndex(row => row.includes(`"id": "${id}"`)) + 1;
+        assert.match(stdout, new RegExp(`^${file}:${line('r')}: E4 r: names: no set "none"$`, 'm'));
+        assert.match(stdout, new RegExp(`^${file}:${line('short')}: E3 short: `, 'm'));
+    });
+    test('errors as JSON', () => {
+        write('{"version": 1,\n "rules": [}');
+        const { status, json } = policy('check', file, '--json');
+        assert.equal(status, 1);
+        const [finding] = json();
+        assert.deepEqual({ ...finding, text: undefined }, { code: 'E7', severity: 'error', file, line: 2, rule: null, text: undefined });
+    });
+    test('warnings alone are exit status 0: W3 and W4 come from running the tests', () => {
+        const rules = [rule('a', 'allow', { when: { '/n': { eq: 1 } } }), rule('b', 'allow', { names: ['put'] })];
+        const codes = () => policy('check', file, '--json').json().map(({ code, rule: id }) => `${code} ${id}`);
+        write(written(rules));
+        assert.equal(policy('check', file).status, 0);
+        assert.deepEqual(codes(), ['W3 a', 'W4 a', 'W3 b']);
+        const tests = [expecting('allow', 'get_x', { args: { n: 1 } })];
+        write(written(rules, { tests }));
+        assert.deepEqual(codes(), ['W4 a', 'W3 b']);
+        tests.push(expecting('deny', 'get_x', { args: { n: 2 } }), expecting('allow', 'put'));
+        write(written(rules, { tests }));
+        assert.deepEqual(codes(), []);
+    });
+    test('a failing test is an error', () => {
+        write(written([rule('a', 'allow')], { tests: [expecting('deny', 'get_x')] }));
+        const { status, stdout } = policy('check', file);
+        assert.equal(status, 1);
+        assert.match(stdout, /E9 test "deny of get_x in this test": expected deny, got allow by a/);
+    });
+    test('--config: servers must exist', () => {
+        write(written([rule('a', 'allow')]));
+        const config = join(directory.path, 'postern.json');
+        write({ mcpServers: { t: { command: 'true' } } }, config);
+        assert.match(policy('check', file, '--config', config).stdout, /E4 a: servers: no server "s" in the configuration/);
+        write({ mcpServers: { s: { command: 'true' } } }, config);
+        assert.equal(policy('check', file, '--config', config).status, 0);
+    });
+    test('X13 ids are unique across the files of a folder', () => {
+        const folder = join(directory.path, 'd');
+        mkdirSync(folder);
+        write(written([rule('a', 'allow')]), join(folder, '1.json'));
+        write(written([rule('a', 'deny')]), join(folder, '2.json'));
+        assert.match(policy('check', folder).stdout, /2\.json:\d+: E2 a: the id is used already in \S+1\.json:\d+/);
+    });
+    test('what is not there is exit status 3', () => assert.equal(policy('check', join(directory.path, 'none')).status, 3));
+});
+
+describe('X18 explain', () => {
+    const rules = [
+        rule('read', 'allow', { subjects: ['group:staff'], when: { '/owner': { in: ['acme'] } } }),
+        rule('other', 'allow', { servers: ['t'], names: ['x'] }),
+        rule('no-secret', 'deny', { subjects: ['*'], names: ['*_secret'] })
+    ];
+    const groups = { staff: { description: 'Everybody here', members: ['role:eng'] } };
+    const explain = (...args) => policy('explain', '--policy', file, ...bob, ...args);
+    beforeEach(() => write(written(rules, { groups })));
+
+    test('allowed: exit status 0, the rule and where it stands', () => {
+        const { status, json } = explain('--tool', 'get_x', '--args', '{"owner":"acme"}', '--json');
+        assert.equal(status, 0);
+        const { policy_digest: digest, line, ...rest } = json();
+        assert.match(digest, /^[0-9a-f]{64}$/);
+        assert.match(readFileSync(file, 'utf8').split('\n')[line - 1], /"id": "read"/);
+        assert.deepEqual(rest, {
+            decision: 'allow', rule: 'read', file, nearest: null,
+            rules: [
+                { id: 'read', effect: 'allow', matched: true, via: 'role:eng → group:staff' },
+                { id: 'other', effect: 'allow', matched: false, failed: 'servers' },
+                { id: 'no-secret', effect: 'deny', matched: false, failed: 'names' }
+            ]
+        });
+    });
+    test('denied by default: exit status 1, the nearest rule, no values', () => {
+        const denied = explain('--tool', 'get_x', '--args', '{"owner":"Wayland"}', '--json');
+        assert.equal(denied.status, 1);
+        const { decision, rule: by, file: where, line, nearest, rules: all } = denied.json();
+        assert.deepEqual([decision, by, where, line, nearest], ['deny', 'default', null, null, 'read']);
+        assert.equal(all[0].failed, 'when /owner: its value not in ["acme"]');
+        const text = explain('--tool', 'get_x', '--args', '{"owner":"Wayland"}');
+        assert.match(text.stdout, /^deny by default/);
+        assert.match(text.stdout, /nearest: read \(\S+\) fails on one selector only/);
+        assert.ok(!(denied.stdout + text.stdout).includes('Wayland'));
+        assert.match(explain('--tool', 'get_x', '--args', '{"owner":"Wayland"}', '--show-args').stdout, /"Wayland" not in \["acme"\]/);
+        assert.equal(explain('--tool', 'set_x', '--json').json().nearest, null, 'two selectors fail');
+    });
+    test('denied by a rule', () => {
+        const { status, json } = explain('--tool', 'get_secret', '--args', '{"owner":"acme"}', '--json');
+        assert.deepEqual([status, json().rule, json().nearest], [1, 'no-secret', null]);
+    });
+    test('wrong use exits 2', () => {
+        for (const [args, says] of [
+            [['explain'], /--policy is missing/],
+            [['explain', '--policy', file], /--subject must be PROVIDER:NAME or anonymous/],
+            [['explain', '--policy', file, '--subject', 'bob'], /--subject must be/],
+            [['explain', '--policy', file, ...bob], /one of --tool/],
+            [['explain', '--policy', file, ...bob, '--tool', 'a', '--prompt', 'b'], /one of --tool/],
+            [['explain', '--policy', file, ...bob, '--tool', 'a', '--args', '[]'], /--args must be a JSON object/],
+            [['explain', '--policy', file, ...bob, '--tool', 'a', '--args', '{"a":1,"a":2}'], /--args must be a JSON object/],
+            [['explain', '--policy', file, ...bob, '--tool', 'a', '--check'], /takes no --check/],
+            [['check'], /usage: postern policy check PATH/],
+            [['check', file, '--role', 'x'], /takes no --role/],
+            [['fmt', file, '--json'], /takes no --json/],
+            [['diff', file], /usage: postern policy diff/],
+            [['lint', file], /there are check, explain, fmt, who-can, diff and coverage/]
+        ]) {
+            const { status, stdout, stderr } = policy(...args);
+            assert.equal(status, 2, `${args}: ${stderr}`);
+            assert.match(stderr, says);
+            assert.equal(stdout, '');
+        }
+    });
+});
+
+describe('X17 fmt', () => {
+    test('writes the one form, keeps the mode, says what it changed; --check changes nothing', () => {
+        const before = JSON.stringify(written([rule('a', 'allow', { names: ['b', 'a'] })], { tests: [expecting('allow', 'a', { args: { names: ['b', 'a'] } })] }));
+        write(before);
+        chmodSync(file, 0o640);
+        const checked = policy('fmt', '--check', file);
+        assert.deepEqual([checked.status, checked.stdout], [1, `${file}\n`]);
+        assert.equal(readFileSync(file, 'utf8'), before);
+        assert.equal(policy('fmt', file).stdout, `${file}\n`);
+        const text = readFileSync(file, 'utf8');
+        assert.match(text, /^ {6}"names": \["a", "b"\]$/m);
+        assert.deepEqual(JSON.parse(text).tests[0].args, { names: ['b', 'a'] }, 'arguments have an order');
+        assert.ok(text.endsWith('}\n'));
+        assert.equal(statSync(file).mode & 0o777, 0o640);
+        assert.deepEqual(readdirSync(directory.path), ['p.json']);
+        const again = policy('fmt', '--check', file);
+        assert.deepEqual([again.status, again.stdout], [0, '']);
+    });
+    test('a folder is all its *.json, and what is no JSON stays as it is', () => {
+        write(written([]), join(directory.path, 'b.json'));
+        write('{', join(directory.path, 'c.json'));
+        const { status, stdout, stderr } = policy('fmt', directory.path);
+        assert.equal(status, 3);
+        assert.equal(stdout, `${directory.path}/b.json\n`);
+        assert.match(stderr, /c\.json:1:/);
+        assert.equal(readFileSync(join(directory.path, 'c.json'), 'utf8'), '{');
+    });
+});
+
+test('X17 who-can asks for everybody who is named', () => {
+    write(written([
+        rule('staff', 'allow', { subjects: ['group:staff'] }), rule('no-ann', 'deny', { subjects: ['user:corp:ann'] }),
+        rule('small', 'allow', { subjects: ['authenticated'], when: { '/n': { lt: 5 } } })
+    ], { groups: { staff: { description: 'Everybody here', members: ['role:eng', 'user:corp:ann'] } }, tests: [expecting('allow', 'get_x')] }));
+    const who = (...args) => Object.fromEntries(policy('who-can', '--policy', file, '--tenant', 'acme', '--server', 's', '--tool', 'get_x', ...args, '--json')
+        .json().map(({ principal, verdict, rule: by }) => [principal, `${verdict} ${by}`]));
+    assert.deepEqual(who(), {
+        anonymous: 'deny default', authenticated: 'depends default', 'role:eng': 'allow staff', 'user:corp:ann': 'deny no-ann',
+        'user:corp:bob with role:eng': 'allow staff'
+    });
+    assert.equal(who('--args', '{"n":1}').authenticated, 'allow small');
+    assert.match(policy('who-can', '--policy', file, '--server', 's', '--tool', 'get_x').stdout, /TENANT +WHO +VERDICT/);
+});
+
+test('X17 coverage lists what no test exercises', () => {
+    write(written([rule('a', 'allow'), rule('b', 'deny', { names: ['x'] })], { tests: [expecting('allow', 'get_x')] }));
+    const { status, stdout } = policy('coverage', file);
+    assert.equal(status, 1);
+    assert.match(stdout, /p\.json:\d+: b\n1 of 2 rules exercised by 1 tests \(50\.0%\)\n$/);
+    const { missing, percent } = policy('coverage', file, '--json').json();
+    assert.deepEqual([missing.map(({ id }) => id), percent], [['b'], 50]);
+});
+
+describe('X17 diff', () => {
+    const old = () => join(directory.path, 'old.json');
+    const diff = (before, after, ...more) => {
+        write(written(before), old());
+        write(written(after));
+        const { status, json } = policy('diff', old(), file, '--json', ...more);
+        return { status, rows: json().map(({ change, principal, name, before: was, after: is }) => `${change} ${principal} ${name}: ${was} ${is}`) };
+    };
+    test('the same policy in another order is the same', () => {
+        const rules = [rule('a', 'allow'), rule('b', 'deny', { names: ['get_secret'] })];
+        assert.deepEqual(diff(rules, [...rules].reverse(), '--fail-on-new-access'), { status: 0, rows: [] });
+    });
+    test('a name more is gained, a name less is lost', () => {
+        const one = [rule('a', 'allow')], two = [rule('a', 'allow', { names: ['get_*', 'put'] })];
+        assert.deepEqual(diff(one, two, '--fail-on-new-access'), { status: 1, rows: ['+ role:eng put: deny allow'] });
+        assert.deepEqual(diff(two, one, '--fail-on-new-access'), { status: 0, rows: ['- role:eng put: allow deny'] });
+        assert.equal(diff(one, two).status, 0);
+    });
+    test('a pattern that grows, a deny that goes, overlapping patterns', () => {
+        assert.deepEqual(diff([rule('a', 'allow', { names: ['get_x'] })], [rule('a', 'allow')]).rows, ['+ role:eng get_*: deny allow']);
+        const both = [rule('a', 'allow'), rule('d', 'deny', { subjects: ['*'], names: ['*_secret'] })];
+        assert.deepEqual(diff(both, both.slice(0, 1)).rows, ['+ role:eng get_*_secret: deny allow']);
+        const wide = [rule('a', 'allow', { servers: ['*'] })];
+        assert.equal(diff([rule('a', 'allow')], wide, '--fail-on-new-access').status, 1);
+    });
+    test('conditions: fewer, other, none', () => {
+        const bound = n => [rule('a', 'allow', { when: { '/n': { lt: n } } })];
+        assert.deepEqual(diff(bound(5), [rule('a', 'allow')]).rows, ['+ role:eng get_*: depends allow']);
+        assert.deepEqual(diff(bound(5), bound(9), '--fail-on-new-access'), { status: 1, rows: ['~ role:eng get_*: depends depends'] });
+        assert.deepEqual(diff([rule('a', 'allow')], bound(9), '--fail-on-new-access').status, 0);
+    });
+    test('a role more', () => {
+        assert.deepEqual(diff([rule('a', 'allow')], [rule('a', 'allow', { subjects: ['role:eng', 'role:ops'] })]).rows, ['+ role:ops get_*: deny allow']);
+    });
+    test('a shadow rule gives nothing', () => {
+        assert.deepEqual(diff([rule('a', 'allow')], [rule('a', 'allow'), rule('b', 'allow', { names: ['put'], mode: 'shadow' })]).rows, []);
+    });
+    test('against a git revision', () => {
+        const git = (...args) => execFileSync('git', ['-c', 'user.name=t', '-c', 'user.email=t@example.com', ...args], { cwd: directory.path, stdio: 'pipe' });
+        cpSync(example, join(directory.path, 'policy'), { recursive: true });
+        git('init', '-q');
+        git('add', '.');
+        git('commit', '-qm', 'first');
+        assert.match(policy('diff', 'HEAD:policy', 'policy').stdout, /^0 gained, 0 lost, 0 with other conditions\n$/);
+        const path = join(directory.path, 'policy/10-engineering.json');
+        write(readFileSync(path, 'utf8').replace('"create_issue"]', '"create_issue", "close_issue"]'), path);
+        const changed = policy('diff', 'HEAD:policy', 'policy', '--fail-on-new-access');
+        assert.equal(changed.status, 1, changed.stderr);
+        assert.match(changed.stdout, /^\+ acme: github tool close_issue: deny → depends .*\n +role:corp\/eng, role:corp\/sre/m);
+        assert.equal(policy('diff', 'HEAD:policy/00-baseline.json', 'policy/00-baseline.json').status, 0);
+        const unknown = policy('diff', 'nowhere:policy', 'policy');
+        assert.equal(unknown.status, 3);
+        assert.match(unknown.stderr, /git ls-tree: fatal: .*nowhere/);
+        assert.equal(policy('diff', 'HEAD:nothing', 'policy').status, 3);
+    });
+});
+
+describe('what explain says is what the gateway does', () => {
+    const all = { tenants: ['default'], servers: ['demo'] };
+    const rules = [
+        rule('echo', 'allow', { ...all, subjects: ['authenticated'], names: ['echo'] }),
+        rule('echo-length', 'deny', { ...all, subjects: ['*'], names: ['echo'], when: { '/message': { glob: '*secret*' } } }),
+        rule('add', 'allow', { ...all, subjects: ['group:clerks'], names: ['a*'], when: { '/a': { ge: 0, le: 10 } } }),
+        rule('no-add', 'deny', { ...all, subjects: ['user:bearer:cat'], names: ['add'] }),
+        rule('now', 'allow', { ...all, subjects: ['role:clerk'], names: ['now'], mode: 'shadow' }),
+        rule('old', 'allow', { ...all, subjects: ['*'], names: ['now'], expires: '2020-01-01' }),
+        rule('welcome', 'allow', { ...all, subjects: ['*'], kinds: ['resource'], names: ['demo://*'] }),
+        rule('introduce', 'allow', { ...all, subjects: ['user:bearer:bob'], kinds: ['prompt'], names: ['introduce'] })
+    ];
+    const groups = { clerks: { description: 'The clerks, and bob', members: ['role:clerk', 'user:bearer:bob'] } };
+    const callers = { ann: ['clerk'], bob: [], cat: ['clerk', 'late'], dan: [] };
+    const calls = [
+        ['tool', 'echo', { message: 'hi' }], ['tool', 'echo', { message: 'a secret' }], ['tool', 'echo', { message: 5 }], ['tool', 'echo', {}],
+        ['tool', 'add', { a: 1, b: 2 }], ['tool', 'add', { a: 10, b: 2 }], ['tool', 'add', { a: 11, b: 2 }], ['tool', 'add', { a: '1', b: 2 }],
+        ['tool', 'add', { b: 2 }], ['tool', 'now', {}], ['tool', 'nothing', {}], ['resource', 'demo://welcome'], ['resource', 'demo://x/../welcome'],
+        ['resource', 'demo://w%65lcome'], ['resource', 'DEMO://welcome'], ['prompt', 'introduce', { name: 'Ann' }]
+    ];
+    const methods = {
+        tool: (name, args) => ['tools/call', { name: `demo__${name}`, arguments: args }],
+        resource: uri => ['resources/read', { uri: `postern://demo/${uri}` }],
+        prompt: (name, args) => ['prompts/get', { name: `demo__${name}`, arguments: args }]
+    };
+    let folder, gateway;
+    const sessions = {};
+
+    before(async () => {
+        folder = temporaryDirectory();
+        const tokens = join(folder.path, 'tokens.json'), path = join(folder.path, 'policy.json');
+        write(written(rules, { groups }), path);
+        const secrets = Object.entries(callers).map(([subject, roles]) => [subject, execFileSync(binary,
+            ['token', 'new', '--file', tokens, '--subject', subject, ...roles.flatMap(role => ['--role', role])], { encoding: 'utf8' }).trim()]);
+        gateway = await startGateway({
+            auth: { providers: [{ type: 'bearer', tokens }] }, policy: path, mcpServers: { demo: { command: demo } }
+        });
+        for (const [subject, secret] of secrets) {
+            const headers = post({ authorization: `Bearer ${secret}` });
+            const opened = await send(gateway.url, { headers, body: initialize('2025-11-25') });
+            assert.equal(opened.status, 200, opened.body);
+            sessions[subject] = { ...headers, 'mcp-session-id': opened.headers['mcp-session-id'] };
+            await send(gateway.url, { headers: sessions[subject], body: { jsonrpc: '2.0', method: 'notifications/initialized' } });
+        }
+    });
+    after(async () => {
+        await gateway?.stop();
+        folder?.remove();
+    });
+
+    for (const [subject, roles] of Object.entries(callers))
+        for (const [kind, name, args] of calls)
+            test(`${subject}: ${kind} ${name} ${JSON.stringify(args ?? {})}`, async () => {
+                const [method, params] = methods[kind](name, args);
+                const answer = reply(await send(gateway.url, { headers: sessions[subject], body: { jsonrpc: '2.0', id: 1, method, params } }));
+                const said = policy('explain', '--policy', join(folder.path, 'policy.json'), '--subject', `bearer:${subject}`,
+                    ...roles.flatMap(role => ['--role', role]), '--server', 'demo', `--${kind}`, name,
+                    ...(args ? ['--args', JSON.stringify(args)] : []), '--json').json();
+                const denied = answer.error?.code === 403;
+                assert.equal(denied ? 'deny' : 'allow', said.decision, JSON.stringify(answer));
+                if (denied) assert.equal(answer.error.data.rule, said.rule);
+            });
+    test('X12 a shadow rule leaves a line in the log', () => assert.match(gateway.log(), /shadow rule matches.*rule=now/));
+});
