@@ -199,6 +199,8 @@ bool provider_proves(const struct auth_config *config)
 
 // ---- the chain ------------------------------------------------------------------------------
 
+#define ISSUERS_MAX 1
+
 struct provider_chain {
     struct link {
         const struct provider *provider;
@@ -207,9 +209,11 @@ struct provider_chain {
     size_t count;
     const char *headers[CREDENTIAL_HEADERS_MAX + 1];
     size_t header_count;
+    const char *issuers[ISSUERS_MAX + 1];
 };
 
 const char *const *provider_chain_headers(const struct provider_chain *chain) { return chain->headers; }
+const char *const *provider_chain_issuers(const struct provider_chain *chain) { return chain->issuers; }
 
 struct provider_chain *provider_chain_new(const struct auth_config *config, const struct provider_world *world,
                                           struct err *err)
@@ -220,6 +224,8 @@ struct provider_chain *provider_chain_new(const struct auth_config *config, cons
     for (size_t i = 0; i < config->providers.count; i++) {
         struct link *link = &chain->links[chain->count++];
         link->provider = &providers[entries[i].type];
+        if (entries[i].issuer)
+            chain->issuers[0] = entries[i].issuer;  // one provider of each type
         if (link->provider->open && !(link->state = link->provider->open(&entries[i], world, err))) {
             provider_chain_free(chain);
             return NULL;

@@ -76,6 +76,8 @@ enum provider_verdict provider_chain_authenticate(struct provider_chain *chain, 
 bool provider_chain_poll(struct provider_chain *chain, struct err *err);
 // The headers that some provider wants to see, NULL at the end: what a face fills credentials.headers with.
 const char *const *provider_chain_headers(const struct provider_chain *chain);
+// Where callers can get a token: the issuers of the jwt providers, NULL at the end.
+const char *const *provider_chain_issuers(const struct provider_chain *chain);
 bool provider_chain_stands(struct provider_chain *chain, const struct identity *identity);
 
 #endif

@@ -55,7 +55,7 @@ struct visit {
     enum visit_state state;
     bool suspended, in_handler, over, broken;
     const char *endpoint;  // HTTP+SSE: where this caller's messages go
-    struct span origin;
+    struct span origin, host;
     struct answer answer;
     char session_id[64];
     struct stream *stream;

@@ -95,6 +95,69 @@ static void add_cors(const struct visit *visit, struct MHD_Response *response)
     free(origin);
 }
 
+static bool is_path(struct span path, const char *name)
+{
+    while (path.len > 1 && path.at[path.len - 1] == '/')
+        path.len--;
+    return span_is(path, name);
+}
+
+// RFC 9728: where callers learn who gives tokens for this gateway.
+#define METADATA_PATH "/.well-known/oauth-protected-resource"
+
+static void put_base(const struct visit *visit, struct buf *out)
+{
+    const char *url = visit->face->config->public_url;
+    size_t len = url ? strlen(url) : 0;
+    if (len)
+        buf_put(out, url, url[len - 1] == '/' ? len - 1 : len);
+    else
+        buf_printf(out, "%s://%.*s", visit->face->tls ? "https" : "http", SPAN_ARG(visit->host));
+}
+
+static void add_challenge(const struct visit *visit, struct MHD_Response *response)
+{
+    struct buf value = {0};
+    bool shown = visit->arrival.credentials.authorization.at != NULL;
+    buf_put_text(&value, "Bearer");
+    if (gate_issuers(visit->face->gate)[0]) {
+        buf_put_text(&value, " resource_metadata=\"");
+        put_base(visit, &value);
+        buf_put_text(&value, METADATA_PATH "/mcp\"");
+    }
+    if (shown)
+        buf_printf(&value, "%s error=\"invalid_token\"", value.len > 6 ? "," : "");
+    MHD_add_response_header(response, "WWW-Authenticate", buf_text(&value));
+    buf_release(&value);
+}
+
+static bool is_metadata(const struct visit *visit, const struct guard_line *line)
+{
+    struct span path = span_of(line->url);
+    bool asked = is_path(path, METADATA_PATH) || is_path(path, METADATA_PATH "/mcp");
+    return asked && gate_issuers(visit->face->gate)[0] &&
+           (strcmp(line->method, "GET") == 0 || strcmp(line->method, "HEAD") == 0);
+}
+
+static void set_metadata(struct visit *visit)
+{
+    struct buf base = {0}, *out = &visit->answer.body;
+    const char *const *issuers = gate_issuers(visit->face->gate);
+    put_base(visit, &base);
+    buf_put_text(&base, "/mcp");
+    visit->state = VISIT_ANSWERED;
+    visit->answer.status = 200;
+    buf_put_text(out, "{\"resource\":");
+    scan_encode_lossy(buf_span(&base), out);
+    buf_put_text(out, ",\"authorization_servers\":[");
+    for (size_t i = 0; issuers[i]; i++) {
+        buf_put_text(out, i ? "," : "");
+        scan_encode_lossy(span_of(issuers[i]), out);
+    }
+    buf_put_text(out, "],\"bearer_methods_supported\":[\"header\"]}");
+    buf_release(&base);
+}
+
 static enum MHD_Result send_answer(struct visit *visit)
 {
     struct answer *answer = &visit->answer;
@@ -110,9 +173,7 @@ static enum MHD_Result send_answer(struct visit *visit)
     if (*visit->session_id)
         MHD_add_response_header(response, "Mcp-Session-Id", visit->session_id);
     if (answer->status == 401)
-        MHD_add_response_header(response, "WWW-Authenticate",
-                                visit->arrival.credentials.authorization.at ? "Bearer error=\"invalid_token\""
-                                                                            : "Bearer");
+        add_challenge(visit, response);
     if (answer->status == 405)
         MHD_add_response_header(response, "Allow", "GET, POST, DELETE, OPTIONS");
     if (answer->status >= 400 && answer->status != 404 && answer->status != 405)
@@ -242,13 +303,6 @@ static const struct arrival_ops arrival_ops = {on_answer, on_stream};
 
 // ---- requests -------------------------------------------------------------------------------
 
-static bool is_path(struct span path, const char *name)
-{
-    while (path.len > 1 && path.at[path.len - 1] == '/')
-        path.len--;
-    return span_is(path, name);
-}
-
 static bool read_target(struct visit *visit, const char *url, const char *method, const struct guard_headers *headers,
                         struct err *err)
 {
@@ -323,10 +377,13 @@ static void begin_visit(struct visit *visit, const struct guard_line *line)
         return;
     }
     visit->origin = headers.origin;
+    visit->host = headers.host;
     extract_headers(visit->connection, gate_wanted_headers(face->gate), &visit->arrival.credentials);
     if (strcmp(line->method, "OPTIONS") == 0) {
         visit->state = VISIT_ANSWERED;
         visit->answer.status = 204;
+    } else if (is_metadata(visit, line)) {
+        set_metadata(visit);
     } else if (!read_target(visit, line->url, line->method, &headers, &err) || !check_headers(visit, &headers, &err) ||
                !read_length(visit, &headers, &err)) {
         set_error(visit, &err);

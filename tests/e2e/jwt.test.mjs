@@ -85,6 +85,22 @@ describe('tokens of the issuer', () => {
         assert.equal((await open(await tokenOf(issuer.issuer, 'mcp:use', 'https://elsewhere.example/mcp'))).status, 401));
 });
 
+test('P4 the metadata of the protected resource, at both places, and the challenge that names it', async () => {
+    const { origin } = new URL(gateway.url);
+    for (const path of ['/.well-known/oauth-protected-resource', '/.well-known/oauth-protected-resource/mcp']) {
+        const answer = await send(`${origin}${path}`, { method: 'GET' });
+        assert.equal(answer.status, 200);
+        assert.deepEqual(JSON.parse(answer.body), {
+            resource: `${origin}/mcp`,
+            authorization_servers: [issuer.issuer],
+            bearer_methods_supported: ['header']
+        });
+    }
+    const challenge = `Bearer resource_metadata="${origin}/.well-known/oauth-protected-resource/mcp"`;
+    assert.equal((await open()).headers['www-authenticate'], challenge);
+    assert.equal((await open('a.b.c')).headers['www-authenticate'], `${challenge}, error="invalid_token"`);
+});
+
 describe('tokens that must not pass', () => {
     const encode = value => Buffer.from(typeof value === 'string' ? value : JSON.stringify(value)).toString('base64url');
     const claims = () => ({ iss: issuer.issuer, sub: 'eve', aud: AUDIENCE, exp: Math.floor(Date.now() / 1000) + 60, scope: 'mcp:use' });
