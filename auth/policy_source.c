@@ -290,24 +290,39 @@ const struct policy_set *policy_source_set(const struct policy_source *source, c
     return NULL;
 }
 
-// jansson knows no lines of values: look for "id" : "<id>" from *at on, which moves with *line.
-static bool find_id(const char **at, int *line, const char *id)
+static struct span skip_blanks(struct span text)
 {
-    size_t len = strlen(id);
-    const char *counted = *at;
-    for (const char *key = *at; (key = strchr(key, '"')); key++) {
-        if (strncmp(key, "\"id\"", 4) != 0)
-            continue;
-        const char *value = key + 4 + strspn(key + 4, " \t\r\n");
-        if (*value != ':')
-            continue;
-        value += 1 + strspn(value + 1, " \t\r\n");
-        if (*value != '"' || strncmp(value + 1, id, len) != 0 || value[1 + len] != '"')
-            continue;
-        for (; counted < key; counted++)
-            *line += *counted == '\n';
-        *at = key + 4;
-        return true;
+    while (text.len && memchr(" \t\r\n", text.at[0], 4))
+        text = span_after(text, 1);
+    return text;
+}
+
+// Does `"id" : "<id>"` stand here?
+static bool is_id_at(struct span text, struct span id)
+{
+    if (!span_starts(text, "\"id\""))
+        return false;
+    text = skip_blanks(span_after(text, 4));
+    if (!span_starts(text, ":"))
+        return false;
+    text = skip_blanks(span_after(text, 1));
+    return text.len >= id.len + 2 && text.at[0] == '"' && memcmp(text.at + 1, id.at, id.len) == 0 &&
+           text.at[id.len + 1] == '"';
+}
+
+// jansson knows no lines of values: look for the id in the rest of the text, which moves on with *line.
+static bool find_id(struct span *rest, int *line, const char *id)
+{
+    struct span text = *rest;
+    for (const char *quote; (quote = text.len ? memchr(text.at, '"', text.len) : NULL);) {
+        text = span_after(text, (size_t)(quote - text.at));
+        if (is_id_at(text, span_of(id))) {
+            for (const char *at = rest->at; at < quote; at++)
+                *line += *at == '\n';
+            *rest = span_after(text, 4);
+            return true;
+        }
+        text = span_after(text, 1);
     }
     return false;
 }
@@ -315,17 +330,17 @@ static bool find_id(const char **at, int *line, const char *id)
 int policy_source_line(const struct policy_file *file, const char *id)
 {
     int line = 1;
-    const char *at = file->text;
-    return id && find_id(&at, &line, id) ? line : 0;
+    struct span rest = span_of(file->text);
+    return id && find_id(&rest, &line, id) ? line : 0;
 }
 
 void policy_source_lines(struct policy_file *file)
 {
     struct policy_rule *rules = file->rules.at;
-    const char *at = file->text;
+    struct span rest = span_of(file->text);
     int line = 1;
     for (size_t i = 0; i < file->rules.count; i++)
-        rules[i].line = rules[i].id && find_id(&at, &line, rules[i].id) ? line : 0;
+        rules[i].line = rules[i].id && find_id(&rest, &line, rules[i].id) ? line : 0;
 }
 
 // ---- principals -----------------------------------------------------------------------------

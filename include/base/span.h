@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 
 struct span {
@@ -34,6 +35,18 @@ static inline bool span_starts(struct span a, const char *prefix)
 static inline struct span span_after(struct span a, size_t skip)
 {
     return skip >= a.len ? (struct span){a.at + a.len, 0} : (struct span){a.at + skip, a.len - skip};
+}
+
+// Decimal digits and nothing else, up to 18 of them.
+static inline bool span_to_u64(struct span a, uint64_t *out)
+{
+    *out = 0;
+    for (size_t i = 0; i < a.len; i++) {
+        if (a.at[i] < '0' || a.at[i] > '9')
+            return false;
+        *out = *out * 10 + (uint64_t)(a.at[i] - '0');
+    }
+    return a.len >= 1 && a.len <= 18;
 }
 
 #endif

@@ -83,17 +83,6 @@ static struct call *only_call(const struct link *link)
     return found;
 }
 
-static struct call *call_of(const struct link *link, const struct upstream_request *origin)
-{
-    // Only calls put themselves as `arg` of a request whose on_reply is theirs; a link's calls tell.
-    list_each(node, &link->calls) {
-        struct call *call = list_entry(node, struct call, link_node);
-        if (&call->request == origin)
-            return call;
-    }
-    return NULL;
-}
-
 static const char *cannot(const struct session *session, enum method method, struct span params)
 {
     const struct session_abilities *can = &session->can;
@@ -174,7 +163,7 @@ static void put_question(struct ask *ask, const struct message *message, struct 
 void ask_start(struct link *link, const struct message *message, struct upstream_request *origin)
 {
     enum method method = method_find(message->method);
-    struct call *call = origin ? call_of(link, origin) : NULL;
+    struct call *call = origin ? call_of_request(link, origin) : NULL;
     // What came on the stream of something that is no call (a list we fetched) belongs to nobody.
     if (!call && (link->owner || !origin))
         call = only_call(link);
@@ -216,15 +205,8 @@ void ask_start(struct link *link, const struct message *message, struct upstream
 
 static struct ask *find(struct session *session, struct span raw)
 {
-    uint64_t id = 0;
-    if (raw.len == 0 || raw.len > 18)
-        return NULL;
-    for (size_t i = 0; i < raw.len; i++) {
-        if (raw.at[i] < '0' || raw.at[i] > '9')
-            return NULL;
-        id = id * 10 + (uint64_t)(raw.at[i] - '0');
-    }
-    return map_find(&session->asks, map_key_u64(&id));
+    uint64_t id;
+    return span_to_u64(raw, &id) ? map_find(&session->asks, map_key_u64(&id)) : NULL;
 }
 
 // The last open question is answered: the calls of this caller have their usual time again.

@@ -72,6 +72,8 @@ void call_end_silently(struct call *call, const char *reason);
 // Something for the caller that belongs to this call: opens an event stream if there is none yet.
 void call_tell(struct call *call, struct blob *message);
 void call_open_stream(struct call *call);
+// The call that a request to a server was sent for; NULL if it was for none.
+struct call *call_of_request(const struct link *link, const struct upstream_request *request);
 // Begins the answer with a result; the method appends its raw JSON, shaping closes it.
 struct buf *call_begin_result(struct call *call);
 

@@ -679,6 +679,16 @@ static enum phase_result do_tasks_list(struct call *call)
     return PHASE_REPLY;
 }
 
+struct call *call_of_request(const struct link *link, const struct upstream_request *request)
+{
+    list_each(node, &link->calls) {
+        struct call *call = list_entry(node, struct call, link_node);
+        if (&call->request == request)
+            return call;
+    }
+    return NULL;
+}
+
 void dispatch_abandon(struct call *call)
 {
     upstream_cancel(&call->request, "cancelled");

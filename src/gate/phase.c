@@ -244,7 +244,7 @@ static bool read_arguments(struct call *call, json_t **out)
     if (raw.len > ARGUMENTS_MAX)
         return err_set(&call->err, ERR_INVALID_PARAMS, "arguments of %zu bytes cannot be judged by policy", raw.len);
     *out = json_parse(raw, "arguments", &err);
-    if (*out && json_is_object(*out))
+    if (json_is_object(*out))
         return true;
     const char *problem = *out ? "not an object" : err.detail;
     json_decref(*out);

@@ -69,14 +69,6 @@ static void tell(struct session *session, const struct link *link, struct blob *
         session_tell(session, message);
 }
 
-static struct call *call_of(const struct link *link, const struct upstream_request *origin)
-{
-    list_each(node, &link->calls)
-        if (&list_entry(node, struct call, link_node)->request == origin)
-            return list_entry(node, struct call, link_node);
-    return NULL;
-}
-
 // ---- logs -----------------------------------------------------------------------------------
 
 static bool prefix_logger(void *arg, int what, struct span raw, struct buf *out)
@@ -198,7 +190,7 @@ void relay_notification(struct link *link, const struct message *message, struct
     case METHOD_PROMPTS_CHANGED: source_changed(link->source, CATALOG_PROMPTS); break;
     case METHOD_RESOURCES_CHANGED: source_changed(link->source, CATALOG_RESOURCES); break;
     case METHOD_RESOURCE_UPDATED: subscription_fan_out(link, message); break;
-    case METHOD_LOG_MESSAGE: relay_log(link, message, origin ? call_of(link, origin) : NULL); break;
+    case METHOD_LOG_MESSAGE: relay_log(link, message, origin ? call_of_request(link, origin) : NULL); break;
     case METHOD_TASK_STATUS: relay_task_status(link, message); break;
     case METHOD_PROGRESS: relay_task_progress(link, message); break;
     case METHOD_ELICIT_COMPLETE: relay_elicit_complete(link, message); break;

@@ -425,15 +425,8 @@ void upstream_on_request_failed(struct upstream *upstream, struct upstream_reque
 
 static struct upstream_request *find_by_id(struct upstream *upstream, struct span raw)
 {
-    uint64_t id = 0;
-    if (raw.len == 0 || raw.len > 18)
-        return NULL;
-    for (size_t i = 0; i < raw.len; i++) {
-        if (raw.at[i] < '0' || raw.at[i] > '9')
-            return NULL;
-        id = id * 10 + (uint64_t)(raw.at[i] - '0');
-    }
-    return map_find(&upstream->in_flight, map_key_u64(&id));
+    uint64_t id;
+    return span_to_u64(raw, &id) ? map_find(&upstream->in_flight, map_key_u64(&id)) : NULL;
 }
 
 static void on_progress(struct upstream *upstream, const struct message *message)
