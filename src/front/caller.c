@@ -45,16 +45,12 @@ void caller_unpark(struct caller *caller)
 
 // ---- opening and closing --------------------------------------------------------------------
 
+// Only handshakes that starve and streams are watched: a second watch on a socket costs every call something.
 static void on_hangup(struct loop_watch *watch, unsigned events)
 {
     struct caller *caller = watch->arg;
     struct visit *visit = caller->visit;
-    struct err err;
-    if (caller->parked) {
-        caller_unpark(caller);
-        if (!(events & LOOP_HANGUP) && loop_watch(caller->face->loop, watch, LOOP_HANGUP | LOOP_ONCE, &err))
-            return;
-    }
+    caller_unpark(caller);
     loop_unwatch(caller->face->loop, watch);
     // A caller may shut down its sending side and still wait for a plain answer; nobody does so on a stream.
     if (!(events & LOOP_HANGUP) || !visit || !visit->stream)
@@ -77,7 +73,6 @@ static void caller_open(struct http_face *face, struct MHD_Connection *connectio
 {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
     struct caller *caller = mem_new(struct caller);
-    struct err err;
     caller->face = face;
     caller->connection = connection;
     caller->fd = info->connect_fd;
@@ -88,8 +83,6 @@ static void caller_open(struct http_face *face, struct MHD_Connection *connectio
         keep_alive(caller->fd);
     if (face->tls)
         tls_begin(face->tls, connection, &caller->line, &face->starved);
-    if (!loop_watch(face->loop, &caller->hangup, LOOP_HANGUP | LOOP_ONCE, &err))
-        log_warn("cannot watch a connection for hang-up", LOG_STR("detail", err.detail));
     list_append(&face->callers, &caller->node);
     *context = caller;
 }

@@ -274,6 +274,7 @@ static void on_stream(struct arrival *arrival, struct stream *stream, const char
 {
     struct visit *visit = arrival->arg;
     struct stream_sink sink = {on_wake, on_cut, visit};
+    struct err err;
     visit->state = VISIT_STREAMING;
     visit->stream = stream_ref(stream);
     if (visit->endpoint && session_id) {
@@ -281,6 +282,8 @@ static void on_stream(struct arrival *arrival, struct stream *stream, const char
         buf_printf(&visit->out, "event: endpoint\ndata: %s?sessionId=%s\n\n", visit->endpoint, session_id);
     }
     stream_attach(stream, &sink);
+    if (!loop_watch(visit->face->loop, &visit->caller->hangup, LOOP_HANGUP | LOOP_ONCE, &err))
+        log_warn("cannot watch a connection for hang-up", LOG_STR("detail", err.detail));
     visit_resume(visit);
 }
 
@@ -492,6 +495,7 @@ static void on_completed(void *arg, struct MHD_Connection *connection, void **st
     loop_timer_stop(face->loop, &visit->heartbeat);
     if (visit->stream) {
         stream_detach(visit->stream, visit);
+        loop_unwatch(face->loop, &visit->caller->hangup);
         stream_unref(visit->stream);
         if (visit->endpoint)  // an HTTP+SSE session lives as long as its stream
             gate_pipe_closed(face->gate, span_of(visit->session_id));

@@ -40,6 +40,7 @@ struct http_client {
 struct http_target {
     struct http_client *client;
     char *url;
+    CURLU *parsed;
     int64_t connect_timeout_ms;
     struct header {
         char *name, *value;
@@ -201,7 +202,10 @@ static CURL *handle_new(const struct http_target *target)
     CURL *easy = curl_easy_init();
     if (!easy)
         abort();
-    curl_easy_setopt(easy, CURLOPT_URL, target->url);
+    if (target->parsed)  // parsed once, not for every transfer
+        curl_easy_setopt(easy, CURLOPT_CURLU, target->parsed);
+    else
+        curl_easy_setopt(easy, CURLOPT_URL, target->url);
     curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
     curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_1_1);
     curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 0L);
@@ -265,6 +269,7 @@ static void target_release(struct http_target *target)
     drop_retired(target);
     curl_slist_free_all(target->lines);
     free(target->headers);
+    curl_url_cleanup(target->parsed);
     free(target->url);
     free(target);
 }
@@ -432,6 +437,11 @@ struct http_target *http_target_new(struct http_client *client, const char *url,
     target->url = mem_string(url);
     target->connect_timeout_ms = connect_timeout_ms;
     target->loopback = is_loopback(url);
+    target->parsed = curl_url();
+    if (curl_url_set(target->parsed, CURLUPART_URL, url, 0) != CURLUE_OK) {
+        curl_url_cleanup(target->parsed);
+        target->parsed = NULL;  // curl itself will say what is wrong with it
+    }
     http_target_header(target, "Expect", "");  // no waiting for "100 Continue"
     return target;
 }

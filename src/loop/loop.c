@@ -10,7 +10,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#define EVENTS_A_TURN 16  // few, so that what one turn holds stays in the cache
+#define EVENTS_A_TURN 48  // few, so that what one turn holds stays in the cache
 
 struct garbage {
     void *object;
