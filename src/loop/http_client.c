@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #define IDLE_HANDLES_MAX 256
-#define CURL_BUFFER_SIZE 65536L
+#define CURL_BUFFER_SIZE 32768L
 
 struct client_socket {
     struct loop_watch watch;
