@@ -7,6 +7,7 @@
 #include "jwks_source.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "loop/http_url.h"
 #include <stdlib.h>
 
 #define WAIT_MS 3000
