@@ -36,8 +36,9 @@ struct arrival {
     struct span session_id;  // at is NULL without
     struct span version;     // MCP-Protocol-Version
     struct span last_event_id;
-    struct buf body;  // moves to the gate
-    bool pipe;        // the answer goes to the session's pipe
+    struct span profile;  // its name, which nobody checked; at is NULL without
+    struct buf body;      // moves to the gate
+    bool pipe;            // the answer goes to the session's pipe
     const struct arrival_ops *ops;
     void *arg;
     void *call;  // the gate's

@@ -52,10 +52,12 @@ struct config_timeouts {
     int64_t shutdown_ms;
 };
 
-// A tenant beside `default`, which is the top of the file: its own servers, and its own policy if it has one.
+// A tenant beside `default`, which is the top of the file: its own servers and profiles, and its own policy if it has
+// one. It stands in the file, or in tenants.d/NAME.json beside it.
 struct config_tenant {
     char *name;
-    struct option_items servers;  // struct server
+    struct option_items servers;   // struct server
+    struct option_items profiles;  // struct profile
     char *policy;
 };
 
@@ -66,8 +68,9 @@ struct config {
     char **allowed_origins;
     struct auth_config auth;
     char *policy;
-    struct option_items servers;  // struct server
-    struct option_items tenants;  // struct config_tenant
+    struct option_items servers;   // struct server
+    struct option_items profiles;  // struct profile
+    struct option_items tenants;   // struct config_tenant
     bool prefix;
     char *separator;
     struct config_log log;

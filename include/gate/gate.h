@@ -29,7 +29,8 @@ void gate_recheck_identities(struct gate *gate);
 void gate_shutdown(struct gate *gate, void (*on_done)(void *arg), void *arg);
 void gate_free(struct gate *gate);
 const struct config *gate_config(const struct gate *gate);
-const char *const *gate_issuers(const struct gate *gate);         // that give tokens for it; NULL at the end
+bool gate_is_profile_name(struct span name);               // which of them there are is told after authentication only
+const char *const *gate_issuers(const struct gate *gate);  // that give tokens for it; NULL at the end
 const char *const *gate_wanted_headers(const struct gate *gate);  // what a face must extract for the providers
 
 #endif

@@ -28,7 +28,7 @@ enum { FLAG_MANY = 16 };
 
 // Every command's flags fill this; which of them a command takes is up to its rows.
 struct flags {
-    const char *config, *listen, *url, *search;
+    const char *config, *listen, *profile, *url, *search;
     const char *file, *subject, *role[FLAG_MANY + 1], *tenant, *expires, *overlap, *description;
     const char *policy, *server, *tool, *resource, *template, *prompt, *arguments;
     const char *since, *until, *limit;

@@ -95,11 +95,33 @@ static void add_cors(const struct visit *visit, struct MHD_Response *response)
     free(origin);
 }
 
-static bool is_path(struct span path, const char *name)
+static struct span trimmed(const char *url)
 {
+    struct span path = span_of(url);
     while (path.len > 1 && path.at[path.len - 1] == '/')
         path.len--;
-    return span_is(path, name);
+    return path;
+}
+
+// Is it this path, or a profile below it? Whether there is such a profile is for the gate to say.
+static bool is_endpoint(struct span path, const char *name, struct span *profile)
+{
+    size_t len = strlen(name);
+    *profile = (struct span){0};
+    if (span_is(path, name))
+        return true;
+    if (!span_starts(path, name) || path.at[len] != '/' || !gate_is_profile_name(span_after(path, len + 1)))
+        return false;
+    *profile = span_after(path, len + 1);
+    return true;
+}
+
+// "/mcp", or "/mcp/NAME" in a profile.
+static void put_path(const struct visit *visit, struct buf *out)
+{
+    struct span profile = visit->arrival.profile;
+    buf_put_text(out, profile.at ? "/mcp/" : "/mcp");
+    buf_put_span(out, profile);
 }
 
 // RFC 9728: where callers learn who gives tokens for this gateway.
@@ -123,7 +145,9 @@ static void add_challenge(const struct visit *visit, struct MHD_Response *respon
     if (gate_issuers(visit->face->gate)[0]) {
         buf_put_text(&value, " resource_metadata=\"");
         put_base(visit, &value);
-        buf_put_text(&value, METADATA_PATH "/mcp\"");
+        buf_put_text(&value, METADATA_PATH);
+        put_path(visit, &value);
+        buf_put_char(&value, '"');
     }
     if (shown)
         buf_printf(&value, "%s error=\"invalid_token\"", value.len > 6 ? "," : "");
@@ -131,10 +155,11 @@ static void add_challenge(const struct visit *visit, struct MHD_Response *respon
     buf_release(&value);
 }
 
-static bool is_metadata(const struct visit *visit, const struct guard_line *line)
+// Anybody may ask, so every profile that could be is answered for: which there are is not told here.
+static bool is_metadata(struct visit *visit, const struct guard_line *line)
 {
-    struct span path = span_of(line->url);
-    bool asked = is_path(path, METADATA_PATH) || is_path(path, METADATA_PATH "/mcp");
+    struct span path = trimmed(line->url);
+    bool asked = span_is(path, METADATA_PATH) || is_endpoint(path, METADATA_PATH "/mcp", &visit->arrival.profile);
     return asked && gate_issuers(visit->face->gate)[0] &&
            (strcmp(line->method, "GET") == 0 || strcmp(line->method, "HEAD") == 0);
 }
@@ -144,7 +169,7 @@ static void set_metadata(struct visit *visit)
     struct buf base = {0}, *out = &visit->answer.body;
     const char *const *issuers = gate_issuers(visit->face->gate);
     put_base(visit, &base);
-    buf_put_text(&base, "/mcp");
+    put_path(visit, &base);
     visit->state = VISIT_ANSWERED;
     visit->answer.status = 200;
     buf_put_text(out, "{\"resource\":");
@@ -279,7 +304,12 @@ static void on_stream(struct arrival *arrival, struct stream *stream, const char
     visit->stream = stream_ref(stream);
     if (visit->endpoint && session_id) {
         snprintf(visit->session_id, sizeof visit->session_id, "%s", session_id);
-        buf_printf(&visit->out, "event: endpoint\ndata: %s?sessionId=%s\n\n", visit->endpoint, session_id);
+        buf_put_text(&visit->out, "event: endpoint\ndata: ");
+        if (visit->endpoint == ENDPOINT_MCP)
+            put_path(visit, &visit->out);
+        else
+            buf_put_text(&visit->out, "/messages");
+        buf_printf(&visit->out, "?sessionId=%s\n\n", session_id);
     }
     stream_attach(stream, &sink);
     if (!loop_watch(visit->face->loop, &visit->caller->hangup, LOOP_HANGUP | LOOP_ONCE, &err))
@@ -309,8 +339,9 @@ static const struct arrival_ops arrival_ops = {on_answer, on_stream};
 static bool read_target(struct visit *visit, const char *url, const char *method, const struct guard_headers *headers,
                         struct err *err)
 {
-    struct span path = span_of(url);
-    bool mcp = is_path(path, "/mcp"), sse = is_path(path, "/sse"), messages = is_path(path, "/messages");
+    struct span path = trimmed(url);
+    bool mcp = is_endpoint(path, "/mcp", &visit->arrival.profile);
+    bool sse = span_is(path, "/sse"), messages = span_is(path, "/messages");
     bool post = strcmp(method, "POST") == 0, get = strcmp(method, "GET") == 0, end = strcmp(method, "DELETE") == 0;
     struct arrival *arrival = &visit->arrival;
     if (!mcp && !sse && !messages)
@@ -331,7 +362,7 @@ static bool read_target(struct visit *visit, const char *url, const char *method
                   : sse || !headers->session_id.at ? ARRIVAL_PIPE
                                                    : ARRIVAL_LISTEN;
     if (arrival->op == ARRIVAL_PIPE)
-        visit->endpoint = sse ? "/messages" : "/mcp";
+        visit->endpoint = sse ? ENDPOINT_MESSAGES : ENDPOINT_MCP;
     return true;
 }
 

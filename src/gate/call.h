@@ -23,7 +23,7 @@ struct call {
     // what came
     enum arrival_op op;
     struct arrival *arrival;  // NULL once answered, streamed or gone
-    struct span session_id, version, last_event_id;
+    struct span session_id, version, last_event_id, profile_name;
     struct credentials credentials;
     bool pipe;
     struct buf body;
@@ -39,6 +39,7 @@ struct call {
     // what the phases found out
     size_t phase;
     struct identity *identity;
+    const struct profile *profile;  // NULL: none was asked for
     struct provider_wait auth_wait;
     struct session *session;
     struct scope *scope;

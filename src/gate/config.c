@@ -2,6 +2,8 @@
 #include "gate/config.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "catalog/profile.h"
+#include "tenants_d.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
@@ -264,6 +266,12 @@ static const struct option tenant_rows[] = {
      .fallback = "{}",
      .sub = &server_options,
      .help = "The servers of this tenant; it sees no others."},
+    {.name = "profiles",
+     .type = OPTION_NAMED_OBJECTS,
+     .offset = AT(profiles),
+     .fallback = "{}",
+     .sub = &profile_options,
+     .help = "The profiles of this tenant, by name."},
     {.name = "policy",
      .type = OPTION_STRING,
      .offset = AT(policy),
@@ -294,8 +302,9 @@ static bool check_tenant(void *object, const struct option_place *place, struct 
         return err_set(err, ERR_CONFIG,
                        "%s: %s: a tenant's name has 1 to 64 characters without '/' and blanks, and is not \"default\", "
                        "which is the top of the file",
-                       place->file, place->path);
-    return check_prefixes(&tenant->servers, place, err);
+                       place->file, *place->path ? place->path : "/");
+    return check_prefixes(&tenant->servers, place, err) &&
+           profile_check_all(&tenant->profiles, &tenant->servers, place, err);
 }
 
 static const struct option_table tenant_options = {"A tenant (tenants.NAME)", sizeof(struct config_tenant), tenant_rows,
@@ -333,12 +342,19 @@ static const struct option rows[] = {
      .fallback = "{}",
      .sub = &server_options,
      .help = "The servers behind the gateway, by name."},
+    {.name = "profiles",
+     .type = OPTION_NAMED_OBJECTS,
+     .offset = AT(profiles),
+     .fallback = "{}",
+     .sub = &profile_options,
+     .help = "Selections of servers and tools with names of their own, each at `/mcp/NAME`; `/mcp` has everything."},
     {.name = "tenants",
      .type = OPTION_NAMED_OBJECTS,
      .offset = AT(tenants),
      .fallback = "{}",
      .sub = &tenant_options,
-     .help = "Tenants beside `default`, by name. An identity of a tenant that is not here is not let in."},
+     .help = "Tenants beside `default`, by name; more of them, one in a file, in `tenants.d/NAME.json` beside this "
+             "file. An identity of a tenant that is in neither is not let in."},
     {.name = "prefix",
      .type = OPTION_BOOL,
      .offset = AT(prefix),
@@ -452,7 +468,8 @@ static bool check(void *object, const struct option_place *place, struct err *er
                        "%s: /policy: a provider proves who calls, but no policy says what they may do; "
                        "name a policy file or folder",
                        place->file);
-    return check_separator(config, place, err) && check_prefixes(&config->servers, place, err);
+    return check_separator(config, place, err) && check_prefixes(&config->servers, place, err) &&
+           profile_check_all(&config->profiles, &config->servers, place, err);
 }
 
 const struct option_table config_options = {"postern.json", sizeof(struct config), rows, check};
@@ -480,10 +497,18 @@ static struct config *load(const char *path, bool literal, struct err *err)
         return NULL;
     struct config *config = parse(tree, path, literal, err);
     json_decref(tree);
+    if (!config)
+        return NULL;
     const char *slash = strrchr(path, '/');
-    if (config && slash)
+    if (slash)
         config->folder = mem_copy(path, (size_t)(slash - path));
-    return config;
+    char *folder = config_file(config, "tenants.d");
+    bool ok = tenants_d_read(&config->tenants, &tenant_options, &(struct option_place){folder, "", literal}, err);
+    free(folder);
+    if (ok)
+        return config;
+    config_free(config);
+    return NULL;
 }
 
 struct config *config_load(const char *path, struct err *err) { return load(path, false, err); }

@@ -45,9 +45,10 @@ static void add_tenants(struct gate *gate, const struct gate_parts *parts)
     const struct config_tenant *others = config->tenants.at;
     gate->tenant_count = config->tenants.count + 1;
     gate->tenants = mem_alloc(gate->tenant_count * sizeof *gate->tenants);
-    gate->tenants[0] = (struct tenant){"default", &config->servers, policy_ref(parts->policies[0])};
+    gate->tenants[0] = (struct tenant){"default", &config->servers, &config->profiles, policy_ref(parts->policies[0])};
     for (size_t i = 1; i < gate->tenant_count; i++)
-        gate->tenants[i] = (struct tenant){others[i - 1].name, &others[i - 1].servers, policy_ref(parts->policies[i])};
+        gate->tenants[i] = (struct tenant){others[i - 1].name, &others[i - 1].servers, &others[i - 1].profiles,
+                                           policy_ref(parts->policies[i])};
 }
 
 struct tenant *gate_tenant(const struct gate *gate, const char *name)
@@ -77,6 +78,7 @@ struct gate *gate_new(const struct gate_parts *parts)
     return gate;
 }
 
+bool gate_is_profile_name(struct span name) { return profile_name_valid(name); }
 const struct config *gate_config(const struct gate *gate) { return gate->config; }
 const char *const *gate_issuers(const struct gate *gate) { return provider_chain_issuers(gate->providers); }
 const char *const *gate_wanted_headers(const struct gate *gate) { return provider_chain_headers(gate->providers); }

@@ -1,7 +1,7 @@
 // THE PHASE TABLE. Every call walks it from top to bottom; read this file first.
 //
 //   receive       parse the message                         → 400 for what is no JSON-RPC
-//   authenticate  credentials → identity                    → 401
+//   authenticate  credentials → identity; profile           → 401, 404
 //   session       find or open the session; split batches   → 400, 404
 //   route         which server, what it calls the thing     → unknown tool, server unavailable
 //   authorize     may this identity do it                   → 403 in-band
@@ -102,6 +102,16 @@ static enum phase_result receive(struct call *call)
 
 static void resume_call(void *arg) { call_resume(arg); }
 
+// Only now is it known whose profiles count: those of other tenants do not exist.
+static enum phase_result find_profile(struct call *call, const struct tenant *tenant)
+{
+    struct span name = call->profile_name;
+    if (!name.at || (call->profile = profile_find(tenant->profiles, name)))
+        return PHASE_NEXT;
+    return (enum phase_result)err_set(&call->err, ERR_NO_PROFILE, "\"%.*s\"", name.len > 64 ? 64 : (int)name.len,
+                                      name.at);
+}
+
 static enum phase_result authenticate(struct call *call)
 {
     struct gate *gate = call->gate;
@@ -117,7 +127,7 @@ static enum phase_result authenticate(struct call *call)
     if (!tenant)
         return (enum phase_result)err_set(&call->err, ERR_UNAUTHENTICATED, "no tenant \"%s\"", call->identity->tenant);
     call->policy = policy_ref(tenant->policy);
-    return PHASE_NEXT;
+    return find_profile(call, tenant);
 }
 
 // ---- session --------------------------------------------------------------------------------
@@ -140,6 +150,7 @@ static enum phase_result open_session(struct call *call)
         return (enum phase_result)err_set(&call->err, ERR_TOO_MANY, "%zu sessions are open", gate->sessions.count);
     call->new_session = true;
     join_session(call, session_new(gate, call->identity, call->op == ARRIVAL_PIPE));
+    call->session->profile = call->profile;
     return PHASE_NEXT;
 }
 
@@ -202,7 +213,8 @@ static enum phase_result session(struct call *call)
         return initialize && !call->pipe ? open_session(call)
                                          : (enum phase_result)err_set(&call->err, ERR_NO_SESSION, "no Mcp-Session-Id");
     struct session *found = session_find(call->gate, call->session_id);
-    if (!found || !identity_same(found->identity, call->identity) || found->pipe != call->pipe)
+    if (!found || !identity_same(found->identity, call->identity) || found->pipe != call->pipe ||
+        found->profile != call->profile)
         return (enum phase_result)err_set(&call->err, ERR_UNKNOWN_SESSION,
                                           "session is not known, or not this caller's");
     if (call->version.at && !initialize && !revision_parse(call->version))
@@ -448,6 +460,7 @@ static enum phase_result record(struct call *call)
            LOG_SPAN("method", call->message.method.at ? called : span_of(ops[call->op])),
            LOG_STR("tenant", call->identity ? call->identity->tenant : "-"),
            LOG_STR("subject", call->identity ? call->identity->subject : "-"),
+           LOG_STR("profile", call->session && call->session->profile ? call->session->profile->name : "-"),
            LOG_STR("server", call->link ? upstream_server(call->link->upstream)->name : "-"),
            LOG_SPAN("target", call->target.at ? call->target : span_of("-")),
            LOG_STR("decision", call->authorized      ? "allow"
@@ -630,6 +643,7 @@ void call_start(struct gate *gate, struct arrival *arrival)
     call->version = arrival->version.at ? arena_span(&call->arena, arrival->version) : (struct span){0};
     call->last_event_id =
         arrival->last_event_id.at ? arena_span(&call->arena, arrival->last_event_id) : (struct span){0};
+    call->profile_name = arrival->profile.at ? arena_span(&call->arena, arrival->profile) : (struct span){0};
     call->body = arrival->body;
     arrival->body = (struct buf){0};
     arrival->call = call;

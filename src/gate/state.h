@@ -48,7 +48,8 @@ struct gate {
 // What one tenant has of its own. Nothing leads from one to another.
 struct tenant {
     const char *name;
-    const struct option_items *servers;  // struct server
+    const struct option_items *servers;   // struct server
+    const struct option_items *profiles;  // struct profile
     struct policy *policy;
 };
 
@@ -99,6 +100,7 @@ struct session {
     bool ready;  // notifications/initialized has come
     bool pipe;   // everything goes to `standalone`
     struct identity *identity;
+    const struct profile *profile;  // the one it was opened in, which is the only one it is known in; NULL: none
     enum revision revision;
     struct session_abilities can;
     struct scope *scope;
