@@ -39,7 +39,7 @@ struct index {
 
 struct policy {
     unsigned refs;
-    bool allow_all;
+    bool allow_all, has_conditions;
     char digest[65];
     struct policy_source source;
     struct policy_rule **rules;
@@ -518,6 +518,7 @@ static void gather(struct policy *policy)
                 rules[k].tenants = mem_alloc(2 * sizeof(char *));
                 rules[k].tenants[0] = mem_string(file->tenants[0]);
             }
+            policy->has_conditions = policy->has_conditions || rules[k].when;
             policy->rules[policy->count++] = &rules[k];
         }
         for (size_t k = 0; k < file->tests.count; k++) {
@@ -662,13 +663,7 @@ void policy_unref(struct policy *policy)
 
 bool policy_is_open(const struct policy *policy) { return policy->allow_all; }
 
-bool policy_has_conditions(const struct policy *policy)
-{
-    for (size_t i = 0; i < policy->count; i++)
-        if (policy->rules[i]->when)
-            return true;
-    return false;
-}
+bool policy_has_conditions(const struct policy *policy) { return policy->has_conditions; }
 
 const char *policy_digest(const struct policy *policy) { return policy->digest; }
 size_t policy_rule_count(const struct policy *policy) { return policy->count; }

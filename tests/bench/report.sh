@@ -46,6 +46,25 @@ print_row() {
         "$verdict"
 }
 
+print_guarded() { # beside the same gateway without identities, rules and audit
+    local plain guarded ratio low high verdict errors
+    plain=$(median guarded http) guarded=$(median guarded guarded)
+    [ -n "$guarded" ] || return 0
+    read -r ratio low high <<<"$(ratio_of guarded guarded http)"
+    errors=$(($(errors_in guarded http) + $(errors_in guarded guarded)))
+    verdict="$(judge "$ratio" '>=' "$bar_guarded") (>= $bar_guarded)"
+    [ "$errors" -eq 0 ] || verdict="MISSED ($errors errors)"
+    [[ $verdict != MISSED* ]] || missed=1
+    if [ "$json" -eq 1 ]; then
+        json_row guarded plain "$plain" guarded "$guarded" ratio "$ratio" ratio_low "$low" ratio_high "$high" \
+            bar "$bar_guarded" errors "$errors"
+        return
+    fi
+    printf 'bearer, 1,000 rules, audit: %s calls/s, without %s calls/s, CPU %s/%s us, ratio %s (%s-%s)  %s\n' \
+        "$(show rps "$guarded")" "$(show rps "$plain")" "$(show cpu_us "$guarded")" "$(show cpu_us "$plain")" \
+        "$ratio" "$low" "$high" "$verdict"
+}
+
 print_errors() {
     local name line verdict
     for name in nginx http stdio; do
@@ -66,7 +85,7 @@ print_errors() {
 
 print_memory() { # the highest of all gateways that ran
     local name mb highest=0 verdict
-    for name in http stdio list; do
+    for name in http stdio list guarded; do
         [ -n "${pid[$name]:-}" ] || continue
         mb=$(rss_mb "${pid[$name]}")
         highest=$(awk "BEGIN { print ($mb > $highest ? $mb : $highest) }")
