@@ -6,8 +6,8 @@
 // A pointer to nothing makes a test false (but `present: false` true). A value of a type the operator
 // cannot judge is an error, and an error anywhere is the result unless something is plainly false.
 #include "condition.h"
+#include "base/glob.h"
 #include "base/mem.h"
-#include "glob.h"
 #include <stdlib.h>
 
 // ---- pointers -------------------------------------------------------------------------------

@@ -6,11 +6,11 @@
 // policy_rule_matches() says the same rule by rule, slowly and in words; tests/unit/auth_policy_test.c
 // holds the two against each other.
 #include "auth/policy.h"
+#include "base/glob.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "base/secret.h"
 #include "condition.h"
-#include "glob.h"
 #include "policy_source.h"
 #include <stdio.h>
 #include <stdlib.h>

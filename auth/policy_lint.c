@@ -1,8 +1,8 @@
 // Owns what can be wrong with policy files before anybody asks them: errors E2 to E12 and warnings.
+#include "base/glob.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "condition.h"
-#include "glob.h"
 #include "policy_source.h"
 #include <stdio.h>
 #include <stdlib.h>
