@@ -405,29 +405,11 @@ static bool any_takes(char *const *patterns, struct span text)
     return false;
 }
 
-static bool is_principal(const struct identity *who, const char *atom)
-{
-    bool anonymous = who->proof == IDENTITY_ANONYMOUS;
-    if (strcmp(atom, "*") == 0)
-        return true;
-    if (strcmp(atom, "anonymous") == 0 || strcmp(atom, "authenticated") == 0)
-        return anonymous == (atom[1] == 'n');
-    if (strncmp(atom, "role:", 5) == 0) {
-        for (size_t i = 0; i < who->role_count; i++)
-            if (strcmp(who->roles[i], atom + 5) == 0)
-                return true;
-        return false;
-    }
-    size_t len = strlen(who->provider);
-    return !anonymous && strncmp(atom, "user:", 5) == 0 && strncmp(atom + 5, who->provider, len) == 0 &&
-           atom[5 + len] == ':' && strcmp(atom + 6 + len, who->subject) == 0;
-}
-
 static bool subject_takes(const struct policy *policy, const char *subject, const struct identity *who, struct buf *via,
                           int depth)
 {
     if (strncmp(subject, "group:", 6) != 0) {
-        bool yes = is_principal(who, subject);
+        bool yes = identity_is(who, subject);
         if (yes && via && depth)
             buf_put_text(via, subject);
         return yes;

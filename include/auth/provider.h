@@ -79,5 +79,7 @@ const char *const *provider_chain_headers(const struct provider_chain *chain);
 // Where callers can get a token: the issuers of the jwt providers, NULL at the end.
 const char *const *provider_chain_issuers(const struct provider_chain *chain);
 bool provider_chain_stands(struct provider_chain *chain, const struct identity *identity);
+// It came through a proxy that proved itself: many callers share its address, so the address says nothing of one.
+bool provider_chain_relays(struct provider_chain *chain, const struct credentials *credentials);
 
 #endif

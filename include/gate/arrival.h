@@ -4,6 +4,7 @@
 
 #include "auth/credentials.h"
 #include "base/buf.h"
+#include "base/err.h"
 #include "base/span.h"
 #include "gate/stream.h"
 
@@ -21,6 +22,7 @@ struct answer {
     int status;
     struct buf body;         // moves to the face; empty: no body
     const char *session_id;  // to tell the caller, or NULL; valid during the call
+    int64_t retry_ms;        // how long the caller should wait before it tries again; 0: nothing to say
 };
 
 struct arrival_ops {
@@ -44,6 +46,9 @@ struct arrival {
     void *call;  // the gate's
 };
 
+// Asked before a body is read: false if too many credentials from the caller's address were refused lately. Who shows
+// none, is in an open session or comes through a proven proxy is always let on to the providers.
+bool gate_admit(struct gate *gate, const struct arrival *arrival, int64_t *retry_ms, struct err *err) MUST_CHECK;
 void gate_arrive(struct gate *gate, struct arrival *arrival);
 // The caller is gone before the answer; the gate forgets the arrival.
 void gate_gone(struct gate *gate, struct arrival *arrival);

@@ -26,7 +26,21 @@ struct config_log {
     int format;  // enum log_format
 };
 
+// Whose calls a limit counts together.
+enum config_per { CONFIG_PER_TENANT, CONFIG_PER_IDENTITY, CONFIG_PERS };
+
+// A limit on calls; src/gate/limit.c has its options.
+struct config_rate {
+    char *server, *tool, *subject;  // NULL: any
+    int per;                        // enum config_per
+    int64_t calls, window_ms, burst;
+    int64_t concurrent;  // 0: any number, and likewise calls
+};
+
 struct config_limits {
+    struct option_items rates;  // struct config_rate, of the tenant `default`
+    int64_t auth_failures;
+    int64_t auth_window_ms;
     int64_t max_body;
     int64_t max_message;
     int64_t connections;
@@ -52,13 +66,18 @@ struct config_timeouts {
     int64_t shutdown_ms;
 };
 
-// A tenant beside `default`, which is the top of the file: its own servers and profiles, and its own policy if it has
-// one. It stands in the file, or in tenants.d/NAME.json beside it.
+struct config_tenant_limits {
+    struct option_items rates;  // struct config_rate
+};
+
+// A tenant beside `default`, which is the top of the file: its own servers, profiles and limits, and its own policy if it
+// has one. It stands in the file, or in tenants.d/NAME.json beside it.
 struct config_tenant {
     char *name;
     struct option_items servers;   // struct server
     struct option_items profiles;  // struct profile
     char *policy;
+    struct config_tenant_limits limits;
 };
 
 struct config {

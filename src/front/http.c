@@ -183,6 +183,13 @@ static void set_metadata(struct visit *visit)
     buf_release(&base);
 }
 
+static void add_retry_after(struct MHD_Response *response, int64_t retry_ms)
+{
+    char seconds[24];
+    snprintf(seconds, sizeof seconds, "%" PRId64, (retry_ms + 999) / 1000);
+    MHD_add_response_header(response, "Retry-After", seconds);
+}
+
 static enum MHD_Result send_answer(struct visit *visit)
 {
     struct answer *answer = &visit->answer;
@@ -199,6 +206,8 @@ static enum MHD_Result send_answer(struct visit *visit)
         MHD_add_response_header(response, "Mcp-Session-Id", visit->session_id);
     if (answer->status == 401)
         add_challenge(visit, response);
+    if (answer->retry_ms)
+        add_retry_after(response, answer->retry_ms);
     if (answer->status == 405)
         MHD_add_response_header(response, "Allow", "GET, POST, DELETE, OPTIONS");
     if (answer->status >= 400 && answer->status != 404 && answer->status != 405)
@@ -221,14 +230,20 @@ static void on_answer(struct arrival *arrival, struct answer *answer)
     visit_resume(visit);
 }
 
-// An error before the gate ever saw the request.
-static void set_error(struct visit *visit, const struct err *err)
+static void refuse(struct visit *visit, const struct err *err, int64_t retry_ms)
 {
+    struct buf members = {0};
+    if (retry_ms)
+        buf_printf(&members, "\"retryAfterMs\":%" PRId64, retry_ms);
     visit->state = VISIT_ANSWERED;
-    visit->answer = (struct answer){.status = err_http_status(err->code)};
-    message_put_error(&visit->answer.body, (struct span){0}, err->code, (struct span){0});
+    visit->answer = (struct answer){.status = err_http_status(err->code), .retry_ms = retry_ms};
+    message_put_error(&visit->answer.body, (struct span){0}, err->code, buf_span(&members));
+    buf_release(&members);
     log_info("request refused", LOG_STR("reason", err_reason(err->code)), LOG_STR("detail", err->detail));
 }
+
+// An error before the gate ever saw the request.
+static void set_error(struct visit *visit, const struct err *err) { refuse(visit, err, 0); }
 
 // ---- event streams --------------------------------------------------------------------------
 
@@ -405,6 +420,7 @@ static void begin_visit(struct visit *visit, const struct guard_line *line)
     struct http_face *face = visit->face;
     struct guard_headers headers;
     struct err err = {0};
+    int64_t retry_ms;
     if (!guard_read(visit->connection, line, &headers, &err) || !guard_host(face->config, &headers, &err) ||
         !guard_origin(face->config, &headers, &err)) {
         set_error(visit, &err);
@@ -421,6 +437,8 @@ static void begin_visit(struct visit *visit, const struct guard_line *line)
     } else if (!read_target(visit, line->url, line->method, &headers, &err) || !check_headers(visit, &headers, &err) ||
                !read_length(visit, &headers, &err)) {
         set_error(visit, &err);
+    } else if (!gate_admit(face->gate, &visit->arrival, &retry_ms, &err)) {
+        refuse(visit, &err, retry_ms);
     }
 }
 

@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "catalog/profile.h"
+#include "limit.h"
 #include "tenants_d.h"
 #include <arpa/inet.h>
 #include <errno.h>
@@ -189,6 +190,27 @@ static const struct option limit_rows[] = {
      .min = 1000,
      .max = HOUR,
      .help = "How long a kept connection may be silent between requests."},
+    {.name = "auth_failures",
+     .type = OPTION_INT,
+     .offset = AT(auth_failures),
+     .fallback = "30",
+     .min = 1,
+     .max = 1000000,
+     .help = "Credentials from one address that may be refused in `auth_window`; then callers from there get 429, "
+             "those with an open session excepted."},
+    {.name = "auth_window",
+     .type = OPTION_DURATION,
+     .offset = AT(auth_window_ms),
+     .fallback = "60",
+     .min = 1000,
+     .max = 24 * HOUR,
+     .help = "The time for `auth_failures`."},
+    {.name = "rates",
+     .type = OPTION_OBJECTS,
+     .offset = AT(rates),
+     .fallback = "[]",
+     .sub = &limit_rate_options,
+     .help = "How many calls the callers of the tenant `default` may make."},
     {0},
 };
 #undef AT
@@ -258,6 +280,18 @@ static const struct option timeout_rows[] = {
 static const struct option_table timeout_options = {"Timeouts (timeouts)", sizeof(struct config_timeouts), timeout_rows,
                                                     NULL};
 
+static const struct option tenant_limit_rows[] = {
+    {.name = "rates",
+     .type = OPTION_OBJECTS,
+     .offset = offsetof(struct config_tenant_limits, rates),
+     .fallback = "[]",
+     .sub = &limit_rate_options,
+     .help = "How many calls its callers may make; those at the top are not for it."},
+    {0},
+};
+static const struct option_table tenant_limit_options = {"Limits of a tenant (tenants.NAME.limits)",
+                                                         sizeof(struct config_tenant_limits), tenant_limit_rows, NULL};
+
 #define AT(member) offsetof(struct config_tenant, member)
 static const struct option tenant_rows[] = {
     {.name = "mcpServers",
@@ -276,6 +310,11 @@ static const struct option tenant_rows[] = {
      .type = OPTION_STRING,
      .offset = AT(policy),
      .help = "Its own policy file or folder; the one at the top if absent."},
+    {.name = "limits",
+     .type = OPTION_OBJECT,
+     .offset = AT(limits),
+     .sub = &tenant_limit_options,
+     .help = "Its own limits on calls."},
     {0},
 };
 #undef AT
@@ -304,7 +343,8 @@ static bool check_tenant(void *object, const struct option_place *place, struct 
                        "which is the top of the file",
                        place->file, *place->path ? place->path : "/");
     return check_prefixes(&tenant->servers, place, err) &&
-           profile_check_all(&tenant->profiles, &tenant->servers, place, err);
+           profile_check_all(&tenant->profiles, &tenant->servers, place, err) &&
+           limit_check(&tenant->limits.rates, &tenant->servers, place, err);
 }
 
 static const struct option_table tenant_options = {"A tenant (tenants.NAME)", sizeof(struct config_tenant), tenant_rows,
@@ -469,7 +509,8 @@ static bool check(void *object, const struct option_place *place, struct err *er
                        "name a policy file or folder",
                        place->file);
     return check_separator(config, place, err) && check_prefixes(&config->servers, place, err) &&
-           profile_check_all(&config->profiles, &config->servers, place, err);
+           profile_check_all(&config->profiles, &config->servers, place, err) &&
+           limit_check(&config->limits.rates, &config->servers, place, err);
 }
 
 const struct option_table config_options = {"postern.json", sizeof(struct config), rows, check};

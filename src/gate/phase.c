@@ -1,7 +1,7 @@
 // THE PHASE TABLE. Every call walks it from top to bottom; read this file first.
 //
 //   receive       parse the message                         → 400 for what is no JSON-RPC
-//   authenticate  credentials → identity; profile           → 401, 404
+//   authenticate  credentials → identity; profile           → 401, 404, 429 after too many
 //   session       find or open the session; split batches   → 400, 404
 //   route         which server, what it calls the thing     → unknown tool, server unavailable
 //   authorize     may this identity do it                   → 403 in-band
@@ -46,6 +46,7 @@ static const struct phase {
 };
 
 #define ARGUMENTS_MAX ((size_t)1 << 20)
+#define SESSION_RETRY_MS 1000
 
 enum { PHASE_ROUTE = 3, PHASE_SHAPE = 7, PHASES = sizeof phases / sizeof *phases };
 
@@ -112,17 +113,40 @@ static enum phase_result find_profile(struct call *call, const struct tenant *te
                                       name.at);
 }
 
+// Refused for now: the caller is told when to come back.
+static enum phase_result put_off(struct call *call, int64_t retry_ms)
+{
+    call->retry_ms = retry_ms;
+    buf_clear(&call->error_data);
+    buf_put_text(&call->error_data, "\"retryAfterMs\":");
+    buf_put_int(&call->error_data, retry_ms);
+    return PHASE_FAIL;
+}
+
+// A credential that was wrong counts against the address it came from, but not against a proxy for many.
+static enum phase_result turn_away(struct call *call, enum provider_verdict verdict)
+{
+    struct gate *gate = call->gate;
+    bool wrong = verdict == PROVIDER_REJECT || verdict == PROVIDER_MALFORMED;
+    if (wrong && credentials_shown(&call->credentials) && !provider_chain_relays(gate->providers, &call->credentials))
+        door_failed(&gate->door, call->credentials.peer, loop_now(gate->loop));
+    return PHASE_FAIL;
+}
+
 static enum phase_result authenticate(struct call *call)
 {
     struct gate *gate = call->gate;
+    int64_t retry_ms;
+    if (!gate_hears(gate, &call->credentials, call->session_id, &retry_ms, &call->err))
+        return put_off(call, retry_ms);
     call->auth_wait.resume = resume_call;
     call->auth_wait.arg = call;
-    switch (provider_chain_authenticate(gate->providers, &call->credentials, &call->auth_wait, &call->identity,
-                                        &call->err)) {
-    case PROVIDER_ACCEPT: break;
-    case PROVIDER_WAIT: return PHASE_WAIT;
-    default: return PHASE_FAIL;
-    }
+    enum provider_verdict verdict =
+        provider_chain_authenticate(gate->providers, &call->credentials, &call->auth_wait, &call->identity, &call->err);
+    if (verdict == PROVIDER_WAIT)
+        return PHASE_WAIT;
+    if (verdict != PROVIDER_ACCEPT)
+        return turn_away(call, verdict);
     const struct tenant *tenant = gate_tenant(gate, call->identity->tenant);
     if (!tenant)
         return (enum phase_result)err_set(&call->err, ERR_UNAUTHENTICATED, "no tenant \"%s\"", call->identity->tenant);
@@ -311,17 +335,31 @@ static enum phase_result authorize(struct call *call)
     return call->err.code ? PHASE_FAIL : PHASE_NEXT;  // what route found missing is said only now
 }
 
+// What goes to a server: the use of a tool, a prompt, a resource. Lists and session housekeeping are not counted, nor
+// is what belongs to a call that was (tasks), nor giving something up.
+static bool within_rates(struct call *call)
+{
+    enum policy_kind kind;
+    if (call_permit(call, &kind) != PERMIT_POLICY || call->method == METHOD_RESOURCES_UNSUBSCRIBE)
+        return true;
+    struct limit *limits = gate_tenant(call->gate, call->identity->tenant)->limit;
+    if (!limits)
+        return true;
+    struct limit_call counted = {call->identity, upstream_server(call->link->upstream)->name,
+                                 call->method == METHOD_TOOLS_CALL ? call->target : (struct span){0}};
+    return limit_enter(limits, &counted, loop_now(call->gate->loop), &call->limits, &call->err);
+}
+
 static enum phase_result limit(struct call *call)
 {
     if (call->gate->audit && !audit_healthy(call->gate->audit))
         return (enum phase_result)err_set(&call->err, ERR_TOO_MANY, "the audit log cannot be written");
     if (call->message.kind == MESSAGE_REQUEST &&
         (int64_t)call->session->call_count > call->gate->config->limits.session_calls) {
-        buf_put_text(&call->error_data, "\"retryAfterMs\":1000");
-        return (enum phase_result)err_set(&call->err, ERR_LIMITED, "%zu calls in flight in this session",
-                                          call->session->call_count);
+        (void)err_set(&call->err, ERR_LIMITED, "%zu calls in flight in this session", call->session->call_count);
+        return put_off(call, SESSION_RETRY_MS);
     }
-    return PHASE_NEXT;
+    return within_rates(call) ? PHASE_NEXT : put_off(call, call->limits.retry_ms);
 }
 
 static enum phase_result dispatch(struct call *call)
@@ -395,7 +433,8 @@ static enum audit_status status_of(const struct call *call)
     switch (call->err.code) {
     case ERR_NONE: return call->reply && call->reply->error.at ? AUDIT_ERROR : AUDIT_OK;
     case ERR_DENIED:
-    case ERR_UNAUTHENTICATED: return AUDIT_DENIED;
+    case ERR_UNAUTHENTICATED:
+    case ERR_AUTH_LIMITED: return AUDIT_DENIED;
     case ERR_UPSTREAM_TIMEOUT: return AUDIT_TIMEOUT;
     case ERR_CANCELLED: return AUDIT_CANCELLED;
     default: return AUDIT_ERROR;
@@ -420,7 +459,8 @@ static void audit(const struct call *call)
     char digest[AUDIT_HASH_CHARS + 1];
     struct span arguments;
     enum policy_kind kind;
-    bool refused = call->err.code == ERR_UNAUTHENTICATED || call->err.code == ERR_BAD_FRAMING;
+    bool refused = call->err.code == ERR_UNAUTHENTICATED || call->err.code == ERR_AUTH_LIMITED ||
+                   call->err.code == ERR_BAD_FRAMING;
     if (!call->gate->audit || (!refused && (call->message.kind != MESSAGE_REQUEST || call->method == METHOD_PING)))
         return;
     put_who(call->identity, &record);
@@ -498,7 +538,8 @@ static void deliver(struct call *call)
         struct answer answer = {.status = failed           ? err_http_status(call->err.code)
                                           : call->text.len ? 200
                                                            : 202,
-                                .body = call->text};
+                                .body = call->text,
+                                .retry_ms = call->retry_ms};
         call->text = (struct buf){0};
         call->arrival = NULL;
         arrival->call = NULL;
@@ -549,6 +590,7 @@ static void finish(struct call *call)
     struct gate *gate = call->gate;
     assert(call->recorded);
     dispatch_abandon(call);  // if it is still out
+    limit_leave(&call->limits);
     deliver(call);
     loop_timer_stop(gate->loop, &call->timer);
     list_remove(&call->node);

@@ -12,8 +12,10 @@
 #include "base/list.h"
 #include "base/map.h"
 #include "catalog/view.h"
+#include "door.h"
 #include "gate/gate.h"
 #include "gate/stream.h"
+#include "limit.h"
 #include "mcp/method.h"
 #include "mcp/revision.h"
 #include "upstream/upstream.h"
@@ -25,7 +27,8 @@ struct gate {
     struct http_client *http;
     const struct config *config;
     struct provider_chain *providers;
-    struct audit *audit;     // NULL: none
+    struct audit *audit;  // NULL: none
+    struct door door;
     struct tenant *tenants;  // the first is `default`
     size_t tenant_count;
     unsigned char key[32];  // for cursors and task ids
@@ -51,6 +54,7 @@ struct tenant {
     const struct option_items *servers;   // struct server
     const struct option_items *profiles;  // struct profile
     struct policy *policy;
+    struct limit *limit;  // NULL: none
 };
 
 // One upstream as the gate uses it.
@@ -127,6 +131,9 @@ struct session_stream {
 
 // ---- gate.c
 struct tenant *gate_tenant(const struct gate *gate, const char *name);  // NULL: no such tenant
+// False: the address was wrong about who it is too often; gate_admit() says who is heard nevertheless.
+bool gate_hears(struct gate *gate, const struct credentials *credentials, struct span session_id, int64_t *retry_ms,
+                struct err *err) MUST_CHECK;
 
 // ---- session.c
 struct session *session_new(struct gate *gate, const struct identity *identity, bool pipe);
