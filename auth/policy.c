@@ -39,7 +39,7 @@ struct index {
 
 struct policy {
     unsigned refs;
-    bool allow_all;
+    bool allow_all, has_conditions;
     char digest[65];
     struct policy_source source;
     struct policy_rule **rules;
@@ -225,6 +225,8 @@ static void compile(struct policy *policy, int64_t now)
     policy->principals = bits_new(policy);
     for (size_t i = 0; i < policy->count; i++)
         compile_rule(policy, i);
+    for (size_t i = 0; i < policy->count; i++)
+        policy->has_conditions = policy->has_conditions || policy->rules[i]->when;
     set_live(policy, now);
 }
 
@@ -384,6 +386,22 @@ bool policy_visible(struct policy *policy, const struct policy_question *questio
         allowed = allowed || (bits[w] & policy->allow[w]);
     }
     return allowed;
+}
+
+size_t policy_conditions(struct policy *policy, const struct policy_question *question, const json_t **out, size_t max)
+{
+    size_t count = 0;
+    if (!policy || !policy->has_conditions || !prepared(policy, question))
+        return 0;
+    const word *bits = candidates(policy, question);
+    for (size_t w = 0; w < policy->words; w++)
+        for (word left = bits[w] & policy->allow[w]; left; left &= left - 1) {
+            const struct policy_rule *rule = policy->rules[w * 64 + (size_t)__builtin_ctzll(left)];
+            if (!rule->when || count == max)
+                return 0;
+            out[count++] = rule->when;
+        }
+    return count;
 }
 
 const struct policy_rule *policy_shadow(struct policy *policy, const struct policy_question *question)
@@ -662,13 +680,7 @@ void policy_unref(struct policy *policy)
 
 bool policy_is_open(const struct policy *policy) { return policy->allow_all; }
 
-bool policy_has_conditions(const struct policy *policy)
-{
-    for (size_t i = 0; i < policy->count; i++)
-        if (policy->rules[i]->when)
-            return true;
-    return false;
-}
+bool policy_has_conditions(const struct policy *policy) { return policy->has_conditions; }
 
 const char *policy_digest(const struct policy *policy) { return policy->digest; }
 size_t policy_rule_count(const struct policy *policy) { return policy->count; }

@@ -45,6 +45,10 @@ int policy_source_line(const struct policy_file *file, const char *id);
 void policy_source_lines(struct policy_file *file);  // of all its rules
 char **policy_source_principals(const struct policy_source *source);
 
+// policy.c: the conditions of the live allow rules that take the question apart from those. 0: there is no such rule, one
+// of them has no condition, or there are more than `max`.
+size_t policy_conditions(struct policy *policy, const struct policy_question *question, const json_t **out, size_t max);
+
 // policy_format.c: the one way it is written. Sorts what has no order in the tree itself.
 char *policy_format_tree(json_t *tree);
 

@@ -91,6 +91,11 @@ void policy_findings_release(struct policy_findings *findings);
 struct policy_decision policy_decide(struct policy *policy, const struct policy_question *question);
 // May it be listed? Conditions are left out: allowed with some arguments, and not always denied.
 bool policy_visible(struct policy *policy, const struct policy_question *question);
+// What the caller may pass, as far as the rules say so in advance: an object of JSON Pointers into the arguments, each with
+// the only values that some allow rule takes there. NULL: nothing is known. It is a hint for lists, never the control,
+// and errs to the wide side: a call with any other value there would be denied.
+json_t *policy_narrowing(struct policy *policy, const struct policy_question *question);
+bool policy_value_in(const json_t *values, const json_t *value);  // with the equality that conditions have
 // The shadow rules that would match, which never decide.
 const struct policy_rule *policy_shadow(struct policy *policy, const struct policy_question *question);
 
