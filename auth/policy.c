@@ -624,6 +624,8 @@ struct policy *policy_load(const struct policy_load *load, struct policy_finding
         gather(policy);
         policy_lint(&policy->source, load, findings);
     }
+    if (!findings->errors)
+        policy_inventory_lint(&policy->source, load, findings);
     if (!findings->errors) {
         set_digest(policy);
         compile(policy, load->now);

@@ -53,6 +53,25 @@ static void check_description(const struct lint *lint, const char *text, const c
 
 // ---- selectors ------------------------------------------------------------------------------
 
+// A name that is not there, and the one that was perhaps meant.
+static void say_unknown(const struct lint *lint, const char *rule, const char *where, const char *name,
+                        const char *const *known)
+{
+    const char *near = option_nearest(name, known);
+    SAY(lint, "E4", rule, "%s \"%s\" in the configuration%s%s%s", where, name, near ? "; did you mean \"" : "",
+        near ? near : "", near ? "\"?" : "");
+}
+
+static void check_provider(const struct lint *lint, const char *user, const char *what, const char *rule)
+{
+    const char *const *known = lint->load->providers;
+    char *provider = mem_copy(user + 5, strcspn(user + 5, ":")), where[192];
+    snprintf(where, sizeof where, "%s: \"%.80s\": no provider", what, user);
+    if (known && !in_list(known, provider))
+        say_unknown(lint, rule, where, provider, known);
+    free(provider);
+}
+
 static void check_member(const struct lint *lint, const char *subject, const char *what, const char *rule)
 {
     const char *name = strchr(subject, ':');
@@ -71,6 +90,8 @@ static void check_member(const struct lint *lint, const char *subject, const cha
             what, subject);
     else if (strchr(subject, '*'))
         SAY(lint, "E7", rule, "%s: \"%s\": no patterns in subjects, only a \"*\" alone", what, subject);
+    else if (user)
+        check_provider(lint, subject, what, rule);
 }
 
 static void check_patterns(const struct lint *lint, char *const *patterns, const char *what, const char *rule)
@@ -97,7 +118,7 @@ static void check_servers(const struct lint *lint, const struct policy_rule *rul
     check_patterns(lint, rule->servers, "servers", rule->id);
     for (char **name = rule->servers; lint->load->servers && *name; name++)
         if (glob_is_literal(*name) && !in_list(lint->load->servers, *name))
-            SAY(lint, "E4", rule->id, "servers: no server \"%s\" in the configuration", *name);
+            say_unknown(lint, rule->id, "servers: no server", *name, lint->load->servers);
 }
 
 static void check_tenants(const struct lint *lint, const struct policy_rule *rule)
@@ -105,7 +126,7 @@ static void check_tenants(const struct lint *lint, const struct policy_rule *rul
     check_patterns(lint, rule->tenants, "tenants", rule->id);
     for (char **name = rule->tenants; lint->load->tenants && *name; name++)
         if (glob_is_literal(*name) && !in_list(lint->load->tenants, *name))
-            SAY(lint, "E4", rule->id, "tenants: no tenant \"%s\" in the configuration", *name);
+            say_unknown(lint, rule->id, "tenants: no tenant", *name, lint->load->tenants);
 }
 
 static void check_kinds(const struct lint *lint, const struct policy_rule *rule)

@@ -54,6 +54,9 @@ char *policy_format_tree(json_t *tree);
 
 // policy_lint.c: everything about the parsed files that can be wrong without a decision being made.
 void policy_lint(const struct policy_source *source, const struct policy_load *load, struct policy_findings *findings);
+// policy_inventory.c: what only the configuration and the inventory can tell. After policy_lint(), without errors.
+void policy_inventory_lint(const struct policy_source *source, const struct policy_load *load,
+                           struct policy_findings *findings);
 
 __attribute__((format(printf, 6, 7))) void policy_find(struct policy_findings *findings, const char *code,
                                                        const char *file, int line, const char *rule, const char *format,

@@ -15,6 +15,7 @@ enum verdict { VERDICT_DENY, VERDICT_ALLOW };
 enum policy_kind { POLICY_TOOL, POLICY_RESOURCE, POLICY_TEMPLATE, POLICY_PROMPT, POLICY_KINDS };
 
 struct policy;
+struct policy_inventory;
 
 // A rule as its file has it. `effect` and `mode` are indexes of {deny, allow} and {enforce, shadow}.
 struct policy_rule {
@@ -77,7 +78,14 @@ struct policy_load {
     int64_t now;                 // seconds since the epoch: what has expired
     const char *const *servers;  // known names, NULL at the end; NULL: not checked
     const char *const *tenants;
+    const char *const *providers;              // of users
+    const struct policy_inventory *inventory;  // what the servers have; NULL: not checked
+    const struct policy_inventory *before;     // what they had: patterns that take more now are told
 };
+
+// The JSON that `postern tools`, `resources` and `prompts` print, one after another in a file.
+struct policy_inventory *policy_inventory_read(const char *path, struct err *err) MUST_CHECK;
+void policy_inventory_free(struct policy_inventory *inventory);
 
 // Parses, checks, compiles and runs the embedded tests. NULL if anything is an error; the findings tell.
 struct policy *policy_load(const struct policy_load *load, struct policy_findings *findings,

@@ -31,6 +31,7 @@ struct flags {
     const char *config, *listen, *url, *search;
     const char *file, *subject, *role[FLAG_MANY + 1], *tenant, *expires, *overlap, *description;
     const char *policy, *server, *tool, *resource, *template, *prompt, *arguments;
+    const char *inventory, *inventory_before;
     const char *since, *until, *limit;
     bool stdio, json, help, markdown, show_args, check, fail_on_new_access, denied, follow;
     const char *args[8];

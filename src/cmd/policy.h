@@ -25,6 +25,8 @@ struct policy_askers {
 // How much somebody may do with a thing, whatever the arguments.
 enum policy_reach { REACH_NONE, REACH_SOME, REACH_ALL };
 
+int policy_check(const struct flags *flags);
+int policy_coverage(const struct flags *flags);
 int policy_explain(const struct flags *flags);
 int policy_who_can(const struct flags *flags);
 int policy_diff(const struct flags *flags);

@@ -86,10 +86,59 @@ describe('X17 check', () => {
     test('--config: servers must exist', () => {
         write(written([rule('a', 'allow')]));
         const config = join(directory.path, 'postern.json');
-        write({ mcpServers: { t: { command: 'true' } } }, config);
+        write({ mcpServers: { t: { command: 'true' } }, tenants: { acme: {} } }, config);
         assert.match(policy('check', file, '--config', config).stdout, /E4 a: servers: no server "s" in the configuration/);
-        write({ mcpServers: { s: { command: 'true' } } }, config);
+        write({ mcpServers: { s: { command: 'true' } }, tenants: { acme: {} } }, config);
         assert.equal(policy('check', file, '--config', config).status, 0);
+    });
+    test('--config: E4 tenants and providers must exist, and servers may be any tenant\'s', () => {
+        const config = join(directory.path, 'postern.json');
+        write({
+            auth: { providers: [{ type: 'bearer', tokens: 'tokens.json' }] }, policy: 'p.json', mcpServers: { s: { command: 'true' } },
+            tenants: { acme: { mcpServers: { own: { command: 'true' } } } }
+        }, config);
+        write(written([rule('a', 'allow', { servers: ['s', 'own'], subjects: ['user:bearer:ann'] })]));
+        assert.equal(policy('check', file, '--config', config).status, 0);
+        write(written([rule('a', 'allow', { tenants: ['acmee'], subjects: ['user:barer:ann'] })]));
+        const { status, stdout } = policy('check', file, '--config', config);
+        assert.equal(status, 1);
+        assert.match(stdout, /p\.json:\d+: E4 a: tenants: no tenant "acmee" in the configuration; did you mean "acme"\?/);
+        assert.match(stdout, /p\.json:\d+: E4 a: subjects: "user:barer:ann": no provider "barer" in the configuration; did you mean "bearer"\?/);
+    });
+    test('--inventory: what postern tools, resources and prompts print; W5, W6 against a git revision, W9, W10', () => {
+        const config = join(directory.path, 'postern.json'), inventory = join(directory.path, 'inventory.json');
+        write({ mcpServers: { demo: { command: demo } } }, config);
+        const all = ['tools', 'resources', 'prompts'].map(what => execFileSync(binary, [what, '--config', config], { encoding: 'utf8' })).join('');
+        const git = (...args) => execFileSync('git', ['-c', 'user.name=t', '-c', 'user.email=t@example.com', ...args], { cwd: directory.path, stdio: 'pipe' });
+        const demoRule = (id, effect, names, more) => rule(id, effect, { tenants: ['default'], servers: ['demo'], names, ...more });
+        const rules = [
+            demoRule('typo', 'allow', ['ehco']), demoRule('fine', 'allow', ['echo']), demoRule('all', 'allow', ['a*']),
+            demoRule('public', 'allow', ['now'], { subjects: ['authenticated'] }), demoRule('idle', 'deny', ['delete_*'], { kinds: ['*'] })
+        ];
+        write(written(rules));
+        write(all.replace('"name":"add"', '"name":"subtract"'), inventory);
+        git('init', '-q');
+        git('add', '.');
+        git('commit', '-qm', 'first');
+        write(all, inventory);
+        const findings = (...args) => policy('check', file, ...args, '--json').json().filter(({ code }) => code !== 'W3').map(({ code, rule: id, text }) => `${code} ${id} ${text}`);
+        const said = findings('--config', config, '--inventory', inventory, '--inventory-before', 'HEAD:inventory.json');
+        assert.match(said.find(text => text.startsWith('W5')), /^W5 typo \/rules\/0\/names\/0: "ehco" takes nothing in the inventory/);
+        assert.match(said.find(text => text.startsWith('W6')), /^W6 all \/rules\/2\/names\/0: "a\*" now takes what was not there before: demo add;/);
+        assert.match(said.find(text => text.startsWith('W10')), /^W10 idle \/rules\/4\/names: it never denies/);
+        assert.equal(said.filter(text => /^W(5|6|10)/.test(text)).length, 3, said.join('\n'));
+        assert.deepEqual(findings(), []);
+        write('[{"server":"demo","name":"now","inputSchema":{}}]', inventory);
+        assert.ok(findings('--inventory', inventory).some(text => text.startsWith('W9 public /rules/3/subjects: everybody may call')));
+        for (const [args, status, says] of [
+            [['--inventory-before', inventory], 2, /needs --inventory/],
+            [['--inventory', file], 3, /no inventory; it is the JSON that/],
+            [['--inventory', inventory, '--inventory-before', 'HEAD:nothing.json'], 3, /nothing\.json/]
+        ]) {
+            const wrong = policy('check', file, ...args);
+            assert.equal(wrong.status, status, wrong.stderr);
+            assert.match(wrong.stderr, says);
+        }
     });
     test('X13 ids are unique across the files of a folder', () => {
         const folder = join(directory.path, 'd');
