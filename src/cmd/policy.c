@@ -114,6 +114,7 @@ enum {
     TAKES_TENANT = 128,
     TAKES_SHOW = 256,
     TAKES_INVENTORY = 512,
+    TAKES_AUDIT = 1024,
 };
 
 static const struct action {
@@ -134,6 +135,8 @@ static const struct action {
      "[--json]",
      policy_who_can, 0, 0, TAKES_POLICY | TAKES_THING | TAKES_TENANT | TAKES_JSON},
     {"diff", "diff OLD NEW [--fail-on-new-access] [--json]", policy_diff, 2, 2, TAKES_FAIL | TAKES_JSON},
+    {"replay", "replay --policy PATH [--file AUDIT] [--since TIME] [--tenant T] [--json]", policy_replay, 0, 0,
+     TAKES_POLICY | TAKES_AUDIT | TAKES_TENANT | TAKES_JSON},
     {"coverage", "coverage PATH [--json]", policy_coverage, 1, 1, TAKES_JSON},
 };
 
@@ -155,6 +158,8 @@ static const char *unwanted(unsigned takes, const struct flags *flags)
         {flags->show_args, TAKES_SHOW, "show-args"},
         {flags->inventory != NULL, TAKES_INVENTORY, "inventory"},
         {flags->inventory_before != NULL, TAKES_INVENTORY, "inventory-before"},
+        {flags->file != NULL, TAKES_AUDIT, "file"},
+        {flags->since != NULL, TAKES_AUDIT, "since"},
         {flags->check, TAKES_CHECK, "check"},
         {flags->fail_on_new_access, TAKES_FAIL, "fail-on-new-access"},
         {flags->json, TAKES_JSON, "json"},
@@ -173,8 +178,8 @@ static int run(const struct flags *flags)
         if (strcmp(actions[i].name, name) == 0)
             action = &actions[i];
     if (!action)
-        return cmd_fail(EXIT_USAGE, "policy %s: unknown; there are check, explain, fmt, who-can, diff and coverage",
-                        name);
+        return cmd_fail(EXIT_USAGE,
+                        "policy %s: unknown; there are check, explain, fmt, who-can, diff, replay and coverage", name);
     if (unwanted(action->takes, flags))
         return cmd_fail(EXIT_USAGE, "policy %s: takes no --%s", name, unwanted(action->takes, flags));
     if (flags->count - 1 < action->min || flags->count - 1 > action->max)
@@ -185,12 +190,12 @@ static int run(const struct flags *flags)
 }
 
 static const struct flag flags_table[] = {
-    {"policy", "PATH", FLAG(policy), "explain, who-can: the policy file, or a folder of *.json"},
+    {"policy", "PATH", FLAG(policy), "explain, who-can, replay: the policy file, or a folder of *.json"},
     {"config", "FILE", FLAG(config), "check: a configuration whose servers, tenants and providers the rules must name"},
     {"inventory", "FILE", FLAG(inventory),
      "check: what the servers have, as postern tools, resources and prompts print it"},
     {"inventory-before", "FILE", FLAG(inventory_before), "check: what they had; a path, or REVISION:PATH"},
-    {"tenant", "NAME", FLAG(tenant), "explain, who-can: the caller's tenant, else \"default\""},
+    {"tenant", "NAME", FLAG(tenant), "explain, who-can: the caller's tenant, else \"default\"; replay: only this one"},
     {"subject", "WHO", FLAG(subject), "explain: the caller, as PROVIDER:NAME or anonymous"},
     {"role", "ROLE...", FLAG(role), "explain: a role of the caller; may be given again"},
     {"server", "NAME", FLAG(server), "explain, who-can: the server's name in the configuration"},
@@ -200,6 +205,9 @@ static const struct flag flags_table[] = {
     {"prompt", "NAME", FLAG(prompt), "explain, who-can: the prompt"},
     {"args", "JSON", FLAG(arguments), "explain, who-can: the arguments, an object"},
     {"show-args", NULL, FLAG(show_args), "explain: show the arguments' values"},
+    {"file", "AUDIT", FLAG(file),
+     "replay: the audit database or its JSON lines; else audit.db in $POSTERN_STATE or ~/.local/state/postern"},
+    {"since", "TIME", FLAG(since), "replay: from then on: 1h (ago), 2027-01-31 or 2027-01-31T12:00:00Z, in UTC"},
     {"check", NULL, FLAG(check), "fmt: change nothing; list the files that would change"},
     {"fail-on-new-access", NULL, FLAG(fail_on_new_access), "diff: exit 1 if anybody may do more"},
     {"json", NULL, FLAG(json), "JSON output"},
@@ -208,7 +216,7 @@ static const struct flag flags_table[] = {
 
 const struct command command_policy = {
     .name = "policy",
-    .synopsis = "policy check|explain|fmt|who-can|diff|coverage [PATH...]",
+    .synopsis = "policy check|explain|fmt|who-can|diff|replay|coverage [PATH...]",
     .summary = "Check, explain, format or compare policies",
     .details = "check PATH     says what is wrong, and runs the tests in the files; exit 1: there are errors\n"
                "explain        says who decides about one call, and why each other rule does not; exit 1: denied\n"
@@ -216,6 +224,8 @@ const struct command command_policy = {
                "who-can        says of everybody a policy names whether they may\n"
                "diff OLD NEW   says what anybody may do under NEW and not under OLD, and the reverse;\n"
                "               each is a path, or REVISION:PATH in the git repository around\n"
+               "replay         decides again what the audit log holds, by another policy, and says what changes;\n"
+               "               exit 1: something does\n"
                "coverage PATH  lists the rules that no test exercises; exit 1: there are some\n\n"
                "docs/policy.md is the manual.",
     .flags = flags_table,

@@ -30,6 +30,7 @@ int policy_coverage(const struct flags *flags);
 int policy_explain(const struct flags *flags);
 int policy_who_can(const struct flags *flags);
 int policy_diff(const struct flags *flags);
+int policy_replay(const struct flags *flags);
 
 // Loads it. NULL: what is wrong went to stderr, exit code set.
 struct policy *policy_open(const char *path, int *exit_code);

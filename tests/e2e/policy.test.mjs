@@ -206,7 +206,7 @@ describe('X18 explain', () => {
             [['check', file, '--role', 'x'], /takes no --role/],
             [['fmt', file, '--json'], /takes no --json/],
             [['diff', file], /usage: postern policy diff/],
-            [['lint', file], /there are check, explain, fmt, who-can, diff and coverage/]
+            [['lint', file], /there are check, explain, fmt, who-can, diff, replay and coverage/]
         ]) {
             const { status, stdout, stderr } = policy(...args);
             assert.equal(status, 2, `${args}: ${stderr}`);
