@@ -12,6 +12,7 @@
 #define RULES_COMFORT 500
 #define RULES_COMPARED 2000  // pair by pair: beyond this it would hold up a reload
 #define GROUP_DEPTH_MAX 32
+#define GROUPS_INSIDE_MAX 1000
 #define SOON_SECONDS (14 * 86400)
 
 struct lint {
@@ -19,6 +20,7 @@ struct lint {
     const struct policy_load *load;
     struct policy_findings *findings;
     const struct policy_file *file;
+    bool groups_sound;  // all of them can be followed to their ends
 };
 
 // Does one of the names, or of their sets, stand for everything?
@@ -239,7 +241,8 @@ static bool takes_anonymous(const struct policy_source *source, char *const *sub
 
 static bool is_open(const struct lint *lint, const struct policy_rule *rule)
 {
-    return rule->effect && takes_anonymous(lint->source, rule->subjects, 0) && has_star(lint->source, rule->names);
+    return lint->groups_sound && rule->effect && takes_anonymous(lint->source, rule->subjects, 0) &&
+           has_star(lint->source, rule->names);
 }
 
 static void check_rule(const struct lint *lint, const struct policy_rule *rule)
@@ -299,7 +302,7 @@ static void compare(const struct lint *lint, const struct policy_rule *rule, con
         SAY(lint, "W2", rule->id, "adds nothing: \"%s\" allows all of it", other->id);
 }
 
-static void check_against_others(struct lint *lint, const struct policy_rule *rule)
+static void check_against_others(const struct lint *lint, const struct policy_rule *rule)
 {
     for (size_t i = 0; i < lint->source->count; i++) {
         const struct policy_rule *others = lint->source->files[i].rules.at;
@@ -309,14 +312,12 @@ static void check_against_others(struct lint *lint, const struct policy_rule *ru
     }
 }
 
-static void check_ids(const struct policy_source *source, const struct policy_load *load,
-                      struct policy_findings *findings)
+static void check_ids(const struct policy_source *source, struct policy_findings *findings)
 {
     struct map seen = {0};
     for (size_t i = 0; i < source->count; i++) {
-        struct lint lint = {source, load, findings, &source->files[i]};
-        const struct policy_rule *rules = lint.file->rules.at;
-        for (size_t k = 0; k < lint.file->rules.count; k++) {
+        const struct policy_rule *rules = source->files[i].rules.at;
+        for (size_t k = 0; k < source->files[i].rules.count; k++) {
             const struct policy_rule *first = rules[k].id ? map_find(&seen, span_of(rules[k].id)) : NULL;
             if (first)
                 policy_find(findings, "E2", rules[k].file, rules[k].line, rules[k].id,
@@ -330,16 +331,17 @@ static void check_ids(const struct policy_source *source, const struct policy_lo
 
 // ---- groups, sets, tests --------------------------------------------------------------------
 
+// Also if it nests too deep, or so often that to follow it would take for ever (*left: groups that may still be seen).
 static bool has_cycle(const struct policy_source *source, const struct policy_group *group, const char *start,
-                      int depth)
+                      int depth, int *left)
 {
-    if (depth > GROUP_DEPTH_MAX)
+    if (depth > GROUP_DEPTH_MAX || (*left)-- == 0)
         return true;
     for (char **member = group->members; member && *member; member++) {
         if (strncmp(*member, "group:", 6) != 0)
             continue;
         const struct policy_group *next = policy_source_group(source, *member + 6);
-        if (strcmp(*member + 6, start) == 0 || (next && has_cycle(source, next, start, depth + 1)))
+        if (strcmp(*member + 6, start) == 0 || (next && has_cycle(source, next, start, depth + 1, left)))
             return true;
     }
     return false;
@@ -368,7 +370,7 @@ static bool is_used(const struct policy_source *source, const char *group)
     return false;
 }
 
-static void check_groups(const struct lint *lint)
+static void check_groups(struct lint *lint)
 {
     const struct policy_group *groups = lint->file->groups.at;
     for (size_t i = 0; i < lint->file->groups.count; i++) {
@@ -381,8 +383,12 @@ static void check_groups(const struct lint *lint)
             SAY(lint, "W7", (const char *)NULL, "%s: nothing is about it", what);
         for (char **member = groups[i].members; member && *member; member++)
             check_member(lint, *member, what, NULL);
-        if (has_cycle(lint->source, &groups[i], groups[i].name, 0))
-            SAY(lint, "E6", (const char *)NULL, "%s: is a member of itself", what);
+        bool sound = !has_cycle(lint->source, &groups[i], groups[i].name, 0, &(int){GROUPS_INSIDE_MAX});
+        lint->groups_sound = lint->groups_sound && sound;
+        if (!sound)
+            SAY(lint, "E6", (const char *)NULL,
+                "%s: is a member of itself, or has more than %d groups or %d levels inside", what, GROUPS_INSIDE_MAX,
+                GROUP_DEPTH_MAX);
         if (policy_source_group(lint->source, groups[i].name) != &groups[i])
             SAY(lint, "E2", (const char *)NULL, "%s: is defined twice", what);
     }
@@ -446,29 +452,37 @@ static void check_tests(const struct lint *lint)
     }
 }
 
+static void check_file(const struct lint *lint)
+{
+    const struct policy_rule *rules = lint->file->rules.at;
+    check_description(lint, lint->file->description, "the file", NULL);
+    check_secrets(lint, lint->file->tree, NULL);
+    check_sets(lint);
+    for (size_t i = 0; i < lint->file->rules.count; i++)
+        check_rule(lint, &rules[i]);
+    check_tests(lint);
+    check_words(lint, "rules", "effect");
+    check_words(lint, "tests", "expect");
+    if (lint->file->rules.count > RULES_COMFORT)
+        SAY(lint, "W12", (const char *)NULL, "%zu rules in one file; split it", lint->file->rules.count);
+}
+
 void policy_lint(const struct policy_source *source, const struct policy_load *load, struct policy_findings *findings)
 {
+    struct lint lint = {source, load, findings, source->files, true};
     size_t total = 0;
-    for (size_t i = 0; i < source->count; i++) {
-        struct lint lint = {source, load, findings, &source->files[i]};
-        const struct policy_rule *rules = lint.file->rules.at;
-        total += lint.file->rules.count;
-        check_description(&lint, lint.file->description, "the file", NULL);
-        check_secrets(&lint, lint.file->tree, NULL);
+    for (size_t i = 0; i < source->count; i++, total += lint.file->rules.count) {
+        lint.file = &source->files[i];
         check_groups(&lint);
-        check_sets(&lint);
-        for (size_t k = 0; k < lint.file->rules.count; k++)
-            check_rule(&lint, &rules[k]);
-        check_tests(&lint);
-        check_words(&lint, "rules", "effect");
-        check_words(&lint, "tests", "expect");
-        if (lint.file->rules.count > RULES_COMFORT)
-            SAY(&lint, "W12", (const char *)NULL, "%zu rules in one file; split it", lint.file->rules.count);
     }
-    check_ids(source, load, findings);
+    for (size_t i = 0; i < source->count; i++) {
+        lint.file = &source->files[i];
+        check_file(&lint);
+    }
+    check_ids(source, findings);
     for (size_t i = 0; i < source->count && !findings->errors && total <= RULES_COMPARED; i++) {
-        struct lint lint = {source, load, findings, &source->files[i]};
-        const struct policy_rule *rules = lint.file->rules.at;
+        const struct policy_rule *rules = source->files[i].rules.at;
+        lint.file = &source->files[i];
         for (size_t k = 0; k < lint.file->rules.count; k++)
             check_against_others(&lint, &rules[k]);
     }

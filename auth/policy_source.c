@@ -226,7 +226,7 @@ static bool read_folder(struct policy_source *source, const char *path, struct p
     DIR *folder = opendir(path);
     if (!folder)
         return err_set(err, ERR_CONFIG, "%s: %s", path, strerror(errno));
-    for (struct dirent *entry; (entry = readdir(folder)) && count < FILES_MAX;) {
+    for (struct dirent *entry; (entry = readdir(folder)) && count <= FILES_MAX;) {
         size_t len = strlen(entry->d_name);
         if (entry->d_name[0] == '.' || len < 6 || strcmp(entry->d_name + len - 5, ".json") != 0)
             continue;
@@ -234,6 +234,8 @@ static bool read_folder(struct policy_source *source, const char *path, struct p
         names[count++] = mem_string(entry->d_name);
     }
     closedir(folder);
+    if (count > FILES_MAX)  // to leave some out could leave out a deny
+        ok = err_set(err, ERR_CONFIG, "%s: more than %d files", path, FILES_MAX);
     if (count)
         qsort(names, count, sizeof *names, by_name);
     for (size_t i = 0; i < count; i++) {
