@@ -531,6 +531,7 @@ static void gather(struct policy *policy)
         policy->tests = mem_resize(policy->tests, (policy->test_count + file->tests.count + 1) * sizeof *policy->tests);
         for (size_t k = 0; k < file->rules.count; k++) {
             rules[k].file = file->path;
+            rules[k].at = k;
             rules[k].expires_at = end_of_day(rules[k].expires);
             if (!rules[k].tenants && file->tenants && file->tenants[0] && !file->tenants[1]) {
                 rules[k].tenants = mem_alloc(2 * sizeof(char *));

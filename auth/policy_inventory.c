@@ -245,7 +245,7 @@ static bool has_server(const struct policy_inventory *inventory, const char *pat
     return false;
 }
 
-static void check_typos(const struct world *world, const struct policy_rule *rule, size_t at)
+static void check_typos(const struct world *world, const struct policy_rule *rule)
 {
     const struct policy_inventory *inventory = world->load->inventory;
     bool servers = true;
@@ -254,14 +254,14 @@ static void check_typos(const struct world *world, const struct policy_rule *rul
             policy_find(world->findings, "W5", rule->file, rule->line, rule->id,
                         "/rules/%zu/servers/%zu: \"%s\" takes no server of the inventory; correct it, or make the "
                         "inventory anew",
-                        at, i, rule->servers[i]);
+                        rule->at, i, rule->servers[i]);
             servers = false;
         }
     for (size_t i = 0; servers && rule->names[i]; i++)
         if (strncmp(rule->names[i], "set:", 4) != 0 && !takes_some(rule, rule->names[i], inventory))
             policy_find(world->findings, "W5", rule->file, rule->line, rule->id,
-                        "/rules/%zu/names/%zu: \"%s\" takes nothing in the inventory; correct or remove it", at, i,
-                        rule->names[i]);
+                        "/rules/%zu/names/%zu: \"%s\" takes nothing in the inventory; correct or remove it", rule->at,
+                        i, rule->names[i]);
 }
 
 // Does one of the rules that use the set take something by this name of it? Also if none can tell.
@@ -305,7 +305,7 @@ static bool is_pattern_for(const struct policy_rule *rule, const char *name, con
     return true;
 }
 
-static void check_drift(const struct world *world, const struct policy_rule *rule, size_t at)
+static void check_drift(const struct world *world, const struct policy_rule *rule)
 {
     const struct policy_inventory *now = world->load->inventory;
     for (size_t i = 0; rule->names[i]; i++) {
@@ -322,7 +322,7 @@ static void check_drift(const struct world *world, const struct policy_rule *rul
             policy_find(world->findings, "W6", rule->file, rule->line, rule->id,
                         "/rules/%zu/names/%zu: \"%s\" now takes what was not there before: %s; deny it, or write out "
                         "the names that are meant",
-                        at, i, rule->names[i], named(&naming));
+                        rule->at, i, rule->names[i], named(&naming));
         buf_release(&naming.text);
     }
 }
@@ -341,7 +341,7 @@ static bool takes_everybody(const struct policy_source *source, char *const *sub
     return false;
 }
 
-static void check_writes(const struct world *world, const struct policy_rule *rule, size_t at)
+static void check_writes(const struct world *world, const struct policy_rule *rule)
 {
     const struct policy_inventory *inventory = world->load->inventory;
     struct naming naming = {0};
@@ -355,7 +355,7 @@ static void check_writes(const struct world *world, const struct policy_rule *ru
         policy_find(world->findings, "W9", rule->file, rule->line, rule->id,
                     "/rules/%zu/subjects: everybody may call tools that do not say that they only read: %s; name who "
                     "may, or the tools that only read",
-                    at, named(&naming));
+                    rule->at, named(&naming));
     buf_release(&naming.text);
 }
 
@@ -392,28 +392,28 @@ static const char *idle_because(const struct world *world, const struct policy_r
     return "takes nothing in the inventory; correct or remove the rule";
 }
 
-static bool check_idle(const struct world *world, const struct policy_rule *rule, size_t at)
+static bool check_idle(const struct world *world, const struct policy_rule *rule)
 {
     const char *part, *why = idle_because(world, rule, &part);
     if (why)
-        policy_find(world->findings, "W10", rule->file, rule->line, rule->id, "/rules/%zu/%s: it never denies: %s", at,
-                    part, why);
+        policy_find(world->findings, "W10", rule->file, rule->line, rule->id, "/rules/%zu/%s: it never denies: %s",
+                    rule->at, part, why);
     return why != NULL;
 }
 
 // ---- all of it ------------------------------------------------------------------------------
 
-static void check_rule(const struct world *world, const struct policy_rule *rule, size_t at)
+static void check_rule(const struct world *world, const struct policy_rule *rule)
 {
     const struct policy_inventory *inventory = world->load->inventory;
-    if (is_inert(world, rule) || (!rule->effect && check_idle(world, rule, at)) || !inventory)
+    if (is_inert(world, rule) || (!rule->effect && check_idle(world, rule)) || !inventory)
         return;
     if (is_known(rule, inventory))
-        check_typos(world, rule, at);
+        check_typos(world, rule);
     if (rule->effect && world->load->before)
-        check_drift(world, rule, at);
+        check_drift(world, rule);
     if (rule->effect)
-        check_writes(world, rule, at);
+        check_writes(world, rule);
 }
 
 void policy_inventory_lint(const struct policy_source *source, const struct policy_load *load,
@@ -423,7 +423,7 @@ void policy_inventory_lint(const struct policy_source *source, const struct poli
     for (size_t i = 0; i < source->count; i++) {
         const struct policy_rule *rules = source->files[i].rules.at;
         for (size_t k = 0; k < source->files[i].rules.count; k++)
-            check_rule(&world, &rules[k], k);
+            check_rule(&world, &rules[k]);
         if (load->inventory)
             check_sets(&world, &source->files[i]);
     }

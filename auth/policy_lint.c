@@ -42,15 +42,32 @@ static bool in_list(const char *const *list, const char *word)
     return false;
 }
 
-#define SAY(lint, code, rule, ...)                                                                                     \
-    policy_find((lint)->findings, code, (lint)->file->path, (rule) ? policy_source_line((lint)->file, rule) : 0, rule, \
-                __VA_ARGS__)
+#define SAY(lint, code, rule, ...)                                                                                   \
+    do {                                                                                                             \
+        policy_find((lint)->findings, code, (lint)->file->path, (rule) ? policy_source_line((lint)->file, rule) : 0, \
+                    rule, __VA_ARGS__);                                                                              \
+        point(lint, rule);                                                                                           \
+    } while (0)
+
+// The last finding begins with a member of the rule: make that a JSON Pointer into the file.
+static void point(const struct lint *lint, const char *rule)
+{
+    const struct policy_rule *rules = lint->file->rules.at;
+    struct policy_finding *finding = &lint->findings->at[lint->findings->count - 1];
+    for (size_t i = 0; rule && i < lint->file->rules.count; i++)
+        if (rules[i].id == rule) {
+            struct buf text = {0};
+            buf_printf(&text, "/rules/%zu/%s", i, finding->text);
+            free(finding->text);
+            finding->text = buf_take(&text, NULL);
+            return;
+        }
+}
 
 static void check_description(const struct lint *lint, const char *text, const char *what, const char *rule)
 {
     if (!text || strlen(text) < DESCRIPTION_MIN)
-        SAY(lint, "E3", rule, "%s: a description of at least %d characters says why it is there", what,
-            DESCRIPTION_MIN);
+        SAY(lint, "E3", rule, "%s: write at least %d characters that say why it is there", what, DESCRIPTION_MIN);
 }
 
 // ---- selectors ------------------------------------------------------------------------------
@@ -204,7 +221,7 @@ static void check_secrets(const struct lint *lint, const json_t *tree, const cha
     json_t *value;
     const char *key;
     if (json_is_string(tree) && looks_secret(json_string_value(tree)))
-        SAY(lint, "E11", rule, "a text that looks like a secret: policies are read by many");
+        SAY(lint, "E11", rule, "a text that looks like a secret; remove it: policies are read by many");
     if (json_is_array(tree))
         json_array_foreach((json_t *)(uintptr_t)tree, i, value)
             check_secrets(lint, value, rule);
@@ -222,9 +239,10 @@ static void check_time(const struct lint *lint, const struct policy_rule *rule)
     else if (!rule->expires_at)
         SAY(lint, "E7", rule->id, "expires: \"%s\" is no date; write YYYY-MM-DD", rule->expires);
     else if (rule->expires_at <= lint->load->now)
-        SAY(lint, "W8", rule->id, "expired on %s: it allows nothing any more", rule->expires);
+        SAY(lint, "W8", rule->id, "expires: expired on %s, and allows nothing any more; remove or renew the rule",
+            rule->expires);
     else if (rule->expires_at - lint->load->now < SOON_SECONDS)
-        SAY(lint, "W8", rule->id, "expires on %s", rule->expires);
+        SAY(lint, "W8", rule->id, "expires: ends on %s; renew it in time", rule->expires);
 }
 
 static bool takes_anonymous(const struct policy_source *source, char *const *subjects, int depth)
@@ -252,7 +270,7 @@ static void check_rule(const struct lint *lint, const struct policy_rule *rule)
         SAY(lint, "E7", (const char *)NULL, "a rule without an id");
         return;
     }
-    check_description(lint, rule->description, "rule", rule->id);
+    check_description(lint, rule->description, "description", rule->id);
     if (!has_selectors(lint, rule))
         return;
     for (char **subject = rule->subjects; *subject; subject++)
@@ -267,7 +285,7 @@ static void check_rule(const struct lint *lint, const struct policy_rule *rule)
         SAY(lint, "E7", rule->id, "when%s", buf_text(&where));
     if (is_open(lint, rule) && (!rule->acknowledge || strcmp(rule->acknowledge, "open") != 0))
         SAY(lint, "E8", rule->id,
-            "allows everything to everybody on its servers; narrow it, or say \"acknowledge\": \"open\"");
+            "names: allows everything to everybody on its servers; narrow it, or say \"acknowledge\": \"open\"");
     buf_release(&where);
 }
 
@@ -297,9 +315,9 @@ static bool rule_covers(const struct policy_rule *wide, const struct policy_rule
 static void compare(const struct lint *lint, const struct policy_rule *rule, const struct policy_rule *other)
 {
     if (rule->effect && !other->effect && rule_covers(other, rule))
-        SAY(lint, "W1", rule->id, "never decides: \"%s\" denies all of it", other->id);
+        SAY(lint, "W1", rule->id, "effect: never decides: \"%s\" denies all of it; remove one of them", other->id);
     else if (rule->effect && other->effect && rule_covers(other, rule))
-        SAY(lint, "W2", rule->id, "adds nothing: \"%s\" allows all of it", other->id);
+        SAY(lint, "W2", rule->id, "effect: adds nothing: \"%s\" allows all of it; remove one of them", other->id);
 }
 
 static void check_against_others(const struct lint *lint, const struct policy_rule *rule)
@@ -321,7 +339,8 @@ static void check_ids(const struct policy_source *source, struct policy_findings
             const struct policy_rule *first = rules[k].id ? map_find(&seen, span_of(rules[k].id)) : NULL;
             if (first)
                 policy_find(findings, "E2", rules[k].file, rules[k].line, rules[k].id,
-                            "the id is used already in %s:%d", first->file, first->line);
+                            "/rules/%zu/id: the id is used already in %s:%d; choose another", k, first->file,
+                            first->line);
             else if (rules[k].id)
                 map_put(&seen, span_of(rules[k].id), (void *)(uintptr_t)&rules[k]);
         }
@@ -375,12 +394,12 @@ static void check_groups(struct lint *lint)
     const struct policy_group *groups = lint->file->groups.at;
     for (size_t i = 0; i < lint->file->groups.count; i++) {
         char what[128];
-        snprintf(what, sizeof what, "group \"%.80s\"", groups[i].name);
+        snprintf(what, sizeof what, "/groups/%.80s", groups[i].name);
         check_description(lint, groups[i].description, what, NULL);
         if (!groups[i].members || !groups[i].members[0])
-            SAY(lint, "W7", (const char *)NULL, "%s: has no members", what);
+            SAY(lint, "W7", (const char *)NULL, "%s: has no members; give it some or remove it", what);
         else if (!is_used(lint->source, groups[i].name))
-            SAY(lint, "W7", (const char *)NULL, "%s: nothing is about it", what);
+            SAY(lint, "W7", (const char *)NULL, "%s: nothing is about it; use or remove it", what);
         for (char **member = groups[i].members; member && *member; member++)
             check_member(lint, *member, what, NULL);
         bool sound = !has_cycle(lint->source, &groups[i], groups[i].name, 0, &(int){GROUPS_INSIDE_MAX});
@@ -399,7 +418,7 @@ static void check_sets(const struct lint *lint)
     const struct policy_set *sets = lint->file->sets.at;
     for (size_t i = 0; i < lint->file->sets.count; i++) {
         char what[128];
-        snprintf(what, sizeof what, "set \"%.80s\"", sets[i].name);
+        snprintf(what, sizeof what, "/sets/%.80s", sets[i].name);
         check_description(lint, sets[i].description, what, NULL);
         if (!sets[i].names || !sets[i].names[0])
             SAY(lint, "E5", (const char *)NULL, "%s: is empty", what);
@@ -428,7 +447,8 @@ static void check_words(const struct lint *lint, const char *list, const char *k
     const json_t *item;
     json_array_foreach(json_object_get(lint->file->tree, list), i, item)
         if (!json_object_get(item, key))
-            SAY(lint, "E7", json_string_value(json_object_get(item, "id")), "/%s/%zu: \"%s\" is missing", list, i, key);
+            policy_find(lint->findings, "E7", lint->file->path, 0, json_string_value(json_object_get(item, "id")),
+                        "/%s/%zu: \"%s\" is missing", list, i, key);
 }
 
 static void check_tests(const struct lint *lint)
@@ -436,7 +456,7 @@ static void check_tests(const struct lint *lint)
     const struct policy_test *tests = lint->file->tests.at;
     for (size_t i = 0; i < lint->file->tests.count; i++) {
         char what[192];
-        snprintf(what, sizeof what, "test \"%.120s\"", tests[i].description ? tests[i].description : "");
+        snprintf(what, sizeof what, "/tests/%zu \"%.120s\"", i, tests[i].description ? tests[i].description : "");
         check_description(lint, tests[i].description, what, NULL);
         if (!tests[i].server || !tests[i].name)
             SAY(lint, "E7", (const char *)NULL, "%s: needs a server and a name", what);

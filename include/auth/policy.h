@@ -27,6 +27,7 @@ struct policy_rule {
     char **notes;
     const char *file;  // where it stands
     int line;
+    size_t at;           // in the list of the file's rules
     int64_t expires_at;  // seconds since the epoch; 0: never
 };
 
@@ -65,7 +66,7 @@ struct policy_finding {
     char *file;
     int line;    // 0: unknown
     char *rule;  // id, or NULL
-    char *text;
+    char *text;  // mostly "POINTER: what is wrong; what to do"
 };
 
 struct policy_findings {

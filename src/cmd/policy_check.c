@@ -28,9 +28,11 @@ static void put_finding(FILE *out, const struct policy_finding *finding)
 static json_t *finding_json(const struct policy_finding *finding)
 {
     json_t *line = finding->line ? json_integer(finding->line) : json_null();
-    return json_pack("{s:s,s:s,s:s,s:o,s:s?,s:s}", "code", finding->code, "severity",
+    size_t pointer = finding->text[0] == '/' ? strcspn(finding->text, ": ") : 0;
+    json_t *where = pointer ? json_stringn(finding->text, pointer) : json_null();
+    return json_pack("{s:s,s:s,s:s,s:o,s:s?,s:o,s:s}", "code", finding->code, "severity",
                      finding->code[0] == 'E' ? "error" : "warning", "file", finding->file, "line", line, "rule",
-                     finding->rule, "text", finding->text);
+                     finding->rule, "pointer", where, "text", finding->text);
 }
 
 struct policy *policy_open(const char *path, int *exit_code)
@@ -76,8 +78,12 @@ static struct exercise exercise_rule(const struct policy *policy, const struct p
 
 static struct policy_finding about_rule(const struct policy_rule *rule, const char *code, const char *text)
 {
-    struct policy_finding finding = {
-        .file = mem_string(rule->file), .line = rule->line, .rule = mem_string(rule->id), .text = mem_string(text)};
+    struct buf pointed = {0};
+    buf_printf(&pointed, "/rules/%zu: %s", rule->at, text);
+    struct policy_finding finding = {.file = mem_string(rule->file),
+                                     .line = rule->line,
+                                     .rule = mem_string(rule->id),
+                                     .text = buf_take(&pointed, NULL)};
     snprintf(finding.code, sizeof finding.code, "%s", code);
     return finding;
 }
@@ -91,7 +97,7 @@ static void find_untested(const struct policy *policy, struct policy_findings *f
         bool expired = rule->expires_at && rule->expires_at <= (int64_t)time(NULL);
         findings->at = mem_resize(findings->at, (findings->count + 2) * sizeof *findings->at);
         if (!exercise.matched && !expired)
-            findings->at[findings->count++] = about_rule(rule, "W3", "no test exercises it");
+            findings->at[findings->count++] = about_rule(rule, "W3", "no test exercises it; add one");
         if (rule->effect && rule->when && !exercise.kept_out && !expired)
             findings->at[findings->count++] =
                 about_rule(rule, "W4", "no test shows what its condition keeps out: add one that expects a deny");

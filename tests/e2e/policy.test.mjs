@@ -54,15 +54,27 @@ describe('X17 check', () => {
         assert.equal(status, 1);
         const text = readFileSync(file, 'utf8').split('\n');
         const line = id => text.findIndex(row => row.includes(`"id": "${id}"`)) + 1;
-        assert.match(stdout, new RegExp(`^${file}:${line('r')}: E4 r: names: no set "none"$`, 'm'));
-        assert.match(stdout, new RegExp(`^${file}:${line('short')}: E3 short: `, 'm'));
+        assert.match(stdout, new RegExp(`^${file}:${line('r')}: E4 r: /rules/0/names: no set "none"$`, 'm'));
+        assert.match(stdout, new RegExp(`^${file}:${line('short')}: E3 short: /rules/1/description: `, 'm'));
     });
     test('errors as JSON', () => {
         write('{"version": 1,\n "rules": [}');
         const { status, json } = policy('check', file, '--json');
         assert.equal(status, 1);
         const [finding] = json();
-        assert.deepEqual({ ...finding, text: undefined }, { code: 'E7', severity: 'error', file, line: 2, rule: null, text: undefined });
+        assert.deepEqual({ ...finding, text: undefined }, { code: 'E7', severity: 'error', file, line: 2, rule: null, pointer: null, text: undefined });
+    });
+    test('a finding has file, line, rule, pointer and text', () => {
+        write(written([rule('r', 'allow'), rule('typo', 'allow', { nmaes: [] })]));
+        const text = readFileSync(file, 'utf8').split('\n');
+        const [finding] = policy('check', file, '--json').json();
+        assert.deepEqual({ ...finding, text: undefined }, {
+            code: 'E1', severity: 'error', file, line: text.findIndex(row => row.includes('"id": "typo"')) + 1, rule: 'typo', pointer: '/rules/1/nmaes', text: undefined
+        });
+        write(written([rule('r', 'allow', { names: ['set:none'] })]));
+        assert.equal(policy('check', file, '--json').json()[0].pointer, '/rules/0/names');
+        write(written([rule('r', 'allow')]));
+        assert.equal(policy('check', file, '--json').json()[0].pointer, '/rules/0');
     });
     test('warnings alone are exit status 0: W3 and W4 come from running the tests', () => {
         const rules = [rule('a', 'allow', { when: { '/n': { eq: 1 } } }), rule('b', 'allow', { names: ['put'] })];
@@ -87,7 +99,7 @@ describe('X17 check', () => {
         write(written([rule('a', 'allow')]));
         const config = join(directory.path, 'postern.json');
         write({ mcpServers: { t: { command: 'true' } }, tenants: { acme: {} } }, config);
-        assert.match(policy('check', file, '--config', config).stdout, /E4 a: servers: no server "s" in the configuration/);
+        assert.match(policy('check', file, '--config', config).stdout, /E4 a: \/rules\/0\/servers: no server "s" in the configuration/);
         write({ mcpServers: { s: { command: 'true' } }, tenants: { acme: {} } }, config);
         assert.equal(policy('check', file, '--config', config).status, 0);
     });
@@ -102,8 +114,8 @@ describe('X17 check', () => {
         write(written([rule('a', 'allow', { tenants: ['acmee'], subjects: ['user:barer:ann'] })]));
         const { status, stdout } = policy('check', file, '--config', config);
         assert.equal(status, 1);
-        assert.match(stdout, /p\.json:\d+: E4 a: tenants: no tenant "acmee" in the configuration; did you mean "acme"\?/);
-        assert.match(stdout, /p\.json:\d+: E4 a: subjects: "user:barer:ann": no provider "barer" in the configuration; did you mean "bearer"\?/);
+        assert.match(stdout, /p\.json:\d+: E4 a: \/rules\/0\/tenants: no tenant "acmee" in the configuration; did you mean "acme"\?/);
+        assert.match(stdout, /p\.json:\d+: E4 a: \/rules\/0\/subjects: "user:barer:ann": no provider "barer" in the configuration; did you mean "bearer"\?/);
     });
     test('--inventory: what postern tools, resources and prompts print; W5, W6 against a git revision, W9, W10', () => {
         const config = join(directory.path, 'postern.json'), inventory = join(directory.path, 'inventory.json');
@@ -145,7 +157,7 @@ describe('X17 check', () => {
         mkdirSync(folder);
         write(written([rule('a', 'allow')]), join(folder, '1.json'));
         write(written([rule('a', 'deny')]), join(folder, '2.json'));
-        assert.match(policy('check', folder).stdout, /2\.json:\d+: E2 a: the id is used already in \S+1\.json:\d+/);
+        assert.match(policy('check', folder).stdout, /2\.json:\d+: E2 a: \/rules\/0\/id: the id is used already in \S+1\.json:\d+/);
     });
     test('what is not there is exit status 3', () => assert.equal(policy('check', join(directory.path, 'none')).status, 3));
 });

@@ -147,18 +147,18 @@ static const struct {
 
     {"E4", RULES(R("a", "allow", "\"user:corp:ann\"", S, TOOLS, "\"n\"", "")), NULL, NULL, NULL},
     {"E4", RULES(R("a", "allow", "\"user:crop:ann\"", S, TOOLS, "\"n\"", "")), NULL, NULL,
-     "subjects: \"user:crop:ann\": no provider \"crop\" in the configuration; did you mean \"corp\"?"},
+     "/rules/0/subjects: \"user:crop:ann\": no provider \"crop\" in the configuration; did you mean \"corp\"?"},
     {"E4", RULES(R("a", "allow", ENG, "\"ss\"", TOOLS, "\"n\"", "")), NULL, NULL,
-     "servers: no server \"ss\" in the configuration"},
+     "/rules/0/servers: no server \"ss\" in the configuration"},
     {"E4", RULES(R("a", "allow", ENG, "\"ss*\"", TOOLS, "\"n\"", "")), NULL, NULL, NULL},
     {"E4",
      HEAD "\"rules\":[{\"id\":\"a\",\"effect\":\"allow\",\"description\":\"a rule of this test\",\"tenants\":[\"acm\"],"
           "\"subjects\":[\"role:a\"],\"servers\":[\"s\"],\"kinds\":[\"tool\"],\"names\":[\"n\"]}]}",
-     NULL, NULL, "tenants: no tenant \"acm\" in the configuration; did you mean \"acme\"?"},
+     NULL, NULL, "/rules/0/tenants: no tenant \"acm\" in the configuration; did you mean \"acme\"?"},
     {"E4",
      HEAD "\"groups\":{\"g\":{\"description\":\"somebody else\",\"members\":[\"user:ldap:x\"]}},\"rules\":[" R(
          "a", "allow", "\"group:g\"", S, TOOLS, "\"n\"", "") "]}",
-     NULL, NULL, "group \"g\": \"user:ldap:x\": no provider \"ldap\""},
+     NULL, NULL, "/groups/g: \"user:ldap:x\": no provider \"ldap\""},
 };
 
 static void test_findings(void **state)
