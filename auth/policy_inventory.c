@@ -88,7 +88,8 @@ static bool add_item(struct policy_inventory *inventory, struct span object)
     map_put(&inventory->seen, buf_span(&key), inventory);
     buf_release(&key);
     inventory->kinds[item.kind]++;
-    inventory->items = mem_resize(inventory->items, (inventory->count + 1) * sizeof item);
+    if ((inventory->count & (inventory->count - 1)) == 0)  // full at 0 and at every power of two
+        inventory->items = mem_resize(inventory->items, (inventory->count * 2 + 1) * sizeof item);
     inventory->items[inventory->count++] = item;
     return true;
 }
@@ -149,6 +150,14 @@ void policy_inventory_free(struct policy_inventory *inventory)
     free(inventory->items);
     map_release(&inventory->seen);
     free(inventory);
+}
+
+size_t policy_inventory_count(const struct policy_inventory *inventory) { return inventory->count; }
+
+struct policy_question policy_inventory_at(const struct policy_inventory *inventory, size_t i)
+{
+    const struct item *item = &inventory->items[i];
+    return (struct policy_question){.server = item->server, .kind = item->kind, .name = span_of(item->name)};
 }
 
 // ---- what a rule takes ----------------------------------------------------------------------

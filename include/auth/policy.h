@@ -87,6 +87,9 @@ struct policy_load {
 // The JSON that `postern tools`, `resources` and `prompts` print, one after another in a file.
 struct policy_inventory *policy_inventory_read(const char *path, struct err *err) MUST_CHECK;
 void policy_inventory_free(struct policy_inventory *inventory);
+size_t policy_inventory_count(const struct policy_inventory *inventory);
+// Server, kind and name of one item, in a question that nobody asks yet.
+struct policy_question policy_inventory_at(const struct policy_inventory *inventory, size_t i);
 
 // Parses, checks, compiles and runs the embedded tests. NULL if anything is an error; the findings tell.
 struct policy *policy_load(const struct policy_load *load, struct policy_findings *findings,

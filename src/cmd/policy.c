@@ -115,6 +115,7 @@ enum {
     TAKES_SHOW = 256,
     TAKES_INVENTORY = 512,
     TAKES_AUDIT = 1024,
+    TAKES_BEFORE = 2048,
 };
 
 static const struct action {
@@ -124,7 +125,7 @@ static const struct action {
     unsigned takes;
 } actions[] = {
     {"check", "check PATH [--config FILE] [--inventory FILE [--inventory-before FILE|REVISION:FILE]] [--json]",
-     policy_check, 1, 1, TAKES_CONFIG | TAKES_INVENTORY | TAKES_JSON},
+     policy_check, 1, 1, TAKES_CONFIG | TAKES_INVENTORY | TAKES_BEFORE | TAKES_JSON},
     {"explain",
      "explain --policy PATH --subject PROVIDER:NAME|anonymous [--tenant T] [--role R]... --server NAME "
      "--tool|--resource|--template|--prompt NAME [--args JSON] [--show-args] [--json]",
@@ -134,7 +135,8 @@ static const struct action {
      "who-can --policy PATH [--tenant T] --server NAME --tool|--resource|--template|--prompt NAME [--args JSON] "
      "[--json]",
      policy_who_can, 0, 0, TAKES_POLICY | TAKES_THING | TAKES_TENANT | TAKES_JSON},
-    {"diff", "diff OLD NEW [--fail-on-new-access] [--json]", policy_diff, 2, 2, TAKES_FAIL | TAKES_JSON},
+    {"diff", "diff OLD NEW [--inventory FILE] [--fail-on-new-access] [--json]", policy_diff, 2, 2,
+     TAKES_INVENTORY | TAKES_FAIL | TAKES_JSON},
     {"replay", "replay --policy PATH [--file AUDIT] [--since TIME] [--tenant T] [--json]", policy_replay, 0, 0,
      TAKES_POLICY | TAKES_AUDIT | TAKES_TENANT | TAKES_JSON},
     {"coverage", "coverage PATH [--json]", policy_coverage, 1, 1, TAKES_JSON},
@@ -157,7 +159,7 @@ static const char *unwanted(unsigned takes, const struct flags *flags)
         {flags->tenant != NULL, TAKES_TENANT, "tenant"},
         {flags->show_args, TAKES_SHOW, "show-args"},
         {flags->inventory != NULL, TAKES_INVENTORY, "inventory"},
-        {flags->inventory_before != NULL, TAKES_INVENTORY, "inventory-before"},
+        {flags->inventory_before != NULL, TAKES_BEFORE, "inventory-before"},
         {flags->file != NULL, TAKES_AUDIT, "file"},
         {flags->since != NULL, TAKES_AUDIT, "since"},
         {flags->check, TAKES_CHECK, "check"},
@@ -193,7 +195,7 @@ static const struct flag flags_table[] = {
     {"policy", "PATH", FLAG(policy), "explain, who-can, replay: the policy file, or a folder of *.json"},
     {"config", "FILE", FLAG(config), "check: a configuration whose servers, tenants and providers the rules must name"},
     {"inventory", "FILE", FLAG(inventory),
-     "check: what the servers have, as postern tools, resources and prompts print it"},
+     "check, diff: what the servers have, as postern tools, resources and prompts print it"},
     {"inventory-before", "FILE", FLAG(inventory_before), "check: what they had; a path, or REVISION:PATH"},
     {"tenant", "NAME", FLAG(tenant), "explain, who-can: the caller's tenant, else \"default\"; replay: only this one"},
     {"subject", "WHO", FLAG(subject), "explain: the caller, as PROVIDER:NAME or anonymous"},

@@ -44,6 +44,9 @@ void policy_askers_release(struct policy_askers *askers);
 // With some arguments, with all, or not at all. What it depends on, if anything, goes to `conditions`.
 enum policy_reach policy_reach(struct policy *policy, const struct policy_question *question, struct buf *conditions);
 
+// A path, or REVISION:PATH of a file in the git repository around. NULL: said, exit code set.
+struct policy_inventory *policy_read_inventory(const char *path, int *exit_code);
+
 // A folder or file at a revision, "REV:PATH", copied to a new folder. NULL: said, exit code set.
 char *policy_checkout(const char *revision, int *exit_code);
 void policy_checkout_remove(const char *folder);

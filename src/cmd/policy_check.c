@@ -143,8 +143,7 @@ static void read_names(struct world *world)
         world->providers[i] = provider_name(&providers[i]);
 }
 
-// A path, or REVISION:PATH of a file in the git repository around.
-static struct policy_inventory *read_inventory(const char *path, int *exit_code)
+struct policy_inventory *policy_read_inventory(const char *path, int *exit_code)
 {
     struct err err = {0};
     char *folder = strchr(path, ':') ? policy_checkout(path, exit_code) : NULL;
@@ -175,8 +174,8 @@ static bool read_world(const struct flags *flags, struct world *world, int *exit
         return false;
     if (world->config)
         read_names(world);
-    return (!flags->inventory || (world->inventory = read_inventory(flags->inventory, exit_code))) &&
-           (!flags->inventory_before || (world->before = read_inventory(flags->inventory_before, exit_code)));
+    return (!flags->inventory || (world->inventory = policy_read_inventory(flags->inventory, exit_code))) &&
+           (!flags->inventory_before || (world->before = policy_read_inventory(flags->inventory_before, exit_code)));
 }
 
 static void release_world(struct world *world)

@@ -315,6 +315,22 @@ describe('X17 diff', () => {
     test('a role more', () => {
         assert.deepEqual(diff([rule('a', 'allow')], [rule('a', 'allow', { subjects: ['role:eng', 'role:ops'] })]).rows, ['+ role:ops get_*: deny allow']);
     });
+    test('--inventory: what there is, by name', () => {
+        const inventory = join(directory.path, 'inventory.json'), tool = (server, name) => ({ server, name, inputSchema: {} });
+        write([tool('s', 'get_a'), tool('s', 'put_a'), tool('t', 'get_a')], inventory);
+        const one = [rule('a', 'allow', { names: ['get_x'] })];
+        assert.deepEqual(diff(one, [rule('a', 'allow')], '--inventory', inventory).rows, ['+ role:eng get_*: deny allow', '+ role:eng get_a: deny allow']);
+        assert.equal(policy('diff', old(), file, '--inventory', file).status, 3);
+        assert.equal(policy('diff', old(), file, '--inventory', inventory, '--inventory-before', inventory).status, 2);
+    });
+    test('what is too much to compare is no clean diff', () => {
+        const inventory = join(directory.path, 'inventory.json');
+        write(JSON.stringify(Array.from({ length: 20_001 }, (_, i) => ({ server: 's', name: `n${i}`, inputSchema: {} }))), inventory);
+        const both = more => diff([rule('a', 'allow')], [rule('a', 'allow')], '--inventory', inventory, ...more).status;
+        assert.equal(both(['--fail-on-new-access']), 1);
+        assert.match(policy('diff', old(), file, '--inventory', inventory).stderr, /only the first 20000 things were compared/);
+        assert.equal(both([]), 0);
+    });
     test('a shadow rule gives nothing', () => {
         assert.deepEqual(diff([rule('a', 'allow')], [rule('a', 'allow'), rule('b', 'allow', { names: ['put'], mode: 'shadow' })]).rows, []);
     });
