@@ -225,6 +225,8 @@ static void compile(struct policy *policy, int64_t now)
     policy->principals = bits_new(policy);
     for (size_t i = 0; i < policy->count; i++)
         compile_rule(policy, i);
+    for (size_t i = 0; i < policy->count; i++)
+        policy->has_conditions = policy->has_conditions || policy->rules[i]->when;
     set_live(policy, now);
 }
 
@@ -386,6 +388,22 @@ bool policy_visible(struct policy *policy, const struct policy_question *questio
     return allowed;
 }
 
+size_t policy_conditions(struct policy *policy, const struct policy_question *question, const json_t **out, size_t max)
+{
+    size_t count = 0;
+    if (!policy || !policy->has_conditions || !prepared(policy, question))
+        return 0;
+    const word *bits = candidates(policy, question);
+    for (size_t w = 0; w < policy->words; w++)
+        for (word left = bits[w] & policy->allow[w]; left; left &= left - 1) {
+            const struct policy_rule *rule = policy->rules[w * 64 + (size_t)__builtin_ctzll(left)];
+            if (!rule->when || count == max)
+                return 0;
+            out[count++] = rule->when;
+        }
+    return count;
+}
+
 const struct policy_rule *policy_shadow(struct policy *policy, const struct policy_question *question)
 {
     if (!policy || policy->allow_all || !prepared(policy, question))
@@ -495,12 +513,12 @@ static void gather(struct policy *policy)
         policy->tests = mem_resize(policy->tests, (policy->test_count + file->tests.count + 1) * sizeof *policy->tests);
         for (size_t k = 0; k < file->rules.count; k++) {
             rules[k].file = file->path;
+            rules[k].at = k;
             rules[k].expires_at = end_of_day(rules[k].expires);
             if (!rules[k].tenants && file->tenants && file->tenants[0] && !file->tenants[1]) {
                 rules[k].tenants = mem_alloc(2 * sizeof(char *));
                 rules[k].tenants[0] = mem_string(file->tenants[0]);
             }
-            policy->has_conditions = policy->has_conditions || rules[k].when;
             policy->rules[policy->count++] = &rules[k];
         }
         for (size_t k = 0; k < file->tests.count; k++) {
@@ -589,6 +607,8 @@ struct policy *policy_load(const struct policy_load *load, struct policy_finding
         gather(policy);
         policy_lint(&policy->source, load, findings);
     }
+    if (!findings->errors)
+        policy_inventory_lint(&policy->source, load, findings);
     if (!findings->errors) {
         set_digest(policy);
         compile(policy, load->now);

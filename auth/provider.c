@@ -190,6 +190,8 @@ static const struct option auth_rows[] = {
 
 const struct option_table auth_options = {"Authentication (auth)", sizeof(struct auth_config), auth_rows, check};
 
+const char *provider_name(const struct provider_config *provider) { return names[provider->type]; }
+
 bool provider_proves(const struct auth_config *config)
 {
     const struct provider_config *entries = config->providers.at;

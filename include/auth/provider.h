@@ -57,6 +57,8 @@ struct auth_config {
 
 extern const struct option_table auth_options;
 
+const char *provider_name(const struct provider_config *provider);  // as in "type", and in user:NAME:SUBJECT
+
 // True if some provider proves who calls; listeners beyond loopback need one.
 bool provider_proves(const struct auth_config *config);
 

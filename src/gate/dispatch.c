@@ -346,6 +346,19 @@ static enum phase_result do_level(struct call *call)
     return PHASE_REPLY;
 }
 
+// One item as this caller is to see it: a tool whose arguments the policy limits says so in its schema.
+static void put_item(struct call *call, enum catalog_kind kind, size_t at, const struct policy_question *question,
+                     struct buf *out)
+{
+    json_t *narrowing = kind == CATALOG_TOOLS ? policy_narrowing(call->policy, question) : NULL;
+    struct buf tool = {0};
+    view_render(call->scope->view, kind, at, at + 1, narrowing ? &tool : out);
+    if (narrowing)
+        narrow_tool(buf_span(&tool), narrowing, out);
+    buf_release(&tool);
+    json_decref(narrowing);
+}
+
 // Up to a page of what this caller may see, from an index on; returns where the next page begins.
 static size_t put_page(struct call *call, enum catalog_kind kind, size_t from, size_t page, struct buf *out)
 {
@@ -368,7 +381,7 @@ static size_t put_page(struct call *call, enum catalog_kind kind, size_t from, s
             continue;
         if (shown++)
             buf_put_char(out, ',');
-        view_render(view, kind, at, at + 1, out);
+        put_item(call, kind, at, &question, out);
     }
     return at;
 }

@@ -47,6 +47,7 @@ static const struct phase {
 
 #define ARGUMENTS_MAX ((size_t)1 << 20)
 #define SESSION_RETRY_MS 1000
+#define ARGUMENTS_DEPTH_MAX 64
 
 enum { PHASE_ROUTE = 3, PHASE_SHAPE = 7, PHASES = sizeof phases / sizeof *phases };
 
@@ -279,6 +280,9 @@ static bool read_arguments(struct call *call, json_t **out)
         return true;
     if (raw.len > ARGUMENTS_MAX)
         return err_set(&call->err, ERR_INVALID_PARAMS, "arguments of %zu bytes cannot be judged by policy", raw.len);
+    if (scan_depth(raw) > ARGUMENTS_DEPTH_MAX)
+        return err_set(&call->err, ERR_INVALID_PARAMS, "arguments nested deeper than %d cannot be judged by policy",
+                       ARGUMENTS_DEPTH_MAX);
     *out = json_parse(raw, "arguments", &err);
     if (json_is_object(*out))
         return true;

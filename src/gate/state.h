@@ -196,6 +196,10 @@ void cursor_put(const struct scope *scope, enum catalog_kind kind, uint64_t gene
 bool cursor_read(const struct scope *scope, enum catalog_kind kind, uint64_t generation, struct span text,
                  size_t *offset);
 
+// ---- narrow.c
+// A listed tool, with the values its caller may pass: policy_narrowing() gives those.
+void narrow_tool(struct span tool, const json_t *narrowing, struct buf *out);
+
 // ---- shape.c: names and URIs between a server and a caller
 struct shape {
     struct scope *scope;

@@ -100,6 +100,22 @@ print_memory() { # the highest of all gateways that ran
     fi
 }
 
+print_decide() { # one line for each number of rules; callers by turns are held to the bar
+    local line rules verdict
+    [ -n "$decisions" ] || return 0
+    while read -r line; do
+        rules=$(field rules "$line") verdict=''
+        [ "$rules" -ne 1000 ] || verdict="$(judge "$(field ns "$line")" '<' "$bar_decide") (< $bar_decide ns)"
+        [[ $verdict != MISSED* ]] || missed=1
+        if [ "$json" -eq 1 ]; then
+            json_rows+=("\"decide-$rules\":$line")
+        else
+            printf 'decide, %5s rules: %s ns, %s ns for the same caller again, p99 %s ns  %s\n' "$rules" \
+                "$(field ns "$line")" "$(field same_ns "$line")" "$(field p99_ns "$line")" "$verdict"
+        fi
+    done <<<"$decisions"
+}
+
 print_foot() {
     if [ "$json" -eq 1 ]; then
         local IFS=, ok=true
@@ -107,6 +123,7 @@ print_foot() {
         printf '{%s,"rounds":%s,"ok":%s}\n' "${json_rows[*]}" "$rounds" $ok
         return
     fi
+    [ "$only" != decide ] || return 0
     cat <<TEXT
 Median of $rounds rounds of $seconds s, of twice as many for what was below a bar. p50/99 in microseconds; CPU: microseconds
 of nginx/postern per call, which other work on the machine disturbs least; ratio: postern to nginx, round by round.
