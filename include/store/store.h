@@ -22,10 +22,11 @@ struct store_job {
     struct store *store;
 };
 
-// Opens the records (see record_open) and starts the worker. This blocks: it is for the start.
-struct store *store_open(struct loop *loop, const struct record_config *config, struct err *err) MUST_CHECK;
-// Lets all jobs that were started run and calls their `done`. Before loop_free(), and never from a `done`.
-void store_close(struct store *store);
+// Starts the worker, whose the records are from now on, also when this fails.
+struct store *store_new(struct loop *loop, struct record_store *records, struct err *err) MUST_CHECK;
+// Lets all jobs that were started run, calls their `done`, and closes the records. Before loop_free(), and never from a
+// `done`.
+void store_free(struct store *store);
 
 bool store_start(struct store *store, struct store_job *job) MUST_CHECK;  // false: too many are waiting
 // Waits until all jobs are done, or the time is over (false). For commands, which have nothing else to do, and for a
