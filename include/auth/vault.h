@@ -31,6 +31,12 @@
 
 enum { VAULT_KEY_BYTES = 32, VAULT_ID_BYTES = 8, VAULT_ID_CHARS = 16, VAULT_KEYS_MAX = 8, VAULT_OVERHEAD = 37 };
 
+// The spaces whose records are sealed: all there are.
+#define VAULT_GRANTS "grant"
+#define VAULT_CLIENTS "client"
+#define VAULT_ATTEMPTS "attempt"
+#define VAULT_CHECK "vault"
+
 struct vault_config {
     char *key_file;  // NULL: the other sources
 };

@@ -64,6 +64,9 @@ enum record_answer record_get(struct record_store *store, struct record_name nam
 // *generation: the one that must be there now, 0: no record must be there; and after RECORD_YES the new one.
 enum record_answer record_put(struct record_store *store, struct record_name name, struct span value,
                               int64_t *generation, struct err *err) MUST_CHECK;
+// The same content in other bytes (sealed with another key): nobody has to know, so the generation stays.
+enum record_answer record_rewrite(struct record_store *store, struct record_name name, struct span value,
+                                  int64_t generation, struct err *err) MUST_CHECK;
 enum record_answer record_delete(struct record_store *store, struct record_name name, int64_t generation,
                                  struct err *err) MUST_CHECK;
 // Calls `visit` for each record whose key begins with `name.key`, in the order of keys, until it returns false. It may

@@ -22,6 +22,7 @@
     X(COUNT, "UPDATE counter SET last=last+1 RETURNING last")                                                         \
     X(INSERT, "INSERT INTO record(space,key,generation,updated,value) VALUES(?1,?2,?3,?4,?5) ON CONFLICT DO NOTHING") \
     X(UPDATE, "UPDATE record SET generation=?3,updated=?4,value=?5 WHERE space=?1 AND key=?2 AND generation=?6")      \
+    X(REWRITE, "UPDATE record SET value=?3 WHERE space=?1 AND key=?2 AND generation=?4")                              \
     X(DELETE, "DELETE FROM record WHERE space=?1 AND key=?2 AND generation=?3")                                       \
     X(EXPIRE, "DELETE FROM record WHERE space=?1 AND (updated<?2 OR updated>?3)")                                     \
     X(HOLDER, "SELECT until FROM lease WHERE name=?1 AND until>?2 AND until<=?2+length")                              \
@@ -252,6 +253,17 @@ enum record_answer record_put(struct record_store *store, struct record_name nam
     if (answer == RECORD_YES)
         *generation = next;
     return answer;
+}
+
+enum record_answer record_rewrite(struct record_store *store, struct record_name name, struct span value,
+                                  int64_t generation, struct err *err)
+{
+    if (!db_begin(&store->db, err))
+        return RECORD_FAILED;
+    sqlite3_stmt *statement = with_name(store, SQL_REWRITE, name);
+    bind_bytes(statement, 3, value);
+    sqlite3_bind_int64(statement, 4, generation);
+    return end(store, change(store, statement, err), err);
 }
 
 enum record_answer record_delete(struct record_store *store, struct record_name name, int64_t generation,
