@@ -17,9 +17,9 @@
 #ifndef AUTH_TOKEN_STORE_H
 #define AUTH_TOKEN_STORE_H
 
-#include "auth/identity.h"
+#include "auth/grant.h"
+#include "auth/registration.h"
 #include "auth/vault.h"
-#include "base/secret.h"
 #include "loop/loop.h"
 #include "store/record.h"
 
@@ -33,90 +33,6 @@ enum {
     TOKEN_STORE_ATTEMPT_MS = 600000,
     TOKEN_STORE_ATTEMPTS = 10000,
 };
-
-// ---- grants ---------------------------------------------------------------------------------
-
-struct grant_key {
-    const char *tenant;
-    const char *user;  // within the tenant; of an identity: grant_user()
-    const char *issuer;
-    const char *resource;  // "" for a server without one
-};
-
-// provider/subject, with '%' and '/' in the provider escaped. The caller frees it.
-char *grant_user(const struct identity *identity);
-
-// What a grant says. NULL and 0: not known. Times are seconds since the epoch, wall clock.
-struct grant_fields {
-    struct secret access_token, refresh_token;
-    char *token_type;
-    char *scope;           // granted, separated by spaces
-    char *scope_asked;     // requested
-    int64_t expires_at;    // 0: unknown, use it until it is refused
-    int64_t obtained_at;   // before the token request was sent
-    char *token_endpoint;  // where it is refreshed
-    char *revocation_endpoint;
-    char *client_id;        // the registration it was given to
-    char *client_redirect;  // and its redirect URI: with the issuer, the key of the client
-    char *auth_method;      // none, client_secret_basic, client_secret_post, …
-    char *account;          // a hint for people, from the server
-    int64_t dead_at;        // refused for good at this time; kept to tell why
-    char *dead_reason;
-};
-
-// Immutable and counted.
-struct grant {
-    unsigned refs;
-    int64_t generation;  // 0: not stored
-    char *tenant, *user, *issuer, *resource;
-    struct grant_fields is;
-};
-
-// Takes over what `fields` holds and zeroes it.
-struct grant *grant_new(const struct grant_key *key, struct grant_fields *fields);
-struct grant *grant_ref(const struct grant *grant);
-void grant_unref(const struct grant *grant);  // the last one wipes the tokens
-void grant_fields_copy(const struct grant_fields *from, struct grant_fields *to);
-void grant_fields_release(struct grant_fields *fields);
-struct grant_key grant_key(const struct grant *grant);
-// Is the access token good at this time, for `margin` seconds more? A clock that went back behind obtained_at makes the
-// expiry unknown, and an unknown one is good until the server refuses it.
-bool grant_fresh(const struct grant *grant, int64_t now, int64_t margin);
-
-// ---- clients --------------------------------------------------------------------------------
-
-struct client_key {
-    const char *tenant;
-    const char *issuer;
-    const char *redirect;  // the redirect URI it is for
-};
-
-// A registration at an authorization server (RFC 7591). NULL and 0: not known, never.
-struct client_fields {
-    char *client_id;
-    struct secret client_secret;
-    int64_t secret_expires_at;
-    int64_t issued_at;
-    char *auth_method;
-    struct secret registration_token;  // RFC 7592
-    char *registration_uri;
-    char *redirect_uris;  // separated by spaces
-    char *scope;
-    int64_t suspect_at;  // a login with it was abandoned at this time
-};
-
-struct client {
-    unsigned refs;
-    int64_t generation;
-    char *tenant, *issuer, *redirect;
-    struct client_fields is;
-};
-
-struct client *client_new(const struct client_key *key, struct client_fields *fields);
-struct client *client_ref(const struct client *client);
-void client_unref(const struct client *client);
-void client_fields_copy(const struct client_fields *from, struct client_fields *to);
-void client_fields_release(struct client_fields *fields);
 
 // ---- the store ------------------------------------------------------------------------------
 
@@ -132,7 +48,7 @@ bool token_store_wait(struct token_store *store, int64_t timeout_ms);
 enum token_answer {
     TOKEN_FAILED,
     TOKEN_ABSENT,    // there is none
-    TOKEN_CONFLICT,  // somebody changed it meanwhile: `grant` or `client` is what is there now, or NULL if nothing
+    TOKEN_CONFLICT,  // somebody changed it meanwhile: `grant` or `registration` is what is there now, or NULL if nothing
     TOKEN_DONE,
 };
 
@@ -143,7 +59,7 @@ struct token_request {
     enum token_answer answer;
     struct err err;
     struct grant *grant;
-    struct client *client;
+    struct registration *registration;
     struct grant **grants;    // of a list
     size_t count;             // of grants, or of what was purged
     struct secret note;       // of an attempt
@@ -165,18 +81,19 @@ void token_store_remove(struct token_store *store, const struct grant_key *key, 
                         struct token_request *request);
 
 // Grants of a tenant, of one user if `user` is not NULL, at one issuer if `issuer` is not NULL. A tenant of NULL is all of
-// them: for an administrator's command only.
+// them: for an administrator's command only. A list of which some could not be opened is TOKEN_DONE with an `err`.
 struct grant_filter {
     const char *tenant, *user, *issuer;
 };
 void token_store_list(struct token_store *store, const struct grant_filter *filter, struct token_request *request);
 void token_store_purge(struct token_store *store, const struct grant_filter *filter, struct token_request *request);
 
-void token_store_client_find(struct token_store *store, const struct client_key *key, struct token_request *request);
-void token_store_client_save(struct token_store *store, const struct client *client, int64_t generation,
-                             struct token_request *request);
-void token_store_client_remove(struct token_store *store, const struct client_key *key, int64_t generation,
-                               struct token_request *request);
+void token_store_registration_find(struct token_store *store, const struct registration_key *key,
+                                   struct token_request *request);
+void token_store_registration_save(struct token_store *store, const struct registration *registration,
+                                   int64_t generation, struct token_request *request);
+void token_store_registration_remove(struct token_store *store, const struct registration_key *key, int64_t generation,
+                                     struct token_request *request);
 
 // A login on its way, under its `state` (which is stored as a digest only): put once, taken once, for at most
 // TOKEN_STORE_ATTEMPT_MS. `note` is the caller's own text. TOKEN_CONFLICT: this state is there already; TOKEN_FAILED also
