@@ -18,6 +18,7 @@
     X(GET, "SELECT key,generation,updated,value FROM record WHERE space=?1 AND key=?2")                               \
     X(NEXT, "SELECT key,generation,updated,value FROM record WHERE space=?1 AND key>?2 ORDER BY key LIMIT 1")         \
     X(FROM, "SELECT key,generation,updated,value FROM record WHERE space=?1 AND key>=?2 ORDER BY key LIMIT 1")        \
+    X(HOW_MANY, "SELECT count(*) FROM record WHERE space=?1")                                                         \
     X(NEWEST, "SELECT last FROM counter")                                                                             \
     X(COUNT, "UPDATE counter SET last=last+1 RETURNING last")                                                         \
     X(INSERT, "INSERT INTO record(space,key,generation,updated,value) VALUES(?1,?2,?3,?4,?5) ON CONFLICT DO NOTHING") \
@@ -316,6 +317,12 @@ bool record_expire(struct record_store *store, const char *space, int64_t before
     if (answer == RECORD_YES && !number(store, SQL_COUNT, &next, err))
         answer = RECORD_FAILED;
     return end(store, answer, err) != RECORD_FAILED;
+}
+
+bool record_count(struct record_store *store, const char *space, int64_t *count, struct err *err)
+{
+    sqlite3_bind_text(store->statements[SQL_HOW_MANY], 1, space, -1, SQLITE_STATIC);
+    return number(store, SQL_HOW_MANY, count, err);
 }
 
 bool record_newest(struct record_store *store, int64_t *generation, struct err *err)
