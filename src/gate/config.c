@@ -357,6 +357,16 @@ static const struct option rows[] = {
      .sub = &audit_options,
      .help = "Where every call is recorded. On when `path` or `jsonl` is given, and always with a provider that proves "
              "who calls."},
+    {.name = "store",
+     .type = OPTION_OBJECT,
+     .offset = AT(store),
+     .sub = &record_options,
+     .help = "Where users' tokens for servers are kept."},
+    {.name = "vault",
+     .type = OPTION_OBJECT,
+     .offset = AT(vault),
+     .sub = &vault_options,
+     .help = "The keys those tokens are sealed with."},
     {.name = "limits",
      .type = OPTION_OBJECT,
      .offset = AT(limits),
@@ -473,6 +483,13 @@ struct config *config_parse(const json_t *tree, const char *file, struct err *er
     return parse(tree, file, false, err);
 }
 
+static void resolve(const struct config *config, char **path)
+{
+    char *full = *path ? config_file(config, *path) : NULL;
+    free(*path);
+    *path = full;
+}
+
 static struct config *load(const char *path, bool literal, struct err *err)
 {
     json_t *tree = json_parse_file(path, err);
@@ -483,6 +500,10 @@ static struct config *load(const char *path, bool literal, struct err *err)
     const char *slash = strrchr(path, '/');
     if (config && slash)
         config->folder = mem_copy(path, (size_t)(slash - path));
+    if (config && !literal) {
+        resolve(config, &config->store.path);
+        resolve(config, &config->vault.key_file);
+    }
     return config;
 }
 
