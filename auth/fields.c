@@ -130,7 +130,9 @@ bool fields_take_key(struct span key, char **texts, size_t count)
     while (got < count) {
         uint64_t len;
         const char *colon = key.len ? memchr(key.at, ':', key.len) : NULL;
-        size_t digits = colon ? (size_t)(colon - key.at) : 0;
+        if (!colon)
+            break;
+        size_t digits = (size_t)(colon - key.at);
         if (!span_to_u64(span_make(key.at, digits), &len) || key.len - digits < 2 || len > key.len - digits - 2 ||
             colon[1 + len] != ',')
             break;

@@ -128,7 +128,7 @@ static void end(struct token_lease_work *work)
     buf_release(&work->key);
     grant_unref(work->give);
     grant_unref(work->grant);
-    free(work);
+    loop_reap(store->loop, work, free);
 }
 
 // Tells the waiting one how it went, without a lease, and ends.

@@ -56,7 +56,7 @@ static void work_free(struct token_work *work)
     grant_unref(work->grant);
     registration_unref(work->registration);
     release_grants(work->grants, work->count);
-    free(work);
+    loop_reap(work->store->loop, work, free);
 }
 
 void token_request_cancel(struct token_request *request)
