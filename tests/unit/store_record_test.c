@@ -143,6 +143,28 @@ static void a_change_that_was_refused_is_no_change(void **state)
     assert_int_equal(before, after);
 }
 
+static void S6_a_rewrite_keeps_the_generation_and_loses_against_a_change(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    int64_t first = 0, second, count, before, after;
+    start();
+    assert_int_equal(put("a", "one", &first), RECORD_YES);
+    assert_true(record_newest(store, &before, &err));
+    assert_int_equal(record_rewrite(store, name_of("a"), SPAN("uno"), first, &err), RECORD_YES);
+    assert_int_equal(get("a", "uno"), first);
+    assert_true(record_newest(store, &after, &err));
+    assert_int_equal(after, before);
+    second = first;
+    assert_int_equal(put("a", "two", &second), RECORD_YES);
+    assert_int_equal(record_rewrite(store, name_of("a"), SPAN("uno"), first, &err), RECORD_NO);
+    get("a", "two");
+    assert_true(record_count(store, "grant", &count, &err));
+    assert_int_equal(count, 1);
+    assert_true(record_count(store, "client", &count, &err));
+    assert_int_equal(count, 0);
+}
+
 static void keys_and_values_are_bytes(void **state)
 {
     (void)state;
@@ -701,6 +723,7 @@ int main(void)
         TEST(S4_a_record_changes_only_from_the_generation_that_was_read),
         TEST(a_generation_never_comes_back_after_a_deletion),
         TEST(a_change_that_was_refused_is_no_change),
+        TEST(S6_a_rewrite_keeps_the_generation_and_loses_against_a_change),
         TEST(keys_and_values_are_bytes),
         TEST(what_is_too_large_is_refused),
         TEST(a_scan_sees_the_keys_with_the_prefix_in_order),
