@@ -113,7 +113,8 @@ void token_store_attempt_take(struct token_store *store, struct span state, stru
 //                                   token_lease_end(&lease) if there is nothing to save
 //                 LEASE_CHANGED  somebody else refreshed meanwhile: use lease->grant; no lease is held
 //                 LEASE_GONE     there is no grant any more; nothing may be made up
-//                 LEASE_LATE     somebody else holds it and has not finished in the time we had
+//                 LEASE_LATE     somebody else holds it and has not finished in the time we had; lease->grant is still the
+//                                old one, good as long as it has not expired
 //                 LEASE_FAILED   see err
 //
 // A holder that dies loses the lease after TOKEN_STORE_HOLD_MS. If a refresh took longer than that, saving still goes by

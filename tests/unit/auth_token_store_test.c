@@ -326,6 +326,47 @@ static void T9_freshness(void **state)
     }
 }
 
+static void S5_damaged_keys_and_bytes_are_refused(void **state)
+{
+    (void)state;
+#define GOOD_KEY "1:a,1:b,1:c,0:,"
+    static const struct {
+        const char *label, *key;
+        size_t key_len;
+        const char *bytes;
+        size_t len;
+        bool good;
+    } rows[] = {
+        {"nothing said", LIT(GOOD_KEY), LIT("\1"), true},
+        {"an access token", LIT(GOOD_KEY), LIT("\1\1\0\0\0\2ab"), true},
+        {"a tag of a later version", LIT(GOOD_KEY), LIT("\1\177\0\0\0\2ab"), true},
+        {"commas and colons in a text", LIT("5:1:a,,,1:b,1:c,0:,"), LIT("\1"), true},
+        {"no bytes", LIT(GOOD_KEY), LIT(""), false},
+        {"another version", LIT(GOOD_KEY), LIT("\2"), false},
+        {"half a head", LIT(GOOD_KEY), LIT("\1\1\0\0"), false},
+        {"longer than there is", LIT(GOOD_KEY), LIT("\1\1\0\0\0\5ab"), false},
+        {"longer than anything", LIT(GOOD_KEY), LIT("\1\1\377\377\377\377ab"), false},
+        {"a time of two bytes", LIT(GOOD_KEY), LIT("\1\6\0\0\0\2ab"), false},
+        {"a text twice", LIT(GOOD_KEY), LIT("\1\4\0\0\0\1a\4\0\0\0\1b"), false},
+        {"a zero in a text", LIT(GOOD_KEY), LIT("\1\4\0\0\0\2a\0"), false},
+        {"an empty key", LIT(""), LIT("\1"), false},
+        {"three texts", LIT("1:a,1:b,1:c,"), LIT("\1"), false},
+        {"five texts", LIT(GOOD_KEY "1:e,"), LIT("\1"), false},
+        {"no comma at the end", LIT("1:a,1:b,1:c,0:"), LIT("\1"), false},
+        {"a length that is too long", LIT("1:a,1:b,1:c,9:,"), LIT("\1"), false},
+        {"a length that is none", LIT("1:a,1:b,1:c,x:,"), LIT("\1"), false},
+        {"a length below zero", LIT("1:a,1:b,1:c,-1:,"), LIT("\1"), false},
+        {"a length of many digits", LIT("1:a,1:b,1:c,99999999999999999999:,"), LIT("\1"), false},
+    };
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        struct err err = {0};
+        struct grant *grant =
+            grant_decode(span_make(rows[i].key, rows[i].key_len), span_make(rows[i].bytes, rows[i].len), 1, &err);
+        assert_row((grant != NULL) == rows[i].good, rows[i].label);
+        grant_unref(grant);
+    }
+}
+
 static void H14_lists_and_purges_by_tenant_user_and_issuer(void **state)
 {
     (void)state;
@@ -674,6 +715,28 @@ static void the_cache_holds_while_nothing_changes_and_others_saves_are_seen(void
     stay_until = clock_now_ms() + 3 * TOKEN_STORE_STALE_MS;  // several looks at the store
     run_until(stayed);
     assert_false(is_not_cached());
+}
+
+// The worker stands still behind another process' write: nobody can say any more what the store holds.
+static void a_cache_that_cannot_be_checked_answers_nothing(void **state)
+{
+    (void)state;
+    static const struct grant_key bob = {"default", "bearer/bob", ISSUER, RESOURCE};
+    struct token_request request = {0};
+    sqlite3 *writer;
+    start();
+    save(&alice, "one", 0);
+    assert_int_equal(sqlite3_open(database, &writer), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(writer, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
+    token_store_remove(store, &bob, 1, &request);
+    assert_false(is_not_cached());
+    run_until(is_not_cached);
+    assert_int_equal(sqlite3_exec(writer, "COMMIT", NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(writer);
+    assert_int_equal(wait_for(&request), TOKEN_ABSENT);
+    assert_int_equal(find(&alice, "one"), TOKEN_DONE);
+    assert_false(is_not_cached());
+    token_request_release(&request);
 }
 
 // ---- registrations and attempts -------------------------------------------------------------
@@ -1113,6 +1176,7 @@ int main(void)
         TEST(F7_a_save_from_an_old_generation_is_a_conflict_and_shows_what_is_there),
         TEST(F13_a_removal_is_of_the_generation_that_was_refused),
         TEST(T9_freshness),
+        TEST(S5_damaged_keys_and_bytes_are_refused),
         TEST(H14_lists_and_purges_by_tenant_user_and_issuer),
         TEST(a_cancelled_request_is_not_told_and_what_was_started_still_happens),
         TEST(too_many_requests_fail_and_each_is_told_once),
@@ -1124,6 +1188,7 @@ int main(void)
         TEST(the_cache_is_bounded_and_keeps_what_was_used_last),
         TEST(a_logout_in_another_process_acts_within_a_second),
         TEST(the_cache_holds_while_nothing_changes_and_others_saves_are_seen),
+        TEST(a_cache_that_cannot_be_checked_answers_nothing),
         TEST(G7_G9_a_registration_comes_back_for_its_issuer_and_redirect),
         TEST(B7_an_attempt_is_taken_once),
         TEST(F5_the_winner_refreshes_and_who_comes_later_gets_the_result),
