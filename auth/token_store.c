@@ -48,7 +48,7 @@ static void release_grants(struct grant **grants, size_t count)
 static void work_free(struct token_work *work)
 {
     list_remove(&work->node);
-    buf_release(&work->key);
+    vault_wipe(&work->key);  // of an attempt it is the state
     grant_unref(work->give);
     registration_unref(work->give_registration);
     secret_release(&work->note);

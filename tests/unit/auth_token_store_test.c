@@ -815,6 +815,76 @@ static void B7_an_attempt_is_taken_once(void **state)
     token_request_release(&request);
 }
 
+static void alter(const char *sql)
+{
+    sqlite3 *writer;
+    assert_int_equal(sqlite3_open(database, &writer), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(writer, sql, NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(writer);
+}
+
+static enum token_answer put_attempt(const char *state, struct err *err)
+{
+    struct token_request request = {0};
+    token_store_attempt_put(store, span_of(state), SPAN("note"), &request);
+    enum token_answer answer = wait_for(&request);
+    *err = request.err;
+    token_request_release(&request);
+    return answer;
+}
+
+static enum token_answer take_attempt(const char *state)
+{
+    struct token_request request = {0};
+    token_store_attempt_take(store, span_of(state), &request);
+    enum token_answer answer = wait_for(&request);
+    token_request_release(&request);
+    return answer;
+}
+
+static void H9_an_attempt_ends_after_ten_minutes_and_when_the_clock_goes_back(void **state)
+{
+    (void)state;
+    struct err err;
+    static const struct {
+        const char *label, *sql;
+        enum token_answer answer;
+    } rows[] = {
+        {"young", "UPDATE record SET updated=updated-590000 WHERE space='attempt'", TOKEN_DONE},
+        {"old", "UPDATE record SET updated=updated-600000 WHERE space='attempt'", TOKEN_ABSENT},
+        {"from the future", "UPDATE record SET updated=updated+3600000 WHERE space='attempt'", TOKEN_ABSENT},
+    };
+    start();
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        assert_int_equal(put_attempt("state", &err), TOKEN_DONE);
+        alter(rows[i].sql);
+        assert_row(take_attempt("state") == rows[i].answer, rows[i].label);
+        assert_int_equal(take_attempt("state"), TOKEN_ABSENT);
+    }
+}
+
+static void H9_attempts_are_bounded_and_old_ones_make_room(void **state)
+{
+    (void)state;
+    struct err err;
+    start();
+    assert_int_equal(put_attempt("first", &err), TOKEN_DONE);
+    alter("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i<9999)"
+          "INSERT INTO record SELECT 'attempt',CAST(i AS BLOB),1,(SELECT max(updated) FROM record),x'00' FROM n");
+    assert_int_equal(put_attempt("one too many", &err), TOKEN_FAILED);
+    assert_int_equal(err.code, ERR_TOO_MANY);
+    assert_int_equal(take_attempt("first"), TOKEN_DONE);
+    assert_int_equal(put_attempt("there is room", &err), TOKEN_DONE);
+    alter("UPDATE record SET updated=updated-700000 WHERE space='attempt'");
+    for (int i = 0; i < 2; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "now %d", i);
+        assert_int_equal(put_attempt(name, &err), TOKEN_DONE);
+    }
+    assert_int_equal(take_attempt("there is room"), TOKEN_ABSENT);
+    assert_int_equal(take_attempt("now 1"), TOKEN_DONE);
+}
+
 // ---- refreshing once ------------------------------------------------------------------------
 
 static int ready_count;
@@ -1191,6 +1261,8 @@ int main(void)
         TEST(a_cache_that_cannot_be_checked_answers_nothing),
         TEST(G7_G9_a_registration_comes_back_for_its_issuer_and_redirect),
         TEST(B7_an_attempt_is_taken_once),
+        TEST(H9_an_attempt_ends_after_ten_minutes_and_when_the_clock_goes_back),
+        TEST(H9_attempts_are_bounded_and_old_ones_make_room),
         TEST(F5_the_winner_refreshes_and_who_comes_later_gets_the_result),
         TEST(F5_without_a_result_the_next_one_tries),
         TEST(a_lease_on_nothing_is_gone),

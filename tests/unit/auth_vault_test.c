@@ -433,6 +433,59 @@ static void S6_a_rotation_may_be_killed_at_any_moment(void **state)
     }
 }
 
+// In a child: seals and stores without an end, as a gateway does.
+static void store_for_ever(int fd)
+{
+    struct err err = {0};
+    struct record_store *mine = record_open(&(struct record_config){0}, &err);
+    struct vault *own = mine ? vault_open(&(struct vault_config){0}, mine, &err) : NULL;
+    int64_t generations[10] = {0};
+    for (int i = 0; own; i++) {
+        char key[16];
+        struct buf sealed = {0};
+        snprintf(key, sizeof key, "busy%d", i % 10);
+        if (!vault_seal(own, grant(key), span_of(key), &sealed, &err) ||
+            record_put(mine, grant(key), buf_span(&sealed), &generations[i % 10], &err) != RECORD_YES)
+            break;
+        buf_release(&sealed);
+        if (i == 20 && write(fd, "x", 1) != 1)
+            break;
+    }
+    _exit(3);
+}
+
+static void S6_rotations_beside_a_gateway_that_stores_lose_nothing(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    int ends[2], status;
+    char byte;
+    start();
+    put("still", "still");
+    assert_int_equal(pipe(ends), 0);
+    pid_t child = fork();
+    if (child == 0)
+        store_for_ever(ends[1]);
+    assert_int_equal(read(ends[0], &byte, 1), 1);
+    for (int i = 0; i < 12; i++) {
+        struct vault_rotation rotation;
+        if (!vault_rotate(vault, records, &rotation, &err))
+            fail_msg("%s", err.detail);
+    }
+    kill(child, SIGKILL);
+    waitpid(child, &status, 0);
+    assert_true(WIFSIGNALED(status));  // it never failed by itself
+    close(ends[0]);
+    close(ends[1]);
+    assert_true(opens("still", "still", &err));
+    for (int i = 0; i < 10; i++) {
+        char key[16];
+        snprintf(key, sizeof key, "busy%d", i);
+        if (!opens(key, key, &err))
+            fail_msg("%s: %s", key, err.detail);
+    }
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -451,6 +504,7 @@ int main(void)
         TEST(S6_another_process_follows_a_rotation),
         TEST(S6_a_ring_that_cannot_be_written_is_rotated_by_who_owns_it),
         TEST(S7_rotation_refuses_while_a_key_is_missing),
+        TEST(S6_rotations_beside_a_gateway_that_stores_lose_nothing),
         TEST(S6_a_rotation_may_be_killed_at_any_moment),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
