@@ -3,9 +3,11 @@
 #define GATE_CONFIG_H
 
 #include "auth/provider.h"
+#include "auth/vault.h"
 #include "base/err.h"
 #include "base/option.h"
 #include "store/audit.h"
+#include "store/record.h"
 #include "upstream/server.h"
 
 // Paths of PEM files; without a certificate there is no TLS.
@@ -94,6 +96,8 @@ struct config {
     char *separator;
     struct config_log log;
     struct audit_config audit;
+    struct record_config store;  // paths of these two: relative to the file, and resolved
+    struct vault_config vault;
     struct config_limits limits;
     struct config_timeouts timeouts;
     char *folder;  // of the file: what relative paths in it are relative to

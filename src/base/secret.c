@@ -1,5 +1,6 @@
 // Owns randomness, digests, constant-time comparison and base64url, over OpenSSL.
 #include "base/secret.h"
+#include "base/mem.h"
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
@@ -40,6 +41,21 @@ void secret_digest(struct span message, unsigned char out[SECRET_MAC_BYTES])
 bool secret_equal(const void *a, const void *b, size_t len) { return CRYPTO_memcmp(a, b, len) == 0; }
 
 void secret_wipe(void *bytes, size_t len) { OPENSSL_cleanse(bytes, len); }
+
+void secret_set(struct secret *secret, struct span bytes)
+{
+    char *copy = bytes.len ? mem_span(bytes) : NULL;
+    secret_release(secret);
+    *secret = (struct secret){copy, bytes.len};
+}
+
+void secret_release(struct secret *secret)
+{
+    if (secret->bytes)
+        secret_wipe(secret->bytes, secret->len);
+    free(secret->bytes);
+    *secret = (struct secret){0};
+}
 
 static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 

@@ -413,6 +413,16 @@ static const struct option rows[] = {
      .sub = &audit_options,
      .help = "Where every call is recorded. On when `path` or `jsonl` is given, and always with a provider that proves "
              "who calls."},
+    {.name = "store",
+     .type = OPTION_OBJECT,
+     .offset = AT(store),
+     .sub = &record_options,
+     .help = "Where users' tokens for servers are kept."},
+    {.name = "vault",
+     .type = OPTION_OBJECT,
+     .offset = AT(vault),
+     .sub = &vault_options,
+     .help = "The keys those tokens are sealed with."},
     {.name = "limits",
      .type = OPTION_OBJECT,
      .offset = AT(limits),
@@ -531,6 +541,13 @@ struct config *config_parse(const json_t *tree, const char *file, struct err *er
     return parse(tree, file, false, err);
 }
 
+static void resolve(const struct config *config, char **path)
+{
+    char *full = *path ? config_file(config, *path) : NULL;
+    free(*path);
+    *path = full;
+}
+
 static struct config *load(const char *path, bool literal, struct err *err)
 {
     json_t *tree = json_parse_file(path, err);
@@ -543,6 +560,10 @@ static struct config *load(const char *path, bool literal, struct err *err)
     const char *slash = strrchr(path, '/');
     if (slash)
         config->folder = mem_copy(path, (size_t)(slash - path));
+    if (!literal) {
+        resolve(config, &config->store.path);
+        resolve(config, &config->vault.key_file);
+    }
     char *folder = config_file(config, "tenants.d");
     bool ok = tenants_d_read(&config->tenants, &tenant_options, &(struct option_place){folder, "", literal}, err);
     free(folder);

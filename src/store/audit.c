@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "jsonl.h"
 #include "loop/offload.h"
+#include "store/state.h"
 #include <stdlib.h>
 #include <time.h>
 
@@ -109,20 +110,7 @@ static const struct option rows[] = {
 #undef AT
 const struct option_table audit_options = {"Audit (audit)", sizeof(struct audit_config), rows, NULL};
 
-char *audit_path(const char *given)
-{
-    const char *state = getenv("POSTERN_STATE"), *xdg = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
-    struct buf path = {0};
-    if (given)
-        buf_put_text(&path, given);
-    else if (state && *state)
-        buf_printf(&path, "%s/audit.db", state);
-    else if (xdg && *xdg)
-        buf_printf(&path, "%s/postern/audit.db", xdg);
-    else
-        buf_printf(&path, "%s/.local/state/postern/audit.db", home ? home : "");
-    return buf_take(&path, NULL);
-}
+char *audit_path(const char *given) { return state_path(given, "audit.db"); }
 
 static int64_t wall_ms(void)
 {
