@@ -47,6 +47,7 @@ struct audit {
     struct audit_db db;
     struct jsonl lines;
     bool with_lines;
+    struct redact *redact;  // NULL: arguments are not kept
 
     struct batch pending, writing;
     struct offload_job job;
@@ -103,6 +104,16 @@ static const struct option rows[] = {
      .min = 1,
      .max = 1000000,
      .help = "Records that may wait to be written."},
+    {.name = "arguments",
+     .type = OPTION_BOOL,
+     .offset = AT(arguments),
+     .fallback = "false",
+     .help = "Record the arguments of calls too, after redaction, up to 64 KiB; else only their SHA-256."},
+    {.name = "redact",
+     .type = OPTION_OBJECT,
+     .offset = AT(redact),
+     .sub = &redact_options,
+     .help = "What is left out of recorded arguments."},
     {0},
 };
 #undef AT
@@ -330,6 +341,13 @@ bool audit_put(struct audit *audit, const struct audit_record *record)
     return true;
 }
 
+bool audit_arguments(const struct audit *audit, struct span arguments, struct buf *out)
+{
+    if (audit->redact)
+        redact_put(audit->redact, arguments, out);
+    return audit->redact != NULL;
+}
+
 bool audit_healthy(const struct audit *audit)
 {
     size_t limit = (size_t)audit->config.queue;
@@ -353,6 +371,7 @@ static void release(struct audit *audit)
     if (audit->with_lines)
         jsonl_close(&audit->lines);
     audit_db_close(&audit->db);
+    redact_free(audit->redact);
     batch_release(&audit->pending);
     batch_release(&audit->writing);
     free(audit);
@@ -364,6 +383,7 @@ struct audit *audit_open(struct loop *loop, const struct audit_config *config, s
     audit->loop = loop;
     audit->config = *config;
     audit->config.path = audit->config.jsonl = NULL;
+    audit->redact = config->arguments ? redact_new(&config->redact) : NULL;
     audit->job = (struct offload_job){.run = run, .done = on_written, .arg = audit};
     audit->start = (struct loop_task){.run = on_start, .arg = audit};
     audit->retry = (struct loop_timer){.on_due = on_retry, .arg = audit};

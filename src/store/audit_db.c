@@ -98,9 +98,10 @@ static int on_busy(void *arg, int times)
 static bool prepare_insert(struct audit_db *db, struct err *err)
 {
     struct buf sql = {0};
-    buf_put_text(&sql, "INSERT INTO audit(");
-    audit_db_columns(&sql);
-    buf_put_text(&sql, ") VALUES(?,?");
+    buf_put_text(&sql, "INSERT INTO audit(\"seq\",\"time\"");
+    for (const struct audit_row_field *field = audit_row_fields; field->name; field++)
+        buf_printf(&sql, ",\"%s\"", field->name);
+    buf_put_text(&sql, ",\"prev\",\"hash\") VALUES(?,?");
     for (const struct audit_row_field *field = audit_row_fields; field->name; field++)
         buf_put_text(&sql, ",?");
     buf_put_text(&sql, ",?,?)");
@@ -126,7 +127,7 @@ static bool set_up(struct audit_db *db, const struct audit_config *config, struc
                       err) ||
         !audit_db_run(db->sqlite, db->path, config->required ? "PRAGMA synchronous=FULL" : "PRAGMA synchronous=NORMAL",
                       err) ||
-        (is_new && !audit_schema_make(db->sqlite, db->path, err)))
+        (is_new && !audit_schema_make(db->sqlite, db->path, err)) || !audit_schema_upgrade(db->sqlite, db->path, err))
         return false;
     if (config->page_limit)
         buf_printf(&limit, "PRAGMA max_page_count=%" PRId64, config->page_limit);
@@ -480,14 +481,6 @@ bool audit_db_trim(struct audit_db *db, const struct audit_db_limits *limits, st
 }
 
 // ---- reading --------------------------------------------------------------------------------
-
-void audit_db_columns(struct buf *sql)
-{
-    buf_put_text(sql, "\"seq\",\"time\"");
-    for (const struct audit_row_field *field = audit_row_fields; field->name; field++)
-        buf_printf(sql, ",\"%s\"", field->name);
-    buf_put_text(sql, ",\"prev\",\"hash\"");
-}
 
 // Absent or a clean text that is not empty.
 static bool read_text(sqlite3_stmt *select, int column, struct span *out)

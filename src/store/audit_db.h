@@ -37,7 +37,6 @@ bool audit_db_trim(struct audit_db *db, const struct audit_db_limits *limits, st
 
 sqlite3 *audit_db_open_to_read(const char *path, struct err *err) MUST_CHECK;
 bool audit_db_anchor(sqlite3 *sqlite, struct audit_anchor *anchor, struct err *err) MUST_CHECK;
-void audit_db_columns(struct buf *sql);  // the columns as audit_db_row() wants them
 // NULL, or what is wrong with the row: something in it that is never written.
 const char *audit_db_row(sqlite3_stmt *select, struct audit_row *row);
 // What SQLite says, for people. False, as err_set().

@@ -1,4 +1,4 @@
-// Owns the tables of the audit database: making them, and telling whether a file has them.
+// Owns the tables of the audit database: making them, bringing them up to date, and telling whether a file has them.
 //
 // Table `audit` has one row for each record. Table `anchor` has one row: the seq and prev of the first row kept, and seq
 // and hash of the last one written, so that rows missing at either end are found. Both change in one transaction, and
@@ -7,7 +7,7 @@
 #include "audit_db.h"
 #include <inttypes.h>
 
-enum { APPLICATION = 0x506f7374, VERSION = 1, CHECKED_BYTES = 64 << 20 };
+enum { APPLICATION = 0x506f7374, CHECKED_BYTES = 64 << 20 };
 
 static bool is_sound(sqlite3 *sqlite, const char *path, struct err *err)
 {
@@ -34,9 +34,10 @@ bool audit_schema_check(sqlite3 *sqlite, const char *path, bool *is_new, struct 
         return true;
     if (application != APPLICATION)
         return err_set(err, ERR_CONFIG, "%s: a database of another program, not an audit database", path);
-    if (version != VERSION)
-        return err_set(err, ERR_CONFIG, "%s: made by another version of postern (format %" PRId64 ", this one has %d)",
-                       path, version, VERSION);
+    if (version < 1 || version > AUDIT_ROW_VERSION)
+        return err_set(err, ERR_CONFIG,
+                       "%s: made by another version of postern (format %" PRId64 ", this one knows 1 to %d)", path,
+                       version, AUDIT_ROW_VERSION);
     return pages * page_size > CHECKED_BYTES || is_sound(sqlite, path, err);
 }
 
@@ -46,7 +47,7 @@ static bool make_tables(sqlite3 *sqlite, const char *path, struct err *err)
     buf_printf(&sql,
                "PRAGMA application_id=%d;PRAGMA user_version=%d;"
                "CREATE TABLE audit(\"seq\" INTEGER PRIMARY KEY,\"time\" TEXT NOT NULL",
-               APPLICATION, VERSION);
+               APPLICATION, AUDIT_ROW_VERSION);
     for (const struct audit_row_field *field = audit_row_fields; field->name; field++)
         buf_printf(&sql, ",\"%s\" %s", field->name,
                    field->type == AUDIT_ROW_TEXT || field->type == AUDIT_ROW_WORD ? "TEXT" : "INTEGER NOT NULL");
@@ -71,4 +72,44 @@ bool audit_schema_make(sqlite3 *sqlite, const char *path, struct err *err)
         return true;
     sqlite3_exec(sqlite, "ROLLBACK", NULL, NULL, NULL);
     return false;
+}
+
+static bool add_columns(sqlite3 *sqlite, const char *path, int64_t version, struct err *err)
+{
+    struct buf sql = {0};
+    for (const struct audit_row_field *field = audit_row_fields; field->name; field++)
+        if (field->since > version)
+            buf_printf(&sql, "ALTER TABLE audit ADD COLUMN \"%s\" TEXT;", field->name);
+    buf_printf(&sql, "PRAGMA user_version=%d", AUDIT_ROW_VERSION);
+    bool ok = audit_db_run(sqlite, path, buf_text(&sql), err);
+    buf_release(&sql);
+    return ok;
+}
+
+bool audit_schema_upgrade(sqlite3 *sqlite, const char *path, struct err *err)
+{
+    int64_t version;
+    if (!audit_db_ask(sqlite, path, "PRAGMA user_version", &version, err))
+        return false;
+    if (version == AUDIT_ROW_VERSION)
+        return true;
+    if (!audit_db_run(sqlite, path, "BEGIN IMMEDIATE", err))
+        return false;
+    if (audit_db_ask(sqlite, path, "PRAGMA user_version", &version, err) &&  // another process may have done it
+        add_columns(sqlite, path, version, err) && audit_db_run(sqlite, path, "COMMIT", err))
+        return true;
+    sqlite3_exec(sqlite, "ROLLBACK", NULL, NULL, NULL);
+    return false;
+}
+
+bool audit_schema_columns(sqlite3 *sqlite, const char *path, struct buf *sql, struct err *err)
+{
+    int64_t version;
+    if (!audit_db_ask(sqlite, path, "PRAGMA user_version", &version, err))
+        return false;
+    buf_put_text(sql, "\"seq\",\"time\"");
+    for (const struct audit_row_field *field = audit_row_fields; field->name; field++)
+        buf_printf(sql, field->since > version ? ",NULL AS \"%s\"" : ",\"%s\"", field->name);
+    buf_put_text(sql, ",\"prev\",\"hash\"");
+    return true;
 }
