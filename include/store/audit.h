@@ -100,6 +100,10 @@ struct audit_stats audit_stats(const struct audit *audit);
 // Writes what is queued, for at most a few seconds. Before loop_free().
 void audit_close(struct audit *audit);
 
+// Writes one record and returns when it is in the database (and the JSON lines, unless they are standard output): for
+// commands, beside a gateway that may be running.
+bool audit_write(const struct audit_config *config, const struct audit_record *record, struct err *err) MUST_CHECK;
+
 // The file that is meant: `given`, else audit.db in $POSTERN_STATE, $XDG_STATE_HOME/postern or ~/.local/state/postern.
 char *audit_path(const char *given);
 

@@ -69,5 +69,7 @@ int cmd_fail_err(const struct err *err);
 // Loads the configuration; with --url, makes one of a single server named "url". NULL: exit code set.
 struct config *cmd_config(const struct flags *flags, int *exit_code);
 bool cmd_wants_json(const struct flags *flags);
+// The audit database: --file, else that of the configuration. NULL: exit code set. The caller frees it.
+char *cmd_audit_path(const struct flags *flags, int *exit_code);
 
 #endif

@@ -6,6 +6,7 @@
 #include "base/secret.h"
 #include "cmd.h"
 #include "table.h"
+#include "token_record.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -66,10 +67,23 @@ static bool has_room(const struct token_file *file, const struct token_entry *en
     return active < ACTIVE_MAX;
 }
 
-// Adds an entry like this one with a new id and digest, and saves.
-static int issue(struct token_file_edit *edit, const struct token_entry *like, struct token_minted *minted)
+// Records the change and makes it.
+static int save(const struct flags *flags, struct token_file_edit *edit, const struct token_change *change)
 {
     struct err err = {0};
+    int code = EXIT_OK, ignored;
+    if (!token_record(flags, change, NULL, &code) || token_file_edit_save(edit, &err))
+        return code;
+    (void)token_record(flags, change, &err, &ignored);
+    return cmd_fail_err(&err);
+}
+
+// Adds an entry like this one, which may have an id to replace, with a new id and digest, and saves.
+static int issue(const struct flags *flags, struct token_file_edit *edit, const struct token_entry *like,
+                 struct token_minted *minted)
+{
+    struct err err = {0};
+    const char *replaces = like->id;
     struct token_entry entry = *like;
     char created[32];
     do
@@ -81,7 +95,7 @@ static int issue(struct token_file_edit *edit, const struct token_entry *like, s
     entry.created = created;
     if (!token_file_edit_put(edit, &entry, &err))
         return cmd_fail(EXIT_USAGE, "%s", err.detail);
-    return token_file_edit_save(edit, &err) ? EXIT_OK : cmd_fail_err(&err);
+    return save(flags, edit, &(struct token_change){flags->args[0], &entry, replaces});
 }
 
 // The token alone goes to stdout, so that it can be piped to where it belongs.
@@ -120,7 +134,8 @@ static int run_new(const struct flags *flags)
     struct token_file_edit *edit = token_file_edit_start(flags->file, true, &err);
     if (!edit)
         return cmd_fail_err(&err);
-    int code = has_room(token_file_edit_before(edit), &entry, now) ? issue(edit, &entry, &minted) : EXIT_NEGATIVE;
+    int code =
+        has_room(token_file_edit_before(edit), &entry, now) ? issue(flags, edit, &entry, &minted) : EXIT_NEGATIVE;
     token_file_edit_free(edit);
     if (code == EXIT_OK)
         code = hand_over(&minted, &entry, flags);
@@ -184,7 +199,7 @@ static int rotate(struct token_file_edit *edit, const struct token_entry *old, c
         ending.expires = end_text;
     if (!token_file_edit_put(edit, &ending, &err))
         return cmd_fail_err(&err);
-    int code = issue(edit, &entry, &minted);
+    int code = issue(flags, edit, &entry, &minted);
     if (code == EXIT_OK)
         code = hand_over(&minted, &entry, flags);
     if (code == EXIT_OK && isatty(STDERR_FILENO))
@@ -211,16 +226,14 @@ static int run_rotate(const struct flags *flags)
 
 static int run_revoke(const struct flags *flags)
 {
-    struct err err = {0};
     const struct token_entry *entry;
     int code = EXIT_OK;
     struct token_file_edit *edit = start_on(flags, &entry, &code);
     if (!edit)
         return code;
     token_file_edit_remove(edit, entry->id);
-    if (!token_file_edit_save(edit, &err))
-        code = cmd_fail_err(&err);
-    else if (isatty(STDERR_FILENO))
+    code = save(flags, edit, &(struct token_change){flags->args[0], entry, NULL});
+    if (code == EXIT_OK && isatty(STDERR_FILENO))
         fprintf(stderr, "Token %s of \"%s\" is not in %s any more.\n", entry->id, entry->subject, flags->file);
     token_file_edit_free(edit);
     return code;
@@ -332,6 +345,7 @@ static int run(const struct flags *flags)
 
 static const struct flag flags_table[] = {
     {"file", "FILE", FLAG(file), "The tokens file; 'new' makes it if it does not exist"},
+    FLAG_CONFIG,
     {"subject", "NAME", FLAG(subject), "new: whose token it is"},
     {"role", "ROLE...", FLAG(role), "new: a role of the subject; may be given again"},
     {"tenant", "NAME", FLAG(tenant), "new: the subject's tenant, else \"default\""},
@@ -350,6 +364,7 @@ const struct command command_token = {
                "list    shows whose tokens there are, as a table or, in a pipe, as JSON; never their digests\n"
                "rotate  makes a new token with the data of ID, and lets that one end after --overlap\n"
                "revoke  removes the token ID from the file\n\n"
+               "If the configuration has an audit log, each change is recorded there with the user who made it.\n\n"
                "A subject has at most two active tokens. ID may also be the whole token. Exit status 1: there is\n"
                "no such token, or no room for another.",
     .flags = flags_table,

@@ -473,6 +473,18 @@ struct config *config_parse(const json_t *tree, const char *file, struct err *er
     return parse(tree, file, false, err);
 }
 
+static void place_audit(struct config *config)
+{
+    char **paths[] = {&config->audit.path, &config->audit.jsonl};
+    for (size_t i = 0; i < 2; i++) {
+        if (!*paths[i] || strcmp(*paths[i], "-") == 0)
+            continue;
+        char *whole = config_file(config, *paths[i]);
+        free(*paths[i]);
+        *paths[i] = whole;
+    }
+}
+
 static struct config *load(const char *path, bool literal, struct err *err)
 {
     json_t *tree = json_parse_file(path, err);
@@ -483,6 +495,8 @@ static struct config *load(const char *path, bool literal, struct err *err)
     const char *slash = strrchr(path, '/');
     if (config && slash)
         config->folder = mem_copy(path, (size_t)(slash - path));
+    if (config && !literal)
+        place_audit(config);
     return config;
 }
 

@@ -107,6 +107,7 @@ void gate_recheck_identities(struct gate *gate)
         if (!session)
             continue;
         log_info("session ended: its credential is no longer good", LOG_STR("subject", session->identity->subject));
+        record_session_over(session);
         session_end(session);
     }
     buf_release(&gone);

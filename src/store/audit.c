@@ -70,12 +70,13 @@ static const struct option rows[] = {
     {.name = "path",
      .type = OPTION_STRING,
      .offset = AT(path),
-     .help = "The database (SQLite); audit.db in `$POSTERN_STATE`, `$XDG_STATE_HOME/postern` or "
+     .help = "The database (SQLite), relative to this file; audit.db in `$POSTERN_STATE`, `$XDG_STATE_HOME/postern` or "
              "`~/.local/state/postern` if absent."},
     {.name = "jsonl",
      .type = OPTION_STRING,
      .offset = AT(jsonl),
-     .help = "Also write the rows as JSON lines to this file (it may be rotated), or to standard output: `-`."},
+     .help = "Also write the rows as JSON lines to this file, relative to this one (it may be rotated), or to standard "
+             "output: `-`."},
     {.name = "required",
      .type = OPTION_BOOL,
      .offset = AT(required),
@@ -416,4 +417,27 @@ void audit_close(struct audit *audit)
     if (queued(audit) || audit->gap)
         log_error("audit records lost at the end", LOG_INT("audit_dropped", queued(audit) + audit->gap));
     release(audit);
+}
+
+bool audit_write(const struct audit_config *config, const struct audit_record *record, struct err *err)
+{
+    struct audit_db db = {0};
+    struct jsonl out = {0};
+    struct batch batch = {0};
+    struct buf text = {0};
+    int64_t seq;
+    bool lined = config->jsonl && strcmp(config->jsonl, "-") != 0;
+    batch_add(&batch, record);
+    bool ok = audit_db_open(&db, config, err);
+    if (ok && audit_db_write(&db, batch.at, 1, lined ? &text : NULL, &seq, err)) {
+        ok = !lined || (jsonl_open(&out, config->jsonl, err) && jsonl_write(&out, buf_span(&text), &db.hurry, err));
+        if (lined)
+            jsonl_close(&out);
+    } else {
+        ok = false;
+    }
+    audit_db_close(&db);
+    batch_release(&batch);
+    buf_release(&text);
+    return ok;
 }
