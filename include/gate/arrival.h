@@ -4,6 +4,7 @@
 
 #include "auth/credentials.h"
 #include "base/buf.h"
+#include "base/err.h"
 #include "base/span.h"
 #include "gate/stream.h"
 
@@ -19,6 +20,7 @@ enum arrival_op {
 
 struct answer {
     int status;
+    enum err_code code;      // what went wrong, or ERR_NONE
     struct buf body;         // moves to the face; empty: no body
     const char *session_id;  // to tell the caller, or NULL; valid during the call
 };

@@ -56,6 +56,7 @@ struct visit {
     bool suspended, in_handler, over, broken;
     const char *endpoint;  // HTTP+SSE: where this caller's messages go
     struct span origin, host;
+    bool anywhere;  // pages of any origin may read the answer
     struct answer answer;
     char session_id[64];
     struct stream *stream;

@@ -79,6 +79,7 @@ struct gate *gate_new(const struct gate_parts *parts)
 
 const struct config *gate_config(const struct gate *gate) { return gate->config; }
 const char *const *gate_issuers(const struct gate *gate) { return provider_chain_issuers(gate->providers); }
+char *const *gate_scopes(const struct gate *gate) { return provider_chain_scopes(gate->providers); }
 const char *const *gate_wanted_headers(const struct gate *gate) { return provider_chain_headers(gate->providers); }
 
 void gate_set_policy(struct gate *gate, size_t tenant, struct policy *policy)

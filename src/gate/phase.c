@@ -429,6 +429,7 @@ static void deliver(struct call *call)
         struct answer answer = {.status = failed           ? err_http_status(call->err.code)
                                           : call->text.len ? 200
                                                            : 202,
+                                .code = call->err.code,
                                 .body = call->text};
         call->text = (struct buf){0};
         call->arrival = NULL;
