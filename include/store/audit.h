@@ -136,6 +136,10 @@ struct audit_reader *audit_reader_open(const char *path, const struct audit_filt
 enum audit_next audit_reader_next(struct audit_reader *reader, struct audit_row *row, struct err *err) MUST_CHECK;
 void audit_reader_close(struct audit_reader *reader);
 
+// When each token was last used for a call, as far as the rows go back: `time` as in a row.
+bool audit_last_uses(const char *path, void (*on_token)(void *arg, struct span token, struct span time), void *arg,
+                     struct err *err) MUST_CHECK;
+
 struct audit_verdict {
     int64_t rows, first_seq, last_seq;
     int64_t dropped;  // in all gap rows

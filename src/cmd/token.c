@@ -242,17 +242,17 @@ static int run_revoke(const struct flags *flags)
 // ---- list -----------------------------------------------------------------------------------
 
 // No digest, not even a part: the id says which token it is.
-static json_t *entry_json(const struct token_entry *entry, int64_t now)
+static json_t *entry_json(const struct token_entry *entry, const char *used, int64_t now)
 {
     json_t *roles = json_array();
     for (const char *const *role = entry->roles; *role; role++)
         json_array_append_new(roles, json_string(*role));
-    return json_pack("{s:s,s:s,s:o,s:s,s:s*,s:s*,s:s*,s:b}", "id", entry->id, "subject", entry->subject, "roles", roles,
-                     "tenant", tenant_of(entry), "created", entry->created, "expires", entry->expires, "description",
-                     entry->description, "active", !token_file_expired(entry, now));
+    return json_pack("{s:s,s:s,s:o,s:s,s:s*,s:s*,s:s*,s:s*,s:b}", "id", entry->id, "subject", entry->subject, "roles",
+                     roles, "tenant", tenant_of(entry), "created", entry->created, "expires", entry->expires,
+                     "last_used", used, "description", entry->description, "active", !token_file_expired(entry, now));
 }
 
-static void add_row(struct table *table, const struct token_entry *entry, int64_t now)
+static void add_row(struct table *table, const struct token_entry *entry, const char *used, int64_t now)
 {
     struct buf who = {0}, when = {0}, what = {0};
     if (entry->tenant)
@@ -264,6 +264,8 @@ static void add_row(struct table *table, const struct token_entry *entry, int64_
         buf_printf(&what, "%s%s", what.len ? "," : "", *role);
     if (entry->description)
         buf_printf(&what, "%s%s", what.len ? "; " : "", entry->description);
+    if (used)
+        buf_printf(&what, "%slast used %.10s", what.len ? "; " : "", used);
     table_add(table, (const char *const[TABLE_COLUMNS]){entry->id, buf_text(&who), buf_text(&when), buf_text(&what)});
     buf_release(&who);
     buf_release(&when);
@@ -279,11 +281,14 @@ static int run_list(const struct flags *flags)
     if (!file)
         return cmd_fail_err(&err);
     struct table table = {.titles = titles};
-    json_t *all = json_array();
+    json_t *all = json_array(), *uses = token_record_uses(flags);
     for (size_t i = 0; i < token_file_count(file); i++) {
-        json_array_append_new(all, entry_json(token_file_at(file, i), now));
-        add_row(&table, token_file_at(file, i), now);
+        const struct token_entry *entry = token_file_at(file, i);
+        const char *used = json_string_value(json_object_get(uses, entry->id));
+        json_array_append_new(all, entry_json(entry, used, now));
+        add_row(&table, entry, used, now);
     }
+    json_decref(uses);
     char *text = json_dumps(all, JSON_INDENT(2));
     if (cmd_wants_json(flags))
         puts(text);
@@ -360,13 +365,15 @@ const struct command command_token = {
     .name = "token",
     .synopsis = "token new|list|rotate|revoke [ID] --file FILE",
     .summary = "Make, list, replace or revoke bearer tokens",
-    .details = "new     makes a token for --subject and prints it, this once; the file keeps its SHA-256\n"
-               "list    shows whose tokens there are, as a table or, in a pipe, as JSON; never their digests\n"
-               "rotate  makes a new token with the data of ID, and lets that one end after --overlap\n"
-               "revoke  removes the token ID from the file\n\n"
-               "If the configuration has an audit log, each change is recorded there with the user who made it.\n\n"
-               "A subject has at most two active tokens. ID may also be the whole token. Exit status 1: there is\n"
-               "no such token, or no room for another.",
+    .details =
+        "new     makes a token for --subject and prints it, this once; the file keeps its SHA-256\n"
+        "list    shows whose tokens there are, as a table or, in a pipe, as JSON; never their digests. When they\n"
+        "        were last used is told from the audit log of the configuration\n"
+        "rotate  makes a new token with the data of ID, and lets that one end after --overlap\n"
+        "revoke  removes the token ID from the file\n\n"
+        "If the configuration has an audit log, each change is recorded there with the user who made it.\n\n"
+        "A subject has at most two active tokens. ID may also be the whole token. Exit status 1: there is\n"
+        "no such token, or no room for another.",
     .flags = flags_table,
     .min_args = 1,
     .max_args = 2,

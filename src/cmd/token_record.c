@@ -78,3 +78,25 @@ bool token_record(const struct flags *flags, const struct token_change *change, 
         (void)cmd_fail(EXIT_OK, "not recorded in the audit log: %s", err.detail);
     return !must;
 }
+
+static void on_token(void *arg, struct span token, struct span time)
+{
+    char *id = mem_span(token), *when = mem_span(time);
+    json_object_set_new(arg, id, json_string(when));
+    free(id);
+    free(when);
+}
+
+json_t *token_record_uses(const struct flags *flags)
+{
+    struct err err = {0};
+    struct config *config = load(flags, &err);
+    char *path = config ? audit_path(config->audit.path) : NULL;
+    json_t *uses = json_object();
+    bool there = config && config_audited(config) && access(path, F_OK) == 0;
+    if ((!config && err.code) || (there && !audit_last_uses(path, on_token, uses, &err)))
+        (void)cmd_fail(EXIT_OK, "no telling when tokens were last used: %s", err.detail);
+    free(path);
+    config_free(config);
+    return uses;
+}

@@ -15,5 +15,7 @@ struct token_change {
 // False: it must be recorded and could not be, or --config is wrong; the exit code is set, and nothing may change.
 bool token_record(const struct flags *flags, const struct token_change *change, const struct err *problem,
                   int *exit_code);
+// When tokens were last used, from the same database: id → time. Empty if there is none.
+json_t *token_record_uses(const struct flags *flags);
 
 #endif

@@ -158,3 +158,29 @@ enum audit_next audit_reader_next(struct audit_reader *reader, struct audit_row 
     reader->select = NULL;
     return got == SQLITE_DONE ? AUDIT_READ_END : AUDIT_READ_FAILED;
 }
+
+static struct span column(sqlite3_stmt *select, int i)
+{
+    return span_make((const char *)sqlite3_column_text(select, i), (size_t)sqlite3_column_bytes(select, i));
+}
+
+bool audit_last_uses(const char *path, void (*on_token)(void *arg, struct span token, struct span time), void *arg,
+                     struct err *err)
+{
+    sqlite3_stmt *select = NULL;
+    sqlite3 *sqlite = audit_db_open_to_read(path, err);
+    if (!sqlite)
+        return false;
+    int got =
+        sqlite3_prepare_v2(sqlite,
+                           "SELECT \"token\",max(\"time\") FROM audit WHERE \"event\"='call' AND \"token\" IS NOT "
+                           "NULL GROUP BY \"token\"",
+                           -1, &select, NULL);
+    while (got == SQLITE_OK || got == SQLITE_ROW)
+        if ((got = sqlite3_step(select)) == SQLITE_ROW)
+            on_token(arg, column(select, 0), column(select, 1));
+    bool ok = got == SQLITE_DONE || audit_db_fail(sqlite, path, err);
+    sqlite3_finalize(select);
+    sqlite3_close(sqlite);
+    return ok;
+}

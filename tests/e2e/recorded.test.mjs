@@ -193,10 +193,18 @@ describe('tokens and policies', () => {
         const answer = await send(gateway.url, { headers: post({ ...headers, 'mcp-session-id': opened.headers['mcp-session-id'] }), body });
         assert.ok(JSON.parse(answer.body).result, answer.body);
         const [row] = calls(await rowsOf(gateway, rows => calls(rows).length > 0));
+        assert.equal(row.token, secret.split('_')[1]);
         const { tenant, provider, subject, roles, server, kind, name, decision, rule: by } = row;
         assert.deepEqual({ tenant, provider, subject, roles: JSON.parse(roles), server, kind, name, decision, by }, {
             tenant: 'default', provider: 'bearer', subject: 'carl', roles: ['clerk', 'night shift'], server: 'demo', kind: 'tool', name: 'add', decision: 'allow', by: 'clerks-add'
         });
+    });
+
+    test('P10 token list tells when a token was last used, from the audit', async () => {
+        const listed = JSON.parse(token('list').stdout);
+        const used = Object.fromEntries(listed.map(({ subject, last_used }) => [subject, last_used]));
+        const last = (await rowsOf(gateway)).filter(({ event, subject }) => event === 'call' && subject === 'carl').at(-1);
+        assert.deepEqual([used.first, used.carl], [undefined, last.time]);
     });
 
     test('X16 a policy that is loaded or refused is recorded', async () => {
