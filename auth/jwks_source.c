@@ -180,17 +180,18 @@ static const struct http_events events = {on_head, on_data, on_done};
 static bool is_loopback(const char *url)
 {
     struct in_addr address;
-    const char *at = strstr(url, "://");
-    size_t len = at ? strcspn(at += 3, "/?#") : 0;
-    char *host = mem_copy(at, len);
-    char *port = strrchr(host, ':');
+    const char *start = strstr(url, "://");
+    if (!start)
+        return false;
+    size_t len = strcspn(start + 3, "/?#");
+    char *host = mem_copy(start + 3, len), *port = strrchr(host, ':');
+    bool user = memchr(host, '@', len) != NULL;  // then the host is behind it
     if (port && !strchr(port, ']'))
         *port = '\0';
     bool named = strcasecmp(host, "localhost") == 0 || strcmp(host, "[::1]") == 0 ||
                  (inet_pton(AF_INET, host, &address) == 1 && ntohl(address.s_addr) >> 24 == 127);
-    bool yes = named && !memchr(at, '@', len);  // the host is behind a user's name
     free(host);
-    return yes;
+    return named && !user;
 }
 
 bool jwks_source_may_fetch(const char *url, const char *on_word_of)
