@@ -15,6 +15,7 @@
 #include <openssl/rsa.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <strings.h>
 
 #define RSA_BITS_MIN 2048
 #define RSA_BITS_MAX 8192      // beyond that a verification costs too much
@@ -435,4 +436,25 @@ bool jwk_verify(const struct jwk *jwk, const struct jwk_algorithm *algorithm, st
     }
     ERR_clear_error();
     return ok;
+}
+
+// ---- how long ---------------------------------------------------------------------------------
+
+// The name of a directive ends with '=', ',' or blanks; a value that is no number, or an order not to keep anything,
+// gives the least there is.
+int64_t jwks_lifetime(const char *cache_control)
+{
+    const int64_t least = 300, most = 86400;
+    int64_t seconds = 0;
+    for (const char *at = cache_control; at && *at; at += strcspn(at, ",")) {
+        at += strspn(at, ", \t");
+        if (strncasecmp(at, "no-store", 8) == 0 || strncasecmp(at, "no-cache", 8) == 0)
+            return least;
+        if (strncasecmp(at, "max-age=", 8) != 0)
+            continue;
+        at += at[8] == '"' ? 9 : 8;
+        for (seconds = 0; *at >= '0' && *at <= '9' && seconds < most; at++)
+            seconds = seconds * 10 + (*at - '0');
+    }
+    return seconds < least ? least : seconds > most ? most : seconds;
 }

@@ -1,4 +1,7 @@
-// Owns fetching an issuer's keys: discovery, refresh, back-off, and one forced fetch a minute at most.
+// Owns fetching an issuer's keys: discovery, refresh, back-off, and a forced fetch now and then.
+//
+// What is fetched is kept as long as the issuer says (Cache-Control), within bounds, and fetched again when four fifths
+// of that are over.
 //
 //   IDLE ── start, due, or a missing key ──► DISCOVERING ──► FETCHING ──► IDLE (new keys, or the old ones stay)
 //
@@ -7,16 +10,17 @@
 #include "jwks_source.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "jwks_misses.h"
 #include "loop/http_url.h"
+#include <arpa/inet.h>
 #include <stdlib.h>
+#include <strings.h>
 
 #define WAIT_MS 3000
 #define FETCH_TIMEOUT_MS 5000
-#define REFRESH_MS (4 * 60 * 1000)
 #define RETRY_FIRST_MS 1000
 #define RETRY_MAX_MS (60 * 1000)
 #define STALE_MS (24LL * 3600 * 1000)
-#define MISS_COOLDOWN_MS (60 * 1000)
 
 struct jwks_source {
     struct loop *loop;
@@ -29,7 +33,8 @@ struct jwks_source {
     int status;
     struct buf body, last;  // last: the document the keys are from
     struct jwks *keys;
-    int64_t keys_at_ms, missed_at_ms, retry_ms;
+    int64_t keys_at_ms, retry_ms, lifetime_ms;
+    struct jwks_misses misses;
     struct loop_timer due, deadline;
     struct list waiting;
     void (*on_change)(void *arg);
@@ -105,7 +110,7 @@ static void take_keys(struct jwks_source *source)
     struct err err = {0};
     source->retry_ms = 0;
     source->keys_at_ms = loop_now(source->loop);
-    loop_timer_set(source->loop, &source->due, REFRESH_MS);
+    loop_timer_set(source->loop, &source->due, source->lifetime_ms / 5 * 4);
     if (span_equal(buf_span(&source->body), buf_span(&source->last))) {  // checking keys is not cheap
         wake(source);
         return;
@@ -133,8 +138,8 @@ static void take_metadata(struct jwks_source *source)
     const char *uri = json_string_value(json_object_get(tree, "jwks_uri"));
     if (!issuer || strcmp(issuer, source->issuer) != 0)
         failed(source, tree ? "its metadata name another issuer" : err.detail);
-    else if (!uri || !http_url_valid(uri))
-        failed(source, "its metadata name no jwks_uri");
+    else if (!uri || !http_url_valid(uri) || !jwks_source_may_fetch(uri, source->issuer))
+        failed(source, "its metadata name no jwks_uri that may be asked");
     else {
         source->uri = mem_string(uri);
         source->discovered = true;
@@ -145,9 +150,9 @@ static void take_metadata(struct jwks_source *source)
 
 static void on_head(void *arg, struct http_transfer *transfer, int status)
 {
-    (void)transfer;
     struct jwks_source *source = arg;
     source->status = status;
+    source->lifetime_ms = jwks_lifetime(http_transfer_header(transfer, "Cache-Control")) * 1000;
 }
 
 static bool on_data(void *arg, struct span bytes)
@@ -173,6 +178,30 @@ static void on_done(void *arg, const struct err *err)
 
 static const struct http_events events = {on_head, on_data, on_done};
 
+static bool is_loopback(const char *url)
+{
+    struct in_addr address;
+    const char *start = strstr(url, "://");
+    if (!start)
+        return false;
+    size_t len = strcspn(start + 3, "/?#");
+    char *host = mem_copy(start + 3, len), *port = strrchr(host, ':');
+    bool user = memchr(host, '@', len) != NULL;  // then the host is behind it
+    if (port && !strchr(port, ']'))
+        *port = '\0';
+    bool named = strcasecmp(host, "localhost") == 0 || strcmp(host, "[::1]") == 0 ||
+                 (inet_pton(AF_INET, host, &address) == 1 && ntohl(address.s_addr) >> 24 == 127);
+    free(host);
+    return named && !user;
+}
+
+bool jwks_source_may_fetch(const char *url, const char *on_word_of)
+{
+    bool local = is_loopback(url);
+    bool plain = strncasecmp(url, "http://", 7) == 0, secure = strncasecmp(url, "https://", 8) == 0;
+    return (secure || (plain && local)) && (!local || is_loopback(on_word_of));
+}
+
 struct jwks_source *jwks_source_new(const struct provider_world *world, const char *issuer, const char *jwks_uri,
                                     void (*on_change)(void *arg), void *arg)
 {
@@ -183,7 +212,6 @@ struct jwks_source *jwks_source_new(const struct provider_world *world, const ch
     source->uri = mem_string(jwks_uri);
     source->on_change = on_change;
     source->arg = arg;
-    source->missed_at_ms = -MISS_COOLDOWN_MS;
     source->due = (struct loop_timer){.on_due = on_due, .arg = source};
     source->deadline = (struct loop_timer){.on_due = on_deadline, .arg = source};
     list_init(&source->waiting);
@@ -214,14 +242,12 @@ const struct jwks *jwks_source_keys(const struct jwks_source *source)
     return stale ? NULL : source->keys;
 }
 
-// The time is noted before the fetch: a storm of unknown keys causes one.
-bool jwks_source_miss(struct jwks_source *source)
+bool jwks_source_miss(struct jwks_source *source, struct span kid)
 {
     if (source->transfer)
         return true;
-    if (loop_now(source->loop) - source->missed_at_ms < MISS_COOLDOWN_MS)
+    if (!jwks_misses_may_fetch(&source->misses, kid, loop_now(source->loop)))
         return false;
-    source->missed_at_ms = loop_now(source->loop);
     begin(source);
     return true;
 }

@@ -15,8 +15,11 @@ struct jwks_source *jwks_source_new(const struct provider_world *world, const ch
 void jwks_source_free(struct jwks_source *source);
 const struct jwks *jwks_source_keys(const struct jwks_source *source);  // NULL: none could be had yet
 // Somebody showed a key we do not have. True if a fetch is under way that may bring it.
-bool jwks_source_miss(struct jwks_source *source);
+bool jwks_source_miss(struct jwks_source *source, struct span kid);
 bool jwks_source_fetching(const struct jwks_source *source);
 void jwks_source_wait(struct jwks_source *source, struct provider_wait *wait);
+// https, or plain http on loopback; and on loopback only what loopback said itself, so that no issuer elsewhere sends
+// us to our own machine. At the start both are the same URL.
+bool jwks_source_may_fetch(const char *url, const char *on_word_of);
 
 #endif

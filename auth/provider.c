@@ -22,7 +22,7 @@ static const struct provider {
     bool (*stands)(void *state, const struct identity *identity);
     bool (*relays)(void *state, const struct credentials *credentials);  // from a proxy that proved itself
 } providers[] = {
-    {.name = "none", .authenticate = provider_none},
+    {.name = "none", .open = provider_none_open, .close = provider_none_close, .authenticate = provider_none},
     {.name = "bearer",
      .proves = true,
      .open = provider_bearer_open,
@@ -55,6 +55,12 @@ static const struct option provider_rows[] = {
      .fallback = "\"none\"",
      .help = "`none`: anybody who reaches the listener, which must be on loopback. `bearer`: tokens of `postern "
              "token`. `forwarded-user`: headers of a trusted proxy in front. `jwt`: access tokens of an issuer."},
+    {.name = "i_know_this_is_open",
+     .type = OPTION_BOOL,
+     .offset = AT(open),
+     .fallback = "false",
+     .help = "`none`: listen beyond loopback too, where anybody who reaches the port is let in. `public_url` or "
+             "`allowed_hosts` must still name what callers write in Host."},
     {.name = "tokens",
      .type = OPTION_STRING,
      .offset = AT(tokens),
@@ -125,7 +131,7 @@ static const struct option provider_rows[] = {
     {.name = "required_scopes",
      .type = OPTION_STRINGS,
      .offset = AT(required_scopes),
-     .help = "`jwt`: scopes that must be there."},
+     .help = "`jwt`: scopes that must be there; a token without them is answered 403 `insufficient_scope`."},
     {.name = "require_at_jwt",
      .type = OPTION_BOOL,
      .offset = AT(require_at_jwt),
@@ -156,6 +162,9 @@ static bool check_provider(void *object, const struct option_place *place, struc
         return err_set(err, ERR_CONFIG, "%s: %s/tokens: %s", place->file, place->path,
                        bearer ? "name the file that `postern token new --file` writes"
                               : "only for the type \"bearer\"");
+    if (config->open && strcmp(names[config->type], "none") != 0)
+        return err_set(err, ERR_CONFIG, "%s: %s/i_know_this_is_open: only for the type \"none\"", place->file,
+                       place->path);
     bool jwt = strcmp(names[config->type], "jwt") == 0;
     return (!forwarded || provider_forwarded_check(config, place, err)) &&
            (!jwt || provider_jwt_check(config, place, err));
@@ -201,6 +210,15 @@ bool provider_proves(const struct auth_config *config)
     return false;
 }
 
+bool provider_is_open(const struct auth_config *config)
+{
+    const struct provider_config *entries = config->providers.at;
+    for (size_t i = 0; i < config->providers.count; i++)
+        if (entries[i].open)
+            return true;
+    return false;
+}
+
 // ---- the chain ------------------------------------------------------------------------------
 
 #define ISSUERS_MAX 1
@@ -214,10 +232,12 @@ struct provider_chain {
     const char *headers[CREDENTIAL_HEADERS_MAX + 1];
     size_t header_count;
     const char *issuers[ISSUERS_MAX + 1];
+    char *const *scopes;  // of that issuer's tokens
 };
 
 const char *const *provider_chain_headers(const struct provider_chain *chain) { return chain->headers; }
 const char *const *provider_chain_issuers(const struct provider_chain *chain) { return chain->issuers; }
+char *const *provider_chain_scopes(const struct provider_chain *chain) { return chain->scopes; }
 
 struct provider_chain *provider_chain_new(const struct auth_config *config, const struct provider_world *world,
                                           struct err *err)
@@ -228,8 +248,10 @@ struct provider_chain *provider_chain_new(const struct auth_config *config, cons
     for (size_t i = 0; i < config->providers.count; i++) {
         struct link *link = &chain->links[chain->count++];
         link->provider = &providers[entries[i].type];
-        if (entries[i].issuer)
+        if (entries[i].issuer) {
             chain->issuers[0] = entries[i].issuer;  // one provider of each type
+            chain->scopes = entries[i].required_scopes;
+        }
         if (link->provider->open && !(link->state = link->provider->open(&entries[i], world, err))) {
             provider_chain_free(chain);
             return NULL;
@@ -267,6 +289,9 @@ enum provider_verdict provider_chain_authenticate(struct provider_chain *chain, 
         case PROVIDER_MALFORMED:
             (void)err_set(err, ERR_BAD_FRAMING, "provider %s: identity headers that cannot be believed",
                           link->provider->name);
+            return verdict;
+        case PROVIDER_SCOPE:
+            (void)err_set(err, ERR_SCOPE, "provider %s: the token lacks a required scope", link->provider->name);
             return verdict;
         case PROVIDER_UNAVAILABLE:
             (void)err_set(err, ERR_AUTH_UNAVAILABLE, "provider %s cannot tell now", link->provider->name);

@@ -5,6 +5,7 @@
 // From anybody else it is an error (400), not silently ignored: somebody meant to be somebody.
 #include "provider_forwarded.h"
 #include "base/mem.h"
+#include "base/scan.h"
 #include "base/secret.h"
 #include <arpa/inet.h>
 #include <stdlib.h>
@@ -198,7 +199,7 @@ static bool is_clean(struct span text, size_t max)
     for (size_t i = 0; i < text.len; i++)
         if ((unsigned char)text.at[i] < 0x20 || text.at[i] == 0x7f)
             return false;
-    return true;
+    return scan_is_utf8(text);
 }
 
 static struct span trimmed(struct span text)

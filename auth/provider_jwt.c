@@ -17,10 +17,13 @@ struct jwt_provider {
     struct jwt_cache *cache;
 };
 
-static bool is_fetchable(const char *url)
+// As RFC 6749 spells them; they are told to callers in a header.
+static bool is_scope(const char *text)
 {
-    return strncmp(url, "https://", 8) == 0 || strncmp(url, "http://localhost", 16) == 0 ||
-           strncmp(url, "http://127.", 11) == 0 || strncmp(url, "http://[::1]", 12) == 0;
+    for (const char *at = text; *at; at++)
+        if (*at <= ' ' || *at > '~' || *at == '"' || *at == '\\')
+            return false;
+    return *text;
 }
 
 static struct jwt_rules rules_of(const struct provider_config *config, unsigned algorithms)
@@ -39,9 +42,13 @@ bool provider_jwt_check(const struct provider_config *config, const struct optio
     unsigned algorithms = 0;
     const char *const urls[] = {config->issuer, config->jwks_uri};
     for (size_t i = 0; i < 2; i++)
-        if (urls[i] && !is_fetchable(urls[i]))
+        if (urls[i] && !jwks_source_may_fetch(urls[i], urls[i]))
             return err_set(err, ERR_CONFIG, "%s: %s/%s: must be an https:// URL (http:// only on loopback)",
                            place->file, place->path, i ? "jwks_uri" : "issuer");
+    for (char **scope = config->required_scopes; scope && *scope; scope++)
+        if (!is_scope(*scope))
+            return err_set(err, ERR_CONFIG, "%s: %s/required_scopes: \"%s\" is not the name of a scope", place->file,
+                           place->path, *scope);
     if (jwt_algorithms(config->algorithms, &algorithms, &problem)) {
         struct jwt_rules rules = rules_of(config, algorithms);
         if (jwt_rules_check(&rules, &problem))
@@ -87,7 +94,7 @@ static bool make_identity(const struct jwt_provider *provider, const struct jwt_
     if (!claims->subject)
         return err_set(err, ERR_UNAUTHENTICATED, "the token has no subject");
     if (config->required_scopes && !jwt_has_scopes(claims, config->required_scopes))
-        return err_set(err, ERR_UNAUTHENTICATED, "the token lacks a required scope");
+        return err_set(err, ERR_SCOPE, "the token lacks a required scope");
     const char *tenant = jwt_tenant(claims, config->tenant_claim, config->tenant ? config->tenant : "default", err);
     if (!tenant)
         return false;
@@ -105,9 +112,11 @@ static bool make_identity(const struct jwt_provider *provider, const struct jwt_
 }
 
 // Keys that are missing may be on their way: the call waits for them once.
-static enum provider_verdict wait_for_keys(struct jwt_provider *provider, struct provider_wait *wait, bool miss)
+// `kid`: of a token whose key is not among those we have; NULL: we have none at all.
+static enum provider_verdict wait_for_keys(struct jwt_provider *provider, struct provider_wait *wait, struct span kid)
 {
-    bool coming = miss ? jwks_source_miss(provider->source) : jwks_source_fetching(provider->source);
+    bool miss = kid.at != NULL;
+    bool coming = miss ? jwks_source_miss(provider->source, kid) : jwks_source_fetching(provider->source);
     if (coming && !wait->waited) {
         jwks_source_wait(provider->source, wait);
         return PROVIDER_WAIT;
@@ -115,17 +124,17 @@ static enum provider_verdict wait_for_keys(struct jwt_provider *provider, struct
     return miss ? PROVIDER_REJECT : PROVIDER_UNAVAILABLE;
 }
 
-static enum provider_verdict verify(struct jwt_provider *provider, struct span token, struct provider_wait *wait,
-                                    struct identity **out)
+static enum provider_verdict verify(struct jwt_provider *provider, struct span token, struct span kid,
+                                    struct provider_wait *wait, struct identity **out)
 {
     struct jwt_claims claims;
     struct err err = {0};
     int64_t now = (int64_t)time(NULL);
     const struct jwks *keys = jwks_source_keys(provider->source);
     if (!keys)
-        return wait_for_keys(provider, wait, false);
+        return wait_for_keys(provider, wait, (struct span){0});
     switch (jwt_verify(&provider->rules, keys, token, now, &claims, &err)) {
-    case JWT_UNKNOWN_KEY: return wait_for_keys(provider, wait, true);
+    case JWT_UNKNOWN_KEY: return wait_for_keys(provider, wait, kid);
     case JWT_REJECTED: log_debug("token rejected", LOG_STR("detail", err.detail)); return PROVIDER_REJECT;
     case JWT_ACCEPTED: break;
     }
@@ -133,7 +142,7 @@ static enum provider_verdict verify(struct jwt_provider *provider, struct span t
     jwt_claims_release(&claims);
     if (!ok) {
         log_info("token rejected", LOG_STR("detail", err.detail));
-        return PROVIDER_REJECT;
+        return err.code == ERR_SCOPE ? PROVIDER_SCOPE : PROVIDER_REJECT;
     }
     jwt_cache_put(provider->cache, token, *out);
     return PROVIDER_ACCEPT;
@@ -155,6 +164,7 @@ enum provider_verdict provider_jwt(void *state, const struct credentials *creden
     }
     if (!jwt_parse(token, &jwt, &err))
         return PROVIDER_REJECT;
+    enum provider_verdict verdict = verify(provider, token, span_of(jwt.kid ? jwt.kid : ""), wait, out);
     jwt_release(&jwt);
-    return verify(provider, token, wait, out);
+    return verdict;
 }

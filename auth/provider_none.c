@@ -1,12 +1,29 @@
 // Owns the provider `none`: whoever comes over loopback or our own pipe is "anonymous".
 #include "provider_none.h"
+#include "base/mem.h"
+#include <stdlib.h>
+
+struct none {
+    bool open;  // beyond loopback too
+};
+
+void *provider_none_open(const struct provider_config *config, const struct provider_world *world, struct err *err)
+{
+    (void)world;
+    (void)err;
+    struct none *none = mem_new(struct none);
+    none->open = config->open;
+    return none;
+}
+
+void provider_none_close(void *state) { free(state); }
 
 enum provider_verdict provider_none(void *state, const struct credentials *credentials, struct provider_wait *wait,
                                     struct identity **out)
 {
     (void)wait;
-    (void)state;
-    if (!credentials->local || credentials->authorization.at)
+    const struct none *none = state;
+    if ((!credentials->local && !none->open) || credentials->authorization.at)
         return PROVIDER_REJECT;  // a credential that nobody took is not the same as none
     *out = identity_new(IDENTITY_ANONYMOUS, "default", "none", "anonymous");
     return PROVIDER_ACCEPT;

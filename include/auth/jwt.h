@@ -36,6 +36,8 @@ struct jwks *jwks_ref(struct jwks *keys);
 void jwks_unref(struct jwks *keys);
 size_t jwks_count(const struct jwks *keys);
 size_t jwks_skipped(const struct jwks *keys);
+// How long a set is good for, in seconds: max-age of its Cache-Control header (NULL: none), from 5 minutes to a day.
+int64_t jwks_lifetime(const char *cache_control);
 const char *jwks_problem(const struct jwks *keys);  // of the first broken key, for the operator; NULL: none was
 
 // ---- verification ---------------------------------------------------------------------------

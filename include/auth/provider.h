@@ -14,6 +14,7 @@
 enum provider_verdict {
     PROVIDER_REJECT,       // 401
     PROVIDER_MALFORMED,    // 400: an identity that nobody may show that way
+    PROVIDER_SCOPE,        // 403: a good token without all the scopes that are needed
     PROVIDER_UNAVAILABLE,  // 503: it cannot be told now
     PROVIDER_PASS,
     PROVIDER_WAIT,  // the call will be resumed, and asks again
@@ -37,6 +38,7 @@ struct provider_world {
 // One entry of auth.providers.
 struct provider_config {
     int type;
+    bool open;                                          // none
     char *tokens;                                       // bearer
     char *user_header, *groups_header, *tenant_header;  // forwarded-user
     char **trusted_proxies;
@@ -62,6 +64,9 @@ const char *provider_name(const struct provider_config *provider);  // as in "ty
 // True if some provider proves who calls; listeners beyond loopback need one.
 bool provider_proves(const struct auth_config *config);
 
+// True if it is said twice that anybody may come in, beyond loopback too: `none`, and that it is known what that means.
+bool provider_is_open(const struct auth_config *config);
+
 struct provider_chain;
 
 // Reads what the providers need; paths are relative to the folder. Anything missing refuses.
@@ -80,6 +85,8 @@ bool provider_chain_poll(struct provider_chain *chain, struct err *err);
 const char *const *provider_chain_headers(const struct provider_chain *chain);
 // Where callers can get a token: the issuers of the jwt providers, NULL at the end.
 const char *const *provider_chain_issuers(const struct provider_chain *chain);
+// The scopes that their tokens must have, NULL at the end; NULL: none.
+char *const *provider_chain_scopes(const struct provider_chain *chain);
 bool provider_chain_stands(struct provider_chain *chain, const struct identity *identity);
 // It came through a proxy that proved itself: many callers share its address, so the address says nothing of one.
 bool provider_chain_relays(struct provider_chain *chain, const struct credentials *credentials);

@@ -52,6 +52,7 @@ static inline bool scan_is_number(struct span v)
     return v.len && (v.at[0] == '-' || (v.at[0] >= '0' && v.at[0] <= '9'));
 }
 
+bool scan_is_utf8(struct span text);                        // any text, not JSON
 void scan_decode(struct span raw_string, struct buf *out);  // appends the string's characters
 void scan_encode(struct span text, struct buf *out);        // appends a quoted JSON string
 void scan_encode_lossy(struct span text, struct buf *out);  // same; bytes that are no UTF-8 become U+FFFD

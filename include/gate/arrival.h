@@ -20,6 +20,7 @@ enum arrival_op {
 
 struct answer {
     int status;
+    enum err_code code;      // what went wrong, or ERR_NONE
     struct buf body;         // moves to the face; empty: no body
     const char *session_id;  // to tell the caller, or NULL; valid during the call
     int64_t retry_ms;        // how long the caller should wait before it tries again; 0: nothing to say

@@ -6,6 +6,9 @@
 // when they are 0. The very first row follows 64 zeros. So a row that was changed, taken out or moved is found by
 // audit_verify(). Whoever may write the file can make a whole new chain: keep the head that `verify` prints, or the JSON
 // lines, somewhere else.
+//
+// Columns that came later (`roles`, with version 2 of the table) are absent in the rows before, so those rows' hashes
+// stay right. Opening an older database to write adds them; reading or verifying one changes nothing.
 #ifndef STORE_AUDIT_H
 #define STORE_AUDIT_H
 
@@ -13,6 +16,7 @@
 #include "base/option.h"
 #include "base/span.h"
 #include "loop/loop.h"
+#include "store/redact.h"
 
 #define AUDIT_HASH_CHARS 64
 
@@ -27,7 +31,7 @@ enum audit_event {
 enum audit_decision { AUDIT_UNDECIDED, AUDIT_DENY, AUDIT_ALLOW };
 enum audit_status { AUDIT_ERROR, AUDIT_OK, AUDIT_DENIED, AUDIT_TIMEOUT, AUDIT_CANCELLED, AUDIT_GONE };
 
-// An empty text is an absent one. Texts are cut at 1 KiB, `arguments` at 64 KiB.
+// An empty text is an absent one. Texts are cut at 1 KiB, `roles` and `arguments` at 64 KiB.
 struct audit_record {
     int64_t time_ms;  // since the epoch; 0: now
     enum audit_event event;
@@ -35,12 +39,13 @@ struct audit_record {
     struct span tenant;
     struct span provider, subject, proof;  // who, and how that was proven
     struct span token;                     // token id, never a token
+    struct span roles;                     // of the subject, a JSON array of strings; absent: none
     struct span server, kind, name;        // what: kind is "tool", "prompt", "resource", ...
     struct span method;
     enum audit_decision decision;
     struct span rule, policy;      // id of the deciding rule, digest of the policy
     struct span arguments_sha256;  // audit_digest() of the arguments
-    struct span arguments;         // JSON text, only if it is to be kept, and redacted
+    struct span arguments;         // audit_arguments()
     enum audit_status status;
     struct span reason;  // of an error
     int64_t duration_us, bytes_in, bytes_out;
@@ -61,6 +66,8 @@ struct audit_config {
     int64_t retention_days;  // 0: for ever
     int64_t retention_size;  // 0: any size
     int64_t queue;
+    bool arguments;  // keep them, redacted
+    struct redact_config redact;
     int64_t page_limit;  // no option: the database may have so many pages; a full disk, for tests
 };
 
@@ -81,6 +88,8 @@ struct audit;
 
 // Opens or makes the database; refuses one that is damaged or not ours. This blocks: it is for the start.
 struct audit *audit_open(struct loop *loop, const struct audit_config *config, struct err *err) MUST_CHECK;
+// Appends a call's arguments as they are to be recorded, redacted; see redact_put(). False: they are not to be.
+bool audit_arguments(const struct audit *audit, struct span arguments, struct buf *out);
 // Copies the record and has it written soon; never blocks. False: the queue is full and the record is lost; the loss is
 // counted, logged, and a row of its own (AUDIT_GAP) as soon as there is room.
 bool audit_put(struct audit *audit, const struct audit_record *record);
@@ -90,6 +99,10 @@ bool audit_healthy(const struct audit *audit);
 struct audit_stats audit_stats(const struct audit *audit);
 // Writes what is queued, for at most a few seconds. Before loop_free().
 void audit_close(struct audit *audit);
+
+// Writes one record and returns when it is in the database (and the JSON lines, unless they are standard output): for
+// commands, beside a gateway that may be running.
+bool audit_write(const struct audit_config *config, const struct audit_record *record, struct err *err) MUST_CHECK;
 
 // The file that is meant: `given`, else audit.db in $POSTERN_STATE, $XDG_STATE_HOME/postern or ~/.local/state/postern.
 char *audit_path(const char *given);
@@ -122,6 +135,10 @@ struct audit_reader *audit_reader_open(const char *path, const struct audit_filt
 // The next row in order. At the end it may be called again later, for rows that came meanwhile.
 enum audit_next audit_reader_next(struct audit_reader *reader, struct audit_row *row, struct err *err) MUST_CHECK;
 void audit_reader_close(struct audit_reader *reader);
+
+// When each token was last used for a call, as far as the rows go back: `time` as in a row.
+bool audit_last_uses(const char *path, void (*on_token)(void *arg, struct span token, struct span time), void *arg,
+                     struct err *err) MUST_CHECK;
 
 struct audit_verdict {
     int64_t rows, first_seq, last_seq;

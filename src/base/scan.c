@@ -72,6 +72,14 @@ static size_t utf8_len(const unsigned char *s, size_t left)
     return len;
 }
 
+bool scan_is_utf8(struct span text)
+{
+    for (size_t i = 0, len; i < text.len; i += len)
+        if (!(len = utf8_len((const unsigned char *)text.at + i, text.len - i)))
+            return false;
+    return true;
+}
+
 static int hex4(const char *at, const char *end)
 {
     if (end - at < 4)

@@ -82,9 +82,12 @@ static void put_what(struct buf *out, const struct audit_record *record)
         buf_printf(out, ": %" PRId64 " rows deleted, up to %" PRId64, record->count, record->first_seq - 1);
     if (record->server.len)
         buf_printf(out, "%s%.*s", out->len ? " " : "", SPAN_ARG(record->server));
-    struct span name = record->name.len ? record->name : record->method;
-    if (name.len)
-        buf_printf(out, "%s%.*s", out->len ? " " : "", SPAN_ARG(name));
+    bool token = record->event == AUDIT_TOKEN;
+    struct span words[] = {token || !record->name.len ? record->method : (struct span){0}, record->name,
+                           token ? record->token : (struct span){0}};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (words[i].len)
+            buf_printf(out, "%s%.*s", out->len ? " " : "", SPAN_ARG(words[i]));
 }
 
 static void put_result(struct buf *out, const struct audit_record *record)
@@ -242,22 +245,41 @@ static const char *unwanted(const struct flags *flags)
                             : NULL;
 }
 
+char *cmd_audit_path(const struct flags *flags, int *exit_code)
+{
+    if (flags->file)
+        return mem_string(flags->file);
+    struct config *config = cmd_config(flags, exit_code);
+    if (!config)
+        return NULL;
+    char *path = config_audited(config) ? audit_path(config->audit.path) : NULL;
+    config_free(config);
+    if (!path)
+        *exit_code = cmd_fail(EXIT_CONFIG, "the configuration has no audit log: give it audit.path, or a provider that "
+                                           "proves who calls; --file DB reads another");
+    return path;
+}
+
 static int run(const struct flags *flags)
 {
+    int code = EXIT_OK;
     bool checks = flags->count == 1;
     if (checks && strcmp(flags->args[0], "verify") != 0)
         return cmd_fail(EXIT_USAGE, "audit %s: unknown; there is verify, and without it the rows are shown",
                         flags->args[0]);
     if (checks && unwanted(flags))
         return cmd_fail(EXIT_USAGE, "audit verify: takes no --%s", unwanted(flags));
-    char *path = audit_path(flags->file);
-    int code = checks ? verify(flags, path) : show(flags, path);
+    char *path = cmd_audit_path(flags, &code);
+    if (!path)
+        return code;
+    code = checks ? verify(flags, path) : show(flags, path);
     free(path);
     return code;
 }
 
 static const struct flag flags_table[] = {
-    {"file", "DB", FLAG(file), "The database; else audit.db in $POSTERN_STATE or ~/.local/state/postern"},
+    FLAG_CONFIG,
+    {"file", "DB", FLAG(file), "The database; else the one of the configuration"},
     {"since", "TIME", FLAG(since), "From then on: 1h (ago), 2027-01-31 or 2027-01-31T12:00:00Z, in UTC"},
     {"until", "TIME", FLAG(until), "Up to then"},
     {"subject", "NAME", FLAG(subject), "Only what this subject did"},
@@ -273,7 +295,8 @@ static const struct flag flags_table[] = {
 
 const struct command command_audit = {
     .name = "audit",
-    .synopsis = "audit [verify] [--file DB] [--since TIME] [--subject NAME] [--tool NAME] [--denied] [--follow]",
+    .synopsis = "audit [verify] [--config FILE | --file DB] [--since TIME] [--subject NAME] [--tool NAME] [--denied] "
+                "[--follow]",
     .summary = "Show who called what, or verify that nothing was changed",
     .details = "Rows are a table on a terminal and JSON lines in a pipe, the oldest first.\n"
                "verify  walks the chain of hashes and names each row that was changed, moved or taken out. Exit\n"

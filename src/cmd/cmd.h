@@ -72,5 +72,7 @@ struct config *cmd_config(const struct flags *flags, int *exit_code);
 // "1h" ago, 2027-01-31 (its beginning) or 2027-01-31T12:00:00Z, all UTC, in milliseconds since the epoch.
 bool cmd_read_time(const char *text, int64_t *ms);
 bool cmd_wants_json(const struct flags *flags);
+// The audit database: --file, else that of the configuration. NULL: exit code set. The caller frees it.
+char *cmd_audit_path(const struct flags *flags, int *exit_code);
 
 #endif

@@ -85,6 +85,17 @@ static void audit_policy(struct serve *serve, const char *path, const struct pol
         (void)audit_put(serve->audit, &record);
 }
 
+// The providers' files were read again, or could not be.
+static void audit_credentials(struct serve *serve, const struct err *err)
+{
+    struct audit_record record = {.event = AUDIT_TOKEN,
+                                  .method = span_of("reload"),
+                                  .status = err->code ? AUDIT_ERROR : AUDIT_OK,
+                                  .reason = span_of(err->detail)};
+    if (serve->audit)
+        (void)audit_put(serve->audit, &record);
+}
+
 static const struct option_items *servers_of(const struct serve *serve, size_t tenant)
 {
     const struct config_tenant *tenants = serve->config->tenants.at;
@@ -149,10 +160,13 @@ static void reload(struct serve *serve, bool asked)
         if (state->path && (asked || policy_fingerprint(state->path) != state->seen))
             reload_policy(serve, i);
     }
-    if (provider_chain_poll(serve->providers, &err))
+    bool changed = provider_chain_poll(serve->providers, &err), news = strcmp(err.detail, serve->last_problem) != 0;
+    if (changed)
         log_info("credentials reloaded");
-    else if (err.code && strcmp(err.detail, serve->last_problem) != 0)
+    else if (err.code && news)
         log_error("credentials not reloaded: those before stay in force", LOG_STR("detail", err.detail));
+    if (changed || (err.code && news))
+        audit_credentials(serve, &err);
     memcpy(serve->last_problem, err.detail, sizeof serve->last_problem);
     gate_recheck_identities(serve->gate);
 }

@@ -6,6 +6,7 @@
 #include "base/secret.h"
 #include "cmd.h"
 #include "table.h"
+#include "token_record.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -66,10 +67,23 @@ static bool has_room(const struct token_file *file, const struct token_entry *en
     return active < ACTIVE_MAX;
 }
 
-// Adds an entry like this one with a new id and digest, and saves.
-static int issue(struct token_file_edit *edit, const struct token_entry *like, struct token_minted *minted)
+// Records the change and makes it.
+static int save(const struct flags *flags, struct token_file_edit *edit, const struct token_change *change)
 {
     struct err err = {0};
+    int code = EXIT_OK, ignored;
+    if (!token_record(flags, change, NULL, &code) || token_file_edit_save(edit, &err))
+        return code;
+    (void)token_record(flags, change, &err, &ignored);
+    return cmd_fail_err(&err);
+}
+
+// Adds an entry like this one, which may have an id to replace, with a new id and digest, and saves.
+static int issue(const struct flags *flags, struct token_file_edit *edit, const struct token_entry *like,
+                 struct token_minted *minted)
+{
+    struct err err = {0};
+    const char *replaces = like->id;
     struct token_entry entry = *like;
     char created[32];
     do
@@ -81,7 +95,7 @@ static int issue(struct token_file_edit *edit, const struct token_entry *like, s
     entry.created = created;
     if (!token_file_edit_put(edit, &entry, &err))
         return cmd_fail(EXIT_USAGE, "%s", err.detail);
-    return token_file_edit_save(edit, &err) ? EXIT_OK : cmd_fail_err(&err);
+    return save(flags, edit, &(struct token_change){flags->args[0], &entry, replaces});
 }
 
 // The token alone goes to stdout, so that it can be piped to where it belongs.
@@ -120,7 +134,8 @@ static int run_new(const struct flags *flags)
     struct token_file_edit *edit = token_file_edit_start(flags->file, true, &err);
     if (!edit)
         return cmd_fail_err(&err);
-    int code = has_room(token_file_edit_before(edit), &entry, now) ? issue(edit, &entry, &minted) : EXIT_NEGATIVE;
+    int code =
+        has_room(token_file_edit_before(edit), &entry, now) ? issue(flags, edit, &entry, &minted) : EXIT_NEGATIVE;
     token_file_edit_free(edit);
     if (code == EXIT_OK)
         code = hand_over(&minted, &entry, flags);
@@ -184,7 +199,7 @@ static int rotate(struct token_file_edit *edit, const struct token_entry *old, c
         ending.expires = end_text;
     if (!token_file_edit_put(edit, &ending, &err))
         return cmd_fail_err(&err);
-    int code = issue(edit, &entry, &minted);
+    int code = issue(flags, edit, &entry, &minted);
     if (code == EXIT_OK)
         code = hand_over(&minted, &entry, flags);
     if (code == EXIT_OK && isatty(STDERR_FILENO))
@@ -211,16 +226,14 @@ static int run_rotate(const struct flags *flags)
 
 static int run_revoke(const struct flags *flags)
 {
-    struct err err = {0};
     const struct token_entry *entry;
     int code = EXIT_OK;
     struct token_file_edit *edit = start_on(flags, &entry, &code);
     if (!edit)
         return code;
     token_file_edit_remove(edit, entry->id);
-    if (!token_file_edit_save(edit, &err))
-        code = cmd_fail_err(&err);
-    else if (isatty(STDERR_FILENO))
+    code = save(flags, edit, &(struct token_change){flags->args[0], entry, NULL});
+    if (code == EXIT_OK && isatty(STDERR_FILENO))
         fprintf(stderr, "Token %s of \"%s\" is not in %s any more.\n", entry->id, entry->subject, flags->file);
     token_file_edit_free(edit);
     return code;
@@ -229,17 +242,17 @@ static int run_revoke(const struct flags *flags)
 // ---- list -----------------------------------------------------------------------------------
 
 // No digest, not even a part: the id says which token it is.
-static json_t *entry_json(const struct token_entry *entry, int64_t now)
+static json_t *entry_json(const struct token_entry *entry, const char *used, int64_t now)
 {
     json_t *roles = json_array();
     for (const char *const *role = entry->roles; *role; role++)
         json_array_append_new(roles, json_string(*role));
-    return json_pack("{s:s,s:s,s:o,s:s,s:s*,s:s*,s:s*,s:b}", "id", entry->id, "subject", entry->subject, "roles", roles,
-                     "tenant", tenant_of(entry), "created", entry->created, "expires", entry->expires, "description",
-                     entry->description, "active", !token_file_expired(entry, now));
+    return json_pack("{s:s,s:s,s:o,s:s,s:s*,s:s*,s:s*,s:s*,s:b}", "id", entry->id, "subject", entry->subject, "roles",
+                     roles, "tenant", tenant_of(entry), "created", entry->created, "expires", entry->expires,
+                     "last_used", used, "description", entry->description, "active", !token_file_expired(entry, now));
 }
 
-static void add_row(struct table *table, const struct token_entry *entry, int64_t now)
+static void add_row(struct table *table, const struct token_entry *entry, const char *used, int64_t now)
 {
     struct buf who = {0}, when = {0}, what = {0};
     if (entry->tenant)
@@ -251,6 +264,8 @@ static void add_row(struct table *table, const struct token_entry *entry, int64_
         buf_printf(&what, "%s%s", what.len ? "," : "", *role);
     if (entry->description)
         buf_printf(&what, "%s%s", what.len ? "; " : "", entry->description);
+    if (used)
+        buf_printf(&what, "%slast used %.10s", what.len ? "; " : "", used);
     table_add(table, (const char *const[TABLE_COLUMNS]){entry->id, buf_text(&who), buf_text(&when), buf_text(&what)});
     buf_release(&who);
     buf_release(&when);
@@ -266,11 +281,14 @@ static int run_list(const struct flags *flags)
     if (!file)
         return cmd_fail_err(&err);
     struct table table = {.titles = titles};
-    json_t *all = json_array();
+    json_t *all = json_array(), *uses = token_record_uses(flags);
     for (size_t i = 0; i < token_file_count(file); i++) {
-        json_array_append_new(all, entry_json(token_file_at(file, i), now));
-        add_row(&table, token_file_at(file, i), now);
+        const struct token_entry *entry = token_file_at(file, i);
+        const char *used = json_string_value(json_object_get(uses, entry->id));
+        json_array_append_new(all, entry_json(entry, used, now));
+        add_row(&table, entry, used, now);
     }
+    json_decref(uses);
     char *text = json_dumps(all, JSON_INDENT(2));
     if (cmd_wants_json(flags))
         puts(text);
@@ -332,6 +350,7 @@ static int run(const struct flags *flags)
 
 static const struct flag flags_table[] = {
     {"file", "FILE", FLAG(file), "The tokens file; 'new' makes it if it does not exist"},
+    FLAG_CONFIG,
     {"subject", "NAME", FLAG(subject), "new: whose token it is"},
     {"role", "ROLE...", FLAG(role), "new: a role of the subject; may be given again"},
     {"tenant", "NAME", FLAG(tenant), "new: the subject's tenant, else \"default\""},
@@ -346,12 +365,15 @@ const struct command command_token = {
     .name = "token",
     .synopsis = "token new|list|rotate|revoke [ID] --file FILE",
     .summary = "Make, list, replace or revoke bearer tokens",
-    .details = "new     makes a token for --subject and prints it, this once; the file keeps its SHA-256\n"
-               "list    shows whose tokens there are, as a table or, in a pipe, as JSON; never their digests\n"
-               "rotate  makes a new token with the data of ID, and lets that one end after --overlap\n"
-               "revoke  removes the token ID from the file\n\n"
-               "A subject has at most two active tokens. ID may also be the whole token. Exit status 1: there is\n"
-               "no such token, or no room for another.",
+    .details =
+        "new     makes a token for --subject and prints it, this once; the file keeps its SHA-256\n"
+        "list    shows whose tokens there are, as a table or, in a pipe, as JSON; never their digests. When they\n"
+        "        were last used is told from the audit log of the configuration\n"
+        "rotate  makes a new token with the data of ID, and lets that one end after --overlap\n"
+        "revoke  removes the token ID from the file\n\n"
+        "If the configuration has an audit log, each change is recorded there with the user who made it.\n\n"
+        "A subject has at most two active tokens. ID may also be the whole token. Exit status 1: there is\n"
+        "no such token, or no room for another.",
     .flags = flags_table,
     .min_args = 1,
     .max_args = 2,

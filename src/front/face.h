@@ -59,6 +59,7 @@ struct visit {
     bool suspended, in_handler, over, broken;
     enum endpoint endpoint;
     struct span origin, host;
+    bool anywhere;  // pages of any origin may read the answer
     struct answer answer;
     char session_id[64];
     struct stream *stream;

@@ -84,6 +84,9 @@ static enum MHD_Result on_header(void *arg, enum MHD_ValueKind kind, const char 
     return MHD_YES;
 }
 
+// The last line and the empty one: libmicrohttpd has put NULs for CR and LF of both. A bare LF leaves fewer of them.
+static bool ends_plainly(const char *expected) { return expected && memcmp(expected - 2, "\0\0\0", 4) == 0; }
+
 bool guard_read(struct MHD_Connection *connection, const struct guard_line *line, struct guard_headers *out,
                 struct err *err)
 {
@@ -94,6 +97,8 @@ bool guard_read(struct MHD_Connection *connection, const struct guard_line *line
     MHD_get_connection_values_n(connection, MHD_HEADER_KIND, on_header, &reading);
     if (!reading.ok)
         return false;
+    if (!ends_plainly(reading.expected))
+        return err_set(err, ERR_BAD_FRAMING, "the headers do not end in CRLF CRLF");
     if (!out->host.at)
         return err_set(err, ERR_BAD_FRAMING, "no Host header");
     if (out->content_length.at && out->transfer_encoding.at)

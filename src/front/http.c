@@ -28,6 +28,7 @@
 #define PULL_AHEAD ((size_t)256 << 10)
 #define ACCEPTS_A_TURN 64
 #define RUNS_A_TURN 16
+#define RETRY_AFTER "3"  // seconds, with 503
 
 // ---- running the daemon ---------------------------------------------------------------------
 
@@ -86,7 +87,9 @@ static void suspend(struct visit *visit)
 
 static void add_cors(const struct visit *visit, struct MHD_Response *response)
 {
-    if (!visit->origin.at)
+    if (visit->anywhere)
+        MHD_add_response_header(response, "Access-Control-Allow-Origin", "*");
+    if (!visit->origin.at || visit->anywhere)
         return;
     char *origin = mem_span(visit->origin);
     MHD_add_response_header(response, "Access-Control-Allow-Origin", origin);
@@ -137,10 +140,18 @@ static void put_base(const struct visit *visit, struct buf *out)
         buf_printf(out, "%s://%.*s", visit->face->tls ? "https" : "http", SPAN_ARG(visit->host));
 }
 
+// All scopes at once: a caller that came back for each of them would never be done.
+static void put_scopes(const struct visit *visit, struct buf *out)
+{
+    char *const *scopes = gate_scopes(visit->face->gate);
+    for (size_t i = 0; scopes && scopes[i]; i++)
+        buf_printf(out, "%s%s", i ? " " : "", scopes[i]);
+}
+
 static void add_challenge(const struct visit *visit, struct MHD_Response *response)
 {
     struct buf value = {0};
-    bool shown = visit->arrival.credentials.authorization.at != NULL;
+    bool scope = visit->answer.code == ERR_SCOPE, shown = visit->arrival.credentials.authorization.at != NULL;
     buf_put_text(&value, "Bearer");
     if (gate_issuers(visit->face->gate)[0]) {
         buf_put_text(&value, " resource_metadata=\"");
@@ -150,18 +161,25 @@ static void add_challenge(const struct visit *visit, struct MHD_Response *respon
         buf_put_char(&value, '"');
     }
     if (shown)
-        buf_printf(&value, "%s error=\"invalid_token\"", value.len > 6 ? "," : "");
+        buf_printf(&value, "%s error=\"%s\"", value.len > 6 ? "," : "", scope ? "insufficient_scope" : "invalid_token");
+    if (scope) {
+        buf_put_text(&value, ", scope=\"");
+        put_scopes(visit, &value);
+        buf_put_char(&value, '"');
+    }
     MHD_add_response_header(response, "WWW-Authenticate", buf_text(&value));
     buf_release(&value);
 }
 
-// Anybody may ask, so every profile that could be is answered for: which there are is not told here.
+// Whoever asks, from whatever page: how to get a token is no secret. Every profile that could be is answered for: which
+// there are is not told here.
 static bool is_metadata(struct visit *visit, const struct guard_line *line)
 {
     struct span path = trimmed(line->url);
     bool asked = span_is(path, METADATA_PATH) || is_endpoint(path, METADATA_PATH "/mcp", &visit->arrival.profile);
     return asked && gate_issuers(visit->face->gate)[0] &&
-           (strcmp(line->method, "GET") == 0 || strcmp(line->method, "HEAD") == 0);
+           (strcmp(line->method, "GET") == 0 || strcmp(line->method, "HEAD") == 0 ||
+            strcmp(line->method, "OPTIONS") == 0);
 }
 
 static void set_metadata(struct visit *visit)
@@ -178,6 +196,11 @@ static void set_metadata(struct visit *visit)
     for (size_t i = 0; issuers[i]; i++) {
         buf_put_text(out, i ? "," : "");
         scan_encode_lossy(span_of(issuers[i]), out);
+    }
+    char *const *scopes = gate_scopes(visit->face->gate);
+    for (size_t i = 0; scopes && scopes[i]; i++) {
+        buf_put_text(out, i ? "," : "],\"scopes_supported\":[");
+        scan_encode_lossy(span_of(scopes[i]), out);
     }
     buf_put_text(out, "],\"bearer_methods_supported\":[\"header\"]}");
     buf_release(&base);
@@ -204,10 +227,12 @@ static enum MHD_Result send_answer(struct visit *visit)
         MHD_add_response_header(response, "Content-Type", "application/json");
     if (*visit->session_id)
         MHD_add_response_header(response, "Mcp-Session-Id", visit->session_id);
-    if (answer->status == 401)
+    if (answer->status == 401 || answer->code == ERR_SCOPE)
         add_challenge(visit, response);
     if (answer->retry_ms)
         add_retry_after(response, answer->retry_ms);
+    else if (answer->status == 503)
+        MHD_add_response_header(response, "Retry-After", RETRY_AFTER);
     if (answer->status == 405)
         MHD_add_response_header(response, "Allow", "GET, POST, DELETE, OPTIONS");
     if (answer->status >= 400 && answer->status != 404 && answer->status != 405)
@@ -421,8 +446,9 @@ static void begin_visit(struct visit *visit, const struct guard_line *line)
     struct guard_headers headers;
     struct err err = {0};
     int64_t retry_ms;
+    visit->anywhere = is_metadata(visit, line);
     if (!guard_read(visit->connection, line, &headers, &err) || !guard_host(face->config, &headers, &err) ||
-        !guard_origin(face->config, &headers, &err)) {
+        (!visit->anywhere && !guard_origin(face->config, &headers, &err))) {
         set_error(visit, &err);
         return;
     }
@@ -432,7 +458,7 @@ static void begin_visit(struct visit *visit, const struct guard_line *line)
     if (strcmp(line->method, "OPTIONS") == 0) {
         visit->state = VISIT_ANSWERED;
         visit->answer.status = 204;
-    } else if (is_metadata(visit, line)) {
+    } else if (visit->anywhere) {
         set_metadata(visit);
     } else if (!read_target(visit, line->url, line->method, &headers, &err) || !check_headers(visit, &headers, &err) ||
                !read_length(visit, &headers, &err)) {

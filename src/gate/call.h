@@ -88,4 +88,8 @@ void dispatch_abandon(struct call *call);  // takes back what is still out
 enum permit { PERMIT_NOBODY, PERMIT_ANYBODY, PERMIT_POLICY, PERMIT_OWNER };
 enum permit call_permit(const struct call *call, enum policy_kind *kind);
 
+// record.c
+void record_call(const struct call *call);
+void record_session_over(const struct session *session);  // because its credential is no longer good
+
 #endif

@@ -480,7 +480,7 @@ bool config_may_listen(const struct config *config, const char *address, const s
     if (!colon || colon == address || !is_port(colon + 1))
         return err_set(err, ERR_CONFIG, "%s: %s: write ADDRESS:PORT, such as 127.0.0.1:8080; a port is at most 65535",
                        place->file, place->path);
-    if (config_address_is_loopback(address) || provider_proves(&config->auth))
+    if (config_address_is_loopback(address) || provider_proves(&config->auth) || provider_is_open(&config->auth))
         return true;
     return err_set(err, ERR_CONFIG,
                    "%s: %s: %s is not loopback, and no provider in /auth/providers proves who calls; listen on "
@@ -541,9 +541,12 @@ struct config *config_parse(const json_t *tree, const char *file, struct err *er
     return parse(tree, file, false, err);
 }
 
+// Paths of the file are relative to it; "-" is standard output.
 static void resolve(const struct config *config, char **path)
 {
-    char *full = *path ? config_file(config, *path) : NULL;
+    if (!*path || strcmp(*path, "-") == 0)
+        return;
+    char *full = config_file(config, *path);
     free(*path);
     *path = full;
 }
@@ -561,6 +564,8 @@ static struct config *load(const char *path, bool literal, struct err *err)
     if (slash)
         config->folder = mem_copy(path, (size_t)(slash - path));
     if (!literal) {
+        resolve(config, &config->audit.path);
+        resolve(config, &config->audit.jsonl);
         resolve(config, &config->store.path);
         resolve(config, &config->vault.key_file);
     }

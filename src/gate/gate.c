@@ -83,6 +83,7 @@ struct gate *gate_new(const struct gate_parts *parts)
 bool gate_is_profile_name(struct span name) { return profile_name_valid(name); }
 const struct config *gate_config(const struct gate *gate) { return gate->config; }
 const char *const *gate_issuers(const struct gate *gate) { return provider_chain_issuers(gate->providers); }
+char *const *gate_scopes(const struct gate *gate) { return provider_chain_scopes(gate->providers); }
 const char *const *gate_wanted_headers(const struct gate *gate) { return provider_chain_headers(gate->providers); }
 
 void gate_set_policy(struct gate *gate, size_t tenant, struct policy *policy)
@@ -111,6 +112,7 @@ void gate_recheck_identities(struct gate *gate)
         if (!session)
             continue;
         log_info("session ended: its credential is no longer good", LOG_STR("subject", session->identity->subject));
+        record_session_over(session);
         session_end(session);
     }
     buf_release(&gone);

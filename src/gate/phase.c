@@ -432,70 +432,12 @@ static enum phase_result shape(struct call *call)
 
 // ---- record ---------------------------------------------------------------------------------
 
-static enum audit_status status_of(const struct call *call)
-{
-    switch (call->err.code) {
-    case ERR_NONE: return call->reply && call->reply->error.at ? AUDIT_ERROR : AUDIT_OK;
-    case ERR_DENIED:
-    case ERR_UNAUTHENTICATED:
-    case ERR_AUTH_LIMITED: return AUDIT_DENIED;
-    case ERR_UPSTREAM_TIMEOUT: return AUDIT_TIMEOUT;
-    case ERR_CANCELLED: return AUDIT_CANCELLED;
-    default: return AUDIT_ERROR;
-    }
-}
-
-static void put_who(const struct identity *identity, struct audit_record *record)
-{
-    if (!identity)
-        return;
-    record->tenant = span_of(identity->tenant);
-    record->provider = span_of(identity->provider);
-    record->subject = span_of(identity->subject);
-    record->proof = span_of(identity_proof_text(identity->proof));
-    record->token = span_of(identity->token_id);
-}
-
-// Requests, and whoever was not let in. What a caller tells us, asks of its own session or answers is no call.
-static void audit(const struct call *call)
-{
-    struct audit_record record = {0};
-    char digest[AUDIT_HASH_CHARS + 1];
-    struct span arguments;
-    enum policy_kind kind;
-    bool refused = call->err.code == ERR_UNAUTHENTICATED || call->err.code == ERR_AUTH_LIMITED ||
-                   call->err.code == ERR_BAD_FRAMING;
-    if (!call->gate->audit || (!refused && (call->message.kind != MESSAGE_REQUEST || call->method == METHOD_PING)))
-        return;
-    put_who(call->identity, &record);
-    record.event = refused ? AUDIT_AUTHENTICATION : AUDIT_CALL;
-    record.request = span_of(call->request_id);
-    record.method = call->message.method;
-    record.server = call->link ? span_of(upstream_server(call->link->upstream)->name) : (struct span){0};
-    record.name = call->target;
-    if (call_permit(call, &kind) == PERMIT_POLICY)
-        record.kind = span_of(policy_kind_text(kind));
-    record.decision = !call->decision.by ? AUDIT_UNDECIDED : call->authorized ? AUDIT_ALLOW : AUDIT_DENY;
-    record.rule = span_of(call->decision.by);
-    record.policy = call->policy ? span_of(policy_digest(call->policy)) : (struct span){0};
-    if (call->message.params.at && scan_find(call->message.params, "arguments", &arguments)) {
-        audit_digest(arguments, digest);
-        record.arguments_sha256 = span_make(digest, AUDIT_HASH_CHARS);
-    }
-    record.status = status_of(call);
-    record.reason = call->err.code ? span_of(err_reason(call->err.code)) : (struct span){0};
-    record.duration_us = clock_now_us() - call->started_us;
-    record.bytes_in = (int64_t)call->body.len;
-    record.bytes_out = (int64_t)call->text.len;
-    (void)audit_put(call->gate->audit, &record);  // a loss is counted, logged and written by the audit itself
-}
-
 static enum phase_result record(struct call *call)
 {
     static const char *const ops[] = {"message", "listen", "pipe", "end"};
     assert(!call->recorded);
     call->recorded = true;
-    audit(call);
+    record_call(call);
     bool trouble = call->err.code != ERR_NONE;
     struct span called = call->message.method;
     called.len = called.len > 64 ? 64 : called.len;
@@ -542,6 +484,7 @@ static void deliver(struct call *call)
         struct answer answer = {.status = failed           ? err_http_status(call->err.code)
                                           : call->text.len ? 200
                                                            : 202,
+                                .code = call->err.code,
                                 .body = call->text,
                                 .retry_ms = call->retry_ms};
         call->text = (struct buf){0};

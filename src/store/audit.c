@@ -50,6 +50,7 @@ struct audit {
     struct audit_db db;
     struct jsonl lines;
     bool with_lines;
+    struct redact *redact;  // NULL: arguments are not kept
 
     struct batch pending, writing;
     struct offload_job job;
@@ -71,12 +72,13 @@ static const struct option rows[] = {
     {.name = "path",
      .type = OPTION_STRING,
      .offset = AT(path),
-     .help = "The database (SQLite); audit.db in `$POSTERN_STATE`, `$XDG_STATE_HOME/postern` or "
+     .help = "The database (SQLite), relative to this file; audit.db in `$POSTERN_STATE`, `$XDG_STATE_HOME/postern` or "
              "`~/.local/state/postern` if absent."},
     {.name = "jsonl",
      .type = OPTION_STRING,
      .offset = AT(jsonl),
-     .help = "Also write the rows as JSON lines to this file (it may be rotated), or to standard output: `-`."},
+     .help = "Also write the rows as JSON lines to this file, relative to this one (it may be rotated), or to standard "
+             "output: `-`."},
     {.name = "required",
      .type = OPTION_BOOL,
      .offset = AT(required),
@@ -105,6 +107,16 @@ static const struct option rows[] = {
      .min = 1,
      .max = 1000000,
      .help = "Records that may wait to be written."},
+    {.name = "arguments",
+     .type = OPTION_BOOL,
+     .offset = AT(arguments),
+     .fallback = "false",
+     .help = "Record the arguments of calls too, after redaction, up to 64 KiB; else only their SHA-256."},
+    {.name = "redact",
+     .type = OPTION_OBJECT,
+     .offset = AT(redact),
+     .sub = &redact_options,
+     .help = "What is left out of recorded arguments."},
     {0},
 };
 #undef AT
@@ -321,6 +333,13 @@ bool audit_put(struct audit *audit, const struct audit_record *record)
     return true;
 }
 
+bool audit_arguments(const struct audit *audit, struct span arguments, struct buf *out)
+{
+    if (audit->redact)
+        redact_put(audit->redact, arguments, out);
+    return audit->redact != NULL;
+}
+
 bool audit_healthy(const struct audit *audit)
 {
     size_t limit = (size_t)audit->config.queue;
@@ -344,6 +363,7 @@ static void release(struct audit *audit)
     if (audit->with_lines)
         jsonl_close(&audit->lines);
     audit_db_close(&audit->db);
+    redact_free(audit->redact);
     batch_release(&audit->pending);
     batch_release(&audit->writing);
     free(audit);
@@ -355,6 +375,7 @@ struct audit *audit_open(struct loop *loop, const struct audit_config *config, s
     audit->loop = loop;
     audit->config = *config;
     audit->config.path = audit->config.jsonl = NULL;
+    audit->redact = config->arguments ? redact_new(&config->redact) : NULL;
     audit->job = (struct offload_job){.run = run, .done = on_written, .arg = audit};
     audit->gather = (struct loop_timer){.on_due = on_gathered, .arg = audit};
     audit->retry = (struct loop_timer){.on_due = on_retry, .arg = audit};
@@ -387,4 +408,27 @@ void audit_close(struct audit *audit)
     if (queued(audit) || audit->gap)
         log_error("audit records lost at the end", LOG_INT("audit_dropped", queued(audit) + audit->gap));
     release(audit);
+}
+
+bool audit_write(const struct audit_config *config, const struct audit_record *record, struct err *err)
+{
+    struct audit_db db = {0};
+    struct jsonl out = {0};
+    struct batch batch = {0};
+    struct buf text = {0};
+    int64_t seq;
+    bool lined = config->jsonl && strcmp(config->jsonl, "-") != 0;
+    batch_add(&batch, record);
+    bool ok = audit_db_open(&db, config, err);
+    if (ok && audit_db_write(&db, batch.at, 1, lined ? &text : NULL, &seq, err)) {
+        ok = !lined || (jsonl_open(&out, config->jsonl, err) && jsonl_write(&out, buf_span(&text), &db.hurry, err));
+        if (lined)
+            jsonl_close(&out);
+    } else {
+        ok = false;
+    }
+    audit_db_close(&db);
+    batch_release(&batch);
+    buf_release(&text);
+    return ok;
 }

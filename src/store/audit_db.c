@@ -1,14 +1,11 @@
-// Owns the audit's SQLite file: schema, the writing transaction, retention, and reading rows back.
-//
-// Table `audit` has one row for each record. Table `anchor` has one row: the seq and prev of the first row kept, and seq
-// and hash of the last one written, so that rows missing at either end are found. Both change in one transaction, and
-// the writer reads the anchor in it, so that two processes may write to one file.
+// Owns the audit's SQLite file: opening it, the writing transaction, retention, and reading rows back.
 //
 // A deletion by retention adds a row that says which row is the first now; audit_verify() holds the anchor against it.
 //
 // WAL with synchronous NORMAL: a crash of the process loses no transaction, a loss of power may lose the last ones and
 // leaves a chain that verifies. With `required` it is FULL, and only what was queued is lost.
 #include "audit_db.h"
+#include "audit_schema.h"
 #include "base/mem.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { APPLICATION = 0x506f7374, VERSION = 1, BUSY_STEP_MS = 10, BUSY_STEPS = 500, CHECKED_BYTES = 64 << 20 };
+enum { BUSY_STEP_MS = 10, BUSY_STEPS = 500 };
 
 bool audit_db_fail(sqlite3 *sqlite, const char *path, struct err *err)
 {
@@ -37,7 +34,7 @@ bool audit_db_fail(sqlite3 *sqlite, const char *path, struct err *err)
     }
 }
 
-static bool run(sqlite3 *sqlite, const char *path, const char *sql, struct err *err)
+bool audit_db_run(sqlite3 *sqlite, const char *path, const char *sql, struct err *err)
 {
     return sqlite3_exec(sqlite, sql, NULL, NULL, NULL) == SQLITE_OK || audit_db_fail(sqlite, path, err);
 }
@@ -49,82 +46,21 @@ static int on_text(void *arg, int count, char **values, char **names)
     return 0;
 }
 
-// The first column of the first row, as a number and, for quick_check, as text.
-static bool ask(sqlite3 *sqlite, const char *path, const char *sql, int64_t *number, struct err *err)
+bool audit_db_text(sqlite3 *sqlite, const char *path, const char *sql, struct buf *text, struct err *err)
+{
+    return sqlite3_exec(sqlite, sql, on_text, text, NULL) == SQLITE_OK || audit_db_fail(sqlite, path, err);
+}
+
+bool audit_db_ask(sqlite3 *sqlite, const char *path, const char *sql, int64_t *number, struct err *err)
 {
     struct buf text = {0};
-    bool ok = sqlite3_exec(sqlite, sql, on_text, &text, NULL) == SQLITE_OK || audit_db_fail(sqlite, path, err);
+    bool ok = audit_db_text(sqlite, path, sql, &text, err);
     *number = ok ? strtoll(buf_text(&text), NULL, 10) : 0;
     buf_release(&text);
     return ok;
 }
 
 // ---- opening --------------------------------------------------------------------------------
-
-static bool is_sound(sqlite3 *sqlite, const char *path, struct err *err)
-{
-    struct buf said = {0};
-    bool ok = sqlite3_exec(sqlite, "PRAGMA quick_check(1)", on_text, &said, NULL) == SQLITE_OK ||
-              audit_db_fail(sqlite, path, err);
-    if (ok && !span_is(buf_span(&said), "ok"))
-        ok = err_set(err, ERR_CONFIG, "%s: the audit database is damaged (%.200s); move it away, and a new one is made",
-                     path, buf_text(&said));
-    buf_release(&said);
-    return ok;
-}
-
-// Is this file ours, and can we read it? *is_new: it is empty.
-static bool check_file(sqlite3 *sqlite, const char *path, bool *is_new, struct err *err)
-{
-    int64_t application, version, tables, pages, page_size;
-    if (!ask(sqlite, path, "SELECT count(*) FROM sqlite_schema", &tables, err) ||
-        !ask(sqlite, path, "PRAGMA application_id", &application, err) ||
-        !ask(sqlite, path, "PRAGMA user_version", &version, err) ||
-        !ask(sqlite, path, "PRAGMA page_count", &pages, err) || !ask(sqlite, path, "PRAGMA page_size", &page_size, err))
-        return false;
-    *is_new = tables == 0 && application == 0;
-    if (*is_new)
-        return true;
-    if (application != APPLICATION)
-        return err_set(err, ERR_CONFIG, "%s: a database of another program, not an audit database", path);
-    if (version != VERSION)
-        return err_set(err, ERR_CONFIG, "%s: made by another version of postern (format %" PRId64 ", this one has %d)",
-                       path, version, VERSION);
-    return pages * page_size > CHECKED_BYTES || is_sound(sqlite, path, err);
-}
-
-static bool make_tables(sqlite3 *sqlite, const char *path, struct err *err)
-{
-    struct buf sql = {0};
-    buf_printf(&sql,
-               "PRAGMA application_id=%d;PRAGMA user_version=%d;"
-               "CREATE TABLE audit(\"seq\" INTEGER PRIMARY KEY,\"time\" TEXT NOT NULL",
-               APPLICATION, VERSION);
-    for (const struct audit_row_field *field = audit_row_fields; field->name; field++)
-        buf_printf(&sql, ",\"%s\" %s", field->name,
-                   field->type == AUDIT_ROW_TEXT || field->type == AUDIT_ROW_WORD ? "TEXT" : "INTEGER NOT NULL");
-    buf_put_text(&sql, ",\"prev\" TEXT NOT NULL,\"hash\" TEXT NOT NULL) STRICT;"
-                       "CREATE INDEX audit_time ON audit(\"time\");"
-                       "CREATE TABLE anchor(id INTEGER PRIMARY KEY CHECK(id=1),first_seq INTEGER NOT NULL,"
-                       "first_prev TEXT NOT NULL,head_seq INTEGER NOT NULL,head_hash TEXT NOT NULL) STRICT;"
-                       "INSERT INTO anchor VALUES(1,1,'" AUDIT_ROW_ZERO "',0,'" AUDIT_ROW_ZERO "')");
-    bool ok = run(sqlite, path, buf_text(&sql), err);
-    buf_release(&sql);
-    return ok;
-}
-
-// Two processes may find the same empty file.
-static bool make_tables_once(sqlite3 *sqlite, const char *path, struct err *err)
-{
-    bool is_new = false;
-    if (!run(sqlite, path, "BEGIN IMMEDIATE", err))
-        return false;
-    if (check_file(sqlite, path, &is_new, err) && (!is_new || make_tables(sqlite, path, err)) &&
-        run(sqlite, path, "COMMIT", err))
-        return true;
-    sqlite3_exec(sqlite, "ROLLBACK", NULL, NULL, NULL);
-    return false;
-}
 
 // The folders of a path nobody chose; what cannot be made shows when the file is.
 static void make_folders(const char *path)
@@ -162,9 +98,10 @@ static int on_busy(void *arg, int times)
 static bool prepare_insert(struct audit_db *db, struct err *err)
 {
     struct buf sql = {0};
-    buf_put_text(&sql, "INSERT INTO audit(");
-    audit_db_columns(&sql);
-    buf_put_text(&sql, ") VALUES(?,?");
+    buf_put_text(&sql, "INSERT INTO audit(\"seq\",\"time\"");
+    for (const struct audit_row_field *field = audit_row_fields; field->name; field++)
+        buf_printf(&sql, ",\"%s\"", field->name);
+    buf_put_text(&sql, ",\"prev\",\"hash\") VALUES(?,?");
     for (const struct audit_row_field *field = audit_row_fields; field->name; field++)
         buf_put_text(&sql, ",?");
     buf_put_text(&sql, ",?,?)");
@@ -183,16 +120,18 @@ static bool set_up(struct audit_db *db, const struct audit_config *config, struc
     sqlite3_db_config(db->sqlite, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
     sqlite3_db_config(db->sqlite, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
     sqlite3_db_config(db->sqlite, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, NULL);
-    if (!check_file(db->sqlite, db->path, &is_new, err) ||
-        (is_new && !run(db->sqlite, db->path, "PRAGMA auto_vacuum=INCREMENTAL", err)) ||
-        !run(db->sqlite, db->path,
-             "PRAGMA journal_mode=WAL;PRAGMA wal_autocheckpoint=4000;PRAGMA journal_size_limit=67108864", err) ||
-        !run(db->sqlite, db->path, config->required ? "PRAGMA synchronous=FULL" : "PRAGMA synchronous=NORMAL", err) ||
-        (is_new && !make_tables_once(db->sqlite, db->path, err)))
+    if (!audit_schema_check(db->sqlite, db->path, &is_new, err) ||
+        (is_new && !audit_db_run(db->sqlite, db->path, "PRAGMA auto_vacuum=INCREMENTAL", err)) ||
+        !audit_db_run(db->sqlite, db->path,
+                      "PRAGMA journal_mode=WAL;PRAGMA wal_autocheckpoint=4000;PRAGMA journal_size_limit=67108864",
+                      err) ||
+        !audit_db_run(db->sqlite, db->path, config->required ? "PRAGMA synchronous=FULL" : "PRAGMA synchronous=NORMAL",
+                      err) ||
+        (is_new && !audit_schema_make(db->sqlite, db->path, err)) || !audit_schema_upgrade(db->sqlite, db->path, err))
         return false;
     if (config->page_limit)
         buf_printf(&limit, "PRAGMA max_page_count=%" PRId64, config->page_limit);
-    bool limited = run(db->sqlite, db->path, buf_text(&limit), err);
+    bool limited = audit_db_run(db->sqlite, db->path, buf_text(&limit), err);
     buf_release(&limit);
     struct audit_anchor anchor = {0};
     return limited && audit_db_anchor(db->sqlite, &anchor, err) && prepare_insert(db, err);
@@ -245,7 +184,7 @@ sqlite3 *audit_db_open_to_read(const char *path, struct err *err)
     }
     sqlite3_busy_handler(sqlite, reader_busy, NULL);
     sqlite3_db_config(sqlite, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
-    bool ok = check_file(sqlite, path, &is_new, err);
+    bool ok = audit_schema_check(sqlite, path, &is_new, err);
     if (ok && is_new)
         ok = err_set(err, ERR_CONFIG, "%s: an empty file, not an audit database", path);
     if (ok)
@@ -294,7 +233,7 @@ static bool put_anchor(struct audit_db *db, const struct audit_anchor *anchor, s
     buf_printf(&sql,
                "UPDATE anchor SET first_seq=%" PRId64 ",first_prev='%s',head_seq=%" PRId64 ",head_hash='%s' WHERE id=1",
                anchor->first_seq, anchor->first_prev, anchor->head_seq, anchor->head_hash);
-    bool ok = run(db->sqlite, db->path, buf_text(&sql), err);
+    bool ok = audit_db_run(db->sqlite, db->path, buf_text(&sql), err);
     buf_release(&sql);
     return ok;
 }
@@ -363,10 +302,10 @@ static void put_line(struct buf *lines, struct span chained, const struct audit_
 static bool start(struct audit_db *db, struct audit_anchor *anchor, struct err *err)
 {
     int64_t last;
-    if (!run(db->sqlite, db->path, "BEGIN IMMEDIATE", err))
+    if (!audit_db_run(db->sqlite, db->path, "BEGIN IMMEDIATE", err))
         return false;
     if (!audit_db_anchor(db->sqlite, anchor, err) ||
-        !ask(db->sqlite, db->path, "SELECT max(\"seq\") FROM audit", &last, err))
+        !audit_db_ask(db->sqlite, db->path, "SELECT max(\"seq\") FROM audit", &last, err))
         return false;
     if (last > anchor->head_seq)
         anchor->head_seq = last;
@@ -396,7 +335,7 @@ static bool add_all(struct audit_db *db, struct audit_anchor *anchor, struct aud
 
 static bool finish(struct audit_db *db, const struct audit_anchor *anchor, bool ok, struct err *err)
 {
-    if (ok && put_anchor(db, anchor, err) && run(db->sqlite, db->path, "COMMIT", err))
+    if (ok && put_anchor(db, anchor, err) && audit_db_run(db->sqlite, db->path, "COMMIT", err))
         return true;
     sqlite3_exec(db->sqlite, "ROLLBACK", NULL, NULL, NULL);
     return false;
@@ -424,7 +363,7 @@ static bool cut_by_age(struct audit_db *db, const struct audit_anchor *anchor, c
     audit_row_stamp(limits->before_ms, stamp);
     buf_printf(&sql, "SELECT min(\"seq\") FROM audit WHERE \"seq\"<%" PRId64 " AND +\"time\">='%s'",
                anchor->first_seq + limits->rows, stamp);
-    bool ok = ask(db->sqlite, db->path, buf_text(&sql), cut, err);
+    bool ok = audit_db_ask(db->sqlite, db->path, buf_text(&sql), cut, err);
     buf_release(&sql);
     if (ok && *cut == 0) {  // none of them: all go
         int64_t end = anchor->first_seq + limits->rows;
@@ -438,9 +377,9 @@ static bool cut_by_size(struct audit_db *db, const struct audit_anchor *anchor, 
                         int64_t *cut, struct err *err)
 {
     int64_t pages, spare, page_size, rows = anchor->head_seq - anchor->first_seq + 1;
-    if (!ask(db->sqlite, db->path, "PRAGMA page_count", &pages, err) ||
-        !ask(db->sqlite, db->path, "PRAGMA freelist_count", &spare, err) ||
-        !ask(db->sqlite, db->path, "PRAGMA page_size", &page_size, err))
+    if (!audit_db_ask(db->sqlite, db->path, "PRAGMA page_count", &pages, err) ||
+        !audit_db_ask(db->sqlite, db->path, "PRAGMA freelist_count", &spare, err) ||
+        !audit_db_ask(db->sqlite, db->path, "PRAGMA page_size", &page_size, err))
         return false;
     int64_t used = (pages - spare) * page_size;
     *cut = anchor->first_seq;
@@ -474,7 +413,7 @@ static bool drop_before(struct audit_db *db, struct audit_anchor *anchor, int64_
         memcpy(anchor->first_prev, anchor->head_hash, sizeof anchor->first_prev);
     else if (!prev_of(db, cut, anchor->first_prev, err))
         return false;
-    bool ok = run(db->sqlite, db->path, buf_text(&sql), err);
+    bool ok = audit_db_run(db->sqlite, db->path, buf_text(&sql), err);
     buf_release(&sql);
     *deleted = sqlite3_changes64(db->sqlite);
     anchor->first_seq = cut;
@@ -538,18 +477,10 @@ bool audit_db_trim(struct audit_db *db, const struct audit_db_limits *limits, st
         *deleted = 0;
         return false;
     }
-    return run(db->sqlite, db->path, "PRAGMA incremental_vacuum", err);
+    return audit_db_run(db->sqlite, db->path, "PRAGMA incremental_vacuum", err);
 }
 
 // ---- reading --------------------------------------------------------------------------------
-
-void audit_db_columns(struct buf *sql)
-{
-    buf_put_text(sql, "\"seq\",\"time\"");
-    for (const struct audit_row_field *field = audit_row_fields; field->name; field++)
-        buf_printf(sql, ",\"%s\"", field->name);
-    buf_put_text(sql, ",\"prev\",\"hash\"");
-}
 
 // Absent or a clean text that is not empty.
 static bool read_text(sqlite3_stmt *select, int column, struct span *out)

@@ -37,10 +37,13 @@ bool audit_db_trim(struct audit_db *db, const struct audit_db_limits *limits, st
 
 sqlite3 *audit_db_open_to_read(const char *path, struct err *err) MUST_CHECK;
 bool audit_db_anchor(sqlite3 *sqlite, struct audit_anchor *anchor, struct err *err) MUST_CHECK;
-void audit_db_columns(struct buf *sql);  // the columns as audit_db_row() wants them
 // NULL, or what is wrong with the row: something in it that is never written.
 const char *audit_db_row(sqlite3_stmt *select, struct audit_row *row);
 // What SQLite says, for people. False, as err_set().
 bool audit_db_fail(sqlite3 *sqlite, const char *path, struct err *err);
+bool audit_db_run(sqlite3 *sqlite, const char *path, const char *sql, struct err *err) MUST_CHECK;
+// The first column of the rows, as text or, of one row, as a number.
+bool audit_db_text(sqlite3 *sqlite, const char *path, const char *sql, struct buf *text, struct err *err) MUST_CHECK;
+bool audit_db_ask(sqlite3 *sqlite, const char *path, const char *sql, int64_t *number, struct err *err) MUST_CHECK;
 
 #endif

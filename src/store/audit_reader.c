@@ -3,6 +3,7 @@
 // It reads in passes, each up to the newest row there is when it begins, and holds no lock between them, so that the
 // writer's log can be folded back into the file however long somebody follows.
 #include "audit_db.h"
+#include "audit_schema.h"
 #include "base/mem.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -93,18 +94,17 @@ static void put_conditions(const struct audit_filter *filter, struct buf *sql)
     buf_put_text(sql, " ORDER BY \"seq\"");
 }
 
-static void put_select(const struct audit_reader *reader, struct buf *sql)
+// The columns are asked for with each pass: a writer may have added some meanwhile.
+static bool put_select(const struct audit_reader *reader, struct buf *sql, struct err *err)
 {
     bool last = !reader->again && reader->filter->limit > 0;
-    buf_put_text(sql, "SELECT ");
-    audit_db_columns(sql);
-    if (last) {
-        buf_put_text(sql, " FROM (SELECT ");
-        audit_db_columns(sql);
-    }
+    buf_put_text(sql, last ? "SELECT * FROM (SELECT " : "SELECT ");
+    if (!audit_schema_columns(reader->sqlite, reader->path, sql, err))
+        return false;
     put_conditions(reader->filter, sql);
     if (last)
         buf_printf(sql, " DESC LIMIT %" PRId64 ") ORDER BY \"seq\"", reader->filter->limit);
+    return true;
 }
 
 static void bind(sqlite3_stmt *select, int at, const char *text)
@@ -120,11 +120,12 @@ static bool start_pass(struct audit_reader *reader, struct err *err)
     struct buf sql = {0};
     if (!find_bounds(reader, err))
         return false;
-    put_select(reader, &sql);
-    int code = sqlite3_prepare_v2(reader->sqlite, buf_text(&sql), -1, &reader->select, NULL);
+    bool ok = put_select(reader, &sql, err);
+    if (ok && sqlite3_prepare_v2(reader->sqlite, buf_text(&sql), -1, &reader->select, NULL) != SQLITE_OK)
+        ok = audit_db_fail(reader->sqlite, reader->path, err);
     buf_release(&sql);
-    if (code != SQLITE_OK)
-        return audit_db_fail(reader->sqlite, reader->path, err);
+    if (!ok)
+        return false;
     audit_row_stamp(filter->since_ms, since);
     audit_row_stamp(filter->until_ms, until);
     sqlite3_bind_int64(reader->select, 1, reader->from);
@@ -156,4 +157,30 @@ enum audit_next audit_reader_next(struct audit_reader *reader, struct audit_row 
     sqlite3_finalize(reader->select);
     reader->select = NULL;
     return got == SQLITE_DONE ? AUDIT_READ_END : AUDIT_READ_FAILED;
+}
+
+static struct span column(sqlite3_stmt *select, int i)
+{
+    return span_make((const char *)sqlite3_column_text(select, i), (size_t)sqlite3_column_bytes(select, i));
+}
+
+bool audit_last_uses(const char *path, void (*on_token)(void *arg, struct span token, struct span time), void *arg,
+                     struct err *err)
+{
+    sqlite3_stmt *select = NULL;
+    sqlite3 *sqlite = audit_db_open_to_read(path, err);
+    if (!sqlite)
+        return false;
+    int got =
+        sqlite3_prepare_v2(sqlite,
+                           "SELECT \"token\",max(\"time\") FROM audit WHERE \"event\"='call' AND \"token\" IS NOT "
+                           "NULL GROUP BY \"token\"",
+                           -1, &select, NULL);
+    while (got == SQLITE_OK || got == SQLITE_ROW)
+        if ((got = sqlite3_step(select)) == SQLITE_ROW)
+            on_token(arg, column(select, 0), column(select, 1));
+    bool ok = got == SQLITE_DONE || audit_db_fail(sqlite, path, err);
+    sqlite3_finalize(select);
+    sqlite3_close(sqlite);
+    return ok;
 }

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <time.h>
 
-enum { TEXT_MAX = 1024, ARGUMENTS_MAX = 64 * 1024 };
+enum { TEXT_MAX = 1024, LONG_MAX_BYTES = 64 * 1024 };
 
 static const char *const events[] = {"call", "authentication", "policy", "token", "gap", "retention", NULL};
 static const char *const decisions[] = {"", "deny", "allow", NULL};
@@ -17,29 +17,30 @@ static const char *const statuses[] = {"error", "ok", "denied", "timeout", "canc
 #define AT(member) offsetof(struct audit_record, member)
 // clang-format off
 const struct audit_row_field audit_row_fields[] = {
-    {"event",            AUDIT_ROW_WORD,  AT(event),            events},
-    {"request",          AUDIT_ROW_TEXT,  AT(request),          NULL},
-    {"tenant",           AUDIT_ROW_TEXT,  AT(tenant),           NULL},
-    {"provider",         AUDIT_ROW_TEXT,  AT(provider),         NULL},
-    {"subject",          AUDIT_ROW_TEXT,  AT(subject),          NULL},
-    {"proof",            AUDIT_ROW_TEXT,  AT(proof),            NULL},
-    {"token",            AUDIT_ROW_TEXT,  AT(token),            NULL},
-    {"server",           AUDIT_ROW_TEXT,  AT(server),           NULL},
-    {"kind",             AUDIT_ROW_TEXT,  AT(kind),             NULL},
-    {"name",             AUDIT_ROW_TEXT,  AT(name),             NULL},
-    {"method",           AUDIT_ROW_TEXT,  AT(method),           NULL},
-    {"decision",         AUDIT_ROW_WORD,  AT(decision),         decisions},
-    {"rule",             AUDIT_ROW_TEXT,  AT(rule),             NULL},
-    {"policy",           AUDIT_ROW_TEXT,  AT(policy),           NULL},
-    {"arguments_sha256", AUDIT_ROW_TEXT,  AT(arguments_sha256), NULL},
-    {"arguments",        AUDIT_ROW_TEXT,  AT(arguments),        NULL},
-    {"status",           AUDIT_ROW_WORD,  AT(status),           statuses},
-    {"reason",           AUDIT_ROW_TEXT,  AT(reason),           NULL},
-    {"duration_us",      AUDIT_ROW_INT,   AT(duration_us),      NULL},
-    {"bytes_in",         AUDIT_ROW_INT,   AT(bytes_in),         NULL},
-    {"bytes_out",        AUDIT_ROW_INT,   AT(bytes_out),        NULL},
-    {"count",            AUDIT_ROW_COUNT, AT(count),            NULL},
-    {"first_seq",        AUDIT_ROW_COUNT, AT(first_seq),        NULL},
+    {"event",            AUDIT_ROW_WORD,  AT(event),            events,    1},
+    {"request",          AUDIT_ROW_TEXT,  AT(request),          NULL,      1},
+    {"tenant",           AUDIT_ROW_TEXT,  AT(tenant),           NULL,      1},
+    {"provider",         AUDIT_ROW_TEXT,  AT(provider),         NULL,      1},
+    {"subject",          AUDIT_ROW_TEXT,  AT(subject),          NULL,      1},
+    {"proof",            AUDIT_ROW_TEXT,  AT(proof),            NULL,      1},
+    {"token",            AUDIT_ROW_TEXT,  AT(token),            NULL,      1},
+    {"roles",            AUDIT_ROW_TEXT,  AT(roles),            NULL,      2},
+    {"server",           AUDIT_ROW_TEXT,  AT(server),           NULL,      1},
+    {"kind",             AUDIT_ROW_TEXT,  AT(kind),             NULL,      1},
+    {"name",             AUDIT_ROW_TEXT,  AT(name),             NULL,      1},
+    {"method",           AUDIT_ROW_TEXT,  AT(method),           NULL,      1},
+    {"decision",         AUDIT_ROW_WORD,  AT(decision),         decisions, 1},
+    {"rule",             AUDIT_ROW_TEXT,  AT(rule),             NULL,      1},
+    {"policy",           AUDIT_ROW_TEXT,  AT(policy),           NULL,      1},
+    {"arguments_sha256", AUDIT_ROW_TEXT,  AT(arguments_sha256), NULL,      1},
+    {"arguments",        AUDIT_ROW_TEXT,  AT(arguments),        NULL,      1},
+    {"status",           AUDIT_ROW_WORD,  AT(status),           statuses,  1},
+    {"reason",           AUDIT_ROW_TEXT,  AT(reason),           NULL,      1},
+    {"duration_us",      AUDIT_ROW_INT,   AT(duration_us),      NULL,      1},
+    {"bytes_in",         AUDIT_ROW_INT,   AT(bytes_in),         NULL,      1},
+    {"bytes_out",        AUDIT_ROW_INT,   AT(bytes_out),        NULL,      1},
+    {"count",            AUDIT_ROW_COUNT, AT(count),            NULL,      1},
+    {"first_seq",        AUDIT_ROW_COUNT, AT(first_seq),        NULL,      1},
     {0},
 };
 // clang-format on
@@ -75,7 +76,7 @@ void audit_row_copy(struct arena *arena, const struct audit_record *from, struct
     for (const struct audit_row_field *field = audit_row_fields; field->name; field++)
         if (field->type == AUDIT_ROW_TEXT) {
             struct span *text = text_at(field, to);
-            *text = copy_cut(arena, *text, text == &to->arguments ? ARGUMENTS_MAX : TEXT_MAX);
+            *text = copy_cut(arena, *text, text == &to->arguments || text == &to->roles ? LONG_MAX_BYTES : TEXT_MAX);
         }
 }
 

@@ -8,6 +8,7 @@
 
 #define AUDIT_ROW_ZERO "0000000000000000000000000000000000000000000000000000000000000000"
 #define AUDIT_ROW_STAMP_CHARS 24
+#define AUDIT_ROW_VERSION 2  // of the table
 
 enum audit_row_type { AUDIT_ROW_TEXT, AUDIT_ROW_WORD, AUDIT_ROW_INT, AUDIT_ROW_COUNT };
 
@@ -17,6 +18,9 @@ struct audit_row_field {
     enum audit_row_type type;  // AUDIT_ROW_COUNT: a number that is left out when it is 0
     size_t offset;             // in struct audit_record
     const char *const *words;  // AUDIT_ROW_WORD, NULL at the end; word 0 may be "", which is absent
+    // The first version of the table that has the column. Later ones are texts: being absent in the rows before, they
+    // are not in the JSON of those either, so that old chains verify as they are.
+    int since;
 };
 
 extern const struct audit_row_field audit_row_fields[];  // ends with a row without a name

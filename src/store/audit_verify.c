@@ -3,6 +3,7 @@
 // Each row is held against its own hash, its prev against the row before it, its seq against its place, and both ends
 // against the anchor. What one change breaks is told once: after a finding the check goes on from what the row says.
 #include "audit_db.h"
+#include "audit_schema.h"
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -123,12 +124,12 @@ static bool walk(struct check *check, sqlite3 *sqlite, const char *path, struct 
     struct buf sql = {0};
     sqlite3_stmt *select = NULL;
     buf_put_text(&sql, "SELECT ");
-    audit_db_columns(&sql);
+    bool ok = audit_schema_columns(sqlite, path, &sql, err);
     buf_put_text(&sql, " FROM audit NOT INDEXED ORDER BY \"seq\"");
-    int got = sqlite3_prepare_v2(sqlite, buf_text(&sql), -1, &select, NULL);
+    int got = ok ? sqlite3_prepare_v2(sqlite, buf_text(&sql), -1, &select, NULL) : SQLITE_ERROR;
     buf_release(&sql);
     if (got != SQLITE_OK)
-        return audit_db_fail(sqlite, path, err);
+        return ok && audit_db_fail(sqlite, path, err);
     struct audit_verdict *verdict = check->verdict;
     while ((got = sqlite3_step(select)) == SQLITE_ROW) {
         struct audit_row row;
@@ -142,7 +143,7 @@ static bool walk(struct check *check, sqlite3 *sqlite, const char *path, struct 
         if (row.record.event == AUDIT_GAP)
             verdict->dropped += row.record.count;
     }
-    bool ok = got == SQLITE_DONE || audit_db_fail(sqlite, path, err);
+    ok = got == SQLITE_DONE || audit_db_fail(sqlite, path, err);
     sqlite3_finalize(select);
     return ok;
 }

@@ -45,6 +45,10 @@ function refused({ status, stdout, stderr }, ...wanted) {
 const NOT_LOOPBACK = [' /listen/0/address: ', 'not loopback', '127.0.0.1'];
 const listenOn = address => ({ listen: [{ address }], mcpServers: {} });
 
+const provider = entry => ({ policy: 'p.json', auth: { providers: [entry] } });
+const forwarded = more => provider({ type: 'forwarded-user', ...more });
+const jwt = more => provider({ type: 'jwt', issuer: 'https://issuer.example', audiences: ['https://gateway.example/mcp'], ...more });
+
 const mistakes = {
     'an unknown key': [{ mcpserver: {} }, ' /mcpserver: unknown key', 'did you mean "mcpServers"?'],
     'an unknown key inside': [{ limits: { max_bdy: 1 } }, ' /limits/max_bdy: unknown key', 'did you mean "max_body"?'],
@@ -91,11 +95,29 @@ const mistakes = {
     'a port that is a word': [listenOn('127.0.0.1:http'), ' /listen/0/address: write ADDRESS:PORT'],
     'an empty port': [listenOn('127.0.0.1:'), ' /listen/0/address: write ADDRESS:PORT'],
     'a port that is too large': [listenOn('127.0.0.1:99999'), ' /listen/0/address: '],
-    'all of IPv4': [listenOn('0.0.0.0:0'), ...NOT_LOOPBACK, '0.0.0.0:0'],
-    'all of IPv6': [listenOn('[::]:0'), ...NOT_LOOPBACK, '[::]:0'],
-    'a public address': [listenOn('192.0.2.1:80'), ...NOT_LOOPBACK, '192.0.2.1:80'],
-    'a host name that only begins like loopback': [listenOn('127.example.com:0'), ...NOT_LOOPBACK],
-    'loopback beside a public address': [{ listen: [{ address: '127.0.0.1:0' }, { address: '0.0.0.0:0' }], mcpServers: {} }, ' /listen/1/address: ', 'not loopback'],
+    'P7 all of IPv4': [listenOn('0.0.0.0:0'), ...NOT_LOOPBACK, '0.0.0.0:0'],
+    'P7 all of IPv6': [listenOn('[::]:0'), ...NOT_LOOPBACK, '[::]:0'],
+    'P7 a public address': [listenOn('192.0.2.1:80'), ...NOT_LOOPBACK, '192.0.2.1:80'],
+    'P7 a host name that only begins like loopback': [listenOn('127.example.com:0'), ...NOT_LOOPBACK],
+    'P7 loopback beside a public address': [{ listen: [{ address: '127.0.0.1:0' }, { address: '0.0.0.0:0' }], mcpServers: {} }, ' /listen/1/address: ', 'not loopback'],
+    'P1 an empty list of providers': [{ auth: { providers: [] } }, ' /auth/providers: must name at least one provider'],
+    'P1 a provider that is unknown': [{ auth: { providers: [{ type: 'kerberos' }] } }, ' /auth/providers/0/type: must be one of "none", "bearer", "forwarded-user", "jwt"'],
+    'P7 openness of a provider that proves who calls': [{ auth: { providers: [{ type: 'bearer', tokens: 't.json', i_know_this_is_open: true }] } }, ' /auth/providers/0/i_know_this_is_open: only for the type "none"'],
+    'P11 a forwarded user without trusted proxies': [forwarded({}), ' /auth/providers/0/trusted_proxies: name the addresses of the proxy'],
+    'P11 an empty list of trusted proxies': [forwarded({ trusted_proxies: [] }), ' /auth/providers/0/trusted_proxies: name the addresses'],
+    'P11 a trusted proxy that is no address': [forwarded({ trusted_proxies: ['proxy.example'] }), ' /auth/providers/0/trusted_proxies: "proxy.example" is no address or network'],
+    'P11 a network that is too large to be one': [forwarded({ trusted_proxies: ['10.0.0.0/33'] }), ' /auth/providers/0/trusted_proxies: "10.0.0.0/33" is no address or network'],
+    'P12 a proxy beyond loopback without a secret or a certificate': [forwarded({ trusted_proxies: ['10.0.0.5'] }), ' /auth/providers/0/secret: a proxy beyond loopback must also show a secret'],
+    'P12 everybody as a trusted proxy': [forwarded({ trusted_proxies: ['0.0.0.0/0'] }), ' /auth/providers/0/secret: a proxy beyond loopback must'],
+    'P12 a secret that is too short': [forwarded({ trusted_proxies: ['10.0.0.5'], secret: 'x'.repeat(31) }), ' /auth/providers/0/secret: at least 32 characters'],
+    'J1 tokens of an issuer without an audience': [jwt({ audiences: undefined }), ' /auth/providers/0: tokens need at least one audience'],
+    'J1 an empty list of audiences': [jwt({ audiences: [] }), ' /auth/providers/0: tokens need at least one audience'],
+    'J1 tokens without an issuer': [jwt({ issuer: undefined }), ' /auth/providers/0: tokens need an issuer'],
+    'J1 a clock skew of more than five minutes': [jwt({ clock_skew: '301s' }), ' /auth/providers/0/clock_skew: must be between 0 and 300000'],
+    'J4 an algorithm with a shared secret': [jwt({ algorithms: ['HS256'] }), ' /auth/providers/0: HS256 is not an algorithm'],
+    'J4 the algorithm none': [jwt({ algorithms: ['none'] }), ' /auth/providers/0: none is not an algorithm'],
+    'J15 a scope with a quotation mark': [jwt({ required_scopes: ['a"b'] }), ' /auth/providers/0/required_scopes: "a"b" is not the name of a scope'],
+    'a redaction pointer that is none': [{ audit: { redact: { pointers: ['user/mail'] } } }, ' /audit/redact/pointers/0: not a JSON Pointer'],
     'a variable that is not set': [server({ env: { TOKEN: '${SECRET_TOKEN}' } }), ' /mcpServers/a/env', 'SECRET_TOKEN is not set', '${SECRET_TOKEN:-default}'],
     'a variable that is not set, in a header': [{ mcpServers: { a: { url: 'http://127.0.0.1:1/mcp', headers: { Authorization: 'Bearer ${SECRET_TOKEN}' } } } }, ' /mcpServers/a/headers', 'SECRET_TOKEN is not set'],
     'a variable that is not closed': [server({ args: ['${HOME'] }), ' /mcpServers/a/args: "${" without "}"'],

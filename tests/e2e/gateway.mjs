@@ -183,7 +183,7 @@ async function end(peer) {
     await peer.exited;
 }
 
-async function freePort() {
+export async function freePort() {
     const server = createServer().listen(0, '127.0.0.1');
     await once(server, 'listening');
     const { port } = server.address();

@@ -110,9 +110,21 @@ describe('who', () => {
         test(`P1 ${name}: 401, the same for all`, () => refused({ authorization: value }, 'Bearer error="invalid_token"'));
     test('P5 two Authorization headers: 400', async () => {
         const answer = await send(gateway.url, { headers: { ...post({}), authorization: [`Bearer ${ana}`, `Bearer ${bob}`] }, body: initialize('2025-11-25') });
-        assert.ok([400, 401].includes(answer.status), answer.body);
+        assert.equal(answer.status, 400, answer.body);
     });
-    test('a session belongs to who opened it', async () => {
+    test('P5 a token anywhere but in Authorization is no token', async () => {
+        for (const [query, headers] of [[`?access_token=${ana}`, {}], [`?token=${ana}`, {}], ['', { cookie: `access_token=${ana}` }], ['', { 'x-api-key': ana }], ['', { 'proxy-authorization': `Bearer ${ana}` }]]) {
+            const answer = await send(gateway.url + query, { headers: post(headers), body: initialize('2025-11-25') });
+            assert.deepEqual([answer.status, answer.headers['www-authenticate']], [401, 'Bearer'], query);
+        }
+    });
+    test('P3 a token nobody knows, a damaged one and no token at all get the same body', async () => {
+        const bodies = new Set();
+        for (const value of [undefined, `Bearer ${ana.slice(0, -1)}!`, 'Bearer postern_AAAAAAAA_0123456789012345678901234567890123456789012_AAAAAA', 'Bearer x.y.z'])
+            bodies.add((await send(gateway.url, { headers: post(value ? { authorization: value } : {}), body: initialize('2025-11-25') })).body);
+        assert.equal(bodies.size, 1, [...bodies].join('\n'));
+    });
+    test('P2 a session belongs to who opened it', async () => {
         const caller = await Caller.open(ana);
         const headers = { ...caller.headers, authorization: `Bearer ${bob}` };
         const answer = await send(gateway.url, { headers: post(headers), body: { jsonrpc: '2.0', id: 1, method: 'ping' } });
@@ -202,5 +214,75 @@ describe('reload', () => {
         assert.ok(Date.now() - revoked < 1_500, `the stream ended after ${Date.now() - revoked} ms`);
         const answer = await send(gateway.url, { headers: post(eve.headers), body: { jsonrpc: '2.0', id: 1, method: 'ping' } });
         assert.equal(answer.status, 401);
+    });
+});
+
+describe('several providers', () => {
+    let both;
+    const start = providers =>
+        startGateway({ auth: { providers }, policy: join(folder.path, 'both.json'), mcpServers: { demo: { command: demo } } });
+    const bearer = () => ({ type: 'bearer', tokens: join(folder.path, 'tokens.json') });
+    const opens = headers => send(both.url, { headers: post(headers), body: initialize('2025-11-25') });
+    before(() => {
+        const rules = [rule('only-that-ana', 'allow', { subjects: ['user:bearer:ana'], names: ['echo'] })];
+        replace('both.json', JSON.stringify({ version: 1, description: 'One ana of two', rules }));
+    });
+
+    test('P2 the same name from two providers is two people, for the policy and for sessions', async () => {
+        both = await start([bearer(), { type: 'forwarded-user', trusted_proxies: ['127.0.0.1'] }]);
+        try {
+            const ways = { bearer: { authorization: `Bearer ${ana}` }, forwarded: { 'x-forwarded-user': 'ana' } };
+            const codes = {};
+            for (const [way, headers] of Object.entries(ways)) {
+                const session = { ...headers, 'mcp-session-id': (await opens(headers)).headers['mcp-session-id'] };
+                const call = { jsonrpc: '2.0', id: 2, method: 'tools/call', params: { name: 'demo__echo', arguments: { message: 'hi' } } };
+                codes[way] = JSON.parse((await send(both.url, { headers: post(session), body: call })).body).error?.code;
+                const other = { ...ways[way === 'bearer' ? 'forwarded' : 'bearer'], 'mcp-session-id': session['mcp-session-id'] };
+                assert.equal((await send(both.url, { headers: post(other), body: call })).status, 404, 'the session of the other ana');
+            }
+            assert.deepEqual(codes, { bearer: undefined, forwarded: 403 });
+        } finally {
+            await both.stop();
+        }
+    });
+    test('P1 a credential that was presented and not accepted never falls through to none', async () => {
+        both = await start([bearer(), { type: 'none' }]);
+        try {
+            assert.equal((await opens({})).status, 200, 'nothing presented: anonymous, on loopback');
+            assert.equal((await opens({ authorization: `Bearer ${ana}` })).status, 200);
+            for (const value of [`Bearer ${ana.slice(0, -1)}`, 'Bearer postern_AAAAAAAA_0123456789012345678901234567890123456789012_AAAAAA', 'Bearer eyJhbGciOiJub25lIn0.e30.', 'Basic YTpi', 'Bearer', ''])
+                assert.equal((await opens({ authorization: value })).status, 401, value);
+        } finally {
+            await both.stop();
+        }
+    });
+});
+
+describe('P7 none', () => {
+    const start = (address, more) => startGateway({ listen: [{ address }], prefix: false, mcpServers: { demo: { command: demo } }, ...more });
+    test('P7 beyond loopback only when it is said twice; Host and Origin are looked at all the same', async () => {
+        await assert.rejects(start('0.0.0.0:0'), /not loopback/);
+        const open = await start('0.0.0.0:0', { auth: { providers: [{ type: 'none', i_know_this_is_open: true }] } });
+        try {
+            const url = open.url.replace('0.0.0.0', '127.0.0.1');
+            const ask = headers => send(url, { headers: post(headers), body: initialize('2025-11-25') });
+            assert.equal((await ask({})).status, 200);
+            assert.equal((await ask({ host: 'evil.example' })).status, 403);
+            assert.equal((await ask({ origin: 'https://evil.example' })).status, 403);
+            assert.equal((await ask({ authorization: `Bearer ${ana}` })).status, 401, 'a credential is not the same as none');
+        } finally {
+            await open.stop();
+        }
+    });
+    test('P7 the caller is anonymous', async () => {
+        const open = await start('127.0.0.1:0', { audit: { path: join(folder.path, 'none.db') } });
+        try {
+            await send(open.url, { headers: post(), body: initialize('2025-11-25') });
+            const rows = () => execFileSync(binary, ['audit', '--file', join(folder.path, 'none.db')], { encoding: 'utf8' }).split('\n').filter(Boolean).map(line => JSON.parse(line));
+            await until(() => rows().length === 1, 5_000, 'the record');
+            assert.deepEqual([rows()[0].provider, rows()[0].subject, rows()[0].roles], ['none', 'anonymous', undefined]);
+        } finally {
+            await open.stop();
+        }
     });
 });

@@ -97,6 +97,13 @@ test('P4 the metadata of the protected resource, at both places, and the challen
             bearer_methods_supported: ['header']
         });
     }
+    const asked = { origin: 'https://app.example' };
+    for (const method of ['GET', 'HEAD', 'OPTIONS']) {
+        const answer = await send(`${origin}/.well-known/oauth-protected-resource/mcp`, { method, headers: asked });
+        assert.deepEqual([answer.status, answer.headers['access-control-allow-origin']], [method === 'OPTIONS' ? 204 : 200, '*'], method);
+        if (method === 'HEAD') assert.equal(answer.body, '');
+    }
+    assert.equal((await send(`${origin}/mcp`, { headers: post(asked), body: initialize('2025-11-25') })).status, 403, 'only the metadata');
     const challenge = `Bearer resource_metadata="${origin}/.well-known/oauth-protected-resource/mcp"`;
     assert.equal((await open()).headers['www-authenticate'], challenge);
     assert.equal((await open('a.b.c')).headers['www-authenticate'], `${challenge}, error="invalid_token"`);

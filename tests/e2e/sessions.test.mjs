@@ -183,11 +183,11 @@ describe('methods and origins', () => {
         'Origin is null': { origin: 'null' },
         'Origin only begins with localhost': { origin: 'http://localhost.evil.example.com' }
     })) {
-        test(`403 when ${name}`, async () => {
+        test(`P7 403 when ${name}`, async () => {
             refused(await send(gateway.url, { headers: post(headers), body: initialize(LATEST) }), 403);
         });
     }
-    test('localhost is welcome as Host and Origin', async () => {
+    test('P7 localhost is welcome as Host and Origin', async () => {
         const { port } = new URL(gateway.url);
         for (const headers of [{ host: `localhost:${port}` }, { origin: `http://localhost:${port}` }, { origin: 'http://127.0.0.1:3000' }]) {
             refused(await send(gateway.url, { headers: post(headers), body: initialize(LATEST) }), 200);

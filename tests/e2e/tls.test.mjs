@@ -12,6 +12,7 @@ import { fileURLToPath } from 'node:url';
 
 import { big, callOf, Channel, everyWay } from './channel.mjs';
 import { binary, startGateway, temporaryDirectory, until, writeConfig } from './gateway.mjs';
+import { initialize } from './raw.mjs';
 
 const mirror = fileURLToPath(new URL('../peers/mirror', import.meta.url));
 const WAIT_MS = 10_000;
@@ -327,6 +328,28 @@ describe('client_ca', () => {
         const said = await logged(async () => assert.ok(await Channel.open(gateway.url, trusting())));
         assert.doesNotMatch(said, /client certificate/);
     });
+});
+
+describe('P12 a proxy that shows a certificate', () => {
+    let gateway;
+    before(async () => {
+        const rules = [{ id: 'echo', effect: 'allow', description: 'for everybody in this test', tenants: ['*'], subjects: ['authenticated'], servers: ['m'], kinds: ['tool'], names: ['*'] }];
+        writeFileSync(at('policy.json'), JSON.stringify({ version: 1, description: 'Behind a proxy', rules }));
+        gateway = await start(tlsOf('one', { client_ca: at('ca.crt') }), {
+            auth: { providers: [{ type: 'forwarded-user', trusted_proxies: ['127.0.0.1'], certificate_names: ['agent.example'] }] },
+            policy: at('policy.json')
+        });
+    });
+    after(() => gateway.stop());
+    const status = async (name, headers = { 'x-forwarded-user': 'ana' }) => {
+        const options = name ? trusting({ cert: file(`${name}.crt`), key: file(`${name}.key`) }) : trusting();
+        return (await new Channel(gateway.url, options).send(initialize('2025-11-25'), { headers })).status;
+    };
+
+    test('P12 with the name that is wanted is believed', async () => assert.equal(await status('agent'), 200));
+    test('P12 with that name, but says nobody: 401', async () => assert.equal(await status('agent', {}), 401));
+    for (const name of ['stranger', 'server-only', 'one', undefined])
+        test(`P12 with ${name ? `the certificate "${name}"` : 'none'}: 401`, async () => assert.equal(await status(name), 401));
 });
 
 describe('it refuses to start', () => {

@@ -1,5 +1,6 @@
 // Tests tokens and key sets, each test named after what it guards; it signs with code of its own and fresh keys.
 #include "../../auth/jwk.h"
+#include "../../auth/jwks_misses.h"
 #include "auth/jwt.h"
 #include "base/secret.h"
 #include "unit.h"
@@ -1286,6 +1287,60 @@ static void J9_an_identity_survives_its_place_in_the_cache(void **state)
     jwt_cache_free(cache);
 }
 
+// ---- J10, J11: how long keys are kept, and when they are fetched again ----------------------
+
+static void J10_a_set_is_good_for_its_max_age_from_5_minutes_to_a_day(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *header;
+        int64_t seconds;
+    } rows[] = {
+        {NULL, 300},
+        {"", 300},
+        {"max-age=0", 300},
+        {"max-age=299", 300},
+        {"max-age=301", 301},
+        {"public, max-age=3600", 3600},
+        {"Max-Age=3600, must-revalidate", 3600},
+        {"max-age=\"3600\"", 3600},
+        {"s-maxage=7200,max-age=600", 600},
+        {"x-max-age=7200", 300},
+        {"max-age=86400", 86400},
+        {"max-age=86401", 86400},
+        {"max-age=99999999999999999999999", 86400},
+        {"max-age=-5", 300},
+        {"max-age=soon", 300},
+        {"max-age", 300},
+        {"no-store, max-age=3600", 300},
+        {"max-age=3600, no-cache", 300},
+        {",,, ,", 300},
+    };
+    for (size_t i = 0; i < COUNT(rows); i++)
+        assert_row(jwks_lifetime(rows[i].header) == rows[i].seconds, rows[i].header);
+}
+
+static void J11_unknown_kids_cause_one_fetch_a_minute_and_the_same_one_none_for_five(void **state)
+{
+    (void)state;
+    struct jwks_misses misses = {0};
+    int64_t now = 1000000, minute = 60000;
+    assert_true(jwks_misses_may_fetch(&misses, SPAN("a"), now));
+    assert_false(jwks_misses_may_fetch(&misses, SPAN("a"), now));
+    assert_false(jwks_misses_may_fetch(&misses, SPAN("b"), now + minute - 1));
+    assert_false(jwks_misses_may_fetch(&misses, SPAN("a"), now + minute));  // it did not come with the last fetch
+    assert_true(jwks_misses_may_fetch(&misses, SPAN("b"), now + minute));
+    assert_false(jwks_misses_may_fetch(&misses, SPAN("a"), now + 5 * minute - 1));
+    assert_true(jwks_misses_may_fetch(&misses, SPAN("a"), now + 5 * minute));
+    for (int i = 0; i < 3 * JWKS_MISSES_MAX; i++) {  // a storm of kids is bounded, and one fetch a minute too
+        char kid[16];
+        snprintf(kid, sizeof kid, "k%d", i);
+        now += minute;
+        (void)jwks_misses_may_fetch(&misses, span_of(kid), now);
+        assert_false(jwks_misses_may_fetch(&misses, SPAN("another"), now));
+    }
+}
+
 // ---- J14 to J16: what the claims mean -------------------------------------------------------
 
 static struct jwt_claims claims_of(const char *text)
@@ -1535,6 +1590,8 @@ int main(void)
         cmocka_unit_test(J8_details_never_quote_the_token),
         cmocka_unit_test(J9_the_cache_is_bounded_and_checks_expiry_again),
         cmocka_unit_test(J9_an_identity_survives_its_place_in_the_cache),
+        cmocka_unit_test(J10_a_set_is_good_for_its_max_age_from_5_minutes_to_a_day),
+        cmocka_unit_test(J11_unknown_kids_cause_one_fetch_a_minute_and_the_same_one_none_for_five),
         cmocka_unit_test(J14_roles_come_from_the_map_only),
         cmocka_unit_test(J14_group_overage_counts_as_missing),
         cmocka_unit_test(J14_too_many_values_are_an_error_and_not_cut_off),

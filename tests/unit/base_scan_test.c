@@ -457,9 +457,35 @@ static void lossy_encoding_makes_any_bytes_valid(void **state)
     }
 }
 
+static void what_is_utf8(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        size_t len;
+        bool yes;
+    } rows[] = {
+        {LIT(""), true},
+        {LIT("ana"), true},
+        {LIT("\xC3\xA4\xE2\x82\xAC\xF0\x9F\x98\x80"), true},
+        {LIT("a\0b"), true},
+        {LIT("\xEF\xBF\xBD"), true},
+        {LIT("\xFF"), false},
+        {LIT("a\x80"), false},
+        {LIT("\xC3"), false},
+        {LIT("\xC0\xAF"), false},
+        {LIT("\xE0\x80\xAF"), false},
+        {LIT("\xED\xA0\x80"), false},
+        {LIT("\xF4\x90\x80\x80"), false},
+    };
+    for (size_t i = 0; i < COUNT(rows); i++)
+        assert_row(scan_is_utf8(span_make(rows[i].text, rows[i].len)) == rows[i].yes, rows[i].text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_utf8),
         cmocka_unit_test(accepts_the_grammar_and_no_more),
         cmocka_unit_test(agrees_with_jansson),
         cmocka_unit_test(refuses_every_truncation),

@@ -312,6 +312,39 @@ static void odd_texts_are_kept_as_utf8_and_long_ones_cut(void **state)
     audit_reader_close(reader);
 }
 
+static void arguments_are_kept_only_if_asked_for_and_redacted(void **state)
+{
+    (void)state;
+    struct buf out = {0};
+    struct audit_row row;
+    struct audit_filter all = {0};
+    start((struct audit_config){0});
+    assert_false(audit_arguments(audit, SPAN("{\"a\":1}"), &out));
+    assert_int_equal(out.len, 0);
+    stop();
+
+    char *keys[] = {"badge", NULL}, *pointers[] = {"/user/mail", NULL};
+    start((struct audit_config){.arguments = true, .redact = {keys, pointers}});
+    assert_true(audit_arguments(
+        audit, SPAN("{\"password\":\"x\",\"Badge-No\":7,\"user\":{\"mail\":\"m\",\"name\":\"n\"}}"), &out));
+    struct audit_record kept = record("tool");
+    kept.arguments = buf_span(&out);
+    assert_true(audit_put(audit, &kept));
+    run_until(is_drained);
+    stop();
+    buf_release(&out);
+    assert_clean(1, 1);
+    reader = open_reader(&all);
+    assert_true(next(&row));
+    assert_span(row.record.arguments,
+                SPAN("{\"password\":\"[redacted]\",\"Badge-No\":\"[redacted]\",\"user\":{\"mail\":\"[redacted]\","
+                     "\"name\":\"n\"}}"),
+                "arguments");
+    audit_reader_close(reader);
+    sql("UPDATE audit SET arguments='{}'");
+    assert_found("1: row 1 was changed: it does not match its hash");
+}
+
 static void json_lines_are_the_rows_and_the_file_may_be_rotated(void **state)
 {
     (void)state;
@@ -453,7 +486,8 @@ static void after_a_change_the_chain_goes_on_and_the_change_stays_visible(void *
     write_rows(5);
     assert_found("9: rows 9 to 10 are missing");
     assert_int_equal(number("SELECT max(seq) FROM audit"), 15);
-    sql("INSERT INTO audit SELECT 99,time,event,request,tenant,provider,subject,proof,token,server,kind,name,method,"
+    sql("INSERT INTO audit SELECT "
+        "99,time,event,request,tenant,provider,subject,proof,token,roles,server,kind,name,method,"
         "decision,rule,policy,arguments_sha256,arguments,status,reason,duration_us,bytes_in,bytes_out,count,first_seq,"
         "prev,hash FROM audit WHERE seq=15");
     verify();
@@ -738,9 +772,11 @@ static void a_file_that_is_damaged_or_not_ours_is_refused(void **state)
     (void)unlink(path);
 
     write_rows(5);
-    sql("PRAGMA user_version=2");
+    sql("PRAGMA user_version=3");
     refuse("another version");
-    sql("PRAGMA user_version=1;DELETE FROM anchor");
+    sql("PRAGMA user_version=0");
+    refuse("another version");
+    sql("PRAGMA user_version=2;DELETE FROM anchor");
     struct err err = {0};
     assert_null(audit_open(loop, &(struct audit_config){.path = path, .queue = 10}, &err));
     assert_contains(err.detail, "anchor");
@@ -749,6 +785,47 @@ static void a_file_that_is_damaged_or_not_ours_is_refused(void **state)
     assert_null(audit_open(loop, &(struct audit_config){.path = path, .jsonl = "/nowhere/x", .queue = 10}, &err));
     assert_null(audit_reader_open("/nowhere/at/all.db", &(struct audit_filter){0}, &err));
     assert_contains(err.detail, "No such file");
+}
+
+// ---- databases of version 1 -----------------------------------------------------------------
+
+static void an_older_database_verifies_as_it_is_and_grows_when_it_is_written(void **state)
+{
+    (void)state;
+    struct audit_row row;
+    struct audit_filter all = {0};
+    struct audit_record with_roles = record("later");
+    with_roles.roles = span_of("[\"clerk\",\"dev\"]");
+    write_rows(5);
+    sql("ALTER TABLE audit DROP COLUMN roles;PRAGMA user_version=1");
+
+    assert_clean(1, 5);
+    reader = open_reader(&all);
+    assert_true(next(&row));
+    assert_int_equal(row.record.roles.len, 0);
+    assert_span(row.record.subject, SPAN("alice"), "subject");
+    assert_int_equal(number("PRAGMA user_version"), 1);  // reading changes nothing
+
+    start((struct audit_config){0});
+    assert_true(audit_put(audit, &with_roles));
+    run_until(is_drained);
+    stop();
+    assert_int_equal(number("PRAGMA user_version"), 2);
+    assert_clean(1, 6);
+    for (int i = 2; i <= 5; i++)
+        assert_true(next(&row));
+    assert_false(next(&row));  // this pass ends where it began to read
+    assert_true(next(&row));   // the reader that was there before sees the new column
+    assert_span(row.record.roles, SPAN("[\"clerk\",\"dev\"]"), "roles");
+    assert_non_null(strstr(row.json.at, "\"token\":\"Ab3dEf9h\",\"roles\":\"[\\\"clerk\\\",\\\"dev\\\"]\",\"server\""));
+    audit_reader_close(reader);
+    write_rows(1);  // and once more, with nothing to add
+    assert_clean(1, 7);
+
+    sql("UPDATE audit SET roles='[\"admin\"]' WHERE seq=3");
+    assert_found("3: row 3 was changed: it does not match its hash");
+    sql("UPDATE audit SET roles=NULL WHERE seq=3;PRAGMA user_version=1");  // hides the roles of row 6
+    assert_found("6: row 6 was changed: it does not match its hash");
 }
 
 // ---- crashes --------------------------------------------------------------------------------
@@ -947,6 +1024,7 @@ static void options_have_defaults_and_bounds(void **state)
     assert_int_equal(config.retention_days, 90);
     assert_int_equal(config.retention_size, 1 << 30);
     assert_int_equal(config.queue, 16384);
+    assert_false(config.arguments);
     option_release(&audit_options, &config);
     json_object_set_new(tree, "queue", json_integer(0));
     assert_false(option_parse(&audit_options, tree, &config, &place, &err));
@@ -1032,6 +1110,8 @@ int main(void)
         AUDIT_TEST(when_there_is_room_again_nothing_was_lost),
         AUDIT_TEST(a_locked_file_does_not_hold_up_the_end_for_long),
         AUDIT_TEST(a_file_that_is_damaged_or_not_ours_is_refused),
+        AUDIT_TEST(an_older_database_verifies_as_it_is_and_grows_when_it_is_written),
+        AUDIT_TEST(arguments_are_kept_only_if_asked_for_and_redacted),
         AUDIT_TEST(a_killed_writer_leaves_a_chain_that_verifies_and_goes_on),
         AUDIT_TEST(two_processes_write_one_chain),
         AUDIT_TEST(a_reader_follows_while_rows_are_written),

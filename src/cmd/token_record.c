@@ -1,0 +1,102 @@
+// Owns the audit records of `postern token`: which user of this machine changed which token. Never a secret.
+//
+// It is written before the change is saved, so that with audit.required nobody gets a token that is not recorded. A
+// revocation is never held up by a full disk or a broken configuration.
+#include "token_record.h"
+#include "base/mem.h"
+#include <pwd.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static struct config *load(const struct flags *flags, struct err *err)
+{
+    char *path = config_path(flags->config);
+    struct config *config = path ? config_load(path, err) : NULL;
+    free(path);
+    return config;
+}
+
+// The one that the configuration names, or the one that is there already: a command must not make a database in the
+// state folder of whoever happens to run it.
+static bool has_database(const struct config *config)
+{
+    char *path = audit_path(config->audit.path);
+    bool yes = config_audited(config) && (config->audit.path || access(path, F_OK) == 0);
+    free(path);
+    return yes;
+}
+
+static void put_user(struct buf *out)
+{
+    const struct passwd *user = getpwuid(getuid());
+    if (user)
+        buf_put_text(out, user->pw_name);
+    else
+        buf_printf(out, "uid:%lu", (unsigned long)getuid());
+}
+
+static bool write_record(const struct config *config, const struct token_change *change, const struct err *problem,
+                         struct err *err)
+{
+    struct buf user = {0}, reason = {0};
+    put_user(&user);
+    if (problem)
+        buf_put_text(&reason, problem->detail);
+    else if (change->replaces)
+        buf_printf(&reason, "replaces %s", change->replaces);
+    struct audit_record record = {.event = AUDIT_TOKEN,
+                                  .tenant = span_of(change->entry->tenant ? change->entry->tenant : "default"),
+                                  .provider = span_of("os"),
+                                  .subject = buf_span(&user),
+                                  .proof = span_of("os"),
+                                  .token = span_of(change->entry->id),
+                                  .kind = span_of("token"),
+                                  .name = span_of(change->entry->subject),
+                                  .method = span_of(change->action),
+                                  .status = problem ? AUDIT_ERROR : AUDIT_OK,
+                                  .reason = buf_span(&reason)};
+    bool ok = audit_write(&config->audit, &record, err);
+    buf_release(&user);
+    buf_release(&reason);
+    return ok;
+}
+
+bool token_record(const struct flags *flags, const struct token_change *change, const struct err *problem,
+                  int *exit_code)
+{
+    struct err err = {0};
+    struct config *config = load(flags, &err);
+    bool revokes = strcmp(change->action, "revoke") == 0, must = false;
+    if (config && has_database(config) && !write_record(config, change, problem, &err))
+        must = config->audit.required && !revokes;
+    else if (!config && err.code)
+        must = flags->config && !revokes;
+    config_free(config);
+    if (must)
+        *exit_code = cmd_fail(EXIT_CONFIG, "nothing is changed, because it cannot be recorded: %s", err.detail);
+    else if (err.code)
+        (void)cmd_fail(EXIT_OK, "not recorded in the audit log: %s", err.detail);
+    return !must;
+}
+
+static void on_token(void *arg, struct span token, struct span time)
+{
+    char *id = mem_span(token), *when = mem_span(time);
+    json_object_set_new(arg, id, json_string(when));
+    free(id);
+    free(when);
+}
+
+json_t *token_record_uses(const struct flags *flags)
+{
+    struct err err = {0};
+    struct config *config = load(flags, &err);
+    char *path = config ? audit_path(config->audit.path) : NULL;
+    json_t *uses = json_object();
+    bool there = config && config_audited(config) && access(path, F_OK) == 0;
+    if ((!config && err.code) || (there && !audit_last_uses(path, on_token, uses, &err)))
+        (void)cmd_fail(EXIT_OK, "no telling when tokens were last used: %s", err.detail);
+    free(path);
+    config_free(config);
+    return uses;
+}

@@ -1,0 +1,118 @@
+// Owns what the audit is told: calls as they end, and sessions whose credential is no longer good.
+//
+// A call is told once, by the phase `record`. A caller that was not there any more when its call ended is `gone`, whatever
+// the server answered: with a stream it may still come back for the answer, but nobody has got it now.
+#include "base/clock.h"
+#include "base/scan.h"
+#include "call.h"
+
+#define ROLES_MAX_BYTES ((size_t)60 << 10)
+
+static bool is_gone(const struct call *call)
+{
+    const struct call *outer = call->parent ? call->parent : call;
+    return !outer->arrival && !(outer->stream && stream_attached(outer->stream));
+}
+
+static enum audit_status status_of(const struct call *call)
+{
+    switch (call->err.code) {
+    case ERR_NONE: return is_gone(call) ? AUDIT_GONE : call->reply && call->reply->error.at ? AUDIT_ERROR : AUDIT_OK;
+    case ERR_DENIED:
+    case ERR_SCOPE:
+    case ERR_UNAUTHENTICATED:
+    case ERR_AUTH_LIMITED: return AUDIT_DENIED;
+    case ERR_UPSTREAM_TIMEOUT: return AUDIT_TIMEOUT;
+    case ERR_CANCELLED:  // by the caller, or because its session is over: it may have ended it by going
+        return call->session && call->session->state == SESSION_ENDED && is_gone(call) ? AUDIT_GONE : AUDIT_CANCELLED;
+    default: return AUDIT_ERROR;
+    }
+}
+
+// A JSON array. A list without end ends in "…", so that nobody takes what is left for all.
+static void put_roles(const struct identity *identity, struct buf *out)
+{
+    for (size_t i = 0; i < identity->role_count; i++) {
+        buf_put_char(out, i ? ',' : '[');
+        bool more = out->len < ROLES_MAX_BYTES;
+        scan_encode_lossy(span_of(more ? identity->roles[i] : "\xE2\x80\xA6"), out);
+        if (!more)
+            break;
+    }
+    if (out->len)
+        buf_put_char(out, ']');
+}
+
+// `roles` holds a text of the record: it is released after audit_put().
+static void put_who(const struct identity *identity, struct audit_record *record, struct buf *roles)
+{
+    if (!identity)
+        return;
+    put_roles(identity, roles);
+    record->tenant = span_of(identity->tenant);
+    record->provider = span_of(identity->provider);
+    record->subject = span_of(identity->subject);
+    record->proof = span_of(identity_proof_text(identity->proof));
+    record->token = span_of(identity->token_id);
+    record->roles = buf_span(roles);
+}
+
+static void put_what(const struct call *call, struct audit_record *record)
+{
+    enum policy_kind kind;
+    record->request = span_of(call->request_id);
+    record->method = call->message.method;
+    record->server = call->link ? span_of(upstream_server(call->link->upstream)->name) : (struct span){0};
+    record->name = call->target;
+    if (call_permit(call, &kind) == PERMIT_POLICY)
+        record->kind = span_of(policy_kind_text(kind));
+    record->decision = !call->decision.by ? AUDIT_UNDECIDED : call->authorized ? AUDIT_ALLOW : AUDIT_DENY;
+    record->rule = span_of(call->decision.by);
+    record->policy = call->policy ? span_of(policy_digest(call->policy)) : (struct span){0};
+}
+
+// Requests, and whoever was not let in. What a caller tells us, asks of its own session or answers is no call.
+void record_call(const struct call *call)
+{
+    struct audit_record record = {0};
+    struct audit *audit = call->gate->audit;
+    struct buf roles = {0}, kept = {0};
+    char digest[AUDIT_HASH_CHARS + 1];
+    struct span arguments;
+    bool refused = call->err.code == ERR_UNAUTHENTICATED || call->err.code == ERR_AUTH_LIMITED ||
+                   call->err.code == ERR_SCOPE || call->err.code == ERR_BAD_FRAMING;
+    if (!audit || (!refused && (call->message.kind != MESSAGE_REQUEST || call->method == METHOD_PING)))
+        return;
+    record.event = refused ? AUDIT_AUTHENTICATION : AUDIT_CALL;
+    put_who(call->identity, &record, &roles);
+    put_what(call, &record);
+    if (call->message.params.at && scan_find(call->message.params, "arguments", &arguments)) {
+        audit_digest(arguments, digest);
+        record.arguments_sha256 = span_make(digest, AUDIT_HASH_CHARS);
+        if (!refused && audit_arguments(audit, arguments, &kept))
+            record.arguments = buf_span(&kept);
+    }
+    record.status = status_of(call);
+    record.reason = call->err.code ? span_of(err_reason(call->err.code)) : (struct span){0};
+    record.duration_us = clock_now_us() - call->started_us;
+    record.bytes_in = (int64_t)call->body.len;
+    record.bytes_out = (int64_t)call->text.len;
+    (void)audit_put(audit, &record);  // a loss is counted, logged and written by the audit itself
+    buf_release(&roles);
+    buf_release(&kept);
+}
+
+void record_session_over(const struct session *session)
+{
+    struct audit_record record = {.event = AUDIT_TOKEN,
+                                  .method = span_of("end"),
+                                  .kind = span_of("session"),
+                                  .status = AUDIT_OK,
+                                  .reason = span_of("credential_ended")};
+    struct buf roles = {0};
+    if (!session->gate->audit)
+        return;
+    put_who(session->identity, &record, &roles);
+    (void)audit_put(session->gate->audit, &record);
+    buf_release(&roles);
+}
