@@ -47,6 +47,7 @@
     X(ALREADY_INITIALIZED, 400, -32600, "already_initialized",    "Invalid request: the session is initialized already") \
     X(UNAUTHENTICATED,     401, -32000, "unauthenticated",        "Authentication is required")    \
     X(AUTH_UNAVAILABLE,    503, -32000, "auth_unavailable",       "Authentication is not possible now; try again later") \
+    X(LOGIN,               200, -32003, "authorization_required", "The server needs authorization that has not been given") \
     X(DENIED,              200,    403, "denied",                 "Denied by policy")              \
     X(LIMITED,             200,    429, "limited",                "Too many requests")             \
     X(TOO_MANY,            503, -32000, "overloaded",             "The gateway has no room for more; try again later") \

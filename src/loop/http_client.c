@@ -54,6 +54,9 @@ struct http_target {
     unsigned running;
     bool loopback;
     bool orphan;  // freed by its owner while transfers ran
+    bool (*allow)(void *arg, const struct sockaddr *address);
+    void *allow_arg;
+    bool disallowed;  // an address was refused
 };
 
 enum transfer_state { TRANSFER_WAITING, TRANSFER_RUNNING, TRANSFER_DONE };
@@ -131,7 +134,12 @@ static int on_curl_socket(CURL *easy, curl_socket_t fd, int what, void *arg, voi
 static curl_socket_t on_curl_open(void *arg, curlsocktype purpose, struct curl_sockaddr *address)
 {
     (void)purpose;
-    struct http_client *client = arg;
+    struct http_target *target = arg;
+    struct http_client *client = target->client;
+    if (target->allow && !target->allow(target->allow_arg, &address->addr)) {
+        target->disallowed = true;
+        return CURL_SOCKET_BAD;
+    }
     curl_socket_t fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
     if (fd < 0)
         return CURL_SOCKET_BAD;
@@ -217,13 +225,17 @@ static CURL *handle_new(const struct http_target *target)
     curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)target->connect_timeout_ms);
     curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_curl_data);
     curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, on_curl_open);
-    curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, target->client);
+    curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, target);
     curl_easy_setopt(easy, CURLOPT_CLOSESOCKETFUNCTION, on_curl_close);
     curl_easy_setopt(easy, CURLOPT_CLOSESOCKETDATA, target->client);
     curl_easy_setopt(easy, CURLOPT_USERAGENT, "postern/" POSTERN_VERSION);
     curl_easy_setopt(easy, CURLOPT_POST, 1L);
-    if (target->loopback)  // never through a proxy of the environment
+    if (target->loopback || target->allow)  // never through a proxy of the environment
         curl_easy_setopt(easy, CURLOPT_PROXY, "");
+    if (target->allow) {
+        curl_easy_setopt(easy, CURLOPT_FRESH_CONNECT, 1L);
+        curl_easy_setopt(easy, CURLOPT_FORBID_REUSE, 1L);
+    }
     return easy;
 }
 
@@ -287,6 +299,8 @@ static void transfer_release(struct http_transfer *transfer)
         }
     }
     curl_slist_free_all(transfer->own_lines);
+    if (target->allow && transfer->body)  // such bodies hold secrets
+        explicit_bzero(transfer->body, transfer->body_len);
     free(transfer->body);
     free(transfer);
     if (--target->running == 0)
@@ -326,8 +340,11 @@ static void transfer_done(struct http_transfer *transfer, CURLcode code)
         return;
     }
     struct err err;
-    (void)err_set(&err, failure_of(code), "%s: %s", transfer->target->url,
-                  *transfer->problem ? transfer->problem : curl_easy_strerror(code));
+    if (transfer->target->disallowed)
+        (void)err_set(&err, ERR_DENIED, "%s: its address may not be connected to from here", transfer->target->url);
+    else
+        (void)err_set(&err, failure_of(code), "%s: %s", transfer->target->url,
+                      *transfer->problem ? transfer->problem : curl_easy_strerror(code));
     transfer->events->on_done(transfer->arg, &err);
 }
 
@@ -409,12 +426,17 @@ void http_cancel(struct http_transfer *transfer)
     loop_task_put(client->loop, &client->work);
 }
 
-const char *http_transfer_header(struct http_transfer *transfer, const char *name)
+const char *http_transfer_header_at(struct http_transfer *transfer, const char *name, size_t index)
 {
     struct curl_header *header;
-    if (curl_easy_header(transfer->easy, name, 0, CURLH_HEADER, -1, &header) != CURLHE_OK)
+    if (curl_easy_header(transfer->easy, name, index, CURLH_HEADER, -1, &header) != CURLHE_OK)
         return NULL;
     return header->value;
+}
+
+const char *http_transfer_header(struct http_transfer *transfer, const char *name)
+{
+    return http_transfer_header_at(transfer, name, 0);
 }
 
 // ---- targets and the client -----------------------------------------------------------------
@@ -492,6 +514,12 @@ void http_target_header(struct http_target *target, const char *name, const char
         target->headers[at] = target->headers[--target->header_count];
     }
     rebuild_lines(target);
+}
+
+void http_target_guard(struct http_target *target, bool (*allow)(void *arg, const struct sockaddr *address), void *arg)
+{
+    target->allow = allow;
+    target->allow_arg = arg;
 }
 
 struct http_client *http_client_new(struct loop *loop, struct err *err)
