@@ -47,7 +47,7 @@ struct call {
     struct policy *policy;  // the one it began with
     struct policy_decision decision;
     bool by_uri;  // completion: the reference is a resource
-    bool authorized, dispatched, recorded, waited_enough, silent, new_session;
+    bool authorized, dispatched, recorded, waited_enough, looked_again, silent, new_session;
     struct loop_timer timer;
 
     // to the server and back

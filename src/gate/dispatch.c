@@ -138,10 +138,16 @@ static enum phase_result find_named(struct call *call, enum catalog_kind kind, s
     call->target = exposed;
     if (!entry) {
         scope_warm(call->scope, true);
+        if (!call->looked_again)
+            scope_look_again(call->scope);
+        call->looked_again = true;
         if (must_wait(call))
             return wait_for_lists(call);
         call->link = unlisted_owner(call, exposed);
-        enum phase_result result = missing(call, call->link ? ERR_UNAVAILABLE : unknown);
+        enum err_code why = !call->link                                  ? unknown
+                            : upstream_needs_login(call->link->upstream) ? ERR_LOGIN
+                                                                         : ERR_UNAVAILABLE;
+        enum phase_result result = missing(call, why);
         if (call->link)  // what its own name for it would be
             call->target = span_after(exposed, view_prefix(call->scope->view, call->link->source).len +
                                                    strlen(call->gate->config->separator));

@@ -67,6 +67,7 @@ struct gate *gate_new(const struct gate_parts *parts)
     gate->config = parts->config;
     gate->providers = parts->providers;
     gate->audit = parts->audit;
+    gate->tokens = parts->tokens;
     add_tenants(gate, parts);
     secret_random(gate->key, sizeof gate->key);
     secret_random(&gate->next_request, sizeof gate->next_request);

@@ -41,6 +41,11 @@ static const struct option rows[] = {
      .offset = AT(headers),
      .secret = true,
      .help = "Headers sent with every request to it."},
+    {.name = "auth",
+     .type = OPTION_OBJECT,
+     .offset = AT(auth),
+     .sub = &access_option_table,
+     .help = "What is presented to it: see docs/oauth.md."},
     {.name = "timeout",
      .type = OPTION_DURATION,
      .offset = AT(timeout_ms),
@@ -109,6 +114,9 @@ static bool check(void *object, const struct option_place *place, struct err *er
     if ((server->type == SERVER_STDIO) != stdio)
         return err_set(err, ERR_CONFIG, "%s: %s/type: \"%s\" needs a \"%s\"", place->file, place->path,
                        types[server->type], stdio ? "url" : "command");
+    if (stdio && server->auth.mode != ACCESS_NONE)
+        return err_set(err, ERR_CONFIG, "%s: %s/auth: only for a server with a \"url\"; a command gets \"env\"",
+                       place->file, place->path);
     if (web && !http_url_valid(server->url))
         return err_set(err, ERR_CONFIG, "%s: %s/url: must be an absolute http:// or https:// URL", place->file,
                        place->path);

@@ -40,8 +40,11 @@ static void post_end(struct post *post)
     loop_reap(post->wire->upstream->spec.loop, post, free);
 }
 
-static void set_headers(const struct server *server, struct http_target *target)
+static void set_headers(const struct upstream *upstream, struct http_target *target)
 {
+    const struct server *server = upstream->server;
+    if (upstream->spec.access)
+        http_target_header(target, "Authorization", access_header(upstream->spec.access));
     for (size_t i = 0; i < server->headers.count; i++)
         http_target_header(target, server->headers.at[i].name, server->headers.at[i].value);
 }
@@ -132,7 +135,7 @@ static bool take_endpoint(struct sse_wire *wire, struct span data)
         lose(wire, &err);
     } else if (!wire->post_target) {
         wire->post_target = http_target_new(upstream->spec.http, url, upstream->server->start_timeout_ms);
-        set_headers(upstream->server, wire->post_target);
+        set_headers(upstream, wire->post_target);
         http_target_header(wire->post_target, "Content-Type", "application/json");
         if (upstream->revision >= REVISION_2025_06_18)
             http_target_header(wire->post_target, "MCP-Protocol-Version", revision_text(upstream->revision));
@@ -196,7 +199,7 @@ static bool sse_start(struct upstream *upstream, struct err *err)
     sse_init(&wire->parser, upstream->spec.max_message);
     wire->stream_target =
         http_target_new(upstream->spec.http, upstream->server->url, upstream->server->start_timeout_ms);
-    set_headers(upstream->server, wire->stream_target);
+    set_headers(upstream, wire->stream_target);
     http_target_header(wire->stream_target, "Accept", "text/event-stream");
     struct http_request spec = {.method = HTTP_GET, .events = &stream_events, .arg = wire};
     wire->stream = http_start(wire->stream_target, &spec);

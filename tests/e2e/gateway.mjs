@@ -62,11 +62,11 @@ export function writeConfig(directory, config, mark = randomUUID()) {
  * Starts the gateway on a free port of 127.0.0.1 and waits until it says that it listens.
  * Returns its endpoint `url`, `origin`, `pid`, `log()` (stderr so far) and `stop()`.
  */
-export async function startGateway(config, args = []) {
+export async function startGateway(config, args = [], variables = {}) {
     const mark = randomUUID();
     const directory = temporaryDirectory();
     const path = writeConfig(directory.path, { listen: [{ address: '127.0.0.1:0' }], ...config }, mark);
-    const env = { ...process.env, POSTERN_STATE: directory.path };
+    const env = { ...process.env, POSTERN_STATE: directory.path, ...variables };
     const child = spawn(binary, ['serve', '--config', path, ...args], { stdio: ['ignore', 'ignore', 'pipe'], env });
     const gateway = watch(child, 'stderr');
 
