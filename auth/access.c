@@ -26,6 +26,7 @@
 
 #define TOKEN_MS 30000
 #define AHEAD_MIN_MS 2000
+#define CHALLENGES_MAX 8
 #define RETRY_FIRST_MS 1000
 #define RETRY_MAX_MS 300000
 #define LEASE_WAIT_MS 35000
@@ -553,15 +554,13 @@ void access_renew(struct access *access, unsigned version, struct access_wait *w
 
 void access_cancel(struct access_wait *wait) { list_remove(&wait->node); }
 
-void access_refused(struct access *access, struct span www_authenticate)
+void access_hear(struct access *access, struct http_transfer *transfer)
 {
-    oauth_challenge_parse(www_authenticate, &access->heard, &access->challenge);
-}
-
-void access_forget_challenge(struct access *access)
-{
+    const char *header;
     arena_release(&access->heard);
     access->challenge = (struct oauth_challenge){0};
+    for (size_t i = 0; i < CHALLENGES_MAX && (header = http_transfer_header_at(transfer, "www-authenticate", i)); i++)
+        oauth_challenge_parse(span_of(header), &access->heard, &access->challenge);
 }
 
 const struct oauth_challenge *access_challenge(const struct access *access) { return &access->challenge; }

@@ -741,6 +741,8 @@ struct oauth_flow *oauth_flow_start(const struct oauth_flow_spec *spec)
     return flow;
 }
 
+struct address_policy *oauth_flow_policy(struct oauth_flow *flow) { return &flow->policy; }
+
 void oauth_flow_abandon(struct oauth_flow *flow)
 {
     if (flow->state != FLOW_AUTHORIZING || !flow->kept.client_id)

@@ -70,9 +70,8 @@ void access_get(struct access *access, struct access_wait *wait);
 void access_renew(struct access *access, unsigned version, struct access_wait *wait);
 void access_cancel(struct access_wait *wait);
 
-// What the server said when it refused (401, or 403 for want of scope); kept for a login.
-void access_refused(struct access *access, struct span www_authenticate);
-void access_forget_challenge(struct access *access);
+// What the server said when it refused (401, or 403 for want of scope), from the head of its answer; kept for a login.
+void access_hear(struct access *access, struct http_transfer *transfer);
 const struct oauth_challenge *access_challenge(const struct access *access);
 const char *access_scope(const struct access *access);  // asked for and granted so far; NULL: not known
 

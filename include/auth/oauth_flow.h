@@ -48,6 +48,9 @@ struct oauth_flow_spec {
 struct oauth_flow *oauth_flow_start(const struct oauth_flow_spec *spec);  // copies what it needs but the options
 // The query of a request to the redirect URI. OAUTH_CALLBACK_STRANGE: not for this login, go on waiting.
 enum oauth_callback_kind oauth_flow_callback(struct oauth_flow *flow, struct span query, struct err *err);
+// Which addresses this login may connect to, as far as it is known: for who plays the browser.
+struct address_policy;
+struct address_policy *oauth_flow_policy(struct oauth_flow *flow);
 // Nobody came back: the registration may be why, so the next login makes a new one (G10). Free it afterwards.
 void oauth_flow_abandon(struct oauth_flow *flow);
 void oauth_flow_free(struct oauth_flow *flow);

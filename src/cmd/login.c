@@ -1,5 +1,6 @@
 // Owns `postern login`: the listener, the browser, pasting back, and what is told to the person.
 #include "login.h"
+#include "auth/address.h"
 #include "auth/oauth_flow.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -127,8 +128,9 @@ static void on_page_done(void *arg, const struct err *err)
                 strncmp(login->location, callback_uri(login->callback), len) == 0 && login->location[len] == '?';
     if (back && on_query(login, span_of(login->location + len + 1)))
         return;
+    const char *why = err ? strstr(err->detail, ": ") : NULL;  // the address before it has the state in it
     if (err)
-        finish(login, cmd_fail(EXIT_ANSWER, "%s", err->detail));
+        finish(login, cmd_fail(EXIT_ANSWER, "the authorization endpoint%s", why ? why : " did not answer"));
     else
         finish(login, cmd_fail(EXIT_ANSWER,
                                "the authorization server wants a person: HTTP %d and no way back to us; log "
@@ -143,6 +145,7 @@ static void visit_page(struct login *login, const char *url)
     struct http_request request = {.method = HTTP_GET, .timeout_ms = HEADLESS_MS, .events = &page_events, .arg = login};
     http_target_free(login->page);
     login->page = http_target_new(login->http, url, HEADLESS_MS);
+    http_target_guard(login->page, address_policy_allows, oauth_flow_policy(login->flow));
     login->visit = http_start(login->page, &request);
 }
 

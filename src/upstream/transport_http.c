@@ -16,7 +16,6 @@
 #define STOP_WAIT_MS 1000
 #define DRAIN_MS 2000
 #define RESERVE_MAX ((size_t)1 << 20)
-#define CHALLENGES_MAX 8
 
 struct http_wire {
     struct upstream *upstream;
@@ -134,14 +133,6 @@ static bool is_type(const char *header, const char *type)
     return header && strncasecmp(header, type, len) == 0 && (!header[len] || strchr("; \t", header[len]));
 }
 
-static void hear_challenge(struct access *access, struct http_transfer *transfer)
-{
-    const char *header;
-    access_forget_challenge(access);
-    for (size_t i = 0; i < CHALLENGES_MAX && (header = http_transfer_header_at(transfer, "www-authenticate", i)); i++)
-        access_refused(access, span_of(header));
-}
-
 static void on_head(void *arg, struct http_transfer *transfer, int status)
 {
     struct exchange *exchange = arg;
@@ -152,7 +143,7 @@ static void on_head(void *arg, struct http_transfer *transfer, int status)
     if (expected < RESERVE_MAX)
         buf_reserve(&exchange->body, expected);
     if (exchange->wire->upstream->spec.access && (status == 401 || status == 403))
-        hear_challenge(exchange->wire->upstream->spec.access, transfer);
+        access_hear(exchange->wire->upstream->spec.access, transfer);
     const char *session = http_transfer_header(transfer, "mcp-session-id");
     if (exchange->initial && status == 200 && session) {
         http_target_header(exchange->wire->target, "Mcp-Session-Id", session);

@@ -159,9 +159,11 @@ static bool on_event(void *arg, const struct sse_event *event)
 
 static void on_stream_head(void *arg, struct http_transfer *transfer, int status)
 {
-    (void)transfer;
     struct sse_wire *wire = arg;
+    struct access *access = wire->upstream->spec.access;
     wire->status = status;
+    if (access && (status == 401 || status == 403))
+        access_hear(access, transfer);
 }
 
 static bool on_stream_data(void *arg, struct span bytes)
@@ -177,7 +179,11 @@ static void on_stream_done(void *arg, const struct err *err)
     struct err problem;
     wire->stream = NULL;
     if (wire->status != 200 || !err) {
-        (void)err_set(&problem, wire->status == 200 ? ERR_UPSTREAM_DIED : ERR_UNAVAILABLE,
+        bool login = wire->status == 401 && upstream->spec.access;
+        (void)err_set(&problem,
+                      wire->status == 200 ? ERR_UPSTREAM_DIED
+                      : login             ? ERR_LOGIN
+                                          : ERR_UNAVAILABLE,
                       "server \"%s\": the event stream ended (HTTP %d)", upstream->server->name, wire->status);
         err = &problem;
     }

@@ -124,6 +124,7 @@ const REFUSED = [
     ['N4 an authorization server at a link-local address', 'link-local-server', DISCOVERY, /may not be connected to/, ['/register']],
     ['N4 an authorization server at an unusable address', 'unusable-server', DISCOVERY, /may not be connected to/, ['/register']],
     ['N4 a registration endpoint at a link-local address', 'register-link-local', REGISTRATION, /may not be connected to/, ['/authorize']],
+    ['N4 an authorization endpoint at a link-local address', 'authorize-link-local', ANSWER, /may not be connected to/, ['/token']],
     ['N6 metadata without end', 'resource-large', DISCOVERY, /larger than/, ['/register']],
     ['N6 a token answer without end', 'token-large', TOKEN, /larger than/, []],
     ['D5 500 for the resource metadata', 'resource-500', DISCOVERY, /HTTP 500/, ['/register']],

@@ -119,6 +119,7 @@ const LIES_OF_METADATA = {
     'legacy-mismatch': () => ({ issuer: 'https://other.example' }),
     'token-insecure': () => ({ token_endpoint: 'http://198.51.100.1/token' }),
     'authorize-file': () => ({ authorization_endpoint: 'file:///etc/passwd' }),
+    'authorize-link-local': () => ({ authorization_endpoint: 'https://169.254.169.254/authorize' }),
     'register-link-local': () => ({ registration_endpoint: 'https://169.254.169.254/register' }),
     'pkce-absent': () => ({ code_challenge_methods_supported: undefined }),
     'pkce-plain': () => ({ code_challenge_methods_supported: ['plain'] }),
