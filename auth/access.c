@@ -171,10 +171,14 @@ static void need_login(struct access *access, const char *why)
         tell(access);
         return;
     }
-    (void)err_set(&access->outcome, ERR_LOGIN, "server \"%s\" needs authorization%s%s: run 'postern login %s%s'",
-                  access->server_name, why ? ": " : "", why ? why : "",
-                  strcmp(access->server_name, "url") == 0 ? "--url " : "",
-                  strcmp(access->server_name, "url") == 0 ? access->server_url : access->server_name);
+    if (access->spec.mode == ACCESS_USER)
+        (void)err_set(&access->outcome, ERR_LOGIN, "server \"%s\" needs the authorization of %s%s%s",
+                      access->server_name, access->user, why ? ": " : "", why ? why : "");
+    else
+        (void)err_set(&access->outcome, ERR_LOGIN, "server \"%s\" needs authorization%s%s: run 'postern login %s%s'",
+                      access->server_name, why ? ": " : "", why ? why : "",
+                      strcmp(access->server_name, "url") == 0 ? "--url " : "",
+                      strcmp(access->server_name, "url") == 0 ? access->server_url : access->server_name);
     end_lease(access);
     drop(access);
     tell(access);

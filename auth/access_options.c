@@ -1,7 +1,7 @@
 // Owns the option rows of `auth` of a server.
 #include "auth/access.h"
 
-static const char *const modes[] = {"none", "static", "shared", "client_credentials", NULL};
+static const char *const modes[] = {"none", "static", "shared", "per_user", "client_credentials", NULL};
 static const char *const pkces[] = {"require", "assume_s256", NULL};
 
 #define AT(member) offsetof(struct access_options, member)
@@ -14,7 +14,8 @@ static const struct option rows[] = {
      .choices = modes,
      .help =
          "`none`: nothing is presented. `static`: `token`. `shared`: one grant for all callers, got by `postern login "
-         "SERVER`. `client_credentials`: the client's own rights."},
+         "SERVER`. `per_user`: each caller's own grant, and no other; makes `isolation` at least `user`. "
+         "`client_credentials`: the client's own rights."},
     {.name = "token",
      .type = OPTION_STRING,
      .offset = AT(token),

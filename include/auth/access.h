@@ -14,7 +14,7 @@
 #include "loop/loop.h"
 
 // The last is no choice of the configuration: a grant is used if there is one (the command line's way).
-enum access_mode { ACCESS_NONE, ACCESS_STATIC, ACCESS_SHARED, ACCESS_CLIENT, ACCESS_OPTIONAL };
+enum access_mode { ACCESS_NONE, ACCESS_STATIC, ACCESS_SHARED, ACCESS_USER, ACCESS_CLIENT, ACCESS_OPTIONAL };
 enum access_pkce { ACCESS_PKCE_REQUIRE, ACCESS_PKCE_ASSUME };
 
 // `auth` of a server in the configuration.
@@ -43,7 +43,7 @@ struct access;
 struct access_spec {
     struct loop *loop;
     struct http_client *http;
-    struct token_store *store;  // for ACCESS_SHARED and ACCESS_OPTIONAL; NULL: there are no grants
+    struct token_store *store;  // where grants are; NULL: there are none
     enum access_mode mode;
     const struct access_options *options;
     const char *tenant, *user;

@@ -80,7 +80,7 @@ static const struct upstream_listener listener = {on_state, on_notification, on_
 static void add(struct client *client, const struct config *config, const struct server *server)
 {
     struct one *one = &client->all[client->count++];
-    bool optional = server->auth.mode == ACCESS_NONE;
+    bool optional = server->auth.mode == ACCESS_NONE || server->auth.mode == ACCESS_USER;
     struct access_spec presented = {.loop = client->loop,
                                     .http = client->http,
                                     .store = client->tokens,

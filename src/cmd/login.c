@@ -26,6 +26,7 @@ struct login {
     struct token_store *store;
     const struct server *server;
     const struct flags *flags;
+    char *user;  // whose grant it will be
     struct callback *callback;
     struct oauth_flow *flow;
     struct loop_timer deadline;
@@ -307,7 +308,7 @@ static void start(struct login *login, const struct login_cause *cause)
                                    .store = login->store,
                                    .options = &login->server->auth,
                                    .tenant = login_tenant(login->flags),
-                                   .user = ACCESS_SHARED_USER,
+                                   .user = login->user,
                                    .server_url = login->server->url,
                                    .redirect_uri = callback_uri(login->callback),
                                    .register_anew = login->flags->reregister,
@@ -342,6 +343,7 @@ static void release(struct login *login)
     loop_free(login->loop);
     buf_release(&login->pasted);
     free(login->location);
+    free(login->user);
 }
 
 int login_run(const struct config *config, const struct server *server, const struct flags *flags,
@@ -355,6 +357,8 @@ int login_run(const struct config *config, const struct server *server, const st
         login.code = cmd_fail_err(&err);
     else if (!login_store_open(config, login.loop, true, &login.store, &err))
         login.code = cmd_fail(EXIT_STORE, "%s", err.detail);
+    else if (!(login.user = login_user(flags)))
+        login.code = cmd_fail(EXIT_USAGE, "--subject: PROVIDER:NAME, as in a policy");
     else if (read_timeout(&login, &login.code) && open_callback(&login, &login.code)) {
         start(&login, cause);
         loop_run(login.loop);
@@ -375,6 +379,9 @@ static int run_login(const struct flags *flags)
     const struct server *server = login_server(config, flags, &code);
     if (server && (server->auth.mode == ACCESS_STATIC || server->auth.mode == ACCESS_CLIENT))
         code = cmd_fail(EXIT_USAGE, "server \"%s\" has no use for a login: see its auth.mode", server->name);
+    else if (server && server->auth.mode == ACCESS_USER && !flags->subject)
+        code = cmd_fail(EXIT_USAGE, "server \"%s\" has mode per_user: --subject says whose grant it will be",
+                        server->name);
     else if (server)
         code = login_run(config, server, flags, NULL);
     config_free(config);
@@ -387,6 +394,7 @@ static const struct flag flags_table[] = {
     {"callback-host", "HOST", FLAG(callback_host), "Host of the redirect URI: 127.0.0.1, localhost or ::1"},
     {"callback-port", "PORT", FLAG(callback_port), "Its port; else the first free one of 8085 to 8099"},
     {"tenant", "NAME", FLAG(tenant), "The server is one of this tenant"},
+    {"subject", "PROVIDER:NAME", FLAG(subject), "The grant is this caller's, for a server with mode per_user"},
     {"no-browser", NULL, FLAG(no_browser), "Only print the address; what the browser ends at may be pasted"},
     {"headless", NULL, FLAG(headless), "No browser: one GET, for servers that ask nobody"},
     {"reregister", NULL, FLAG(reregister), "Register a new client even if one is known"},

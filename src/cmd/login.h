@@ -23,6 +23,8 @@ int login_run(const struct config *config, const struct server *server, const st
 bool login_store_open(const struct config *config, struct loop *loop, bool make, struct token_store **out,
                       struct err *err) MUST_CHECK;
 const char *login_tenant(const struct flags *flags);
+// Whose grants: of --subject PROVIDER:NAME, else the command line's own. NULL: it is written wrongly. The caller frees it.
+char *login_user(const struct flags *flags);
 // The server that SERVER or --url names, in --tenant; NULL with the exit code set.
 const struct server *login_server(const struct config *config, const struct flags *flags, int *code);
 

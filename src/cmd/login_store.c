@@ -1,4 +1,5 @@
 // Owns how commands get at the token store, and what they keep of a server's refusal.
+#include "base/mem.h"
 #include "client.h"
 #include "login.h"
 #include "store/state.h"
@@ -18,6 +19,21 @@ bool login_store_open(const struct config *config, struct loop *loop, bool make,
 }
 
 const char *login_tenant(const struct flags *flags) { return flags->tenant ? flags->tenant : ACCESS_TENANT; }
+
+char *login_user(const struct flags *flags)
+{
+    const char *subject = flags->subject, *colon = subject ? strchr(subject, ':') : NULL;
+    if (!subject)
+        return mem_string(ACCESS_SHARED_USER);
+    if (!colon || colon == subject || !colon[1])
+        return NULL;
+    char *provider = mem_copy(subject, (size_t)(colon - subject));
+    struct identity *who = identity_new(IDENTITY_NONE, login_tenant(flags), provider, colon + 1);
+    char *user = grant_user(who);
+    identity_unref(who);
+    free(provider);
+    return user;
+}
 
 static const struct server *find_server(const struct config *config, const char *tenant, const char *name)
 {

@@ -30,11 +30,11 @@ static void desk_close(struct desk *desk)
         config_free(desk->config);
 }
 
-// Opens the store and lists what the command line's owner holds.
-static bool desk_open(struct desk *desk, const struct flags *flags, int *code)
+// Opens the store and lists the grants of one user, or those of all the tenant's users if `user` is NULL.
+static bool desk_open(struct desk *desk, const struct flags *flags, const char *user, int *code)
 {
     struct err err = {0};
-    struct grant_filter filter = {login_tenant(flags), ACCESS_SHARED_USER, NULL};
+    struct grant_filter filter = {login_tenant(flags), user, NULL};
     log_setup(LOG_OFF, LOG_FORMAT_TEXT);
     char *path = config_path(flags->config);
     bool configured = path || flags->url || flags->count;
@@ -108,13 +108,17 @@ static int run_logout(const struct flags *flags)
     if (!flags->all && !flags->url && !flags->count)
         return cmd_fail(EXIT_USAGE, "logout: name a SERVER, --url URL or --all");
     const struct server *server = NULL;
-    if (desk_open(&desk, flags, &code) && (flags->all || (server = login_server(desk.config, flags, &code))))
+    char *user = login_user(flags);
+    if (!user)
+        return cmd_fail(EXIT_USAGE, "--subject: PROVIDER:NAME, as in a policy");
+    if (desk_open(&desk, flags, user, &code) && (flags->all || (server = login_server(desk.config, flags, &code))))
         for (size_t i = 0; code == EXIT_OK && i < desk.held.count; i++) {
             struct grant *grant = desk.held.grants[i];
             if ((flags->all || access_pick(&grant, 1, server->url)) && !let_go(&desk, grant, server))
                 code = EXIT_STORE;
         }
     desk_close(&desk);
+    free(user);
     return code;
 }
 
@@ -149,12 +153,12 @@ static void put_expiry(const struct grant *grant, char out[32])
 
 static int run_connections(const struct flags *flags)
 {
-    static const char *titles[] = {"SERVER", "ISSUER", "EXPIRES", "SCOPE", NULL};
+    static const char *titles[] = {"SERVER", "USER", "EXPIRES", "SCOPE", NULL};
     struct desk desk = {0};
     int code = EXIT_OK;
     struct table table = {.titles = titles};
     json_t *list = json_array();
-    if (desk_open(&desk, flags, &code)) {
+    if (desk_open(&desk, flags, NULL, &code)) {
         for (size_t i = 0; i < desk.held.count; i++) {
             struct grant *grant = desk.held.grants[i];
             char hint[16], expires[32];
@@ -162,7 +166,7 @@ static int run_connections(const struct flags *flags)
             bool refreshed = grant->is.refresh_token.len > 0;
             put_hint(grant, hint);
             put_expiry(grant, expires);
-            table_add(&table, (const char *const[]){server, grant->issuer, expires, scope, NULL});
+            table_add(&table, (const char *const[]){server, grant->user, expires, scope, NULL});
             json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:b, s:b, s:s}", "server", server,
                                                   "issuer", grant->issuer, "resource", grant->resource, "user",
                                                   grant->user, "scope", scope, "expires", expires, "refresh", refreshed,
@@ -185,6 +189,7 @@ static const struct flag logout_flags[] = {
     FLAG_CONFIG,
     FLAG_URL,
     {"tenant", "NAME", FLAG(tenant), "Of this tenant"},
+    {"subject", "PROVIDER:NAME", FLAG(subject), "What this caller holds, instead of the command line"},
     {"all", NULL, FLAG(all), "All servers that were logged in to"},
     {0},
 };

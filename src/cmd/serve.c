@@ -203,7 +203,7 @@ static bool open_tokens(struct serve *serve, struct err *err)
         const struct option_items *items = servers_of(serve, tenant);
         const struct server *servers = items->at;
         for (size_t i = 0; i < items->count; i++)
-            if (servers[i].auth.mode == ACCESS_SHARED && !servers[i].disabled)
+            if ((servers[i].auth.mode == ACCESS_SHARED || servers[i].auth.mode == ACCESS_USER) && !servers[i].disabled)
                 return login_store_open(serve->config, serve->loop, true, &serve->tokens, err);
     }
     return true;

@@ -125,18 +125,24 @@ static void on_request(void *arg, struct upstream *upstream, const struct messag
 
 const struct upstream_listener link_listener = {on_state, on_notification, on_request};
 
-static struct access *link_access(const struct gate *gate, const struct server *server, const char *tenant)
+// Whose grants: those of the caller and nobody else's, or those that the configuration gives to all of the tenant (H1, H13).
+static struct access *link_access(const struct gate *gate, const struct server *server, const struct identity *who)
 {
+    bool own = server->auth.mode == ACCESS_USER;
+    bool proven = who->proof != IDENTITY_NONE && who->proof != IDENTITY_ANONYMOUS;
+    char *user = own ? grant_user(who) : NULL;
     struct access_spec spec = {.loop = gate->loop,
                                .http = gate->http,
-                               .store = gate->tokens,
+                               .store = own && !proven ? NULL : gate->tokens,
                                .mode = (enum access_mode)server->auth.mode,
                                .options = &server->auth,
-                               .tenant = tenant,
-                               .user = ACCESS_SHARED_USER,
+                               .tenant = who->tenant,
+                               .user = own ? user : ACCESS_SHARED_USER,
                                .server_url = server->url,
                                .server_name = server->name};
-    return server->auth.mode == ACCESS_NONE ? NULL : access_new(&spec);
+    struct access *access = server->auth.mode == ACCESS_NONE ? NULL : access_new(&spec);
+    free(user);
+    return access;
 }
 
 static struct link *link_get(struct gate *gate, const struct server *server, struct session *session)
@@ -161,7 +167,7 @@ static struct link *link_get(struct gate *gate, const struct server *server, str
                                      (size_t)gate->config->limits.max_message,
                                      &link_listener,
                                      link,
-                                     link->access = link_access(gate, server, session->identity->tenant)};
+                                     link->access = link_access(gate, server, session->identity)};
         link->upstream = upstream_new(&spec);
         link->source = source_new(gate->loop, link->upstream, on_source_change, link);
         link->key_len = key.len;

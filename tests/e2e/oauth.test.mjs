@@ -1,6 +1,6 @@
 // Logging in to servers whose authorization server lies in one way each: what works, what is refused, and what is never sent or shown.
 import assert from 'node:assert/strict';
-import { execFile } from 'node:child_process';
+import { execFile, execFileSync } from 'node:child_process';
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
@@ -9,7 +9,7 @@ import { fileURLToPath } from 'node:url';
 import { binary, node, startGateway, startPeer, temporaryDirectory } from './gateway.mjs';
 import { initialize, post, send } from './raw.mjs';
 
-const [OK, CONFIG, UNAVAILABLE, DENIED, REGISTRATION, DISCOVERY, TOKEN, ANSWER] = [0, 3, 4, 10, 13, 14, 15, 17];
+const [OK, USAGE, CONFIG, UNAVAILABLE, DENIED, REGISTRATION, DISCOVERY, TOKEN, ANSWER] = [0, 2, 3, 4, 10, 13, 14, 15, 17];
 const program = fileURLToPath(new URL('../peers/liar.mjs', import.meta.url));
 const directory = temporaryDirectory();
 let homes = 0;
@@ -377,6 +377,76 @@ describe('after the login', () => {
             assert.deepEqual(JSON.parse((await liar.run('connections')).stdout), []);
             assert.equal((await liar.run('logout', 'liar')).status, OK);
             assert.match((await liar.call()).stderr, /postern login liar/);
+        }));
+});
+
+describe('mode per_user', () => {
+    const policy = {
+        version: 1,
+        description: 'Everybody with a token may call the server of this test',
+        rules: [
+            {
+                id: 'all',
+                effect: 'allow',
+                description: 'whoever has a token may call the tool',
+                tenants: ['default'],
+                subjects: ['authenticated'],
+                servers: ['liar'],
+                kinds: ['tool'],
+                names: ['echo']
+            }
+        ]
+    };
+    async function callerOf(gateway, token) {
+        const authorization = `Bearer ${token}`;
+        const opened = await send(gateway.url, { headers: post({ authorization }), body: initialize('2025-11-25') });
+        const headers = post({ authorization, 'mcp-session-id': opened.headers['mcp-session-id'] });
+        let id = 1;
+        return async () => {
+            const body = { jsonrpc: '2.0', id: ++id, method: 'tools/call', params: { name: 'liar__echo', arguments: {} } };
+            const { result, error } = JSON.parse((await send(gateway.url, { headers, body })).body);
+            return error?.code ?? result.content[0].text;
+        };
+    }
+    test('H1 H2 nobody ever uses the grant of another, whoever calls when', () =>
+        withLiar('none', {}, async liar => {
+            const file = join(liar.state, 'tokens.json');
+            const tokens = ['alice', 'bob', 'eve'].map(name => execFileSync(binary, ['token', 'new', '--subject', name, '--file', file], { encoding: 'utf8' }).trim());
+            writeFileSync(join(liar.state, 'policy.json'), JSON.stringify(policy));
+            const config = {
+                auth: { providers: [{ type: 'bearer', tokens: file }] },
+                policy: join(liar.state, 'policy.json'),
+                mcpServers: { liar: { url: liar.url, auth: { mode: 'per_user' } } }
+            };
+            writeFileSync(liar.config, JSON.stringify(config));
+            assert.equal((await liar.login()).status, USAGE, 'whose login?');
+            assert.equal((await liar.login('--subject', 'bearer:alice')).status, OK);
+            assert.equal((await liar.login('--subject', 'bearer:bob')).status, OK);
+            const gateway = await startGateway(config, [], { POSTERN_STATE: liar.state });
+            try {
+                const callers = await Promise.all([...tokens, ...tokens].map(token => callerOf(gateway, token)));
+                const expected = ['echo {} for grant 1', 'echo {} for grant 2', -32003];
+                for (let round = 0; round < 20; round++) {
+                    if (round % 5 === 4) await liar.control({ expire: true });
+                    const order = Array.from({ length: 12 }, () => Math.floor(Math.random() * callers.length));
+                    const answers = await Promise.all(order.map(i => callers[i]()));
+                    assert.deepEqual(answers, order.map(i => expected[i % 3]), `order ${order}`);
+                }
+                assert.equal((await liar.login('--subject', 'bearer:eve')).status, OK);
+                assert.equal(await callers[2](), 'echo {} for grant 3');
+                assert.equal((await liar.run('logout', 'liar', '--subject', 'bearer:bob')).status, OK);
+                const users = JSON.parse((await liar.run('connections')).stdout).map(connection => connection.user);
+                assert.deepEqual(users.sort(), ['bearer/alice', 'bearer/eve']);
+            } finally {
+                liar.output += gateway.log();
+                await gateway.stop();
+            }
+        }));
+    test('H13 without a provider that proves who calls it is refused', () =>
+        withLiar('none', { mode: 'per_user' }, async liar => {
+            const { status, stderr } = await liar.run('servers');
+            assert.equal(status, CONFIG);
+            assert.match(stderr, /per_user.*proves who calls/);
         }));
 });
 

@@ -13,8 +13,9 @@ const seen = [];
 const secrets = new Set();
 const clients = new Map();
 const codes = new Map();
-let access = new Map(); // token -> scope
-let refresh = new Map(); // token -> true while it is good
+let access = new Map(); // token -> {scope, grant}
+let refresh = new Map(); // token -> grant while it is good
+let grants = 0;
 let bursts = 0;
 let moved;
 
@@ -66,7 +67,7 @@ function challenge(extra = '') {
 const results = {
     initialize: params => ({ protocolVersion: params.protocolVersion, capabilities: { tools: {} }, serverInfo: { name: 'liar', version: '1' } }),
     'tools/list': () => ({ tools: [{ name: 'echo', description: 'says it again', inputSchema: { type: 'object' } }] }),
-    'tools/call': params => ({ content: [{ type: 'text', text: `echo ${JSON.stringify(params.arguments)}` }] }),
+    'tools/call': (params, grant) => ({ content: [{ type: 'text', text: `echo ${JSON.stringify(params.arguments)} for grant ${grant}` }] }),
     ping: () => ({})
 };
 
@@ -76,10 +77,10 @@ function mcp(request, response, _url, body) {
     const message = JSON.parse(body);
     if (message.method === 'tools/call' && lie === 'scope-forever')
         return json(response, 403, {}, { 'www-authenticate': 'Bearer error="insufficient_scope", scope="more"' });
-    if (message.method === 'tools/call' && lie === 'step-up' && !access.get(token).split(' ').includes('write'))
+    if (message.method === 'tools/call' && lie === 'step-up' && !access.get(token).scope.split(' ').includes('write'))
         return json(response, 403, {}, { 'www-authenticate': 'Bearer error="insufficient_scope", scope="write"' });
     if (message.id === undefined) return response.writeHead(202).end();
-    json(response, 200, { jsonrpc: '2.0', id: message.id, result: results[message.method](message.params) });
+    json(response, 200, { jsonrpc: '2.0', id: message.id, result: results[message.method](message.params, access.get(token)?.grant) });
 }
 
 // ---- metadata -------------------------------------------------------------------------------
@@ -227,13 +228,13 @@ function spoil(tokens) {
     return tokens;
 }
 
-function give(response, scope, old) {
+function give(response, scope, grant, old) {
     const tokens = { access_token: secret('access'), token_type: 'Bearer', expires_in: 3600, scope };
-    access.set(tokens.access_token, scope);
-    if (lie === 'no-rotation' && old) refresh.set(old, true);
+    access.set(tokens.access_token, { scope, grant });
+    if (lie === 'no-rotation' && old) refresh.set(old, grant);
     else {
         tokens.refresh_token = secret('refresh');
-        refresh.set(tokens.refresh_token, true);
+        refresh.set(tokens.refresh_token, grant);
     }
     spoil(tokens);
     if (lie === 'token-form') return response.writeHead(200, { 'content-type': 'application/x-www-form-urlencoded' }).end(new URLSearchParams(tokens).toString());
@@ -253,16 +254,17 @@ async function token(request, response, _url, body) {
     if (form.get('grant_type') === 'refresh_token') {
         if (lie === 'resource-unwanted' && form.has('resource')) return json(response, 400, { error: 'invalid_request', error_description: 'resource?' });
         const old = form.get('refresh_token');
-        if (!refresh.get(old)) return json(response, 400, { error: 'invalid_grant', error_description: `no ${old}` });
-        refresh.set(old, false);
-        return give(response, '', old);
+        const grant = refresh.get(old);
+        if (!grant) return json(response, 400, { error: 'invalid_grant', error_description: `no ${old}` });
+        refresh.delete(old);
+        return give(response, '', grant, old);
     }
     const attempt = codes.get(form.get('code'));
     codes.delete(form.get('code'));
     const challenge = createHash('sha256').update(form.get('code_verifier') ?? '').digest('base64url');
     if (!attempt || attempt.challenge !== challenge || attempt.redirect !== form.get('redirect_uri') || attempt.resource !== form.get('resource'))
         return json(response, 400, { error: 'invalid_grant' });
-    give(response, attempt.scope);
+    give(response, attempt.scope, ++grants);
 }
 
 const routes = {
