@@ -333,6 +333,16 @@ describe('after the login', () => {
             await liar.control({ lie: 'none' });
             assert.equal((await liar.call()).status, OK);
         }));
+    test('N10 F12 a refusal that repeats the token: kept, and told without it', () =>
+        withLiar('none', {}, async liar => {
+            await liar.login();
+            await liar.control({ expire: true, lie: 'refresh-echo' });
+            const call = await liar.call();
+            assert.equal(call.status, UNAVAILABLE);
+            assert.match(call.stderr, /unsupported_grant_type: not \*+/);
+            await liar.control({ lie: 'none' });
+            assert.equal((await liar.call()).status, OK);
+        }));
     test('F14 a refresh that is refused for its resource is tried once without', () =>
         withLiar('resource-unwanted', {}, async liar => {
             await liar.login();

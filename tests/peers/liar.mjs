@@ -254,6 +254,7 @@ async function token(request, response, _url, body) {
     if (form.get('grant_type') === 'refresh_token') {
         if (lie === 'resource-unwanted' && form.has('resource')) return json(response, 400, { error: 'invalid_request', error_description: 'resource?' });
         const old = form.get('refresh_token');
+        if (lie === 'refresh-echo') return json(response, 400, { error: 'unsupported_grant_type', error_description: `not ${old}` });
         const grant = refresh.get(old);
         if (!grant) return json(response, 400, { error: 'invalid_grant', error_description: `no ${old}` });
         refresh.delete(old);
