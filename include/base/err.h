@@ -49,6 +49,7 @@
     X(AUTH_LIMITED,        429,    429, "auth_limited",           "Too many failed attempts to authenticate; try again later") \
     X(SCOPE,               403, -32000, "insufficient_scope",     "The token lacks a scope that is needed here") \
     X(AUTH_UNAVAILABLE,    503, -32000, "auth_unavailable",       "Authentication is not possible now; try again later") \
+    X(LOGIN,               200, -32003, "authorization_required", "The server needs authorization that has not been given") \
     X(DENIED,              200,    403, "denied",                 "Denied by policy")              \
     X(LIMITED,             200,    429, "limited",                "Too many requests")             \
     X(TOO_MANY,            503, -32000, "overloaded",             "The gateway has no room for more; try again later") \

@@ -27,8 +27,10 @@ void source_load(struct source *source);           // begins, unless loaded or o
 bool source_settled(const struct source *source);  // its first load has ended, well or not
 bool source_loaded(const struct source *source);
 void source_changed(struct source *source, enum catalog_kind kind);  // the server said list_changed
-void source_refresh(struct source *source);                          // the server is ready, anew: fetch everything
-void source_went_down(struct source *source);                        // keeps the lists; reloads when it is back
+// A server nobody was logged in to: perhaps somebody is now. It is settled again when that is known.
+void source_look_again(struct source *source);
+void source_refresh(struct source *source);    // the server is ready, anew: fetch everything
+void source_went_down(struct source *source);  // keeps the lists; reloads when it is back
 
 struct upstream *source_upstream(const struct source *source);
 size_t source_count(const struct source *source, enum catalog_kind kind);

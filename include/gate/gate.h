@@ -4,6 +4,7 @@
 
 #include "auth/policy.h"
 #include "auth/provider.h"
+#include "auth/token_store.h"
 #include "base/err.h"
 #include "gate/arrival.h"
 #include "gate/config.h"
@@ -17,6 +18,7 @@ struct gate_parts {
     const struct config *config;
     struct provider_chain *providers;
     struct audit *audit;             // or NULL
+    struct token_store *tokens;      // or NULL
     struct policy *const *policies;  // of `default`, then of each tenant in order; the gate takes its own references
 };
 

@@ -41,6 +41,7 @@ void http1_release(struct http1 *answer);  // a zeroed one is ready for use
 enum http1_event http1_next(struct http1 *answer, struct span *bytes, struct span *piece, struct err *err) MUST_CHECK;
 // The connection was closed: is the answer whole with that?
 bool http1_ends(const struct http1 *answer);
-const char *http1_field(const struct http1 *answer, const char *name);  // the first of that name, or NULL
+// The value of a field of that name: of the first of them, the second, ...; NULL: there are not so many.
+const char *http1_field(const struct http1 *answer, const char *name, size_t index);
 
 #endif

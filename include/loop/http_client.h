@@ -42,10 +42,16 @@ struct http_target *http_target_new(struct http_client *client, const char *url,
 void http_target_free(struct http_target *target);
 // Sets or replaces (by name) a header sent with every transfer; NULL value removes it.
 void http_target_header(struct http_target *target, const char *name, const char *value);
+// Asks before each connection whether the address it resolved to may be used. Such a target shares no connections
+// with others and uses no proxy, so that what was asked about is what is talked to.
+struct sockaddr;
+void http_target_guard(struct http_target *target, bool (*allow)(void *arg, const struct sockaddr *address), void *arg);
 
 struct http_transfer *http_start(struct http_target *target, const struct http_request *request);
 void http_cancel(struct http_transfer *transfer);  // no callback follows
 // A response header's value, valid until the next call on this transfer; NULL if absent.
 const char *http_transfer_header(struct http_transfer *transfer, const char *name);
+// The same for a header that came several times; NULL: not so often.
+const char *http_transfer_header_at(struct http_transfer *transfer, const char *name, size_t index);
 
 #endif

@@ -2,6 +2,7 @@
 #ifndef UPSTREAM_SERVER_H
 #define UPSTREAM_SERVER_H
 
+#include "auth/access.h"
 #include "base/option.h"
 
 enum server_type { SERVER_AUTO, SERVER_STDIO, SERVER_HTTP, SERVER_STREAMABLE, SERVER_SSE };
@@ -18,6 +19,7 @@ struct server {
     int framing;
     char *url;
     struct option_pairs headers;
+    struct access_options auth;
     int64_t timeout_ms;
     int64_t max_timeout_ms;
     int64_t start_timeout_ms;

@@ -3,6 +3,7 @@
 #ifndef UPSTREAM_UPSTREAM_H
 #define UPSTREAM_UPSTREAM_H
 
+#include "auth/access.h"
 #include "base/blob.h"
 #include "base/err.h"
 #include "base/list.h"
@@ -48,6 +49,7 @@ struct upstream_request {
     struct blob *text;  // while it waits for the server to be ready, or may be sent again
     void *transfer;
     bool initial, resent;
+    bool renewed;  // it was refused, and got another token
 };
 
 // Who owns the connection hears of everything that answers no request.
@@ -72,6 +74,7 @@ struct upstream_spec {
     size_t max_message;
     const struct upstream_listener *listener;
     void *arg;
+    struct access *access;  // what is presented to the server; NULL: nothing. Outlives the upstream
 };
 
 struct upstream *upstream_new(const struct upstream_spec *spec);
@@ -104,6 +107,7 @@ struct span upstream_instructions(const struct upstream *upstream);  // decoded;
 struct span upstream_info(const struct upstream *upstream);          // serverInfo, raw JSON; empty before the handshake
 enum revision upstream_revision(const struct upstream *upstream);
 const char *upstream_problem(const struct upstream *upstream);  // why it is down, for operators; "" if it is not
+bool upstream_needs_login(const struct upstream *upstream);     // and whether that is why
 long upstream_pid(const struct upstream *upstream);             // of a stdio server; 0 otherwise
 void *upstream_arg(const struct upstream *upstream);
 

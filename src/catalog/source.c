@@ -220,6 +220,15 @@ void source_load(struct source *source)
         upstream_start(source->upstream);  // whoever hears of its state calls again
 }
 
+void source_look_again(struct source *source)
+{
+    if (upstream_state(source->upstream) != UPSTREAM_BACKOFF || !upstream_needs_login(source->upstream))
+        return;
+    source->tried = source->failed = false;
+    source->loading = true;
+    upstream_start(source->upstream);
+}
+
 void source_refresh(struct source *source)
 {
     source->failed = false;

@@ -4,6 +4,7 @@
 #include "base/scan.h"
 #include "client.h"
 #include "cmd.h"
+#include "login.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -87,6 +88,35 @@ static void print_result(struct span result, const char *list)
     }
 }
 
+struct question {
+    const struct flags *flags;
+    enum method method;
+    struct span params;
+};
+
+// Asks the server, and logs in as often as it takes and the person allows (A9). False without an error: a login failed,
+// which has been told.
+static bool ask(const struct config *config, const char *server, const struct question *question, struct buf *result,
+                struct err *err)
+{
+    bool may_login = question->flags->interactive || question->flags->headless;
+    for (int tries = 0;; tries++) {
+        struct login_cause cause = {0};
+        struct client *client = client_new(config, server, err);
+        bool ok = client && client_request(client, 0, question->method, question->params, result, err);
+        bool login = !ok && client && may_login && tries < LOGIN_TRIES && client_wants_login(client, 0, &cause);
+        const struct server *where = login ? upstream_server(client_upstream(client, 0)) : NULL;
+        client_free(client);
+        if (!login)
+            return ok;
+        bool in = login_run(config, where, question->flags, &cause) == EXIT_OK;
+        login_cause_release(&cause);
+        *err = (struct err){0};
+        if (!in)
+            return false;
+    }
+}
+
 static int request(const struct flags *flags, const char *server, enum method method, struct span params,
                    const char *list)
 {
@@ -98,9 +128,10 @@ static int request(const struct flags *flags, const char *server, enum method me
     if (!config)
         return code;
     log_setup(LOG_OFF, LOG_FORMAT_TEXT);
-    struct client *client = client_new(config, server, &err);
-    if (!client || !client_request(client, 0, method, params, &result, &err)) {
-        code = err.code == ERR_INVALID_PARAMS ? cmd_fail(EXIT_NEGATIVE, "%s", err.detail) : cmd_fail_err(&err);
+    if (!ask(config, server, &(struct question){flags, method, params}, &result, &err)) {
+        code = err.code == ERR_NONE             ? EXIT_UNAVAILABLE
+               : err.code == ERR_INVALID_PARAMS ? cmd_fail(EXIT_NEGATIVE, "%s", err.detail)
+                                                : cmd_fail_err(&err);
     } else {
         if (scan_find(buf_span(&result), "isError", &flag) && span_is(flag, "true"))
             code = EXIT_NEGATIVE;
@@ -110,7 +141,6 @@ static int request(const struct flags *flags, const char *server, enum method me
             print_result(buf_span(&result), list);
     }
     buf_release(&result);
-    client_free(client);
     config_free(config);
     return code;
 }
@@ -160,7 +190,7 @@ static int run_read(const struct flags *flags)
     return code;
 }
 
-static const struct flag flags_table[] = {FLAG_CONFIG, FLAG_URL, FLAG_JSON, {0}};
+static const struct flag flags_table[] = {FLAG_CONFIG, FLAG_URL, FLAG_JSON, FLAG_INTERACTIVE, FLAG_HEADLESS, {0}};
 
 const struct command command_call = {
     .name = "call",

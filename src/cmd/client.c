@@ -3,19 +3,23 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/scan.h"
+#include "login.h"
 #include <stdlib.h>
 
 #define CLOSE_MS 3000
 
 struct one {
     struct client *client;
+    struct access *access;  // NULL: nothing is presented
     struct upstream *upstream;
     struct source *source;
+    bool wants_login;  // the last request failed for want of one
 };
 
 struct client {
     struct loop *loop;
     struct http_client *http;
+    struct token_store *tokens;  // NULL: nobody has logged in anywhere
     struct one *all;
     size_t count, open;
     bool loading;
@@ -76,8 +80,25 @@ static const struct upstream_listener listener = {on_state, on_notification, on_
 static void add(struct client *client, const struct config *config, const struct server *server)
 {
     struct one *one = &client->all[client->count++];
-    struct upstream_spec spec = {client->loop, client->http, server, "{}", (size_t)config->limits.max_message,
-                                 &listener,    one};
+    bool optional = server->auth.mode == ACCESS_NONE || server->auth.mode == ACCESS_USER;
+    struct access_spec presented = {.loop = client->loop,
+                                    .http = client->http,
+                                    .store = client->tokens,
+                                    .mode = optional ? ACCESS_OPTIONAL : (enum access_mode)server->auth.mode,
+                                    .options = &server->auth,
+                                    .tenant = ACCESS_TENANT,
+                                    .user = ACCESS_SHARED_USER,
+                                    .server_url = server->url,
+                                    .server_name = server->name};
+    one->access = server->url ? access_new(&presented) : NULL;
+    struct upstream_spec spec = {.loop = client->loop,
+                                 .http = client->http,
+                                 .server = server,
+                                 .capabilities = "{}",
+                                 .max_message = (size_t)config->limits.max_message,
+                                 .listener = &listener,
+                                 .arg = one,
+                                 .access = one->access};
     one->client = client;
     one->upstream = upstream_new(&spec);
     one->source = source_new(client->loop, one->upstream, on_change, one);
@@ -106,7 +127,7 @@ struct client *client_new(const struct config *config, const char *name, struct 
     struct client *client = mem_new(struct client);
     client->loop = loop_new(err);
     client->http = client->loop ? http_client_new(client->loop, err) : NULL;
-    if (!client->http) {
+    if (!client->http || !login_store_open(config, client->loop, false, &client->tokens, err)) {
         client_free(client);
         return NULL;
     }
@@ -138,11 +159,24 @@ void client_free(struct client *client)
     for (size_t i = 0; i < client->count; i++) {
         source_free(client->all[i].source);
         upstream_free(client->all[i].upstream);
+        access_free(client->all[i].access);
     }
+    if (client->tokens)
+        token_store_close(client->tokens);
     free(client->all);
     http_client_free(client->http);
     loop_free(client->loop);
     free(client);
+}
+
+bool client_wants_login(const struct client *client, size_t i, struct login_cause *cause)
+{
+    const struct one *one = &client->all[i];
+    bool refused = one->access && !source_loaded(one->source) && access_challenge(one->access)->bearer;
+    if (!one->access || (!one->wants_login && !upstream_needs_login(one->upstream) && !refused))
+        return false;
+    login_cause_set(cause, one->access);
+    return true;
 }
 
 size_t client_count(const struct client *client) { return client->count; }
@@ -192,9 +226,11 @@ bool client_request(struct client *client, size_t i, enum method method, struct 
 {
     struct pending pending = {.request = {.on_reply = on_reply}, .client = client, .out = out, .err = err};
     pending.request.arg = &pending;
+    client->all[i].wants_login = false;
     upstream_reserve(client->all[i].upstream, &pending.request);
     upstream_send(&pending.request, method_text(method), params);
     if (!pending.done)
         loop_run(client->loop);
+    client->all[i].wants_login = !pending.ok && err->code == ERR_LOGIN;
     return pending.ok;
 }

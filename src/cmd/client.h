@@ -8,6 +8,7 @@
 #include "mcp/method.h"
 
 struct client;
+struct login_cause;
 
 // Connects to the named server, or to all that are not disabled when name is NULL.
 struct client *client_new(const struct config *config, const char *name, struct err *err) MUST_CHECK;
@@ -16,6 +17,8 @@ size_t client_count(const struct client *client);
 struct upstream *client_upstream(const struct client *client, size_t i);
 const struct source *client_source(const struct client *client, size_t i);
 void client_load(struct client *client);  // waits until all lists are there, or failed
+// Does the i-th server want a login? Then `cause` gets what it said; release it with login_cause_release().
+bool client_wants_login(const struct client *client, size_t i, struct login_cause *cause);
 // Sends one request to the i-th server and waits. `out` gets the raw result.
 bool client_request(struct client *client, size_t i, enum method method, struct span params, struct buf *out,
                     struct err *err) MUST_CHECK;

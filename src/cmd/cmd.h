@@ -13,6 +13,15 @@ enum exit_code {
     EXIT_USAGE = 2,
     EXIT_CONFIG = 3,       // configuration missing or wrong
     EXIT_UNAVAILABLE = 4,  // a server could not be reached or did not answer
+    // Of logins (docs/oauth.md).
+    EXIT_DENIED = 10,
+    EXIT_TIMEOUT = 11,
+    EXIT_PORT = 12,
+    EXIT_REGISTRATION = 13,
+    EXIT_DISCOVERY = 14,
+    EXIT_TOKEN = 15,
+    EXIT_STORE = 16,
+    EXIT_ANSWER = 17,  // the answer to the authorization request was not acceptable
 };
 
 // A flag without `value` is a switch. The result goes to the offset: bool for switches, const char * else. If the value
@@ -33,6 +42,8 @@ struct flags {
     const char *policy, *server, *tool, *resource, *template, *prompt, *arguments;
     const char *inventory, *inventory_before;
     const char *since, *until, *limit;
+    const char *callback_host, *callback_port, *timeout;
+    bool no_browser, headless, interactive, reregister, verbose, all;
     bool stdio, json, help, markdown, show_args, check, fail_on_new_access, denied, follow;
     const char *args[8];
     int count;
@@ -47,7 +58,7 @@ struct command {
 
 extern const struct command command_serve, command_tools, command_resources, command_prompts, command_call,
     command_read, command_prompt, command_servers, command_config, command_token, command_policy, command_audit,
-    command_vault, command_version;
+    command_vault, command_version, command_login, command_logout, command_connections;
 
 #define FLAG(member) offsetof(struct flags, member)
 #define FLAG_CONFIG                                                                                    \
@@ -62,6 +73,15 @@ extern const struct command command_serve, command_tools, command_resources, com
 #define FLAG_JSON                                                  \
     {                                                              \
         "json", NULL, FLAG(json), "JSON output also on a terminal" \
+    }
+
+#define FLAG_INTERACTIVE                                                                              \
+    {                                                                                                 \
+        "interactive", NULL, FLAG(interactive), "Log in with the browser when the server asks for it" \
+    }
+#define FLAG_HEADLESS                                                                                      \
+    {                                                                                                      \
+        "headless", NULL, FLAG(headless), "Log in without a browser: one GET, for servers that ask nobody" \
     }
 
 // Prints "postern: …" and returns the exit code.

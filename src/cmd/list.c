@@ -4,6 +4,7 @@
 #include "base/scan.h"
 #include "client.h"
 #include "cmd.h"
+#include "login.h"
 #include "table.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,6 +47,33 @@ static void put_row(struct table *table, const char *server, const struct source
     free(description);
 }
 
+// Logs in to the first server that wants it. True: something has changed.
+static bool login_somewhere(const struct config *config, const struct flags *flags, const struct client *client)
+{
+    struct login_cause cause;
+    for (size_t i = 0; i < client_count(client); i++)
+        if (client_wants_login(client, i, &cause)) {
+            bool in = login_run(config, upstream_server(client_upstream(client, i)), flags, &cause) == EXIT_OK;
+            login_cause_release(&cause);
+            return in;
+        }
+    return false;
+}
+
+static struct client *load(const struct config *config, const struct flags *flags, struct err *err)
+{
+    for (int tries = 0;; tries++) {
+        struct client *client = client_new(config, flags->count ? flags->args[0] : NULL, err);
+        if (!client)
+            return NULL;
+        client_load(client);
+        bool may_login = (flags->interactive || flags->headless) && tries < LOGIN_TRIES;
+        if (!may_login || !login_somewhere(config, flags, client))
+            return client;
+        client_free(client);
+    }
+}
+
 static int list(const struct flags *flags, enum catalog_kind first, enum catalog_kind last, const char *title)
 {
     static const char *titles[] = {"SERVER", NULL, "DESCRIPTION", NULL};
@@ -56,14 +84,13 @@ static int list(const struct flags *flags, enum catalog_kind first, enum catalog
     if (!config)
         return code;
     log_setup(LOG_OFF, LOG_FORMAT_TEXT);
-    struct client *client = client_new(config, flags->count ? flags->args[0] : NULL, &err);
+    struct client *client = load(config, flags, &err);
     if (!client) {
         config_free(config);
         return cmd_fail_err(&err);
     }
     struct table table = {.titles = titles};
     titles[1] = title;
-    client_load(client);
     buf_put_char(&out, '[');
     for (size_t i = 0; i < client_count(client); i++) {
         const struct source *source = client_source(client, i);
@@ -100,8 +127,13 @@ static int run_resources(const struct flags *flags)
 }
 
 static const struct flag flags_table[] = {
-    FLAG_CONFIG, FLAG_URL, {"search", "TEXT", FLAG(search), "Only what has the text in its name or description"},
-    FLAG_JSON,   {0},
+    FLAG_CONFIG,
+    FLAG_URL,
+    {"search", "TEXT", FLAG(search), "Only what has the text in its name or description"},
+    FLAG_JSON,
+    FLAG_INTERACTIVE,
+    FLAG_HEADLESS,
+    {0},
 };
 
 #define DETAILS                                                                                         \

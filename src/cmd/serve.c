@@ -4,6 +4,7 @@
 #include "cmd.h"
 #include "front/http.h"
 #include "front/stdio.h"
+#include "login.h"
 #include <signal.h>
 #include <stdlib.h>
 #include <time.h>
@@ -18,7 +19,8 @@ struct serve {
     struct gate *gate;
     struct provider_chain *providers;
     struct audit *audit;
-    struct policy **policies;  // of `default`, then of each tenant
+    struct token_store *tokens;  // NULL: no server needs it
+    struct policy **policies;    // of `default`, then of each tenant
     struct policy_file_state {
         char *path;  // NULL: the built-in one
         uint64_t seen;
@@ -208,6 +210,19 @@ static void close_auth(struct serve *serve)
     free(serve->policy_files);
 }
 
+// Only where some server needs it: a gateway without grants makes no files.
+static bool open_tokens(struct serve *serve, struct err *err)
+{
+    for (size_t tenant = 0; tenant <= serve->config->tenants.count; tenant++) {
+        const struct option_items *items = servers_of(serve, tenant);
+        const struct server *servers = items->at;
+        for (size_t i = 0; i < items->count; i++)
+            if ((servers[i].auth.mode == ACCESS_SHARED || servers[i].auth.mode == ACCESS_USER) && !servers[i].disabled)
+                return login_store_open(serve->config, serve->loop, true, &serve->tokens, err);
+    }
+    return true;
+}
+
 static void on_signal(void *arg, int signal)
 {
     struct serve *serve = arg;
@@ -261,8 +276,8 @@ static bool open_faces(struct serve *serve, const struct flags *flags, struct er
 
 static struct gate *make_gate(struct serve *serve)
 {
-    struct gate_parts parts = {serve->loop,      serve->http,  serve->config,
-                               serve->providers, serve->audit, serve->policies};
+    struct gate_parts parts = {serve->loop,  serve->http,   serve->config,  serve->providers,
+                               serve->audit, serve->tokens, serve->policies};
     serve->reload = (struct loop_timer){.on_due = on_reload, .arg = serve};
     loop_timer_set(serve->loop, &serve->reload, RELOAD_MS);
     return gate_new(&parts);
@@ -272,7 +287,8 @@ static bool start(struct serve *serve, const struct flags *flags, struct err *er
 {
     return (serve->loop = loop_new(err)) && loop_on_signal(serve->loop, on_signal, serve, err) &&
            (serve->http = http_client_new(serve->loop, err)) && open_audit(serve, flags, err) &&
-           open_auth(serve, err) && (serve->gate = make_gate(serve)) && open_faces(serve, flags, err);
+           open_auth(serve, err) && open_tokens(serve, err) && (serve->gate = make_gate(serve)) &&
+           open_faces(serve, flags, err);
 }
 
 static int run(const struct flags *flags)
@@ -295,6 +311,8 @@ static int run(const struct flags *flags)
         http_face_free(serve.faces[i]);
     stdio_face_free(serve.stdio);
     gate_free(serve.gate);
+    if (serve.tokens)
+        token_store_close(serve.tokens);
     close_auth(&serve);
     if (serve.audit)
         audit_close(serve.audit);

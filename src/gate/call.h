@@ -49,7 +49,7 @@ struct call {
     struct policy_decision decision;
     bool by_uri;               // completion: the reference is a resource
     struct limit_hold limits;  // its slots, until it is over
-    bool authorized, dispatched, recorded, waited_enough, silent, new_session;
+    bool authorized, dispatched, recorded, waited_enough, looked_again, silent, new_session;
     struct loop_timer timer;
 
     // to the server and back

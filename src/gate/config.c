@@ -508,11 +508,30 @@ static bool check_listeners(const struct config *config, const struct option_pla
     return true;
 }
 
+// Grants of users need users: where nobody proves who calls, all would be one.
+static bool check_users(const struct config *config, const struct option_items *items, const struct option_place *place,
+                        struct err *err)
+{
+    const struct server *servers = items->at;
+    for (size_t i = 0; i < items->count; i++)
+        if (servers[i].auth.mode == ACCESS_USER && !servers[i].disabled && !provider_proves(&config->auth))
+            return err_set(
+                err, ERR_CONFIG,
+                "%s: /mcpServers/%s/auth/mode: \"per_user\" needs a provider in /auth/providers that proves who "
+                "calls",
+                place->file, servers[i].name);
+    return true;
+}
+
 static bool check(void *object, const struct option_place *place, struct err *err)
 {
     struct config *config = object;
-    if (!check_listeners(config, place, err))
+    const struct config_tenant *tenants = config->tenants.at;
+    if (!check_listeners(config, place, err) || !check_users(config, &config->servers, place, err))
         return false;
+    for (size_t i = 0; i < config->tenants.count; i++)
+        if (!check_users(config, &tenants[i].servers, place, err))
+            return false;
     if (!config->policy && provider_proves(&config->auth))
         return err_set(err, ERR_CONFIG,
                        "%s: /policy: a provider proves who calls, but no policy says what they may do; "

@@ -124,16 +124,20 @@ static enum phase_result find_named(struct call *call, enum catalog_kind kind, s
     call->target = exposed;
     if (!entry) {
         scope_warm(call->scope, true);
+        if (!call->looked_again)
+            scope_look_again(call->scope);
+        call->looked_again = true;
         if (must_wait(call))
             return wait_for_lists(call);
-        // A server whose lists never came may still own the name: then "unavailable" is the truth.
+        // A server whose lists never came may still own the name: then "unavailable" is the truth, or that it wants a login.
         struct span original;
         const struct source *owner = view_unlisted(call->scope->view, kind, exposed, &original);
-        enum phase_result result = missing(call, owner ? ERR_UNAVAILABLE : unknown);
-        if (owner) {
-            call->link = scope_link(call->scope, owner);
+        struct link *link = owner ? scope_link(call->scope, owner) : NULL;
+        enum err_code why = !link ? unknown : upstream_needs_login(link->upstream) ? ERR_LOGIN : ERR_UNAVAILABLE;
+        call->link = link;
+        enum phase_result result = missing(call, why);
+        if (link)
             call->target = original;
-        }
         return result;
     }
     call->link = scope_link(call->scope, entry->source);

@@ -70,6 +70,7 @@ struct gate *gate_new(const struct gate_parts *parts)
     gate->providers = parts->providers;
     gate->audit = parts->audit;
     door_init(&gate->door, &gate->config->limits);
+    gate->tokens = parts->tokens;
     add_tenants(gate, parts);
     secret_random(gate->key, sizeof gate->key);
     secret_random(&gate->next_request, sizeof gate->next_request);

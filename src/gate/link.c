@@ -151,6 +151,26 @@ static void on_request(void *arg, struct upstream *upstream, const struct messag
 
 const struct upstream_listener link_listener = {on_state, on_notification, on_request};
 
+// Whose grants: those of the caller and nobody else's, or those that the configuration gives to all of the tenant (H1, H13).
+static struct access *link_access(const struct gate *gate, const struct server *server, const struct identity *who)
+{
+    bool own = server->auth.mode == ACCESS_USER;
+    bool proven = who->proof != IDENTITY_NONE && who->proof != IDENTITY_ANONYMOUS;
+    char *user = own ? grant_user(who) : NULL;
+    struct access_spec spec = {.loop = gate->loop,
+                               .http = gate->http,
+                               .store = own && !proven ? NULL : gate->tokens,
+                               .mode = (enum access_mode)server->auth.mode,
+                               .options = &server->auth,
+                               .tenant = who->tenant,
+                               .user = own ? user : ACCESS_SHARED_USER,
+                               .server_url = server->url,
+                               .server_name = server->name};
+    struct access *access = server->auth.mode == ACCESS_NONE ? NULL : access_new(&spec);
+    free(user);
+    return access;
+}
+
 static struct link *link_get(struct gate *gate, const struct server *server, struct session *session)
 {
     struct buf key = {0};
@@ -172,7 +192,8 @@ static struct link *link_get(struct gate *gate, const struct server *server, str
                                      own ? declared : all_capabilities,
                                      (size_t)gate->config->limits.max_message,
                                      &link_listener,
-                                     link};
+                                     link,
+                                     link->access = link_access(gate, server, session->identity)};
         link->upstream = upstream_new(&spec);
         link->source = source_new(gate->loop, link->upstream, on_source_change, link);
         link->key_len = key.len;
@@ -191,6 +212,7 @@ static void link_free(void *object)
     struct gate *gate = link->gate;
     source_free(link->source);
     upstream_free(link->upstream);
+    access_free(link->access);
     subscription_release_link(link);
     void *value;
     for (size_t at = 0; map_next(&link->elicited, &at, NULL, &value);)
@@ -339,6 +361,12 @@ void scope_warm(struct scope *scope, bool own_too)
     for (size_t i = 0; i < scope->link_count; i++)
         if (own_too || !scope->links[i]->owner)
             source_load(scope->links[i]->source);
+}
+
+void scope_look_again(struct scope *scope)
+{
+    for (size_t i = 0; i < scope->link_count; i++)
+        source_look_again(scope->links[i]->source);
 }
 
 bool scope_settled(const struct scope *scope)

@@ -27,7 +27,8 @@ struct gate {
     struct http_client *http;
     const struct config *config;
     struct provider_chain *providers;
-    struct audit *audit;  // NULL: none
+    struct audit *audit;         // NULL: none
+    struct token_store *tokens;  // NULL: none
     struct door door;
     struct tenant *tenants;  // the first is `default`
     size_t tenant_count;
@@ -62,6 +63,7 @@ struct link {
     struct gate *gate;
     char *key;  // in gate->links
     size_t key_len;
+    struct access *access;  // what is presented to the server; NULL: nothing
     struct upstream *upstream;
     struct source *source;
     unsigned refs;           // scopes
@@ -152,6 +154,7 @@ extern const struct upstream_listener link_listener;
 struct scope *scope_get(struct gate *gate, struct session *session);
 void scope_release(struct scope *scope);
 void scope_warm(struct scope *scope, bool own_too);  // starts its servers; those of one session only when needed
+void scope_look_again(struct scope *scope);          // those that wanted a login: perhaps there was one
 bool scope_settled(const struct scope *scope);
 struct link *scope_link(const struct scope *scope, const struct source *source);
 void scope_release_all(struct gate *gate);

@@ -246,3 +246,25 @@ void child_free(struct child *child)
     close_pipes(child->pipes);
     free(child);
 }
+
+bool child_launch(const char *command, char *const *argv, struct err *err)
+{
+    posix_spawn_file_actions_t files;
+    posix_spawnattr_t attributes;
+    sigset_t none, all;
+    pid_t pid;
+    sigemptyset(&none);
+    sigfillset(&all);
+    posix_spawn_file_actions_init(&files);
+    posix_spawnattr_init(&attributes);
+    for (int i = 0; i < 3; i++)
+        posix_spawn_file_actions_addopen(&files, i, "/dev/null", O_RDWR, 0);
+    posix_spawn_file_actions_addclosefrom_np(&files, 3);
+    posix_spawnattr_setsigmask(&attributes, &none);
+    posix_spawnattr_setsigdefault(&attributes, &all);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+    int failure = posix_spawnp(&pid, command, &files, &attributes, argv, environ);
+    posix_spawnattr_destroy(&attributes);
+    posix_spawn_file_actions_destroy(&files);
+    return !failure || err_set(err, ERR_SYSTEM, "cannot start %s: %s", command, strerror(failure));
+}

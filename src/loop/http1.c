@@ -18,12 +18,12 @@ void http1_release(struct http1 *answer)
     buf_release(&answer->fields);
 }
 
-const char *http1_field(const struct http1 *answer, const char *name)
+const char *http1_field(const struct http1 *answer, const char *name, size_t index)
 {
     const char *at = answer->fields.at, *end = at + answer->fields.len;
     while (at < end) {
         const char *value = at + strlen(at) + 1;
-        if (strcasecmp(at, name) == 0)
+        if (strcasecmp(at, name) == 0 && index-- == 0)
             return value;
         at = value + strlen(value) + 1;
     }

@@ -11,6 +11,7 @@
 #include "base/buf.h"
 #include "base/list.h"
 #include "base/mem.h"
+#include "base/secret.h"
 #include "loop/http1.h"
 #include "loop/http_url.h"
 #include <curl/curl.h>
@@ -21,8 +22,9 @@
 
 #define READ_BYTES 65536
 #define READS_A_TURN 8  // of one connection; then the others have theirs
-#define MORE_MS 1       // until they are over
-#define IDLE_MS 60000   // how long a connection waits for its next use
+#define WIPED_BYTES 65536
+#define MORE_MS 1      // until they are over
+#define IDLE_MS 60000  // how long a connection waits for its next use
 
 struct client_socket {
     struct loop_watch watch;
@@ -63,6 +65,8 @@ struct http_target {
     unsigned running;
     bool loopback, secure;
     bool orphan;  // freed by its owner while transfers ran
+    bool (*allow)(void *arg, const struct sockaddr *address);
+    void *allow_arg;
 };
 
 struct connection {
@@ -75,6 +79,7 @@ struct connection {
     int64_t idle_since_ms;
     bool used;  // it has carried an exchange before
     bool retired;
+    bool disallowed;  // its address was refused
     char problem[CURL_ERROR_SIZE];
 };
 
@@ -155,7 +160,15 @@ static int on_curl_socket(CURL *easy, curl_socket_t fd, int what, void *arg, voi
 static curl_socket_t on_curl_open(void *arg, curlsocktype purpose, struct curl_sockaddr *address)
 {
     (void)purpose;
-    struct http_client *client = arg;
+    struct connection *connection = arg;
+    if (connection->retired)  // its target may be gone
+        return CURL_SOCKET_BAD;
+    struct http_target *target = connection->target;
+    struct http_client *client = target->client;
+    if (target->allow && !target->allow(target->allow_arg, &address->addr)) {
+        connection->disallowed = true;
+        return CURL_SOCKET_BAD;
+    }
     curl_socket_t fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
     if (fd < 0)
         return CURL_SOCKET_BAD;
@@ -224,13 +237,13 @@ static struct connection *connection_new(struct http_target *target)
                      NULL);  // with the file alone, curl reads the authorities once, not each time
     curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)target->connect_timeout_ms);
     curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, on_curl_open);
-    curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, target->client);
+    curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, connection);
     curl_easy_setopt(easy, CURLOPT_CLOSESOCKETFUNCTION, on_curl_close);
     curl_easy_setopt(easy, CURLOPT_CLOSESOCKETDATA, target->client);
     curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, connection->problem);
     curl_easy_setopt(easy, CURLOPT_PRIVATE, connection);
     curl_easy_setopt(easy, CURLOPT_HTTPPROXYTUNNEL, 1L);  // through a proxy, never to it
-    if (target->loopback)                                 // and never through one of the environment
+    if (target->loopback || target->allow)                // and never through one of the environment
         curl_easy_setopt(easy, CURLOPT_PROXY, "");
     return connection;
 }
@@ -306,11 +319,19 @@ static bool connection_watch(struct connection *connection, unsigned events, str
 
 static void target_release(struct http_target *target);
 
+// Headers and forms hold secrets; what is larger than those is the body of a call.
+static void request_wipe(struct http_transfer *transfer)
+{
+    struct buf *request = &transfer->request;
+    secret_wipe(request->at, request->len < WIPED_BYTES ? request->len : WIPED_BYTES);
+    buf_release(request);
+}
+
 static void transfer_free(void *object)
 {
     struct http_transfer *transfer = object;
     http1_release(&transfer->answer);
-    buf_release(&transfer->request);
+    request_wipe(transfer);
     free(transfer);
 }
 
@@ -403,7 +424,7 @@ static void request_forget(struct http_transfer *transfer)
 {
     if (transfer->sent < transfer->request.len)
         return;
-    buf_release(&transfer->request);
+    request_wipe(transfer);
     transfer->sent = 0;
 }
 
@@ -519,6 +540,10 @@ static void connection_opened(struct connection *connection, CURLcode code)
         return;
     if (code == CURLE_OK)
         curl_easy_getinfo(connection->easy, CURLINFO_ACTIVESOCKET, &fd);
+    if (connection->disallowed) {
+        transfer_fail(transfer, ERR_DENIED, "its address may not be connected to from here");
+        return;
+    }
     if (fd == CURL_SOCKET_BAD) {
         transfer_fail(transfer, failure_of(code),
                       *connection->problem ? connection->problem : curl_easy_strerror(code));
@@ -614,12 +639,23 @@ void http_cancel(struct http_transfer *transfer)
         transfer_end(transfer);
 }
 
+const char *http_transfer_header_at(struct http_transfer *transfer, const char *name, size_t index)
+{
+    return http1_field(&transfer->answer, name, index);
+}
+
 const char *http_transfer_header(struct http_transfer *transfer, const char *name)
 {
-    return http1_field(&transfer->answer, name);
+    return http_transfer_header_at(transfer, name, 0);
 }
 
 // ---- targets and the client -----------------------------------------------------------------
+
+static void value_free(char *value)
+{
+    secret_wipe(value, strlen(value));
+    free(value);
+}
 
 static void put_part(struct buf *out, CURLU *url, CURLUPart part, const char *before)
 {
@@ -668,9 +704,10 @@ static void target_release(struct http_target *target)
         connection_retire(list_entry(node, struct connection, target_node));
     for (size_t i = 0; i < target->header_count; i++) {
         free(target->headers[i].name);
-        free(target->headers[i].value);
+        value_free(target->headers[i].value);
     }
     free(target->headers);
+    secret_wipe(target->head.at, target->head.len);
     buf_release(&target->head);
     curl_url_cleanup(target->parsed);
     free(target->url);
@@ -699,14 +736,20 @@ void http_target_header(struct http_target *target, const char *name, const char
     } else if (value) {
         if (strcmp(target->headers[at].value, value) == 0)
             return;
-        free(target->headers[at].value);
+        value_free(target->headers[at].value);
         target->headers[at].value = mem_string(value);
     } else {
         free(target->headers[at].name);
-        free(target->headers[at].value);
+        value_free(target->headers[at].value);
         target->headers[at] = target->headers[--target->header_count];
     }
     rebuild_head(target);
+}
+
+void http_target_guard(struct http_target *target, bool (*allow)(void *arg, const struct sockaddr *address), void *arg)
+{
+    target->allow = allow;
+    target->allow_arg = arg;
 }
 
 struct http_client *http_client_new(struct loop *loop, struct err *err)
@@ -740,6 +783,8 @@ void http_client_free(struct http_client *client)
 {
     if (!client)
         return;
+    while (!list_empty(&client->idle))  // a target may be freed after its client
+        connection_retire(list_entry(client->idle.next, struct connection, node));
     loop_task_drop(&client->work);
     on_work(&client->work);
     loop_timer_stop(client->loop, &client->timer);

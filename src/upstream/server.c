@@ -42,6 +42,11 @@ static const struct option rows[] = {
      .offset = AT(headers),
      .secret = true,
      .help = "Headers sent with every request to it."},
+    {.name = "auth",
+     .type = OPTION_OBJECT,
+     .offset = AT(auth),
+     .sub = &access_option_table,
+     .help = "What is presented to it: see docs/oauth.md."},
     {.name = "timeout",
      .type = OPTION_DURATION,
      .offset = AT(timeout_ms),
@@ -110,6 +115,11 @@ static bool check(void *object, const struct option_place *place, struct err *er
     if ((server->type == SERVER_STDIO) != stdio)
         return err_set(err, ERR_CONFIG, "%s: %s/type: \"%s\" needs a \"%s\"", place->file, place->path,
                        types[server->type], stdio ? "url" : "command");
+    if (stdio && server->auth.mode != ACCESS_NONE)
+        return err_set(err, ERR_CONFIG, "%s: %s/auth: only for a server with a \"url\"; a command gets \"env\"",
+                       place->file, place->path);
+    if (server->auth.mode == ACCESS_USER && server->isolation == SERVER_SHARED)
+        server->isolation = SERVER_PER_USER;  // what a server knows of one user must not reach another (H2)
     if (web && !http_url_valid(server->url))
         return err_set(err, ERR_CONFIG,
                        "%s: %s/url: must be an absolute http:// or https:// URL; a user and password belong into "

@@ -25,6 +25,7 @@ struct http_wire {
     int64_t listen_pause_ms;
     bool has_session, stopping, listening;
     unsigned generation;  // of the session
+    unsigned presented;   // version of the token that the target's header has
     struct buf last_id;   // of the standalone stream
 };
 
@@ -41,6 +42,7 @@ struct exchange {
     int status;
     bool events, initial, ended;
     unsigned generation;  // the wire's, when it was sent
+    unsigned presented;   // the token's version, when it was sent
     struct buf body;
     struct sse_parser parser;
 };
@@ -88,8 +90,20 @@ static void exchange_end(struct exchange *exchange)
     loop_reap(loop, exchange, exchange_free);
 }
 
+// The token as it is now.
+static void present(struct http_wire *wire)
+{
+    const struct access *access = wire->upstream->spec.access;
+    if (!access || wire->presented == access_version(access))
+        return;
+    wire->presented = access_version(access);
+    http_target_header(wire->target, "Authorization", access_header(access));
+}
+
 static void exchange_start(struct exchange *exchange, enum http_method method, struct span body)
 {
+    present(exchange->wire);
+    exchange->presented = exchange->wire->presented;
     struct buf header = {0};
     if (exchange->kind == EXCHANGE_RESUME || (exchange->kind == EXCHANGE_LISTEN && exchange->parser.id.len))
         buf_printf(&header, "Last-Event-ID: %.*s", SPAN_ARG(buf_span(&exchange->parser.id)));
@@ -128,6 +142,8 @@ static void on_head(void *arg, struct http_transfer *transfer, int status)
     size_t expected = length ? strtoul(length, NULL, 10) : 0;
     if (expected < RESERVE_MAX)
         buf_reserve(&exchange->body, expected);
+    if (exchange->wire->upstream->spec.access && (status == 401 || status == 403))
+        access_hear(exchange->wire->upstream->spec.access, transfer);
     const char *session = http_transfer_header(transfer, "mcp-session-id");
     if (exchange->initial && status == 200 && session) {
         http_target_header(exchange->wire->target, "Mcp-Session-Id", session);
@@ -239,7 +255,8 @@ static void listen_ended(struct exchange *exchange)
     wire->listening = false;
     buf_clear(&wire->last_id);
     buf_put_span(&wire->last_id, buf_span(&exchange->parser.id));
-    bool refused = exchange->status >= 400 && exchange->status < 500;
+    bool refused = exchange->status >= 400 && exchange->status < 500 &&
+                   !(exchange->status == 401 && wire->upstream->spec.access);  // the next token may do
     if (exchange->status == 404 && exchange->generation == wire->generation && wire->has_session) {
         exchange_end(exchange);
         forget_session(wire);
@@ -275,6 +292,16 @@ static void greeted(struct exchange *exchange, const struct err *err)
     upstream_on_ready(upstream);
 }
 
+// A login is needed: the server takes no token of ours (401), or wants one that allows more (403).
+static bool wants_login(const struct exchange *exchange)
+{
+    const struct access *access = exchange->wire->upstream->spec.access;
+    if (!access)
+        return false;
+    const char *error = access_challenge(access)->error;
+    return exchange->status == 401 || (exchange->status == 403 && error && strcmp(error, "insufficient_scope") == 0);
+}
+
 static void bad_status(struct exchange *exchange)
 {
     struct upstream *upstream = exchange->wire->upstream;
@@ -292,6 +319,18 @@ static void bad_status(struct exchange *exchange)
         if (first)
             upstream_on_session_lost(upstream);
         upstream_on_resend(upstream, request);
+        return;
+    }
+    if (status == 401 && upstream->spec.access && request && !request->renewed && request->text) {
+        unsigned presented = exchange->presented;
+        exchange_end(exchange);
+        upstream_on_refused(upstream, request, presented);
+        return;
+    }
+    if (wants_login(exchange)) {
+        (void)err_set(&err, ERR_LOGIN, "server \"%s\" %s: run 'postern login %s'", upstream->server->name,
+                      status == 401 ? "does not take the token" : "needs more scope", upstream->server->name);
+        fail_request(exchange, &err);
         return;
     }
     if (exchange->initial && upstream->server->type == SERVER_AUTO &&
@@ -390,8 +429,8 @@ static void http_send(struct upstream *upstream, struct span message, struct ups
     struct http_wire *wire = upstream->wire;
     if (!wire || wire->stopping)
         return;
-    if (request && wire->has_session && !request->text && !request->initial)
-        request->text = blob_copy(message);  // in case the session is gone
+    if (request && !request->text && (upstream->spec.access || (wire->has_session && !request->initial)))
+        request->text = blob_copy(message);  // in case the session is gone, or the token is refused
     exchange_start(exchange_new(wire, EXCHANGE_POST, request), HTTP_POST, message);
 }
 

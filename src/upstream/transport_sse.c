@@ -41,8 +41,11 @@ static void post_end(struct post *post)
     loop_reap(post->wire->upstream->spec.loop, post, free);
 }
 
-static void set_headers(const struct server *server, struct http_target *target)
+static void set_headers(const struct upstream *upstream, struct http_target *target)
 {
+    const struct server *server = upstream->server;
+    if (upstream->spec.access)
+        http_target_header(target, "Authorization", access_header(upstream->spec.access));
     for (size_t i = 0; i < server->headers.count; i++)
         http_target_header(target, server->headers.at[i].name, server->headers.at[i].value);
 }
@@ -133,7 +136,7 @@ static bool take_endpoint(struct sse_wire *wire, struct span data)
         lose(wire, &err);
     } else if (!wire->post_target) {
         wire->post_target = http_target_new(upstream->spec.http, url, upstream->server->start_timeout_ms);
-        set_headers(upstream->server, wire->post_target);
+        set_headers(upstream, wire->post_target);
         http_target_header(wire->post_target, "Content-Type", "application/json");
         if (upstream->revision >= REVISION_2025_06_18)
             http_target_header(wire->post_target, "MCP-Protocol-Version", revision_text(upstream->revision));
@@ -157,9 +160,11 @@ static bool on_event(void *arg, const struct sse_event *event)
 
 static void on_stream_head(void *arg, struct http_transfer *transfer, int status)
 {
-    (void)transfer;
     struct sse_wire *wire = arg;
+    struct access *access = wire->upstream->spec.access;
     wire->status = status;
+    if (access && (status == 401 || status == 403))
+        access_hear(access, transfer);
 }
 
 static bool on_stream_data(void *arg, struct span bytes)
@@ -175,7 +180,11 @@ static void on_stream_done(void *arg, const struct err *err)
     struct err problem;
     wire->stream = NULL;
     if (wire->status != 200 || !err) {
-        (void)err_set(&problem, wire->status == 200 ? ERR_UPSTREAM_DIED : ERR_UNAVAILABLE,
+        bool login = wire->status == 401 && upstream->spec.access;
+        (void)err_set(&problem,
+                      wire->status == 200 ? ERR_UPSTREAM_DIED
+                      : login             ? ERR_LOGIN
+                                          : ERR_UNAVAILABLE,
                       "server \"%s\": the event stream ended (HTTP %d)", upstream->server->name, wire->status);
         err = &problem;
     }
@@ -197,7 +206,7 @@ static bool sse_start(struct upstream *upstream, struct err *err)
     sse_init(&wire->parser, upstream->spec.max_message);
     wire->stream_target =
         http_target_new(upstream->spec.http, upstream->server->url, upstream->server->start_timeout_ms);
-    set_headers(upstream->server, wire->stream_target);
+    set_headers(upstream, wire->stream_target);
     http_target_header(wire->stream_target, "Accept", "text/event-stream");
     struct http_request spec = {.method = HTTP_GET, .events = &stream_events, .arg = wire};
     wire->stream = http_start(wire->stream_target, &spec);

@@ -30,8 +30,10 @@ static void set_state(struct upstream *upstream, enum upstream_state state)
     if (upstream->state == state)
         return;
     upstream->state = state;
-    if (state == UPSTREAM_READY)
+    if (state == UPSTREAM_READY) {
         upstream->problem[0] = '\0';
+        upstream->needs_login = false;
+    }
     upstream->spec.listener->on_state(upstream->spec.arg, upstream);
 }
 
@@ -127,8 +129,11 @@ static void run_failing(struct loop_task *task)
 {
     struct upstream *upstream = task->arg;
     struct err err;
-    (void)err_set(&err, ERR_UNAVAILABLE, "server \"%s\" is not available: %s", upstream->server->name,
-                  *upstream->problem ? upstream->problem : "it is being closed");
+    if (upstream->needs_login)
+        (void)err_set(&err, ERR_LOGIN, "%s", upstream->problem);
+    else
+        (void)err_set(&err, ERR_UNAVAILABLE, "server \"%s\" is not available: %s", upstream->server->name,
+                      *upstream->problem ? upstream->problem : "it is being closed");
     while (!list_empty(&upstream->failing))
         fail(list_entry(upstream->failing.next, struct upstream_request, node), &err);
 }
@@ -142,8 +147,7 @@ void upstream_send(struct upstream_request *request, const char *method, struct 
     message_put_request(&text, buf_span(&id), method, params);
     buf_release(&id);
     request->started_ms = loop_now(upstream->spec.loop);
-    if (upstream->state == UPSTREAM_DOWN)
-        begin(upstream);
+    upstream_start(upstream);
     if (upstream->state == UPSTREAM_READY || request->initial) {
         map_put(&upstream->in_flight, map_key_u64(&request->id), request);
         arm(request);
@@ -231,6 +235,12 @@ static void fail_in_flight(struct upstream *upstream, const struct err *err)
     fail_all(&doomed, err);
 }
 
+static void forget_access(struct upstream *upstream)
+{
+    access_cancel(&upstream->ready);
+    access_cancel(&upstream->renewal);
+}
+
 static void go_down(struct upstream *upstream, const struct err *err)
 {
     bool was_ready = upstream->state == UPSTREAM_READY;
@@ -239,6 +249,8 @@ static void go_down(struct upstream *upstream, const struct err *err)
     if (was_ready && loop_now(upstream->spec.loop) - upstream->ready_since_ms > HEALTHY_AFTER_MS)
         upstream->failures = 0;
     memcpy(upstream->problem, err->detail, sizeof upstream->problem);
+    upstream->needs_login = err->code == ERR_LOGIN;
+    forget_access(upstream);
     log_warn(was_ready ? "server lost" : "server did not start", LOG_STR("server", upstream->server->name),
              LOG_STR("detail", err->detail));
     if (upstream->hello.upstream)
@@ -254,8 +266,10 @@ static void go_down(struct upstream *upstream, const struct err *err)
     loop_timer_set(upstream->spec.loop, &upstream->retry, pause < BACKOFF_MAX_MS ? pause : BACKOFF_MAX_MS);
     set_state(upstream, at_once ? UPSTREAM_DOWN : UPSTREAM_BACKOFF);
     struct err waiting = *err;
-    waiting.code = ERR_UNAVAILABLE;
+    if (!upstream->needs_login)
+        waiting.code = ERR_UNAVAILABLE;
     fail_in_flight(upstream, err);
+    fail_all(&upstream->refused, err);
     fail_all(&upstream->waiting, &waiting);
 }
 
@@ -362,22 +376,43 @@ static const struct transport *transport_of(const struct server *server)
                                         : &transport_http;
 }
 
-static void begin(struct upstream *upstream)
+static void open_wire(struct upstream *upstream)
 {
     struct err err = {0};
+    if (upstream->transport->start(upstream, &err))
+        say_hello(upstream);
+    else
+        go_down(upstream, &err);
+}
+
+static void on_access(struct access_wait *wait, const struct err *err)
+{
+    struct upstream *upstream = wait->arg;
+    if (upstream->state != UPSTREAM_STARTING)
+        return;
+    if (err)
+        go_down(upstream, err);
+    else
+        open_wire(upstream);
+}
+
+static void begin(struct upstream *upstream)
+{
     loop_timer_stop(upstream->spec.loop, &upstream->retry);
     upstream->transport = transport_of(upstream->server);  // what was found out last time may have been a passing fault
     set_state(upstream, UPSTREAM_STARTING);
-    if (!upstream->transport->start(upstream, &err)) {
-        go_down(upstream, &err);
-        return;
+    if (upstream->spec.access) {
+        access_cancel(&upstream->ready);
+        access_get(upstream->spec.access, &upstream->ready);
+    } else {
+        open_wire(upstream);
     }
-    say_hello(upstream);
 }
 
 void upstream_start(struct upstream *upstream)
 {
-    if (upstream->state == UPSTREAM_DOWN)
+    // Somebody may have logged in meanwhile, and to look costs little: no back-off for that.
+    if (upstream->state == UPSTREAM_DOWN || (upstream->state == UPSTREAM_BACKOFF && upstream->needs_login))
         begin(upstream);
 }
 
@@ -403,6 +438,43 @@ void upstream_on_resend(struct upstream *upstream, struct upstream_request *requ
     request->resent = true;
     list_append(&upstream->waiting, &request->node);
     flush_waiting(upstream);
+}
+
+// Those the server refused go out again with the new token, the handshake first.
+static void on_renewed(struct access_wait *wait, const struct err *err)
+{
+    struct upstream *upstream = wait->arg;
+    if (err) {
+        struct err why = *err;
+        fail_all(&upstream->refused, &why);
+        return;
+    }
+    while (!list_empty(&upstream->refused)) {
+        struct upstream_request *request = list_entry(upstream->refused.next, struct upstream_request, node);
+        list_remove(&request->node);
+        if (request->initial) {
+            struct blob *text = blob_ref(request->text);
+            map_put(&upstream->in_flight, map_key_u64(&request->id), request);
+            arm(request);
+            upstream->transport->send(upstream, blob_span(text), request);
+            blob_unref(text);
+        } else {
+            list_append(&upstream->waiting, &request->node);
+        }
+    }
+    flush_waiting(upstream);
+}
+
+void upstream_on_refused(struct upstream *upstream, struct upstream_request *request, unsigned version)
+{
+    map_remove(&upstream->in_flight, map_key_u64(&request->id));
+    loop_timer_stop(upstream->spec.loop, &request->timeout);
+    request->transfer = NULL;
+    request->renewed = true;
+    bool first = list_empty(&upstream->refused);
+    list_append(&upstream->refused, &request->node);
+    if (first)
+        access_renew(upstream->spec.access, version, &upstream->renewal);
 }
 
 void upstream_on_session_lost(struct upstream *upstream)
@@ -541,6 +613,9 @@ struct upstream *upstream_new(const struct upstream_spec *spec)
     upstream->spec.capabilities = mem_string(spec->capabilities);
     list_init(&upstream->waiting);
     list_init(&upstream->failing);
+    list_init(&upstream->refused);
+    upstream->ready = (struct access_wait){.on_ready = on_access, .arg = upstream};
+    upstream->renewal = (struct access_wait){.on_ready = on_renewed, .arg = upstream};
     return upstream;
 }
 
@@ -556,12 +631,14 @@ void upstream_close(struct upstream *upstream, int64_t within_ms,
     loop_timer_stop(upstream->spec.loop, &upstream->retry);
     (void)err_set(&err, ERR_UNAVAILABLE, "server \"%s\" is being closed", upstream->server->name);
     upstream->state = UPSTREAM_CLOSING;
+    forget_access(upstream);
     if (upstream->hello.upstream)
         detach(&upstream->hello);
     fail_in_flight(upstream, &err);
     fail_all(&upstream->waiting, &err);
     fail_all(&upstream->failing, &err);
-    if (running)
+    fail_all(&upstream->refused, &err);
+    if (running && upstream->wire)
         upstream->transport->stop(upstream, within_ms);
     else
         upstream_on_stopped(upstream);
@@ -597,4 +674,5 @@ struct span upstream_instructions(const struct upstream *upstream) { return buf_
 struct span upstream_info(const struct upstream *upstream) { return buf_span(&upstream->info); }
 enum revision upstream_revision(const struct upstream *upstream) { return upstream->revision; }
 const char *upstream_problem(const struct upstream *upstream) { return upstream->problem; }
+bool upstream_needs_login(const struct upstream *upstream) { return upstream->needs_login; }
 void *upstream_arg(const struct upstream *upstream) { return upstream->spec.arg; }

@@ -63,7 +63,7 @@ export function writeConfig(directory, config, mark = randomUUID()) {
  * configuration: path → object.
  * Returns its endpoint `url`, `origin`, `pid`, `log()` (stderr so far) and `stop()`.
  */
-export async function startGateway(config, args = [], files = {}) {
+export async function startGateway(config, args = [], { files = {}, variables = {} } = {}) {
     const mark = randomUUID();
     const directory = temporaryDirectory();
     for (const [name, tree] of Object.entries(files)) {
@@ -71,7 +71,7 @@ export async function startGateway(config, args = [], files = {}) {
         writeFileSync(join(directory.path, name), JSON.stringify(tree));
     }
     const path = writeConfig(directory.path, { listen: [{ address: '127.0.0.1:0' }], ...config }, mark);
-    const env = { ...process.env, POSTERN_STATE: directory.path };
+    const env = { ...process.env, POSTERN_STATE: directory.path, ...variables };
     const child = spawn(binary, ['serve', '--config', path, ...args], { stdio: ['ignore', 'ignore', 'pipe'], env });
     const gateway = watch(child, 'stderr');
 

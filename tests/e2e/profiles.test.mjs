@@ -275,7 +275,7 @@ describe('several tenants, one of them in tenants.d', () => {
                 tenants: { globex: { mcpServers: { demo: { command: demo } } } }
             },
             [],
-            { 'tenants.d/acme.json': { mcpServers: { demo: { command: demo } }, profiles: { shared: { tools: { demo: { override: { add: { name: 'plus' } } } } }, own: {} } } }
+            { files: { 'tenants.d/acme.json': { mcpServers: { demo: { command: demo } }, profiles: { shared: { tools: { demo: { override: { add: { name: 'plus' } } } } }, own: {} } } } }
         );
     });
     after(() => gateway?.stop());

@@ -1,0 +1,111 @@
+// Owns the option rows of `auth` of a server.
+#include "auth/access.h"
+
+static const char *const modes[] = {"none", "static", "shared", "per_user", "client_credentials", NULL};
+static const char *const pkces[] = {"require", "assume_s256", NULL};
+
+#define AT(member) offsetof(struct access_options, member)
+
+static const struct option rows[] = {
+    {.name = "mode",
+     .type = OPTION_ENUM,
+     .offset = AT(mode),
+     .fallback = "\"none\"",
+     .choices = modes,
+     .help =
+         "`none`: nothing is presented. `static`: `token`. `shared`: one grant for all callers, got by `postern login "
+         "SERVER`. `per_user`: each caller's own grant, and no other; makes `isolation` at least `user`. "
+         "`client_credentials`: the client's own rights."},
+    {.name = "token",
+     .type = OPTION_STRING,
+     .offset = AT(token),
+     .secret = true,
+     .help = "The token of mode `static`."},
+    {.name = "client_id",
+     .type = OPTION_STRING,
+     .offset = AT(client_id),
+     .help = "A client that is registered at the authorization server; without it one is registered when needed."},
+    {.name = "client_secret",
+     .type = OPTION_STRING,
+     .offset = AT(client_secret),
+     .secret = true,
+     .help = "Its secret."},
+    {.name = "private_key_file",
+     .type = OPTION_STRING,
+     .offset = AT(private_key_file),
+     .help = "PEM file with its private key, for private_key_jwt; nobody else may be able to read it."},
+    {.name = "signing_algorithm",
+     .type = OPTION_STRING,
+     .offset = AT(signing_algorithm),
+     .fallback = "\"RS256\"",
+     .help = "What that key signs with: RS256, RS384, RS512, ES256, ES384 or ES512."},
+    {.name = "key_id", .type = OPTION_STRING, .offset = AT(key_id), .help = "`kid` of that key."},
+    {.name = "client_metadata_url",
+     .type = OPTION_STRING,
+     .offset = AT(client_metadata_url),
+     .help =
+         "A client id that is the https URL of a client metadata document; used where the authorization server takes "
+         "such ids."},
+    {.name = "scope",
+     .type = OPTION_STRING,
+     .offset = AT(scope),
+     .help = "Scopes to ask for, instead of those the server names."},
+    {.name = "resource",
+     .type = OPTION_STRING,
+     .offset = AT(resource),
+     .help = "What to send as `resource` instead of what the server's metadata say; \"omit\" sends none."},
+    {.name = "issuer",
+     .type = OPTION_STRING,
+     .offset = AT(issuer),
+     .help = "The authorization server to use of several, or exactly what its metadata call it."},
+    {.name = "pkce",
+     .type = OPTION_ENUM,
+     .offset = AT(pkce),
+     .fallback = "\"require\"",
+     .choices = pkces,
+     .help = "`assume_s256`: trust an authorization server to do PKCE that does not say so."},
+    {.name = "callback_host",
+     .type = OPTION_STRING,
+     .offset = AT(callback_host),
+     .fallback = "\"127.0.0.1\"",
+     .help = "Host of the redirect URI of `postern login`: 127.0.0.1, localhost or ::1."},
+    {.name = "callback_port",
+     .type = OPTION_INT,
+     .offset = AT(callback_port),
+     .fallback = "0",
+     .max = 65535,
+     .help = "Its port; 0: the first free one of 8085 to 8099."},
+    {.name = "authorize_params",
+     .type = OPTION_PAIRS,
+     .offset = AT(authorize_params),
+     .help = "More parameters of the authorization request, like `audience`."},
+    {0},
+};
+
+static bool check(void *object, const struct option_place *place, struct err *err)
+{
+    const struct access_options *options = object;
+    const char *host = options->callback_host;
+    if ((options->mode == ACCESS_STATIC) != (options->token != NULL))
+        return err_set(err, ERR_CONFIG, "%s: %s: mode \"static\" and a \"token\" belong together", place->file,
+                       place->path);
+    if (options->mode == ACCESS_CLIENT &&
+        (!options->client_id || (!options->client_secret && !options->private_key_file)))
+        return err_set(
+            err, ERR_CONFIG,
+            "%s: %s: mode \"client_credentials\" needs a client_id, and a client_secret or a private_key_file",
+            place->file, place->path);
+    if (options->client_metadata_url && strncmp(options->client_metadata_url, "https://", 8) != 0)
+        return err_set(err, ERR_CONFIG, "%s: %s/client_metadata_url: must be an https:// URL", place->file,
+                       place->path);
+    if (strcmp(host, "127.0.0.1") != 0 && strcmp(host, "localhost") != 0 && strcmp(host, "::1") != 0)
+        return err_set(err, ERR_CONFIG, "%s: %s/callback_host: 127.0.0.1, localhost or ::1", place->file, place->path);
+    for (size_t i = 0; i < options->authorize_params.count; i++)
+        if (!oauth_extra_allowed(options->authorize_params.at[i].name))
+            return err_set(err, ERR_CONFIG, "%s: %s/authorize_params/%s: this parameter is not for you to set",
+                           place->file, place->path, options->authorize_params.at[i].name);
+    return true;
+}
+
+const struct option_table access_option_table = {"What is presented to a server (mcpServers.NAME.auth)",
+                                                 sizeof(struct access_options), rows, check};

@@ -1,0 +1,79 @@
+// Owns the classes of IP addresses and the policy that uses them.
+#include "auth/address.h"
+#include <netinet/in.h>
+#include <stdint.h>
+#include <string.h>
+
+// clang-format off
+static const struct {
+    uint32_t net, mask;
+    enum address_class class;
+} blocks[] = {
+    {0x00000000, 0xff000000, ADDRESS_UNUSABLE},  // 0/8
+    {0x0a000000, 0xff000000, ADDRESS_PRIVATE},   // 10/8
+    {0x64400000, 0xffc00000, ADDRESS_PRIVATE},   // 100.64/10
+    {0x7f000000, 0xff000000, ADDRESS_LOOPBACK},  // 127/8
+    {0xa9fe0000, 0xffff0000, ADDRESS_LINK},      // 169.254/16
+    {0xac100000, 0xfff00000, ADDRESS_PRIVATE},   // 172.16/12
+    {0xc0000000, 0xffffff00, ADDRESS_UNUSABLE},  // 192.0.0/24
+    {0xc0a80000, 0xffff0000, ADDRESS_PRIVATE},   // 192.168/16
+    {0xc6120000, 0xfffe0000, ADDRESS_PRIVATE},   // 198.18/15
+    {0xe0000000, 0xe0000000, ADDRESS_UNUSABLE},  // 224/4 and 240/4
+};
+// clang-format on
+
+static enum address_class classify4(uint32_t address)
+{
+    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
+        if ((address & blocks[i].mask) == blocks[i].net)
+            return blocks[i].class;
+    return ADDRESS_PUBLIC;
+}
+
+static uint32_t four_at(const unsigned char *bytes)
+{
+    return (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 | bytes[3];
+}
+
+static enum address_class classify6(const unsigned char a[16])
+{
+    static const unsigned char zero[16] = {0}, nat64[12] = {0, 0x64, 0xff, 0x9b};
+    if (memcmp(a, zero, 15) == 0 && a[15] <= 1)
+        return a[15] ? ADDRESS_LOOPBACK : ADDRESS_UNUSABLE;
+    if (memcmp(a, zero, 10) == 0 && a[10] == 0xff && a[11] == 0xff)
+        return classify4(four_at(a + 12));  // ::ffff:a.b.c.d
+    if (memcmp(a, zero, 12) == 0 || memcmp(a, nat64, 12) == 0)
+        return classify4(four_at(a + 12));  // ::a.b.c.d, 64:ff9b::/96
+    if (a[0] == 0x20 && a[1] == 0x02)
+        return classify4(four_at(a + 2));  // 2002::/16
+    if (a[0] == 0xfe)
+        return (a[1] & 0xc0) == 0x80 ? ADDRESS_LINK : (a[1] & 0xc0) == 0xc0 ? ADDRESS_PRIVATE : ADDRESS_UNUSABLE;
+    if ((a[0] & 0xfe) == 0xfc)
+        return ADDRESS_PRIVATE;
+    return (a[0] & 0xe0) == 0x20 ? ADDRESS_PUBLIC : ADDRESS_UNUSABLE;  // 2000::/3 is all there is
+}
+
+enum address_class address_classify(const struct sockaddr *address)
+{
+    struct sockaddr_in four;
+    struct sockaddr_in6 six;
+    if (address->sa_family == AF_INET) {
+        memcpy(&four, address, sizeof four);
+        return classify4(ntohl(four.sin_addr.s_addr));
+    }
+    if (address->sa_family != AF_INET6)
+        return ADDRESS_UNUSABLE;
+    memcpy(&six, address, sizeof six);
+    return classify6(six.sin6_addr.s6_addr);
+}
+
+bool address_policy_allows(void *arg, const struct sockaddr *address)
+{
+    struct address_policy *policy = arg;
+    enum address_class class = address_classify(address);
+    if (class == ADDRESS_UNUSABLE)
+        return false;
+    if (policy->learning)
+        policy->learned |= 1U << class;
+    return class == ADDRESS_PUBLIC || policy->learned & 1U << class;
+}

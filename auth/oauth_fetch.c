@@ -1,0 +1,95 @@
+// Owns single HTTP exchanges of OAuth over the HTTP client, and what is kept of their answers.
+#include "oauth_fetch.h"
+#include "base/secret.h"
+
+#define CONNECT_MS 5000
+#define HEADERS_MAX 8
+
+static void wipe(struct buf *buf)
+{
+    if (buf->at)
+        secret_wipe(buf->at, buf->room);
+    buf_clear(buf);
+}
+
+static void keep_header(struct buf *into, struct http_transfer *transfer, const char *name)
+{
+    const char *value = http_transfer_header(transfer, name);
+    if (value)
+        buf_put_text(into, value);
+}
+
+static void on_head(void *arg, struct http_transfer *transfer, int status)
+{
+    struct oauth_fetch *fetch = arg;
+    const char *header;
+    fetch->status = status;
+    keep_header(&fetch->type, transfer, "content-type");
+    keep_header(&fetch->location, transfer, "location");
+    for (size_t i = 0; i < HEADERS_MAX && (header = http_transfer_header_at(transfer, "www-authenticate", i)); i++)
+        oauth_challenge_parse(span_of(header), &fetch->arena, &fetch->challenge);
+}
+
+static bool on_data(void *arg, struct span bytes)
+{
+    struct oauth_fetch *fetch = arg;
+    buf_put_span(&fetch->body, bytes);
+    return !fetch->body.overflow;
+}
+
+static void on_done(void *arg, const struct err *err)
+{
+    struct oauth_fetch *fetch = arg;
+    fetch->transfer = NULL;
+    fetch->failed = err != NULL;
+    if (fetch->body.overflow)
+        (void)err_set(&fetch->err, ERR_UPSTREAM_INVALID, "the answer is larger than %zu bytes", OAUTH_DOCUMENT_MAX);
+    else if (err)
+        fetch->err = *err;
+    fetch->on_done(fetch);
+}
+
+static const struct http_events events = {on_head, on_data, on_done};
+
+void oauth_fetch_start(struct oauth_fetch *fetch, struct http_client *http, const struct oauth_wish *wish)
+{
+    oauth_fetch_release(fetch);
+    fetch->failed = false;
+    fetch->status = 0;
+    fetch->body.max = OAUTH_DOCUMENT_MAX;
+    fetch->target = http_target_new(http, wish->url, CONNECT_MS);
+    http_target_guard(fetch->target, address_policy_allows, wish->policy);
+    http_target_header(fetch->target, "Accept", wish->accept ? wish->accept : "application/json");
+    http_target_header(fetch->target, "Accept-Encoding", "identity");
+    http_target_header(fetch->target, "MCP-Protocol-Version", wish->revision);
+    http_target_header(fetch->target, "Content-Type", wish->type);
+    http_target_header(fetch->target, "Authorization", wish->authorization);
+    struct http_request request = {.method = wish->type ? HTTP_POST : HTTP_GET,
+                                   .body = wish->body,
+                                   .timeout_ms = wish->timeout_ms,
+                                   .events = &events,
+                                   .arg = fetch};
+    fetch->transfer = http_start(fetch->target, &request);
+}
+
+void oauth_fetch_cancel(struct oauth_fetch *fetch)
+{
+    if (fetch->transfer)
+        http_cancel(fetch->transfer);
+    fetch->transfer = NULL;
+}
+
+void oauth_fetch_release(struct oauth_fetch *fetch)
+{
+    oauth_fetch_cancel(fetch);
+    http_target_free(fetch->target);
+    fetch->target = NULL;
+    wipe(&fetch->body);
+    wipe(&fetch->type);
+    wipe(&fetch->location);
+    buf_release(&fetch->body);
+    buf_release(&fetch->type);
+    buf_release(&fetch->location);
+    arena_release(&fetch->arena);
+    fetch->challenge = (struct oauth_challenge){0};
+}

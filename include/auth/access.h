@@ -1,0 +1,81 @@
+// What is presented to one server: nothing, a fixed token, or one that is got and kept fresh by OAuth.
+//
+// An access belongs to one server and one owner of grants (tenant, user). It holds the current token, refreshes it
+// before it ends and when the server refuses it, once for all who wait (F3), and across processes through the token
+// store's lease (F4). It never logs in: who has no grant is told which command does (F17).
+#ifndef AUTH_ACCESS_H
+#define AUTH_ACCESS_H
+
+#include "auth/oauth.h"
+#include "auth/token_store.h"
+#include "base/list.h"
+#include "base/option.h"
+#include "loop/http_client.h"
+#include "loop/loop.h"
+
+// The last is no choice of the configuration: a grant is used if there is one (the command line's way).
+enum access_mode { ACCESS_NONE, ACCESS_STATIC, ACCESS_SHARED, ACCESS_USER, ACCESS_CLIENT, ACCESS_OPTIONAL };
+enum access_pkce { ACCESS_PKCE_REQUIRE, ACCESS_PKCE_ASSUME };
+
+// `auth` of a server in the configuration.
+struct access_options {
+    int mode;
+    char *token;
+    char *client_id, *client_secret, *private_key_file, *signing_algorithm, *key_id;
+    char *client_metadata_url;
+    char *scope;
+    char *resource;  // NULL: what the server's metadata say; "omit": none
+    char *issuer;
+    int pkce;
+    char *callback_host;
+    int64_t callback_port;
+    struct option_pairs authorize_params;
+};
+
+extern const struct option_table access_option_table;
+
+// The owner of grants that are nobody's in particular: the command line's, and `mode: shared`.
+#define ACCESS_TENANT "default"
+#define ACCESS_SHARED_USER "shared"
+
+struct access;
+
+struct access_spec {
+    struct loop *loop;
+    struct http_client *http;
+    struct token_store *store;  // where grants are; NULL: there are none
+    enum access_mode mode;
+    const struct access_options *options;
+    const char *tenant, *user;
+    const char *server_url, *server_name;
+};
+
+struct access *access_new(const struct access_spec *spec);
+void access_free(struct access *access);
+
+// The value for the Authorization header; NULL: none. Changes when the version does.
+const char *access_header(const struct access *access);
+unsigned access_version(const struct access *access);
+
+// Somebody waits for a token. on_ready comes once, from the loop, unless it is cancelled; err: there is none.
+struct access_wait {
+    void (*on_ready)(struct access_wait *wait, const struct err *err);
+    void *arg;
+    struct list node;  // its own
+};
+
+// Gets a token that is good now.
+void access_get(struct access *access, struct access_wait *wait);
+// The server refused (401) the token of this version: gets another one.
+void access_renew(struct access *access, unsigned version, struct access_wait *wait);
+void access_cancel(struct access_wait *wait);
+
+// What the server said when it refused (401, or 403 for want of scope), from the head of its answer; kept for a login.
+void access_hear(struct access *access, struct http_transfer *transfer);
+const struct oauth_challenge *access_challenge(const struct access *access);
+const char *access_scope(const struct access *access);  // asked for and granted so far; NULL: not known
+
+// The grant of this owner that fits the server best, of a list; NULL: none. For commands.
+const struct grant *access_pick(struct grant *const *grants, size_t count, const char *server_url);
+
+#endif

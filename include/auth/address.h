@@ -1,0 +1,33 @@
+// What kind of network an address belongs to, and which kinds may be talked to when a stranger names the host (N3, N4).
+//
+// Judged when a socket is about to be opened, on the address the name resolved to: spelling tricks and names that
+// resolve to something else the second time make no difference.
+#ifndef AUTH_ADDRESS_H
+#define AUTH_ADDRESS_H
+
+#include <stdbool.h>
+
+struct sockaddr;
+
+enum address_class {
+    ADDRESS_UNUSABLE,  // 0/8, multicast, reserved, not IP: never
+    ADDRESS_LINK,      // link-local, where clouds keep their metadata
+    ADDRESS_LOOPBACK,
+    ADDRESS_PRIVATE,  // RFC 1918, carrier-grade NAT, unique local
+    ADDRESS_PUBLIC,
+};
+
+// An IPv6 address that stands for an IPv4 one (mapped, NAT64, 6to4) is of that one's class.
+enum address_class address_classify(const struct sockaddr *address);
+
+// Public addresses are always allowed. What a user configured is allowed and learned from; a host that was discovered may
+// be in the same kind of network as the one it was discovered from, and nowhere else that is not public.
+struct address_policy {
+    bool learning;     // the next connections are to what was configured
+    unsigned learned;  // 1 << enum address_class
+};
+
+// For http_target_guard(); arg is a struct address_policy.
+bool address_policy_allows(void *policy, const struct sockaddr *address);
+
+#endif

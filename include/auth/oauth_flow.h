@@ -1,0 +1,64 @@
+// A login: from the URL of a server to a grant in the token store, as one state machine on the loop.
+//
+//     flow = oauth_flow_start(&spec)
+//       on_browse(url)     send the user there; what comes back to the redirect URI goes to oauth_flow_callback()
+//       on_end(…)          once, last: the grant, or where and why it failed
+//
+// With no redirect URI the client's own rights are used (client_credentials): nobody is asked, nothing is stored.
+// Callbacks come from the loop, never from inside the functions below; oauth_flow_free() may be called in any of them.
+#ifndef AUTH_OAUTH_FLOW_H
+#define AUTH_OAUTH_FLOW_H
+
+#include "auth/access.h"
+#include "auth/oauth.h"
+#include "auth/token_store.h"
+#include "loop/http_client.h"
+
+struct oauth_flow;
+
+// Where it ended; zero is a failure.
+enum oauth_end {
+    OAUTH_END_DISCOVERY,
+    OAUTH_END_REGISTRATION,
+    OAUTH_END_AUTHORIZATION,  // the answer to the authorization request was wrong, or an error
+    OAUTH_END_DENIED,         // the user said no
+    OAUTH_END_TOKEN,
+    OAUTH_END_STORE,
+    OAUTH_END_GRANTED,
+};
+
+struct oauth_flow_spec {
+    struct loop *loop;
+    struct http_client *http;
+    struct token_store *store;  // NULL only without a redirect URI
+    const struct access_options *options;
+    const char *tenant, *user;
+    const char *server_url;
+    const char *redirect_uri;
+    struct oauth_challenge challenge;  // of the call that was refused; zeroed: none
+    const char *held_scope;            // step-up: what was asked for before (A9)
+    bool register_anew;                // do not use a registration that is stored
+    void (*on_browse)(void *arg, const char *url);
+    void (*on_note)(void *arg, const char *note);  // each URL tried, and what was decided (D17); may be NULL
+    // `grant` is the callee's to keep (grant_ref) during the call; NULL unless granted.
+    void (*on_end)(void *arg, enum oauth_end end, const struct grant *grant, const struct err *err);
+    void *arg;
+};
+
+struct oauth_flow *oauth_flow_start(const struct oauth_flow_spec *spec);  // copies what it needs but the options
+// The query of a request to the redirect URI. OAUTH_CALLBACK_STRANGE: not for this login, go on waiting.
+enum oauth_callback_kind oauth_flow_callback(struct oauth_flow *flow, struct span query, struct err *err);
+// Which addresses this login may connect to, as far as it is known: for who plays the browser.
+struct address_policy;
+struct address_policy *oauth_flow_policy(struct oauth_flow *flow);
+// Nobody came back: the registration may be why, so the next login makes a new one (G10). Free it afterwards.
+void oauth_flow_abandon(struct oauth_flow *flow);
+void oauth_flow_free(struct oauth_flow *flow);
+
+// F16: revokes the refresh token, then the access token, as far as the server takes part; on_done is called once.
+struct oauth_revocation;
+struct oauth_revocation *oauth_revoke_start(struct http_client *http, const struct grant *grant,
+                                            const struct oauth_client *client, void (*on_done)(void *arg), void *arg);
+void oauth_revocation_free(struct oauth_revocation *revocation);
+
+#endif

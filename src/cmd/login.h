@@ -1,0 +1,33 @@
+// Logging in to a server from the command line, and the store that its grants are kept in.
+#ifndef CMD_LOGIN_H
+#define CMD_LOGIN_H
+
+#include "auth/access.h"
+#include "cmd.h"
+
+// Why a login is needed, as the server said it.
+struct login_cause {
+    struct arena arena;
+    struct oauth_challenge challenge;
+    const char *held_scope;
+};
+
+void login_cause_set(struct login_cause *cause, const struct access *access);
+void login_cause_release(struct login_cause *cause);
+
+// Logs in and stores the grant; the exit code. `cause` may be NULL.
+int login_run(const struct config *config, const struct server *server, const struct flags *flags,
+              const struct login_cause *cause);
+
+// The token store of this configuration (NULL: none, the usual places). Without `make` a store that is not there yet is none: *out is NULL.
+bool login_store_open(const struct config *config, struct loop *loop, bool make, struct token_store **out,
+                      struct err *err) MUST_CHECK;
+const char *login_tenant(const struct flags *flags);
+// Whose grants: of --subject PROVIDER:NAME, else the command line's own. NULL: it is written wrongly. The caller frees it.
+char *login_user(const struct flags *flags);
+// The server that SERVER or --url names, in --tenant; NULL with the exit code set.
+const struct server *login_server(const struct config *config, const struct flags *flags, int *code);
+
+enum { LOGIN_TRIES = 3 };  // of one command, before it is given up (A9)
+
+#endif

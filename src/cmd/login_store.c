@@ -1,0 +1,77 @@
+// Owns how commands get at the token store, and what they keep of a server's refusal.
+#include "base/mem.h"
+#include "client.h"
+#include "login.h"
+#include "store/state.h"
+#include <stdlib.h>
+#include <unistd.h>
+
+bool login_store_open(const struct config *config, struct loop *loop, bool make, struct token_store **out,
+                      struct err *err)
+{
+    const struct record_config records = config ? config->store : (struct record_config){0};
+    const struct vault_config vault = config ? config->vault : (struct vault_config){0};
+    char *path = state_path(records.path, "store.db");
+    bool there = path && access(path, F_OK) == 0;
+    free(path);
+    *out = NULL;
+    return (!there && !make) || (*out = token_store_open(loop, &records, &vault, err)) != NULL;
+}
+
+const char *login_tenant(const struct flags *flags) { return flags->tenant ? flags->tenant : ACCESS_TENANT; }
+
+char *login_user(const struct flags *flags)
+{
+    const char *subject = flags->subject, *colon = subject ? strchr(subject, ':') : NULL;
+    if (!subject)
+        return mem_string(ACCESS_SHARED_USER);
+    if (!colon || colon == subject || !colon[1])
+        return NULL;
+    char *provider = mem_copy(subject, (size_t)(colon - subject));
+    struct identity *who = identity_new(IDENTITY_NONE, login_tenant(flags), provider, colon + 1);
+    char *user = grant_user(who);
+    identity_unref(who);
+    free(provider);
+    return user;
+}
+
+static const struct server *find_server(const struct config *config, const char *tenant, const char *name)
+{
+    const struct config_tenant *tenants = config->tenants.at;
+    if (strcmp(tenant, ACCESS_TENANT) == 0)
+        return config_server(config, name);
+    for (size_t i = 0; i < config->tenants.count; i++) {
+        const struct server *servers = tenants[i].servers.at;
+        for (size_t k = 0; strcmp(tenants[i].name, tenant) == 0 && k < tenants[i].servers.count; k++)
+            if (strcmp(servers[k].name, name) == 0)
+                return &servers[k];
+    }
+    return NULL;
+}
+
+const struct server *login_server(const struct config *config, const struct flags *flags, int *code)
+{
+    const struct server *server = find_server(config, login_tenant(flags), flags->url ? "url" : flags->args[0]);
+    if (!server)
+        *code = cmd_fail(EXIT_CONFIG, "no server \"%s\" in the configuration", flags->args[0]);
+    else if (!server->url)
+        *code = cmd_fail(EXIT_CONFIG, "server \"%s\" is a command: there is nothing to log in to", server->name);
+    return server && server->url ? server : NULL;
+}
+
+static const char *keep(struct login_cause *cause, const char *text)
+{
+    return text ? arena_copy(&cause->arena, span_of(text)) : NULL;
+}
+
+void login_cause_set(struct login_cause *cause, const struct access *access)
+{
+    const struct oauth_challenge *said = access_challenge(access);
+    *cause = (struct login_cause){0};
+    cause->challenge.bearer = said->bearer;
+    cause->challenge.scope = keep(cause, said->scope);
+    cause->challenge.resource_metadata = keep(cause, said->resource_metadata);
+    cause->held_scope = keep(cause, access_scope(access));
+}
+
+void login_cause_release(struct login_cause *cause) { arena_release(&cause->arena); }

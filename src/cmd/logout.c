@@ -1,0 +1,214 @@
+// Owns `postern logout` and `postern connections`: what is held, and letting go of it.
+#include "auth/oauth_flow.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "login.h"
+#include "table.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#define STORE_MS 10000
+
+struct desk {
+    struct config *config;  // NULL: there is none, and none is needed
+    struct loop *loop;
+    struct http_client *http;
+    struct token_store *store;  // NULL: nobody has logged in anywhere
+    struct token_request held;
+};
+
+static void desk_close(struct desk *desk)
+{
+    token_request_release(&desk->held);
+    if (desk->store)
+        token_store_close(desk->store);
+    http_client_free(desk->http);
+    if (desk->loop)
+        loop_free(desk->loop);
+    if (desk->config)
+        config_free(desk->config);
+}
+
+// Opens the store and lists the grants of one user, or those of all the tenant's users if `user` is NULL.
+static bool desk_open(struct desk *desk, const struct flags *flags, const char *user, int *code)
+{
+    struct err err = {0};
+    struct grant_filter filter = {login_tenant(flags), user, NULL};
+    log_setup(LOG_OFF, LOG_FORMAT_TEXT);
+    char *path = config_path(flags->config);
+    bool configured = path || flags->url || flags->count;
+    free(path);
+    if (configured && !(desk->config = cmd_config(flags, code)))
+        return false;
+    if (!(desk->loop = loop_new(&err)) || !(desk->http = http_client_new(desk->loop, &err)) ||
+        !login_store_open(desk->config, desk->loop, false, &desk->store, &err)) {
+        *code = cmd_fail(EXIT_STORE, "%s", err.detail);
+        return false;
+    }
+    if (!desk->store)
+        return true;
+    token_store_list(desk->store, &filter, &desk->held);
+    if (!token_store_wait(desk->store, STORE_MS) || desk->held.answer == TOKEN_FAILED)
+        *code = cmd_fail(EXIT_STORE, "%s", desk->held.err.detail);
+    return *code == EXIT_OK;
+}
+
+// ---- logout ---------------------------------------------------------------------------------
+
+static void on_revoked(void *arg) { loop_stop(arg); }
+
+// F16: the server is told, as far as it listens; what is here goes in any case.
+static void revoke(struct desk *desk, const struct grant *grant, const struct server *server)
+{
+    struct arena arena = {0};
+    struct oauth_client client = {.id = grant->is.client_id};
+    struct token_request found = {0};
+    if (!grant->is.revocation_endpoint || !*grant->is.revocation_endpoint || !grant->is.client_id)
+        return;
+    if (!oauth_method_parse(grant->is.auth_method, &client.method))
+        client.method = OAUTH_METHOD_NONE;
+    if (grant->is.client_redirect && *grant->is.client_redirect) {
+        struct registration_key key = {grant->tenant, grant->issuer, grant->is.client_redirect};
+        token_store_registration_find(desk->store, &key, &found);
+        if (token_store_wait(desk->store, STORE_MS) && found.answer == TOKEN_DONE &&
+            found.registration->is.client_secret.len)
+            client.secret = arena_copy(&arena, secret_span(&found.registration->is.client_secret));
+    } else if (server) {
+        client.secret = server->auth.client_secret;
+    }
+    if (client.method == OAUTH_METHOD_NONE || client.secret) {
+        struct oauth_revocation *revocation = oauth_revoke_start(desk->http, grant, &client, on_revoked, desk->loop);
+        loop_run(desk->loop);
+        oauth_revocation_free(revocation);
+    }
+    token_request_release(&found);
+    arena_release(&arena);
+}
+
+static bool let_go(struct desk *desk, const struct grant *grant, const struct server *server)
+{
+    struct grant_key key = grant_key(grant);
+    struct token_request removed = {0};
+    revoke(desk, grant, server);
+    token_store_remove(desk->store, &key, TOKEN_ANY, &removed);
+    bool ok = token_store_wait(desk->store, STORE_MS) && removed.answer != TOKEN_FAILED;
+    if (ok)
+        fprintf(stderr, "Logged out of %s at %s\n", *grant->resource ? grant->resource : grant->issuer, grant->issuer);
+    else
+        cmd_fail(EXIT_STORE, "%s", removed.err.detail);
+    token_request_release(&removed);
+    return ok;
+}
+
+static int run_logout(const struct flags *flags)
+{
+    struct desk desk = {0};
+    int code = EXIT_OK;
+    if (!flags->all && !flags->url && !flags->count)
+        return cmd_fail(EXIT_USAGE, "logout: name a SERVER, --url URL or --all");
+    const struct server *server = NULL;
+    char *user = login_user(flags);
+    if (!user)
+        return cmd_fail(EXIT_USAGE, "--subject: PROVIDER:NAME, as in a policy");
+    if (desk_open(&desk, flags, user, &code) && (flags->all || (server = login_server(desk.config, flags, &code))))
+        for (size_t i = 0; code == EXIT_OK && i < desk.held.count; i++) {
+            struct grant *grant = desk.held.grants[i];
+            if ((flags->all || access_pick(&grant, 1, server->url)) && !let_go(&desk, grant, server))
+                code = EXIT_STORE;
+        }
+    desk_close(&desk);
+    free(user);
+    return code;
+}
+
+// ---- connections ----------------------------------------------------------------------------
+
+static const char *name_of(const struct desk *desk, struct grant *grant)
+{
+    const struct server *servers = desk->config ? desk->config->servers.at : NULL;
+    for (size_t i = 0; servers && i < desk->config->servers.count; i++)
+        if (servers[i].url && access_pick(&grant, 1, servers[i].url))
+            return servers[i].name;
+    return *grant->resource ? grant->resource : grant->issuer;
+}
+
+// S10: enough of a digest to tell two tokens apart, nothing of the token.
+static void put_hint(const struct grant *grant, char out[16])
+{
+    unsigned char digest[SECRET_MAC_BYTES];
+    secret_digest(secret_span(&grant->is.access_token), digest);
+    snprintf(out, 16, "%02x%02x..%02x%02x", digest[0], digest[1], digest[SECRET_MAC_BYTES - 2],
+             digest[SECRET_MAC_BYTES - 1]);
+}
+
+static void put_expiry(const struct grant *grant, char out[32])
+{
+    time_t at = (time_t)grant->is.expires_at;
+    struct tm parts;
+    snprintf(out, 32, "%s", grant->is.dead_at ? "ended" : "-");
+    if (!grant->is.dead_at && at && gmtime_r(&at, &parts))
+        strftime(out, 32, "%Y-%m-%dT%H:%M:%SZ", &parts);
+}
+
+static int run_connections(const struct flags *flags)
+{
+    static const char *titles[] = {"SERVER", "USER", "EXPIRES", "SCOPE", NULL};
+    struct desk desk = {0};
+    int code = EXIT_OK;
+    struct table table = {.titles = titles};
+    json_t *list = json_array();
+    if (desk_open(&desk, flags, NULL, &code)) {
+        for (size_t i = 0; i < desk.held.count; i++) {
+            struct grant *grant = desk.held.grants[i];
+            char hint[16], expires[32];
+            const char *scope = grant->is.scope ? grant->is.scope : "", *server = name_of(&desk, grant);
+            bool refreshed = grant->is.refresh_token.len > 0;
+            put_hint(grant, hint);
+            put_expiry(grant, expires);
+            table_add(&table, (const char *const[]){server, grant->user, expires, scope, NULL});
+            json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:b, s:b, s:s}", "server", server,
+                                                  "issuer", grant->issuer, "resource", grant->resource, "user",
+                                                  grant->user, "scope", scope, "expires", expires, "refresh", refreshed,
+                                                  "ended", grant->is.dead_at != 0, "token", hint));
+        }
+        if (cmd_wants_json(flags)) {
+            json_dumpf(list, stdout, JSON_INDENT(2));
+            putchar('\n');
+        } else {
+            table_print(&table);
+        }
+    }
+    json_decref(list);
+    table_release(&table);
+    desk_close(&desk);
+    return code;
+}
+
+static const struct flag logout_flags[] = {
+    FLAG_CONFIG,
+    FLAG_URL,
+    {"tenant", "NAME", FLAG(tenant), "Of this tenant"},
+    {"subject", "PROVIDER:NAME", FLAG(subject), "What this caller holds, instead of the command line"},
+    {"all", NULL, FLAG(all), "All servers that were logged in to"},
+    {0},
+};
+static const struct flag connections_flags[] = {
+    FLAG_CONFIG, FLAG_URL, {"tenant", "NAME", FLAG(tenant), "Of this tenant"}, FLAG_JSON, {0}};
+
+const struct command command_logout = {
+    .name = "logout",
+    .synopsis = "logout SERVER | logout --url URL | logout --all",
+    .summary = "Revoke and forget the grant for a server",
+    .flags = logout_flags,
+    .max_args = 1,
+    .run = run_logout,
+};
+const struct command command_connections = {
+    .name = "connections",
+    .synopsis = "connections [--json]",
+    .summary = "List the servers that were logged in to",
+    .details = "Tokens are never shown: \"token\" in the JSON is a piece of a digest, to tell two apart.",
+    .flags = connections_flags,
+    .run = run_connections,
+};

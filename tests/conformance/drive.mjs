@@ -1,0 +1,42 @@
+// Drives the postern command line for one scenario of the official client suite: it lists the tools and calls one, and
+// logs in by itself when the server asks for it.
+//
+// usage: tests/peers/node tests/conformance/drive.mjs URL     (the suite appends the URL and sets MCP_CONFORMANCE_*)
+import { spawnSync } from 'node:child_process';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+
+const postern = process.env.POSTERN;
+const url = process.argv.at(-1);
+const scenario = process.env.MCP_CONFORMANCE_SCENARIO ?? '';
+const context = JSON.parse(process.env.MCP_CONFORMANCE_CONTEXT ?? '{}');
+const state = mkdtempSync(join(tmpdir(), 'postern-conformance-'));
+
+function authOf() {
+    const auth = {};
+    if (context.client_id) auth.client_id = context.client_id;
+    if (context.client_secret) auth.client_secret = context.client_secret;
+    if (scenario === 'auth/basic-cimd') auth.client_metadata_url = 'https://conformance-test.local/client-metadata.json';
+    if (scenario.startsWith('auth/client-credentials')) auth.mode = 'client_credentials';
+    if (context.private_key_pem) {
+        auth.private_key_file = join(state, 'key.pem');
+        auth.signing_algorithm = context.signing_algorithm ?? 'ES256';
+        writeFileSync(auth.private_key_file, context.private_key_pem, { mode: 0o600 });
+    }
+    return auth;
+}
+
+const config = join(state, 'postern.json');
+writeFileSync(config, JSON.stringify({ mcpServers: { server: { url, auth: authOf() } } }), { mode: 0o600 });
+
+function run(...args) {
+    const env = { ...process.env, POSTERN_STATE: state };
+    const { status } = spawnSync(postern, [...args, '--config', config, '--headless'], { stdio: ['ignore', 'inherit', 'inherit'], env });
+    return status;
+}
+
+let status = run('tools', 'server');
+if (status === 0 && scenario.startsWith('auth/')) status = run('call', 'server', 'test-tool', '{}');
+rmSync(state, { recursive: true, force: true });
+process.exit(status);

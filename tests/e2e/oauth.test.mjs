@@ -1,0 +1,505 @@
+// Logging in to servers whose authorization server lies in one way each: what works, what is refused, and what is never sent or shown.
+import assert from 'node:assert/strict';
+import { execFile, execFileSync } from 'node:child_process';
+import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, describe, test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+
+import { binary, node, startGateway, startPeer, temporaryDirectory } from './gateway.mjs';
+import { initialize, post, send } from './raw.mjs';
+
+const [OK, USAGE, CONFIG, UNAVAILABLE, DENIED, REGISTRATION, DISCOVERY, TOKEN, ANSWER] = [0, 2, 3, 4, 10, 13, 14, 15, 17];
+const program = fileURLToPath(new URL('../peers/liar.mjs', import.meta.url));
+const directory = temporaryDirectory();
+let homes = 0;
+after(() => directory.remove());
+
+/** Starts a liar with a home of its own for whoever logs in to it. */
+async function startLiar(lie, auth = {}) {
+    const liar = await startPeer(node, program, lie);
+    liar.state = join(directory.path, `state-${++homes}`);
+    mkdirSync(liar.state, { mode: 0o700 });
+    liar.config = join(liar.state, 'postern.json');
+    writeFileSync(liar.config, JSON.stringify({ mcpServers: { liar: { url: liar.url, headers: { 'X-Org': 'ours' }, auth } } }));
+    const { origin } = new URL(liar.url);
+    liar.origin = origin;
+    liar.output = '';
+    liar.control = order => fetch(`${origin}/control`, { method: 'POST', body: JSON.stringify(order) });
+    liar.seen = async path => (await (await fetch(`${origin}/seen`)).json()).filter(request => !path || request.path === path);
+    liar.secrets = async () => (await fetch(`${origin}/secrets`)).json();
+    liar.run = (...args) =>
+        new Promise(resolve => {
+            const env = { PATH: process.env.PATH, HOME: liar.state, POSTERN_STATE: liar.state };
+            const child = execFile(binary, [...args, '--config', liar.config], { timeout: 30_000, env }, (_error, stdout, stderr) => {
+                liar.output += stdout + stderr;
+                resolve({ status: child.exitCode, stdout, stderr });
+            });
+            child.stdin.end();
+        });
+    liar.login = (...args) => liar.run('login', 'liar', '--headless', ...args);
+    liar.call = () => liar.run('call', 'liar', 'echo', '{"a":1}');
+    return liar;
+}
+
+/** Every secret the liar knows of is nowhere in what was printed, and nowhere on the disk. */
+async function assertNothingLeaked(liar) {
+    const files = readdirSync(liar.state).filter(name => name !== 'postern.json').map(name => readFileSync(join(liar.state, name), 'latin1'));
+    for (const value of await liar.secrets()) {
+        assert.ok(!liar.output.includes(value), `a secret was printed: ${value}`);
+        for (const text of files) assert.ok(!text.includes(value), `a secret is in a file: ${value}`);
+    }
+}
+
+async function withLiar(lie, auth, body) {
+    const liar = await startLiar(lie, auth);
+    try {
+        await body(liar);
+        await assertNothingLeaked(liar);
+    } finally {
+        await liar.stop();
+    }
+}
+
+// Number and title, the lie, what the configuration says about it.
+const WORKS = [
+    ['D3 metadata at the path of the server', 'none'],
+    ['D2 a 401 without a challenge', 'no-challenge'],
+    ['D1 Bearer in the second of two challenges', 'challenge-list'],
+    ['D5 401 for the metadata at the path', 'resource-401'],
+    ['D5 502 for the metadata at the path', 'resource-502'],
+    ['D5 a page instead of the metadata at the path', 'resource-html'],
+    ['N2 a redirect is not followed, the next place is tried', 'resource-redirect'],
+    ['D5 401 for the first server metadata', 'metadata-401'],
+    ['D8 OpenID metadata only', 'oidc-only'],
+    ['D8 an issuer with a path, metadata at the last place', 'issuer-path'],
+    ['D7 the second of two authorization servers', 'two-servers'],
+    ['D9 an issuer with one slash more', 'issuer-slash'],
+    ['D9 an issuer that the configuration spells out', 'issuer-extra-path', { issuer: 'ORIGIN/extra' }],
+    ['D11 no resource metadata: the origin of the server', 'legacy'],
+    ['D11 no metadata at all: default endpoints', 'legacy-bare'],
+    ['D13 PKCE not mentioned, and assumed by the configuration', 'pkce-absent', { pkce: 'assume_s256' }],
+    ['N9 null and empty members', 'null-members'],
+    ['G5 only client_secret_post is offered', 'only-post'],
+    ['G5 only client_secret_basic is offered', 'only-basic'],
+    ['G6 registration answered with 200', 'register-200'],
+    ['G6 a secret without a method', 'secret-no-method'],
+    ['G6 a secret and the method none', 'secret-none'],
+    ['T2 a secret that needs encoding, with basic', 'secret-basic'],
+    ['G10 the client is forgotten between registration and exchange', 'client-forgotten'],
+    ['T4 basic is offered and does not work', 'basic-broken'],
+    ['B3 iss as promised', 'iss-good'],
+    ['T5 tokens as a form', 'token-form'],
+    ['T5 201 for tokens', 'token-201'],
+    ['T6 no token_type', 'type-absent'],
+    ['T7 expires_in is a string', 'expires-string'],
+    ['T7 expires_in is garbage', 'expires-garbage'],
+    ['T7 expires_in is negative', 'expires-negative'],
+    ['T7 expires_in is beyond all numbers', 'expires-huge'],
+    ['T8 no expires_in', 'expires-absent'],
+    ['F9 no refresh token at all', 'no-refresh-token']
+];
+
+describe('lies that a login survives', () => {
+    for (const [title, lie, auth = {}] of WORKS)
+        test(title, async () =>
+            withLiar(lie, {}, async liar => {
+                const settled = JSON.parse(JSON.stringify(auth).replaceAll('ORIGIN', liar.origin));
+                writeFileSync(liar.config, JSON.stringify({ mcpServers: { liar: { url: liar.url, auth: settled } } }));
+                const login = await liar.login();
+                assert.equal(login.status, OK, login.stderr);
+                const call = await liar.call();
+                assert.equal(call.status, OK, call.stderr);
+                assert.match(call.stdout, /echo/);
+            })
+        );
+});
+
+// Number and title, the lie, exit status, what is said, paths that must not have been asked.
+const REFUSED = [
+    ['N1 a token endpoint without TLS', 'token-insecure', DISCOVERY, /token_endpoint is no https URL/, ['/register']],
+    ['N1 metadata without TLS', 'insecure-metadata', DISCOVERY, /no https URL/, ['/register']],
+    ['N1 an authorization server without TLS', 'insecure-server', DISCOVERY, /no authorization server with an https URL/, ['/register']],
+    ['N2 a token endpoint that redirects', 'token-redirect', TOKEN, /HTTP 307/, ['/token']],
+    ['N4 an authorization server at a link-local address', 'link-local-server', DISCOVERY, /may not be connected to/, ['/register']],
+    ['N4 an authorization server at an unusable address', 'unusable-server', DISCOVERY, /may not be connected to/, ['/register']],
+    ['N4 a registration endpoint at a link-local address', 'register-link-local', REGISTRATION, /may not be connected to/, ['/authorize']],
+    ['N4 an authorization endpoint at a link-local address', 'authorize-link-local', ANSWER, /may not be connected to/, ['/token']],
+    ['N6 metadata without end', 'resource-large', DISCOVERY, /larger than/, ['/register']],
+    ['N6 a token answer without end', 'token-large', TOKEN, /larger than/, []],
+    ['D5 500 for the resource metadata', 'resource-500', DISCOVERY, /HTTP 500/, ['/register']],
+    ['D5 503 for the server metadata', 'metadata-503', DISCOVERY, /HTTP 503/, ['/register']],
+    ['D6 metadata of another resource', 'resource-mismatch', DISCOVERY, /another resource/, ['/register', '/authorize']],
+    ['D9 metadata of another issuer', 'issuer-other', DISCOVERY, /another issuer.*other\.example/, ['/register']],
+    ['D9 an issuer with one path more', 'issuer-extra-path', DISCOVERY, /another issuer/, ['/register']],
+    ['D11 another issuer without resource metadata', 'legacy-mismatch', DISCOVERY, /another issuer/, ['/register']],
+    ['D13 PKCE is not mentioned', 'pkce-absent', DISCOVERY, /assume_s256/, ['/register']],
+    ['D13 PKCE only with plain', 'pkce-plain', DISCOVERY, /does not do PKCE/, ['/register']],
+    ['D14 a file as metadata', 'file-metadata', DISCOVERY, /no https URL/, ['/register']],
+    ['D14 a file as authorization endpoint', 'authorize-file', DISCOVERY, /authorization_endpoint is no https URL/, ['/register']],
+    ['A10 no codes', 'no-code', DISCOVERY, /no authorization codes/, ['/register']],
+    ['N9 a key twice', 'resource-duplicate', DISCOVERY, /not a JSON object/, ['/register']],
+    ['G1 no way to become a client', 'no-register', REGISTRATION, /client_id/, ['/authorize']],
+    ['G6 a method without a secret', 'method-without-secret', REGISTRATION, /no client_secret/, ['/authorize']],
+    ['G6 a method we do not have', 'method-unknown', REGISTRATION, /tls_client_auth/, ['/authorize']],
+    ['G12 registration refused', 'register-refused', REGISTRATION, /HTTP 400: invalid_redirect_uri: no\\x1b\[31m loopback.*127\.0\.0\.1/, ['/authorize']],
+    ['G6 a page instead of a registration', 'register-html', REGISTRATION, /not a JSON object/, ['/authorize']],
+    ['B2 another state', 'state-wrong', ANSWER, /another login attempt/, ['/token']],
+    ['B3 no iss though promised', 'iss-missing', ANSWER, /iss/, ['/token']],
+    ['B3 another iss', 'iss-wrong', ANSWER, /another issuer/, ['/token']],
+    ['B3 an iss with one slash more', 'iss-slash', ANSWER, /another issuer/, ['/token']],
+    ['B3 an error of another issuer is not shown', 'denied-by-stranger', ANSWER, /^(?![^]*call this number)/, ['/token']],
+    ['B4 two codes', 'code-twice', ANSWER, /another login attempt/, ['/token']],
+    ['B5 declined', 'denied', DENIED, /declined/, ['/token']],
+    ['B5 refused', 'refused', ANSWER, /server_error/, ['/token']],
+    ['B3 neither code nor error', 'no-code-back', ANSWER, /neither a code nor an error/, ['/token']],
+    ['B1 sent back elsewhere', 'back-elsewhere', ANSWER, /no way back/, ['/token']],
+    ['T5 200 with an error', 'token-200-error', TOKEN, /invalid_grant/, []],
+    ['T5 a page instead of tokens', 'token-html', TOKEN, /not a token answer|not a JSON object/, []],
+    ['T6 another token type', 'type-mac', TOKEN, /token_type/, []],
+    ['T6 no token', 'no-access-token', TOKEN, /access_token/, []],
+    ['T6 a token that would add a header', 'token-header-injection', TOKEN, /access_token/, []],
+    ['F12 the token endpoint is busy', 'token-503', TOKEN, /HTTP 503/, []],
+    ['G10 the client is never known', 'client-unknown', TOKEN, /invalid_client/, []]
+];
+
+describe('lies that end a login', () => {
+    for (const [title, lie, status, said, never] of REFUSED)
+        test(title, async () =>
+            withLiar(lie, {}, async liar => {
+                const login = await liar.login();
+                assert.equal(login.status, status, login.stderr);
+                assert.match(login.stderr, said);
+                for (const path of never) assert.deepEqual(await liar.seen(path), [], `${path} was asked`);
+                assert.deepEqual(JSON.parse((await liar.run('connections')).stdout), [], 'nothing is stored');
+            })
+        );
+    test('T13 an unknown code starts the login anew once, not for ever', () =>
+        withLiar('token-200-error', {}, async liar => {
+            await liar.login();
+            assert.equal((await liar.seen('/authorize')).length, 2);
+        }));
+    test('G10 an unknown client is registered anew once, not for ever', () =>
+        withLiar('client-unknown', {}, async liar => {
+            await liar.login();
+            assert.equal((await liar.seen('/register')).length, 2);
+        }));
+});
+
+describe('what is sent', () => {
+    test('N6 N7 N8 A2 A6 G4 L3: headers, PKCE, resource, registration', () =>
+        withLiar('scopes', {}, async liar => {
+            assert.equal((await liar.login()).status, OK);
+            const [resource] = await liar.seen('/.well-known/oauth-protected-resource/mcp');
+            assert.equal(resource.headers.accept, 'application/json');
+            assert.equal(resource.headers['accept-encoding'], 'identity');
+            assert.equal(resource.headers['mcp-protocol-version'], '2025-11-25');
+            for (const request of await liar.seen()) assert.equal(request.headers['x-org'], undefined, `X-Org was sent to ${request.path}`);
+            const [registration] = (await liar.seen('/register')).map(request => JSON.parse(request.body));
+            assert.equal(registration.application_type, 'native');
+            assert.deepEqual(registration.grant_types, ['authorization_code', 'refresh_token']);
+            assert.match(registration.redirect_uris.join(), /^http:\/\/127\.0\.0\.1:80(8[5-9]|9\d)\/callback$/);
+            const [{ query }] = await liar.seen('/authorize');
+            assert.equal(query.code_challenge_method, 'S256');
+            assert.equal(query.resource, liar.url);
+            assert.equal(query.scope, 'read');
+            const form = new URLSearchParams((await liar.seen('/token'))[0].body);
+            assert.equal(form.get('resource'), liar.url);
+            assert.equal(form.get('redirect_uri'), query.redirect_uri);
+            assert.equal(form.get('client_id'), 'client-1');
+        }));
+    test('A6 resource is left out where the configuration says so, and in legacy mode', async () => {
+        await withLiar('legacy', {}, async liar => {
+            assert.equal((await liar.login()).status, OK);
+            assert.equal((await liar.seen('/authorize'))[0].query.resource, undefined);
+        });
+        await withLiar('none', { resource: 'omit' }, async liar => {
+            assert.equal((await liar.login()).status, OK);
+            assert.equal((await liar.seen('/authorize'))[0].query.resource, undefined);
+        });
+    });
+    test('A7 an empty list of scopes means none', () =>
+        withLiar('scopes-empty', {}, async liar => {
+            await liar.login();
+            assert.equal((await liar.seen('/authorize'))[0].query.scope, undefined);
+        }));
+    test('A8 offline_access where it is listed, with consent', () =>
+        withLiar('offline', { scope: 'a' }, async liar => {
+            await liar.login();
+            const [{ query }] = await liar.seen('/authorize');
+            assert.equal(query.scope, 'a offline_access');
+            assert.equal(query.prompt, 'consent');
+        }));
+    test('A11 more parameters, but none of ours', () =>
+        withLiar('none', { authorize_params: { audience: 'x y' } }, async liar => {
+            await liar.login();
+            assert.equal((await liar.seen('/authorize'))[0].query.audience, 'x y');
+            writeFileSync(liar.config, JSON.stringify({ mcpServers: { liar: { url: liar.url, auth: { authorize_params: { state: 'x' } } } } }));
+            assert.equal((await liar.login()).status, CONFIG);
+        }));
+    test('D3 the metadata of the challenge, and no others', () =>
+        withLiar('metadata-elsewhere', {}, async liar => {
+            assert.equal((await liar.login()).status, OK);
+            assert.equal((await liar.seen('/elsewhere')).length, 1);
+            assert.deepEqual(await liar.seen('/.well-known/oauth-protected-resource/mcp'), []);
+            assert.equal((await liar.seen('/authorize'))[0].query.scope, 'from challenge');
+        }));
+    test('G9 a registration is used again at the next login, and --reregister makes a new one', () =>
+        withLiar('none', {}, async liar => {
+            await liar.login();
+            await liar.login();
+            assert.equal((await liar.seen('/register')).length, 1);
+            await liar.login('--reregister');
+            assert.equal((await liar.seen('/register')).length, 2);
+        }));
+    test('G8 a secret that ends soon is not used again', () =>
+        withLiar('secret-expired', {}, async liar => {
+            await liar.login();
+            await liar.login();
+            assert.equal((await liar.seen('/register')).length, 2);
+        }));
+});
+
+describe('after the login', () => {
+    test('F2 F9 a refused token is refreshed once, and the call goes through; the rotated one is kept', () =>
+        withLiar('none', {}, async liar => {
+            assert.equal((await liar.login()).status, OK);
+            for (let i = 0; i < 3; i++) {
+                await liar.control({ expire: true });
+                const call = await liar.call();
+                assert.equal(call.status, OK, call.stderr);
+            }
+            const forms = (await liar.seen('/token')).map(request => new URLSearchParams(request.body));
+            assert.deepEqual(forms.map(form => form.get('grant_type')), ['authorization_code', 'refresh_token', 'refresh_token', 'refresh_token']);
+            for (const form of forms) assert.equal(form.get('resource'), liar.url);
+            assert.equal(new Set(forms.map(form => form.get('refresh_token'))).size, 4);
+        }));
+    test('F3 F4 F5 eight processes whose token is refused: exactly one refresh, and every call goes through', () =>
+        withLiar('none', {}, async liar => {
+            await liar.login();
+            for (let round = 1; round <= 2; round++) {
+                await liar.control({ expire: true });
+                const calls = await Promise.all(Array.from({ length: 8 }, () => liar.call()));
+                for (const call of calls) assert.equal(call.status, OK, call.stderr);
+                assert.equal((await liar.seen('/token')).length, 1 + round);
+            }
+        }));
+    test('D16 the server moves to another authorization server: nothing of the old one is sent there', async () =>
+        withLiar('none', {}, async other =>
+            withLiar('none', {}, async liar => {
+                await liar.login();
+                await liar.control({ expire: true, revoke: true, moved: other.origin });
+                const call = await liar.run('call', 'liar', 'echo', '{}', '--headless');
+                const secrets = await liar.secrets();
+                for (const request of await other.seen())
+                    for (const value of secrets) assert.ok(!JSON.stringify(request).includes(value), `${request.path} got ${value}`);
+                assert.equal((await other.seen('/register')).length, 1, call.stderr);
+                assert.ok((await other.seen('/token')).length >= 1, call.stderr);
+            })
+        ));
+    test('F9 a server that does not rotate: the old refresh token stays', () =>
+        withLiar('no-rotation', {}, async liar => {
+            await liar.login();
+            for (let i = 0; i < 2; i++) {
+                await liar.control({ expire: true });
+                assert.equal((await liar.call()).status, OK);
+            }
+        }));
+    test('T7 expires_in 0 means expired: refreshed before the next call', () =>
+        withLiar('expires-zero', {}, async liar => {
+            await liar.login();
+            assert.equal((await liar.call()).status, OK);
+            assert.equal((await liar.seen('/token')).length, 2);
+        }));
+    test('F12 F13 F17 a dead grant: one line with the command, and no more tries', () =>
+        withLiar('none', {}, async liar => {
+            await liar.login();
+            await liar.control({ expire: true, revoke: true });
+            for (let i = 0; i < 2; i++) {
+                const call = await liar.call();
+                assert.equal(call.status, UNAVAILABLE);
+                assert.match(call.stderr, /postern login liar/);
+            }
+            assert.equal((await liar.seen('/token')).length, 2);
+            assert.equal(JSON.parse((await liar.run('connections')).stdout)[0].ended, true);
+            assert.equal((await liar.login()).status, OK);
+            assert.equal((await liar.call()).status, OK);
+        }));
+    test('F12 a busy token endpoint loses nothing', () =>
+        withLiar('none', {}, async liar => {
+            await liar.login();
+            await liar.control({ expire: true, lie: 'token-503' });
+            assert.equal((await liar.call()).status, UNAVAILABLE);
+            await liar.control({ lie: 'none' });
+            assert.equal((await liar.call()).status, OK);
+        }));
+    test('N10 F12 a refusal that repeats the token: kept, and told without it', () =>
+        withLiar('none', {}, async liar => {
+            await liar.login();
+            await liar.control({ expire: true, lie: 'refresh-echo' });
+            const call = await liar.call();
+            assert.equal(call.status, UNAVAILABLE);
+            assert.match(call.stderr, /unsupported_grant_type: not \*+/);
+            await liar.control({ lie: 'none' });
+            assert.equal((await liar.call()).status, OK);
+        }));
+    test('F14 a refresh that is refused for its resource is tried once without', () =>
+        withLiar('resource-unwanted', {}, async liar => {
+            await liar.login();
+            await liar.control({ expire: true });
+            assert.equal((await liar.call()).status, OK);
+        }));
+    test('T2 F15 a refresh with the registered secret', () =>
+        withLiar('secret-basic', {}, async liar => {
+            await liar.login();
+            await liar.control({ expire: true });
+            assert.equal((await liar.call()).status, OK);
+            assert.match((await liar.seen('/token'))[1].headers.authorization, /^Basic /);
+        }));
+    test('A9 step-up asks for all that was asked for before, and more', () =>
+        withLiar('step-up', {}, async liar => {
+            await liar.login();
+            assert.equal((await liar.call()).status, UNAVAILABLE);
+            const call = await liar.run('call', 'liar', 'echo', '{}', '--headless');
+            assert.equal(call.status, OK, call.stderr);
+            assert.deepEqual((await liar.seen('/authorize')).map(({ query }) => query.scope), ['read', 'read write']);
+        }));
+    test('A9 a server that always wants more is given up', () =>
+        withLiar('scope-forever', {}, async liar => {
+            assert.equal((await liar.run('call', 'liar', 'echo', '{}', '--headless')).status, UNAVAILABLE);
+            assert.ok((await liar.seen('/authorize')).length <= 4);
+        }));
+    test('an open server needs no login, and gets no token', () =>
+        withLiar('open', {}, async liar => {
+            assert.equal((await liar.call()).status, OK);
+            assert.equal((await liar.seen('/mcp'))[0].headers.authorization, undefined);
+        }));
+    test('S10 L12 connections shows no token; F16 logout revokes both and forgets, twice without harm', () =>
+        withLiar('scopes', {}, async liar => {
+            await liar.login();
+            const [connection] = JSON.parse((await liar.run('connections')).stdout);
+            assert.equal(connection.server, 'liar');
+            assert.equal(connection.scope, 'read');
+            assert.match(connection.token, /^[0-9a-f]{4}\.\.[0-9a-f]{4}$/);
+            assert.equal((await liar.run('logout', 'liar')).status, OK);
+            const hints = (await liar.seen('/revoke')).map(request => new URLSearchParams(request.body).get('token_type_hint'));
+            assert.deepEqual(hints, ['refresh_token', 'access_token']);
+            assert.deepEqual(JSON.parse((await liar.run('connections')).stdout), []);
+            assert.equal((await liar.run('logout', 'liar')).status, OK);
+            assert.match((await liar.call()).stderr, /postern login liar/);
+        }));
+});
+
+describe('mode per_user', () => {
+    const policy = {
+        version: 1,
+        description: 'Everybody with a token may call the server of this test',
+        rules: [
+            {
+                id: 'all',
+                effect: 'allow',
+                description: 'whoever has a token may call the tool',
+                tenants: ['default'],
+                subjects: ['authenticated'],
+                servers: ['liar'],
+                kinds: ['tool'],
+                names: ['echo']
+            }
+        ]
+    };
+    async function callerOf(gateway, token) {
+        const authorization = `Bearer ${token}`;
+        const opened = await send(gateway.url, { headers: post({ authorization }), body: initialize('2025-11-25') });
+        const headers = post({ authorization, 'mcp-session-id': opened.headers['mcp-session-id'] });
+        let id = 1;
+        return async () => {
+            const body = { jsonrpc: '2.0', id: ++id, method: 'tools/call', params: { name: 'liar__echo', arguments: {} } };
+            const { result, error } = JSON.parse((await send(gateway.url, { headers, body })).body);
+            return error?.code ?? result.content[0].text;
+        };
+    }
+    test('H1 H2 nobody ever uses the grant of another, whoever calls when', () =>
+        withLiar('none', {}, async liar => {
+            const file = join(liar.state, 'tokens.json');
+            const tokens = ['alice', 'bob', 'eve'].map(name => execFileSync(binary, ['token', 'new', '--subject', name, '--file', file], { encoding: 'utf8' }).trim());
+            writeFileSync(join(liar.state, 'policy.json'), JSON.stringify(policy));
+            const config = {
+                auth: { providers: [{ type: 'bearer', tokens: file }] },
+                policy: join(liar.state, 'policy.json'),
+                mcpServers: { liar: { url: liar.url, auth: { mode: 'per_user' } } }
+            };
+            writeFileSync(liar.config, JSON.stringify(config));
+            assert.equal((await liar.login()).status, USAGE, 'whose login?');
+            assert.equal((await liar.login('--subject', 'bearer:alice')).status, OK);
+            assert.equal((await liar.login('--subject', 'bearer:bob')).status, OK);
+            const gateway = await startGateway(config, [], { variables: { POSTERN_STATE: liar.state } });
+            try {
+                const callers = await Promise.all([...tokens, ...tokens].map(token => callerOf(gateway, token)));
+                const expected = ['echo {} for grant 1', 'echo {} for grant 2', -32003];
+                for (let round = 0; round < 20; round++) {
+                    if (round % 5 === 4) await liar.control({ expire: true });
+                    const order = Array.from({ length: 12 }, () => Math.floor(Math.random() * callers.length));
+                    const answers = await Promise.all(order.map(i => callers[i]()));
+                    assert.deepEqual(answers, order.map(i => expected[i % 3]), `order ${order}`);
+                }
+                assert.equal((await liar.login('--subject', 'bearer:eve')).status, OK);
+                assert.equal(await callers[2](), 'echo {} for grant 3');
+                assert.equal((await liar.run('logout', 'liar', '--subject', 'bearer:bob')).status, OK);
+                const users = JSON.parse((await liar.run('connections')).stdout).map(connection => connection.user);
+                assert.deepEqual(users.sort(), ['bearer/alice', 'bearer/eve']);
+            } finally {
+                liar.output += gateway.log();
+                await gateway.stop();
+            }
+        }));
+    test('H13 without a provider that proves who calls it is refused', () =>
+        withLiar('none', { mode: 'per_user' }, async liar => {
+            const { status, stderr } = await liar.run('servers');
+            assert.equal(status, CONFIG);
+            assert.match(stderr, /per_user.*proves who calls/);
+        }));
+});
+
+describe('the gateway', () => {
+    async function throughGateway(liar, auth, between) {
+        const gateway = await startGateway({ mcpServers: { liar: { url: liar.url, auth } } }, [], { variables: { POSTERN_STATE: liar.state } });
+        try {
+            const opened = await send(gateway.url, { headers: post(), body: initialize('2025-11-25') });
+            const headers = post({ 'mcp-session-id': opened.headers['mcp-session-id'] });
+            const body = id => ({ jsonrpc: '2.0', id, method: 'tools/call', params: { name: 'liar__echo', arguments: {} } });
+            const answers = [JSON.parse((await send(gateway.url, { headers, body: body(2) })).body)];
+            await between?.();
+            answers.push(JSON.parse((await send(gateway.url, { headers, body: body(3) })).body));
+            return answers;
+        } finally {
+            liar.output += gateway.log();
+            await gateway.stop();
+        }
+    }
+    test('mode shared: callers use the grant of the login, refreshed on 401', () =>
+        withLiar('none', {}, async liar => {
+            await liar.login();
+            await liar.control({ expire: true });
+            const [answer] = await throughGateway(liar, { mode: 'shared' });
+            assert.ok(answer.result, JSON.stringify(answer));
+            assert.equal((await liar.seen('/token')).length, 2);
+        }));
+    test('H13 mode none never uses the grant of a login', () =>
+        withLiar('none', {}, async liar => {
+            await liar.login();
+            const [answer] = await throughGateway(liar, {});
+            assert.ok(answer.error);
+        }));
+    test('mode shared without a login: -32003, and a retried call works after it', () =>
+        withLiar('none', {}, async liar => {
+            const [before, then] = await throughGateway(liar, { mode: 'shared' }, () => liar.login());
+            assert.equal(before.error.code, -32003, JSON.stringify(before));
+            assert.ok(then.result, JSON.stringify(then));
+        }));
+    test('mode static: the token of the configuration', () =>
+        withLiar('none', {}, async liar => {
+            const [answer] = await throughGateway(liar, { mode: 'static', token: 'fixed-token-of-config' });
+            assert.ok(answer.error);
+            assert.ok((await liar.seen('/mcp')).every(request => request.headers.authorization === 'Bearer fixed-token-of-config'));
+        }));
+});

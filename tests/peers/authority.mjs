@@ -1,0 +1,110 @@
+// A real OpenID provider (npm oidc-provider) with registration, PKCE, rotation with reuse detection and resource indicators, and an MCP
+// server that takes its tokens and no others.
+//
+// usage: tests/peers/node tests/peers/authority.mjs [SECONDS]     prints the URL of the MCP server; SECONDS a token lives, 3600 if not given
+//
+// GET /count of the MCP server gives how often each grant type was asked for; POST /deny makes the user decline from now on.
+import { createServer } from 'node:http';
+
+import { createLocalJWKSet, exportJWK, generateKeyPair, jwtVerify } from 'jose';
+import { Provider } from 'oidc-provider';
+
+const lifetime = Number(process.argv[2] ?? 3600);
+const count = {};
+let deny = false;
+
+const { privateKey } = await generateKeyPair('RS256', { extractable: true });
+const key = { ...(await exportJWK(privateKey)), alg: 'RS256', use: 'sig', kid: 'one' };
+const { d, ...publicKey } = key;
+const keys = createLocalJWKSet({ keys: [publicKey] });
+
+const front = createServer();
+const back = createServer();
+await new Promise(resolve => front.listen(0, '127.0.0.1', resolve));
+await new Promise(resolve => back.listen(0, '127.0.0.1', resolve));
+const issuer = `http://127.0.0.1:${front.address().port}`;
+const resource = `http://127.0.0.1:${back.address().port}/mcp`;
+
+// ---- the provider ---------------------------------------------------------------------------
+
+const provider = new Provider(issuer, {
+    jwks: { keys: [key] },
+    clients: [],
+    scopes: ['openid', 'offline_access', 'mcp:use', 'mcp:write'],
+    pkce: { required: () => true },
+    rotateRefreshToken: true,
+    issueRefreshToken: (_context, client) => client.grantTypeAllowed('refresh_token'),
+    interactions: { url: (_context, interaction) => `/auto/${interaction.uid}` },
+    findAccount: (_context, id) => ({ accountId: id, claims: () => ({ sub: id }) }),
+    ttl: { AccessToken: lifetime, Grant: 86400, RefreshToken: 86400, Session: 86400, Interaction: 600 },
+    features: {
+        devInteractions: { enabled: false },
+        registration: { enabled: true },
+        revocation: { enabled: true, allowedPolicy: () => true },
+        resourceIndicators: {
+            enabled: true,
+            defaultResource: () => resource,
+            useGrantedResource: () => true,
+            getResourceServerInfo: (_context, asked) => {
+                if (asked !== resource) throw new Error('invalid_target');
+                return { scope: 'mcp:use mcp:write', audience: resource, accessTokenTTL: lifetime, accessTokenFormat: 'jwt', jwt: { sign: { alg: 'RS256' } } };
+            }
+        }
+    }
+});
+provider.on('grant.success', context => (count[context.oidc.params.grant_type] = (count[context.oidc.params.grant_type] ?? 0) + 1));
+provider.on('grant.error', context => (count.refused = (count.refused ?? 0) + 1));
+
+/** The user who is always signed in and always agrees, or always declines. */
+async function decide(request, response) {
+    const { params, grantId } = await provider.interactionDetails(request, response);
+    if (deny) return provider.interactionFinished(request, response, { error: 'access_denied', error_description: 'the user declined' });
+    const grant = grantId ? await provider.Grant.find(grantId) : new provider.Grant({ accountId: 'alice', clientId: params.client_id });
+    grant.addOIDCScope('openid offline_access mcp:use mcp:write');
+    grant.addResourceScope(resource, 'mcp:use mcp:write');
+    const result = { login: { accountId: 'alice' }, consent: { grantId: await grant.save() } };
+    await provider.interactionFinished(request, response, result, { mergeWithLastSubmission: true });
+}
+
+const handle = provider.callback();
+front.on('request', (request, response) => {
+    if (request.url.startsWith('/auto/')) return decide(request, response);
+    handle(request, response);
+});
+
+// ---- the MCP server -------------------------------------------------------------------------
+
+const results = {
+    initialize: params => ({ protocolVersion: params.protocolVersion, capabilities: { tools: {} }, serverInfo: { name: 'authority', version: '1' } }),
+    'tools/list': () => ({ tools: [{ name: 'whoami', inputSchema: { type: 'object' } }] }),
+    'tools/call': (_params, who) => ({ content: [{ type: 'text', text: who.sub }] })
+};
+
+async function mcp(request, response) {
+    const challenge = { 'www-authenticate': `Bearer resource_metadata="${new URL(resource).origin}/.well-known/oauth-protected-resource/mcp", scope="mcp:use"` };
+    let who;
+    try {
+        const token = /^Bearer (\S+)$/.exec(request.headers.authorization ?? '')[1];
+        who = (await jwtVerify(token, keys, { issuer, audience: resource })).payload;
+    } catch {
+        return response.writeHead(401, challenge).end();
+    }
+    const chunks = [];
+    for await (const chunk of request) chunks.push(chunk);
+    const message = JSON.parse(Buffer.concat(chunks));
+    if (message.id === undefined) return response.writeHead(202).end();
+    response.writeHead(200, { 'content-type': 'application/json' });
+    response.end(JSON.stringify({ jsonrpc: '2.0', id: message.id, result: results[message.method](message.params, who) }));
+}
+
+back.on('request', (request, response) => {
+    if (request.url === '/count') return response.end(JSON.stringify(count));
+    if (request.url === '/deny') return response.end(String((deny = true)));
+    if (request.url === '/.well-known/oauth-protected-resource/mcp')
+        return response.end(JSON.stringify({ resource, authorization_servers: [issuer], scopes_supported: ['mcp:use'] }));
+    if (request.url === '/mcp' && request.method === 'POST') return mcp(request, response);
+    response.writeHead(404).end();
+});
+
+console.log(resource);
+process.on('SIGTERM', () => process.exit(0));
