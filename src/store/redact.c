@@ -4,6 +4,7 @@
 // stops as soon as the copy is too long. A pointer is followed as a bit in a mask: it is set while all steps so far fit.
 #include "store/redact.h"
 #include "base/mem.h"
+#include "base/pointer.h"
 #include "base/scan.h"
 #include "store/audit.h"
 #include <stdio.h>
@@ -44,39 +45,12 @@ static char *simple_word(const char *word)
     return buf_take(&out, NULL);
 }
 
-// Takes "/step" off the front of the pointer, decoded (RFC 6901); false if it is not spelt so.
-static bool next_step(const char **pointer, struct buf *step)
-{
-    const char *at = *pointer;
-    buf_clear(step);
-    if (*at++ != '/')
-        return false;
-    for (; *at && *at != '/'; at++) {
-        char c = *at;
-        if (c == '~' && *++at != '0' && *at != '1')
-            return false;
-        buf_put_char(step, c != '~' ? c : *at == '0' ? '~' : '/');
-    }
-    *pointer = at;
-    return true;
-}
-
-static bool is_pointer(const char *text)
-{
-    struct buf step = {0};
-    bool ok = *text != '\0';
-    while (ok && *text)
-        ok = next_step(&text, &step);
-    buf_release(&step);
-    return ok;
-}
-
 static bool check(void *object, const struct option_place *place, struct err *err)
 {
     const struct redact_config *config = object;
     size_t count = 0;
     for (; config->pointers && config->pointers[count]; count++)
-        if (!is_pointer(config->pointers[count]))
+        if (!pointer_is_valid(config->pointers[count]))
             return err_set(err, ERR_CONFIG,
                            "%s: %s/pointers/%zu: not a JSON Pointer such as /user/email or /items/*/pin", place->file,
                            place->path, count);
@@ -114,7 +88,7 @@ static struct pointer read_pointer(const char *text)
 {
     struct pointer pointer = {0};
     struct buf step = {0};
-    while (*text && next_step(&text, &step)) {
+    while (*text && pointer_step(&text, &step)) {
         pointer.steps = mem_resize(pointer.steps, (pointer.count + 1) * sizeof *pointer.steps);
         pointer.steps[pointer.count++] = mem_string(buf_text(&step));
     }
