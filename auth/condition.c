@@ -6,9 +6,11 @@
 // A pointer to nothing makes a test false (but `present: false` true). A value of a type the operator
 // cannot judge is an error, and an error anywhere is the result unless something is plainly false.
 #include "condition.h"
+#include "base/glob.h"
 #include "base/mem.h"
-#include "glob.h"
 #include <stdlib.h>
+
+#define EXACT_MAX ((json_int_t)1 << 53)
 
 // ---- pointers -------------------------------------------------------------------------------
 
@@ -400,4 +402,70 @@ enum condition_result condition_eval(const json_t *when, const json_t *args, str
             result = one;
     }
     return result;
+}
+
+// ---- values known in advance ----------------------------------------------------------------
+
+// Lists and objects have an equality of their own in schemas, and so have integers that a double cannot hold.
+static bool is_plain(const json_t *value)
+{
+    if (json_is_integer(value))
+        return json_integer_value(value) >= -EXACT_MAX && json_integer_value(value) <= EXACT_MAX;
+    return !json_is_array(value) && !json_is_object(value);
+}
+
+bool condition_has(const json_t *values, const json_t *value)
+{
+    size_t i;
+    const json_t *item;
+    json_array_foreach(values, i, item)
+        if (comparable(value, item) && same(value, item))
+            return true;
+    return false;
+}
+
+// `eq` and `in` name them, and the other operators of the test may leave some out.
+static json_t *test_values(const json_t *test)
+{
+    size_t i;
+    json_t *item, *one = json_object_get(test, "eq"), *some = json_object_get(test, "in");
+    if (!one && !some)
+        return NULL;
+    json_t *named = some ? json_incref(some) : json_pack("[O]", one), *values = json_array();
+    json_array_foreach(named, i, item) {
+        if (!is_plain(item)) {
+            json_decref(values);
+            values = NULL;
+            break;
+        }
+        if (test_all(test, item) == CONDITION_TRUE && !condition_has(values, item))
+            json_array_append(values, item);
+    }
+    json_decref(named);
+    return values;
+}
+
+static json_t *any_values(const json_t *any, const char *pointer)
+{
+    size_t i, k;
+    json_t *item, *one, *all = json_array();
+    json_array_foreach(any, i, item) {
+        json_t *values = condition_values(item, pointer);
+        if (!values) {  // this alternative takes anything
+            json_decref(all);
+            return NULL;
+        }
+        json_array_foreach(values, k, one)
+            if (!condition_has(all, one))
+                json_array_append(all, one);
+        json_decref(values);
+    }
+    return all;
+}
+
+json_t *condition_values(const json_t *when, const char *pointer)
+{
+    const json_t *test = json_object_get(when, pointer), *any = json_object_get(when, "any");
+    json_t *values = test ? test_values(test) : NULL;
+    return values || !any ? values : any_values(any, pointer);
 }

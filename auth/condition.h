@@ -13,6 +13,10 @@ bool condition_check(const json_t *when, struct buf *where);
 // `why`, if given, gets the first part that is not true, in words ("/owner: 'evil' not in [acme]");
 // with `redact` without the argument's value.
 enum condition_result condition_eval(const json_t *when, const json_t *args, struct buf *why, bool redact);
+// The values at a pointer with which the `when` can hold, as `eq` and `in` name them: a new array of texts, numbers and
+// the like. NULL: it does not say. Never too few: whatever makes the `when` hold has one of them there.
+json_t *condition_values(const json_t *when, const char *pointer);
+bool condition_has(const json_t *values, const json_t *value);  // by the equality of `in`
 // The value a JSON Pointer points to, or NULL.
 const json_t *condition_pointer(const json_t *tree, const char *pointer);
 

@@ -1,6 +1,14 @@
-// Owns reading the Authorization value.
+// Owns reading what a caller showed.
 #include "auth/credentials.h"
 #include <strings.h>
+
+bool credentials_shown(const struct credentials *credentials)
+{
+    for (size_t i = 0; i < CREDENTIAL_HEADERS_MAX; i++)
+        if (credentials->headers[i].count)
+            return true;
+    return credentials->authorization.at != NULL;
+}
 
 struct span credentials_bearer(const struct credentials *credentials)
 {

@@ -51,6 +51,24 @@ bool identity_same(const struct identity *a, const struct identity *b)
            strcmp(a->subject, b->subject) == 0;
 }
 
+bool identity_is(const struct identity *identity, const char *principal)
+{
+    bool anonymous = identity->proof == IDENTITY_ANONYMOUS;
+    if (strcmp(principal, "*") == 0)
+        return true;
+    if (strcmp(principal, "anonymous") == 0 || strcmp(principal, "authenticated") == 0)
+        return anonymous == (principal[1] == 'n');
+    if (strncmp(principal, "role:", 5) == 0) {
+        for (size_t i = 0; i < identity->role_count; i++)
+            if (strcmp(identity->roles[i], principal + 5) == 0)
+                return true;
+        return false;
+    }
+    size_t len = strlen(identity->provider);
+    return !anonymous && strncmp(principal, "user:", 5) == 0 && strncmp(principal + 5, identity->provider, len) == 0 &&
+           principal[5 + len] == ':' && strcmp(principal + 6 + len, identity->subject) == 0;
+}
+
 const char *identity_proof_text(enum identity_proof proof)
 {
     static const char *const texts[] = {"none", "anonymous", "bearer", "forwarded", "jwt"};

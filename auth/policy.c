@@ -6,11 +6,11 @@
 // policy_rule_matches() says the same rule by rule, slowly and in words; tests/unit/auth_policy_test.c
 // holds the two against each other.
 #include "auth/policy.h"
+#include "base/glob.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "base/secret.h"
 #include "condition.h"
-#include "glob.h"
 #include "policy_source.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,7 +39,7 @@ struct index {
 
 struct policy {
     unsigned refs;
-    bool allow_all;
+    bool allow_all, has_conditions;
     char digest[65];
     struct policy_source source;
     struct policy_rule **rules;
@@ -225,6 +225,8 @@ static void compile(struct policy *policy, int64_t now)
     policy->principals = bits_new(policy);
     for (size_t i = 0; i < policy->count; i++)
         compile_rule(policy, i);
+    for (size_t i = 0; i < policy->count; i++)
+        policy->has_conditions = policy->has_conditions || policy->rules[i]->when;
     set_live(policy, now);
 }
 
@@ -386,6 +388,22 @@ bool policy_visible(struct policy *policy, const struct policy_question *questio
     return allowed;
 }
 
+size_t policy_conditions(struct policy *policy, const struct policy_question *question, const json_t **out, size_t max)
+{
+    size_t count = 0;
+    if (!policy || !policy->has_conditions || !prepared(policy, question))
+        return 0;
+    const word *bits = candidates(policy, question);
+    for (size_t w = 0; w < policy->words; w++)
+        for (word left = bits[w] & policy->allow[w]; left; left &= left - 1) {
+            const struct policy_rule *rule = policy->rules[w * 64 + (size_t)__builtin_ctzll(left)];
+            if (!rule->when || count == max)
+                return 0;
+            out[count++] = rule->when;
+        }
+    return count;
+}
+
 const struct policy_rule *policy_shadow(struct policy *policy, const struct policy_question *question)
 {
     if (!policy || policy->allow_all || !prepared(policy, question))
@@ -405,29 +423,11 @@ static bool any_takes(char *const *patterns, struct span text)
     return false;
 }
 
-static bool is_principal(const struct identity *who, const char *atom)
-{
-    bool anonymous = who->proof == IDENTITY_ANONYMOUS;
-    if (strcmp(atom, "*") == 0)
-        return true;
-    if (strcmp(atom, "anonymous") == 0 || strcmp(atom, "authenticated") == 0)
-        return anonymous == (atom[1] == 'n');
-    if (strncmp(atom, "role:", 5) == 0) {
-        for (size_t i = 0; i < who->role_count; i++)
-            if (strcmp(who->roles[i], atom + 5) == 0)
-                return true;
-        return false;
-    }
-    size_t len = strlen(who->provider);
-    return !anonymous && strncmp(atom, "user:", 5) == 0 && strncmp(atom + 5, who->provider, len) == 0 &&
-           atom[5 + len] == ':' && strcmp(atom + 6 + len, who->subject) == 0;
-}
-
 static bool subject_takes(const struct policy *policy, const char *subject, const struct identity *who, struct buf *via,
                           int depth)
 {
     if (strncmp(subject, "group:", 6) != 0) {
-        bool yes = is_principal(who, subject);
+        bool yes = identity_is(who, subject);
         if (yes && via && depth)
             buf_put_text(via, subject);
         return yes;
@@ -513,6 +513,7 @@ static void gather(struct policy *policy)
         policy->tests = mem_resize(policy->tests, (policy->test_count + file->tests.count + 1) * sizeof *policy->tests);
         for (size_t k = 0; k < file->rules.count; k++) {
             rules[k].file = file->path;
+            rules[k].at = k;
             rules[k].expires_at = end_of_day(rules[k].expires);
             if (!rules[k].tenants && file->tenants && file->tenants[0] && !file->tenants[1]) {
                 rules[k].tenants = mem_alloc(2 * sizeof(char *));
@@ -606,6 +607,8 @@ struct policy *policy_load(const struct policy_load *load, struct policy_finding
         gather(policy);
         policy_lint(&policy->source, load, findings);
     }
+    if (!findings->errors)
+        policy_inventory_lint(&policy->source, load, findings);
     if (!findings->errors) {
         set_digest(policy);
         compile(policy, load->now);
@@ -662,13 +665,7 @@ void policy_unref(struct policy *policy)
 
 bool policy_is_open(const struct policy *policy) { return policy->allow_all; }
 
-bool policy_has_conditions(const struct policy *policy)
-{
-    for (size_t i = 0; i < policy->count; i++)
-        if (policy->rules[i]->when)
-            return true;
-    return false;
-}
+bool policy_has_conditions(const struct policy *policy) { return policy->has_conditions; }
 
 const char *policy_digest(const struct policy *policy) { return policy->digest; }
 size_t policy_rule_count(const struct policy *policy) { return policy->count; }

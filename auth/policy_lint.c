@@ -1,8 +1,8 @@
 // Owns what can be wrong with policy files before anybody asks them: errors E2 to E12 and warnings.
+#include "base/glob.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "condition.h"
-#include "glob.h"
 #include "policy_source.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +12,7 @@
 #define RULES_COMFORT 500
 #define RULES_COMPARED 2000  // pair by pair: beyond this it would hold up a reload
 #define GROUP_DEPTH_MAX 32
+#define GROUPS_INSIDE_MAX 1000
 #define SOON_SECONDS (14 * 86400)
 
 struct lint {
@@ -19,6 +20,7 @@ struct lint {
     const struct policy_load *load;
     struct policy_findings *findings;
     const struct policy_file *file;
+    bool groups_sound;  // all of them can be followed to their ends
 };
 
 // Does one of the names, or of their sets, stand for everything?
@@ -40,18 +42,54 @@ static bool in_list(const char *const *list, const char *word)
     return false;
 }
 
-#define SAY(lint, code, rule, ...)                                                                                     \
-    policy_find((lint)->findings, code, (lint)->file->path, (rule) ? policy_source_line((lint)->file, rule) : 0, rule, \
-                __VA_ARGS__)
+#define SAY(lint, code, rule, ...)                                                                                   \
+    do {                                                                                                             \
+        policy_find((lint)->findings, code, (lint)->file->path, (rule) ? policy_source_line((lint)->file, rule) : 0, \
+                    rule, __VA_ARGS__);                                                                              \
+        point(lint, rule);                                                                                           \
+    } while (0)
+
+// The last finding begins with a member of the rule: make that a JSON Pointer into the file.
+static void point(const struct lint *lint, const char *rule)
+{
+    const struct policy_rule *rules = lint->file->rules.at;
+    struct policy_finding *finding = &lint->findings->at[lint->findings->count - 1];
+    for (size_t i = 0; rule && i < lint->file->rules.count; i++)
+        if (rules[i].id == rule) {
+            struct buf text = {0};
+            buf_printf(&text, "/rules/%zu/%s", i, finding->text);
+            free(finding->text);
+            finding->text = buf_take(&text, NULL);
+            return;
+        }
+}
 
 static void check_description(const struct lint *lint, const char *text, const char *what, const char *rule)
 {
     if (!text || strlen(text) < DESCRIPTION_MIN)
-        SAY(lint, "E3", rule, "%s: a description of at least %d characters says why it is there", what,
-            DESCRIPTION_MIN);
+        SAY(lint, "E3", rule, "%s: write at least %d characters that say why it is there", what, DESCRIPTION_MIN);
 }
 
 // ---- selectors ------------------------------------------------------------------------------
+
+// A name that is not there, and the one that was perhaps meant.
+static void say_unknown(const struct lint *lint, const char *rule, const char *where, const char *name,
+                        const char *const *known)
+{
+    const char *near = option_nearest(name, known);
+    SAY(lint, "E4", rule, "%s \"%s\" in the configuration%s%s%s", where, name, near ? "; did you mean \"" : "",
+        near ? near : "", near ? "\"?" : "");
+}
+
+static void check_provider(const struct lint *lint, const char *user, const char *what, const char *rule)
+{
+    const char *const *known = lint->load->providers;
+    char *provider = mem_copy(user + 5, strcspn(user + 5, ":")), where[192];
+    snprintf(where, sizeof where, "%s: \"%.80s\": no provider", what, user);
+    if (known && !in_list(known, provider))
+        say_unknown(lint, rule, where, provider, known);
+    free(provider);
+}
 
 static void check_member(const struct lint *lint, const char *subject, const char *what, const char *rule)
 {
@@ -71,6 +109,8 @@ static void check_member(const struct lint *lint, const char *subject, const cha
             what, subject);
     else if (strchr(subject, '*'))
         SAY(lint, "E7", rule, "%s: \"%s\": no patterns in subjects, only a \"*\" alone", what, subject);
+    else if (user)
+        check_provider(lint, subject, what, rule);
 }
 
 static void check_patterns(const struct lint *lint, char *const *patterns, const char *what, const char *rule)
@@ -97,7 +137,7 @@ static void check_servers(const struct lint *lint, const struct policy_rule *rul
     check_patterns(lint, rule->servers, "servers", rule->id);
     for (char **name = rule->servers; lint->load->servers && *name; name++)
         if (glob_is_literal(*name) && !in_list(lint->load->servers, *name))
-            SAY(lint, "E4", rule->id, "servers: no server \"%s\" in the configuration", *name);
+            say_unknown(lint, rule->id, "servers: no server", *name, lint->load->servers);
 }
 
 static void check_tenants(const struct lint *lint, const struct policy_rule *rule)
@@ -105,7 +145,7 @@ static void check_tenants(const struct lint *lint, const struct policy_rule *rul
     check_patterns(lint, rule->tenants, "tenants", rule->id);
     for (char **name = rule->tenants; lint->load->tenants && *name; name++)
         if (glob_is_literal(*name) && !in_list(lint->load->tenants, *name))
-            SAY(lint, "E4", rule->id, "tenants: no tenant \"%s\" in the configuration", *name);
+            say_unknown(lint, rule->id, "tenants: no tenant", *name, lint->load->tenants);
 }
 
 static void check_kinds(const struct lint *lint, const struct policy_rule *rule)
@@ -181,7 +221,7 @@ static void check_secrets(const struct lint *lint, const json_t *tree, const cha
     json_t *value;
     const char *key;
     if (json_is_string(tree) && looks_secret(json_string_value(tree)))
-        SAY(lint, "E11", rule, "a text that looks like a secret: policies are read by many");
+        SAY(lint, "E11", rule, "a text that looks like a secret; remove it: policies are read by many");
     if (json_is_array(tree))
         json_array_foreach((json_t *)(uintptr_t)tree, i, value)
             check_secrets(lint, value, rule);
@@ -199,9 +239,10 @@ static void check_time(const struct lint *lint, const struct policy_rule *rule)
     else if (!rule->expires_at)
         SAY(lint, "E7", rule->id, "expires: \"%s\" is no date; write YYYY-MM-DD", rule->expires);
     else if (rule->expires_at <= lint->load->now)
-        SAY(lint, "W8", rule->id, "expired on %s: it allows nothing any more", rule->expires);
+        SAY(lint, "W8", rule->id, "expires: expired on %s, and allows nothing any more; remove or renew the rule",
+            rule->expires);
     else if (rule->expires_at - lint->load->now < SOON_SECONDS)
-        SAY(lint, "W8", rule->id, "expires on %s", rule->expires);
+        SAY(lint, "W8", rule->id, "expires: ends on %s; renew it in time", rule->expires);
 }
 
 static bool takes_anonymous(const struct policy_source *source, char *const *subjects, int depth)
@@ -218,7 +259,8 @@ static bool takes_anonymous(const struct policy_source *source, char *const *sub
 
 static bool is_open(const struct lint *lint, const struct policy_rule *rule)
 {
-    return rule->effect && takes_anonymous(lint->source, rule->subjects, 0) && has_star(lint->source, rule->names);
+    return lint->groups_sound && rule->effect && takes_anonymous(lint->source, rule->subjects, 0) &&
+           has_star(lint->source, rule->names);
 }
 
 static void check_rule(const struct lint *lint, const struct policy_rule *rule)
@@ -228,7 +270,7 @@ static void check_rule(const struct lint *lint, const struct policy_rule *rule)
         SAY(lint, "E7", (const char *)NULL, "a rule without an id");
         return;
     }
-    check_description(lint, rule->description, "rule", rule->id);
+    check_description(lint, rule->description, "description", rule->id);
     if (!has_selectors(lint, rule))
         return;
     for (char **subject = rule->subjects; *subject; subject++)
@@ -243,7 +285,7 @@ static void check_rule(const struct lint *lint, const struct policy_rule *rule)
         SAY(lint, "E7", rule->id, "when%s", buf_text(&where));
     if (is_open(lint, rule) && (!rule->acknowledge || strcmp(rule->acknowledge, "open") != 0))
         SAY(lint, "E8", rule->id,
-            "allows everything to everybody on its servers; narrow it, or say \"acknowledge\": \"open\"");
+            "names: allows everything to everybody on its servers; narrow it, or say \"acknowledge\": \"open\"");
     buf_release(&where);
 }
 
@@ -273,12 +315,12 @@ static bool rule_covers(const struct policy_rule *wide, const struct policy_rule
 static void compare(const struct lint *lint, const struct policy_rule *rule, const struct policy_rule *other)
 {
     if (rule->effect && !other->effect && rule_covers(other, rule))
-        SAY(lint, "W1", rule->id, "never decides: \"%s\" denies all of it", other->id);
+        SAY(lint, "W1", rule->id, "effect: never decides: \"%s\" denies all of it; remove one of them", other->id);
     else if (rule->effect && other->effect && rule_covers(other, rule))
-        SAY(lint, "W2", rule->id, "adds nothing: \"%s\" allows all of it", other->id);
+        SAY(lint, "W2", rule->id, "effect: adds nothing: \"%s\" allows all of it; remove one of them", other->id);
 }
 
-static void check_against_others(struct lint *lint, const struct policy_rule *rule)
+static void check_against_others(const struct lint *lint, const struct policy_rule *rule)
 {
     for (size_t i = 0; i < lint->source->count; i++) {
         const struct policy_rule *others = lint->source->files[i].rules.at;
@@ -288,18 +330,17 @@ static void check_against_others(struct lint *lint, const struct policy_rule *ru
     }
 }
 
-static void check_ids(const struct policy_source *source, const struct policy_load *load,
-                      struct policy_findings *findings)
+static void check_ids(const struct policy_source *source, struct policy_findings *findings)
 {
     struct map seen = {0};
     for (size_t i = 0; i < source->count; i++) {
-        struct lint lint = {source, load, findings, &source->files[i]};
-        const struct policy_rule *rules = lint.file->rules.at;
-        for (size_t k = 0; k < lint.file->rules.count; k++) {
+        const struct policy_rule *rules = source->files[i].rules.at;
+        for (size_t k = 0; k < source->files[i].rules.count; k++) {
             const struct policy_rule *first = rules[k].id ? map_find(&seen, span_of(rules[k].id)) : NULL;
             if (first)
                 policy_find(findings, "E2", rules[k].file, rules[k].line, rules[k].id,
-                            "the id is used already in %s:%d", first->file, first->line);
+                            "/rules/%zu/id: the id is used already in %s:%d; choose another", k, first->file,
+                            first->line);
             else if (rules[k].id)
                 map_put(&seen, span_of(rules[k].id), (void *)(uintptr_t)&rules[k]);
         }
@@ -309,16 +350,17 @@ static void check_ids(const struct policy_source *source, const struct policy_lo
 
 // ---- groups, sets, tests --------------------------------------------------------------------
 
+// Also if it nests too deep, or so often that to follow it would take for ever (*left: groups that may still be seen).
 static bool has_cycle(const struct policy_source *source, const struct policy_group *group, const char *start,
-                      int depth)
+                      int depth, int *left)
 {
-    if (depth > GROUP_DEPTH_MAX)
+    if (depth > GROUP_DEPTH_MAX || (*left)-- == 0)
         return true;
     for (char **member = group->members; member && *member; member++) {
         if (strncmp(*member, "group:", 6) != 0)
             continue;
         const struct policy_group *next = policy_source_group(source, *member + 6);
-        if (strcmp(*member + 6, start) == 0 || (next && has_cycle(source, next, start, depth + 1)))
+        if (strcmp(*member + 6, start) == 0 || (next && has_cycle(source, next, start, depth + 1, left)))
             return true;
     }
     return false;
@@ -347,21 +389,25 @@ static bool is_used(const struct policy_source *source, const char *group)
     return false;
 }
 
-static void check_groups(const struct lint *lint)
+static void check_groups(struct lint *lint)
 {
     const struct policy_group *groups = lint->file->groups.at;
     for (size_t i = 0; i < lint->file->groups.count; i++) {
         char what[128];
-        snprintf(what, sizeof what, "group \"%.80s\"", groups[i].name);
+        snprintf(what, sizeof what, "/groups/%.80s", groups[i].name);
         check_description(lint, groups[i].description, what, NULL);
         if (!groups[i].members || !groups[i].members[0])
-            SAY(lint, "W7", (const char *)NULL, "%s: has no members", what);
+            SAY(lint, "W7", (const char *)NULL, "%s: has no members; give it some or remove it", what);
         else if (!is_used(lint->source, groups[i].name))
-            SAY(lint, "W7", (const char *)NULL, "%s: nothing is about it", what);
+            SAY(lint, "W7", (const char *)NULL, "%s: nothing is about it; use or remove it", what);
         for (char **member = groups[i].members; member && *member; member++)
             check_member(lint, *member, what, NULL);
-        if (has_cycle(lint->source, &groups[i], groups[i].name, 0))
-            SAY(lint, "E6", (const char *)NULL, "%s: is a member of itself", what);
+        bool sound = !has_cycle(lint->source, &groups[i], groups[i].name, 0, &(int){GROUPS_INSIDE_MAX});
+        lint->groups_sound = lint->groups_sound && sound;
+        if (!sound)
+            SAY(lint, "E6", (const char *)NULL,
+                "%s: is a member of itself, or has more than %d groups or %d levels inside", what, GROUPS_INSIDE_MAX,
+                GROUP_DEPTH_MAX);
         if (policy_source_group(lint->source, groups[i].name) != &groups[i])
             SAY(lint, "E2", (const char *)NULL, "%s: is defined twice", what);
     }
@@ -372,7 +418,7 @@ static void check_sets(const struct lint *lint)
     const struct policy_set *sets = lint->file->sets.at;
     for (size_t i = 0; i < lint->file->sets.count; i++) {
         char what[128];
-        snprintf(what, sizeof what, "set \"%.80s\"", sets[i].name);
+        snprintf(what, sizeof what, "/sets/%.80s", sets[i].name);
         check_description(lint, sets[i].description, what, NULL);
         if (!sets[i].names || !sets[i].names[0])
             SAY(lint, "E5", (const char *)NULL, "%s: is empty", what);
@@ -401,7 +447,8 @@ static void check_words(const struct lint *lint, const char *list, const char *k
     const json_t *item;
     json_array_foreach(json_object_get(lint->file->tree, list), i, item)
         if (!json_object_get(item, key))
-            SAY(lint, "E7", json_string_value(json_object_get(item, "id")), "/%s/%zu: \"%s\" is missing", list, i, key);
+            policy_find(lint->findings, "E7", lint->file->path, 0, json_string_value(json_object_get(item, "id")),
+                        "/%s/%zu: \"%s\" is missing", list, i, key);
 }
 
 static void check_tests(const struct lint *lint)
@@ -409,7 +456,7 @@ static void check_tests(const struct lint *lint)
     const struct policy_test *tests = lint->file->tests.at;
     for (size_t i = 0; i < lint->file->tests.count; i++) {
         char what[192];
-        snprintf(what, sizeof what, "test \"%.120s\"", tests[i].description ? tests[i].description : "");
+        snprintf(what, sizeof what, "/tests/%zu \"%.120s\"", i, tests[i].description ? tests[i].description : "");
         check_description(lint, tests[i].description, what, NULL);
         if (!tests[i].server || !tests[i].name)
             SAY(lint, "E7", (const char *)NULL, "%s: needs a server and a name", what);
@@ -425,29 +472,37 @@ static void check_tests(const struct lint *lint)
     }
 }
 
+static void check_file(const struct lint *lint)
+{
+    const struct policy_rule *rules = lint->file->rules.at;
+    check_description(lint, lint->file->description, "the file", NULL);
+    check_secrets(lint, lint->file->tree, NULL);
+    check_sets(lint);
+    for (size_t i = 0; i < lint->file->rules.count; i++)
+        check_rule(lint, &rules[i]);
+    check_tests(lint);
+    check_words(lint, "rules", "effect");
+    check_words(lint, "tests", "expect");
+    if (lint->file->rules.count > RULES_COMFORT)
+        SAY(lint, "W12", (const char *)NULL, "%zu rules in one file; split it", lint->file->rules.count);
+}
+
 void policy_lint(const struct policy_source *source, const struct policy_load *load, struct policy_findings *findings)
 {
+    struct lint lint = {source, load, findings, source->files, true};
     size_t total = 0;
-    for (size_t i = 0; i < source->count; i++) {
-        struct lint lint = {source, load, findings, &source->files[i]};
-        const struct policy_rule *rules = lint.file->rules.at;
-        total += lint.file->rules.count;
-        check_description(&lint, lint.file->description, "the file", NULL);
-        check_secrets(&lint, lint.file->tree, NULL);
+    for (size_t i = 0; i < source->count; i++, total += lint.file->rules.count) {
+        lint.file = &source->files[i];
         check_groups(&lint);
-        check_sets(&lint);
-        for (size_t k = 0; k < lint.file->rules.count; k++)
-            check_rule(&lint, &rules[k]);
-        check_tests(&lint);
-        check_words(&lint, "rules", "effect");
-        check_words(&lint, "tests", "expect");
-        if (lint.file->rules.count > RULES_COMFORT)
-            SAY(&lint, "W12", (const char *)NULL, "%zu rules in one file; split it", lint.file->rules.count);
     }
-    check_ids(source, load, findings);
+    for (size_t i = 0; i < source->count; i++) {
+        lint.file = &source->files[i];
+        check_file(&lint);
+    }
+    check_ids(source, findings);
     for (size_t i = 0; i < source->count && !findings->errors && total <= RULES_COMPARED; i++) {
-        struct lint lint = {source, load, findings, &source->files[i]};
-        const struct policy_rule *rules = lint.file->rules.at;
+        const struct policy_rule *rules = source->files[i].rules.at;
+        lint.file = &source->files[i];
         for (size_t k = 0; k < lint.file->rules.count; k++)
             check_against_others(&lint, &rules[k]);
     }

@@ -188,6 +188,15 @@ static const char *after_place(const char *text, const char *path, int *line)
     return text + strspn(text, " ");
 }
 
+// The id of the rule that a JSON Pointer leads into, or NULL.
+static const char *rule_at(const struct policy_file *file, const char *pointer)
+{
+    if (strncmp(pointer, "/rules/", 7) != 0)
+        return NULL;
+    const json_t *rule = json_array_get(json_object_get(file->tree, "rules"), strtoul(pointer + 7, NULL, 10));
+    return json_string_value(json_object_get(rule, "id"));
+}
+
 static bool read_file(struct policy_source *source, const char *path, struct policy_findings *findings, struct err *err)
 {
     size_t len;
@@ -207,10 +216,11 @@ static bool read_file(struct policy_source *source, const char *path, struct pol
         return true;
     }
     struct option_place place = {path, "", true};
-    if (!option_parse(&policy_file_options, file->tree, file, &place, &problem))
-        policy_find(findings, strstr(problem.detail, "unknown key") ? "E1" : "E7", path, 0, NULL, "%s",
-                    after_place(problem.detail, path, &(int){0}));
-    else if (file->version != 1)
+    if (!option_parse(&policy_file_options, file->tree, file, &place, &problem)) {
+        const char *said = after_place(problem.detail, path, &(int){0}), *id = rule_at(file, said);
+        policy_find(findings, strstr(said, "unknown key") ? "E1" : "E7", path, policy_source_line(file, id), id, "%s",
+                    said);
+    } else if (file->version != 1)
         policy_find(findings, "E7", path, 0, NULL, "/version: must be 1");
     return true;
 }
@@ -226,7 +236,7 @@ static bool read_folder(struct policy_source *source, const char *path, struct p
     DIR *folder = opendir(path);
     if (!folder)
         return err_set(err, ERR_CONFIG, "%s: %s", path, strerror(errno));
-    for (struct dirent *entry; (entry = readdir(folder)) && count < FILES_MAX;) {
+    for (struct dirent *entry; (entry = readdir(folder)) && count <= FILES_MAX;) {
         size_t len = strlen(entry->d_name);
         if (entry->d_name[0] == '.' || len < 6 || strcmp(entry->d_name + len - 5, ".json") != 0)
             continue;
@@ -234,6 +244,8 @@ static bool read_folder(struct policy_source *source, const char *path, struct p
         names[count++] = mem_string(entry->d_name);
     }
     closedir(folder);
+    if (count > FILES_MAX)  // to leave some out could leave out a deny
+        ok = err_set(err, ERR_CONFIG, "%s: more than %d files", path, FILES_MAX);
     if (count)
         qsort(names, count, sizeof *names, by_name);
     for (size_t i = 0; i < count; i++) {

@@ -45,11 +45,18 @@ int policy_source_line(const struct policy_file *file, const char *id);
 void policy_source_lines(struct policy_file *file);  // of all its rules
 char **policy_source_principals(const struct policy_source *source);
 
+// policy.c: the conditions of the live allow rules that take the question apart from those. 0: there is no such rule, one
+// of them has no condition, or there are more than `max`.
+size_t policy_conditions(struct policy *policy, const struct policy_question *question, const json_t **out, size_t max);
+
 // policy_format.c: the one way it is written. Sorts what has no order in the tree itself.
 char *policy_format_tree(json_t *tree);
 
 // policy_lint.c: everything about the parsed files that can be wrong without a decision being made.
 void policy_lint(const struct policy_source *source, const struct policy_load *load, struct policy_findings *findings);
+// policy_inventory.c: what only the configuration and the inventory can tell. After policy_lint(), without errors.
+void policy_inventory_lint(const struct policy_source *source, const struct policy_load *load,
+                           struct policy_findings *findings);
 
 __attribute__((format(printf, 6, 7))) void policy_find(struct policy_findings *findings, const char *code,
                                                        const char *file, int line, const char *rule, const char *format,

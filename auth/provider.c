@@ -20,6 +20,7 @@ static const struct provider {
     size_t (*headers)(void *state, const char **names, size_t first);
     bool (*poll)(void **state, struct err *err);
     bool (*stands)(void *state, const struct identity *identity);
+    bool (*relays)(void *state, const struct credentials *credentials);  // from a proxy that proved itself
 } providers[] = {
     {.name = "none", .open = provider_none_open, .close = provider_none_close, .authenticate = provider_none},
     {.name = "bearer",
@@ -34,7 +35,8 @@ static const struct provider {
      .open = provider_forwarded_open,
      .close = provider_forwarded_close,
      .authenticate = provider_forwarded,
-     .headers = provider_forwarded_headers},
+     .headers = provider_forwarded_headers,
+     .relays = provider_forwarded_relays},
     {.name = "jwt",
      .proves = true,
      .open = provider_jwt_open,
@@ -197,6 +199,8 @@ static const struct option auth_rows[] = {
 
 const struct option_table auth_options = {"Authentication (auth)", sizeof(struct auth_config), auth_rows, check};
 
+const char *provider_name(const struct provider_config *provider) { return names[provider->type]; }
+
 bool provider_proves(const struct auth_config *config)
 {
     const struct provider_config *entries = config->providers.at;
@@ -315,5 +319,13 @@ bool provider_chain_stands(struct provider_chain *chain, const struct identity *
         if (strcmp(chain->links[i].provider->name, identity->provider) == 0)
             return !chain->links[i].provider->stands ||
                    chain->links[i].provider->stands(chain->links[i].state, identity);
+    return false;
+}
+
+bool provider_chain_relays(struct provider_chain *chain, const struct credentials *credentials)
+{
+    for (size_t i = 0; i < chain->count; i++)
+        if (chain->links[i].provider->relays && chain->links[i].provider->relays(chain->links[i].state, credentials))
+            return true;
     return false;
 }

@@ -184,6 +184,12 @@ static bool hop_is_proven(const struct forwarded *forwarded, const struct creden
            shows_certificate(forwarded, credentials->peer);
 }
 
+bool provider_forwarded_relays(void *state, const struct credentials *credentials)
+{
+    const struct forwarded *forwarded = state;
+    return from_proxy(forwarded, credentials->peer) && hop_is_proven(forwarded, credentials);
+}
+
 // ---- the identity ---------------------------------------------------------------------------
 
 static bool is_clean(struct span text, size_t max)

@@ -10,6 +10,7 @@ void *provider_forwarded_open(const struct provider_config *config, const struct
 void provider_forwarded_close(void *state);
 enum provider_verdict provider_forwarded(void *state, const struct credentials *credentials, struct provider_wait *wait,
                                          struct identity **out);
+bool provider_forwarded_relays(void *state, const struct credentials *credentials);
 size_t provider_forwarded_headers(void *state, const char **names, size_t first);
 
 #endif

@@ -53,7 +53,9 @@ static const char digits62[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijkl
 static size_t run62(struct span text)
 {
     size_t len = 0;
-    while (len < text.len && text.at[len] && strchr(digits62, text.at[len]))
+    while (len < text.len &&
+           ((text.at[len] >= '0' && text.at[len] <= '9') || (text.at[len] >= 'A' && text.at[len] <= 'Z') ||
+            (text.at[len] >= 'a' && text.at[len] <= 'z')))
         len++;
     return len;
 }
@@ -61,11 +63,14 @@ static size_t run62(struct span text)
 // CRC-32 as in zlib and PNG, as six digits of base 62.
 static void put_crc(struct span text, char out[TOKEN_FILE_CRC_CHARS])
 {
+    static const uint32_t by_nibble[16] = {0x00000000U, 0x1DB71064U, 0x3B6E20C8U, 0x26D930ACU, 0x76DC4190U, 0x6B6B51F4U,
+                                           0x4DB26158U, 0x5005713CU, 0xEDB88320U, 0xF00F9344U, 0xD6D6A3E8U, 0xCB61B38CU,
+                                           0x9B64C2B0U, 0x86D3D2D4U, 0xA00AE278U, 0xBDBDF21CU};
     uint32_t crc = UINT32_MAX;
     for (size_t i = 0; i < text.len; i++) {
         crc ^= (unsigned char)text.at[i];
-        for (int bit = 0; bit < 8; bit++)
-            crc = crc >> 1 ^ (crc & 1 ? 0xEDB88320U : 0);
+        crc = crc >> 4 ^ by_nibble[crc & 15];
+        crc = crc >> 4 ^ by_nibble[crc & 15];
     }
     crc = ~crc;
     for (int i = TOKEN_FILE_CRC_CHARS - 1; i >= 0; i--, crc /= 62)

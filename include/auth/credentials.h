@@ -43,6 +43,7 @@ struct credentials {
     struct credential_header headers[CREDENTIAL_HEADERS_MAX];
 };
 
+bool credentials_shown(const struct credentials *credentials);  // anything that is to prove who it is
 // The token after "Bearer "; at is NULL if there is none of that kind.
 struct span credentials_bearer(const struct credentials *credentials);
 

@@ -29,6 +29,8 @@ void identity_unref(const struct identity *identity);
 
 // The same person, however proven: tenant, provider and subject.
 bool identity_same(const struct identity *a, const struct identity *b);
+// Is it meant by a principal of policies and limits: user:PROVIDER:NAME, role:ROLE, anonymous, authenticated or *?
+bool identity_is(const struct identity *identity, const char *principal);
 const char *identity_proof_text(enum identity_proof proof);
 
 #endif

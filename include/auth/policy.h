@@ -15,6 +15,7 @@ enum verdict { VERDICT_DENY, VERDICT_ALLOW };
 enum policy_kind { POLICY_TOOL, POLICY_RESOURCE, POLICY_TEMPLATE, POLICY_PROMPT, POLICY_KINDS };
 
 struct policy;
+struct policy_inventory;
 
 // A rule as its file has it. `effect` and `mode` are indexes of {deny, allow} and {enforce, shadow}.
 struct policy_rule {
@@ -26,6 +27,7 @@ struct policy_rule {
     char **notes;
     const char *file;  // where it stands
     int line;
+    size_t at;           // in the list of the file's rules
     int64_t expires_at;  // seconds since the epoch; 0: never
 };
 
@@ -64,7 +66,7 @@ struct policy_finding {
     char *file;
     int line;    // 0: unknown
     char *rule;  // id, or NULL
-    char *text;
+    char *text;  // mostly "POINTER: what is wrong; what to do"
 };
 
 struct policy_findings {
@@ -77,7 +79,17 @@ struct policy_load {
     int64_t now;                 // seconds since the epoch: what has expired
     const char *const *servers;  // known names, NULL at the end; NULL: not checked
     const char *const *tenants;
+    const char *const *providers;              // of users
+    const struct policy_inventory *inventory;  // what the servers have; NULL: not checked
+    const struct policy_inventory *before;     // what they had: patterns that take more now are told
 };
+
+// The JSON that `postern tools`, `resources` and `prompts` print, one after another in a file.
+struct policy_inventory *policy_inventory_read(const char *path, struct err *err) MUST_CHECK;
+void policy_inventory_free(struct policy_inventory *inventory);
+size_t policy_inventory_count(const struct policy_inventory *inventory);
+// Server, kind and name of one item, in a question that nobody asks yet.
+struct policy_question policy_inventory_at(const struct policy_inventory *inventory, size_t i);
 
 // Parses, checks, compiles and runs the embedded tests. NULL if anything is an error; the findings tell.
 struct policy *policy_load(const struct policy_load *load, struct policy_findings *findings,
@@ -91,6 +103,11 @@ void policy_findings_release(struct policy_findings *findings);
 struct policy_decision policy_decide(struct policy *policy, const struct policy_question *question);
 // May it be listed? Conditions are left out: allowed with some arguments, and not always denied.
 bool policy_visible(struct policy *policy, const struct policy_question *question);
+// What the caller may pass, as far as the rules say so in advance: an object of JSON Pointers into the arguments, each with
+// the only values that some allow rule takes there. NULL: nothing is known. It is a hint for lists, never the control,
+// and errs to the wide side: a call with any other value there would be denied.
+json_t *policy_narrowing(struct policy *policy, const struct policy_question *question);
+bool policy_value_in(const json_t *values, const json_t *value);  // with the equality that conditions have
 // The shadow rules that would match, which never decide.
 const struct policy_rule *policy_shadow(struct policy *policy, const struct policy_question *question);
 

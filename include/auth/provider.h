@@ -59,6 +59,8 @@ struct auth_config {
 
 extern const struct option_table auth_options;
 
+const char *provider_name(const struct provider_config *provider);  // as in "type", and in user:NAME:SUBJECT
+
 // True if some provider proves who calls; listeners beyond loopback need one.
 bool provider_proves(const struct auth_config *config);
 
@@ -86,5 +88,7 @@ const char *const *provider_chain_issuers(const struct provider_chain *chain);
 // The scopes that their tokens must have, NULL at the end; NULL: none.
 char *const *provider_chain_scopes(const struct provider_chain *chain);
 bool provider_chain_stands(struct provider_chain *chain, const struct identity *identity);
+// It came through a proxy that proved itself: many callers share its address, so the address says nothing of one.
+bool provider_chain_relays(struct provider_chain *chain, const struct credentials *credentials);
 
 #endif

@@ -42,6 +42,8 @@ bool scan_element(struct scan_walk *walk, struct span *value);
 bool scan_find(struct span object, const char *key, struct span *value);
 bool scan_key_is(struct span raw_key, const char *key);
 
+unsigned scan_depth(struct span value);  // of a valid value: 0 for a text or number, 1 for [], 2 for [{}]
+
 static inline bool scan_is_string(struct span v) { return v.len >= 2 && v.at[0] == '"'; }
 static inline bool scan_is_object(struct span v) { return v.len >= 2 && v.at[0] == '{'; }
 static inline bool scan_is_array(struct span v) { return v.len >= 2 && v.at[0] == '['; }

@@ -15,6 +15,15 @@ void secret_digest(struct span message, unsigned char out[SECRET_MAC_BYTES]);  /
 bool secret_equal(const void *a, const void *b, size_t len);                   // constant time
 void secret_wipe(void *bytes, size_t len);
 
+// A secret text with a type of its own, so that no "%s" prints it; zeroed is none.
+struct secret {
+    char *bytes;  // NUL-terminated
+    size_t len;
+};
+void secret_set(struct secret *secret, struct span bytes);  // a copy; what was there is wiped
+void secret_release(struct secret *secret);                 // wiped and freed
+static inline struct span secret_span(const struct secret *secret) { return (struct span){secret->bytes, secret->len}; }
+
 // base64url without padding (RFC 4648 §5).
 void secret_encode(struct buf *out, struct span bytes);
 bool secret_decode(struct buf *out, struct span text);

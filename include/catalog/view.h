@@ -4,6 +4,7 @@
 #define CATALOG_VIEW_H
 
 #include "base/buf.h"
+#include "catalog/profile.h"
 #include "catalog/source.h"
 #include <stdbool.h>
 
@@ -13,7 +14,8 @@ struct view;
 
 struct view_naming {
     const char *separator;
-    bool prefix;  // false: names and URIs as the servers have them
+    bool prefix;                    // false: names and URIs as the servers have them
+    const struct profile *profile;  // which tools, and what they are called; NULL: all, by the rules
 };
 
 struct view_entry {
@@ -33,6 +35,9 @@ uint64_t view_generation(struct view *view);
 const struct view_entry *view_find(struct view *view, enum catalog_kind kind, struct span exposed);
 size_t view_count(struct view *view, enum catalog_kind kind);
 const struct view_entry *view_entry_at(struct view *view, enum catalog_kind kind, size_t i);
+// Who would have a name that is not there, had its lists ever come; `original` is what it would call the thing.
+struct source *view_unlisted(const struct view *view, enum catalog_kind kind, struct span exposed,
+                             struct span *original);
 // The rendered items from..to, comma between, for a list result.
 void view_render(struct view *view, enum catalog_kind kind, size_t from, size_t to, struct buf *out);
 

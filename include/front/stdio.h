@@ -8,8 +8,13 @@
 
 struct stdio_face;
 
-// on_end is called when the input ends; calls in flight may still finish.
-struct stdio_face *stdio_face_new(struct loop *loop, struct gate *gate, void (*on_end)(void *arg), void *arg,
+struct stdio_spec {
+    const char *profile;        // that the caller has; NULL: none
+    void (*on_end)(void *arg);  // the input ended; calls in flight may still finish
+    void *arg;
+};
+
+struct stdio_face *stdio_face_new(struct loop *loop, struct gate *gate, const struct stdio_spec *spec,
                                   struct err *err) MUST_CHECK;
 void stdio_face_close(struct stdio_face *face);  // ends its session
 void stdio_face_free(struct stdio_face *face);   // after the gate has shut down; writes what is left

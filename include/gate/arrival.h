@@ -23,6 +23,7 @@ struct answer {
     enum err_code code;      // what went wrong, or ERR_NONE
     struct buf body;         // moves to the face; empty: no body
     const char *session_id;  // to tell the caller, or NULL; valid during the call
+    int64_t retry_ms;        // how long the caller should wait before it tries again; 0: nothing to say
 };
 
 struct arrival_ops {
@@ -38,13 +39,17 @@ struct arrival {
     struct span session_id;  // at is NULL without
     struct span version;     // MCP-Protocol-Version
     struct span last_event_id;
-    struct buf body;  // moves to the gate
-    bool pipe;        // the answer goes to the session's pipe
+    struct span profile;  // its name, which nobody checked; at is NULL without
+    struct buf body;      // moves to the gate
+    bool pipe;            // the answer goes to the session's pipe
     const struct arrival_ops *ops;
     void *arg;
     void *call;  // the gate's
 };
 
+// Asked before a body is read: false if too many credentials from the caller's address were refused lately. Who shows
+// none, is in an open session or comes through a proven proxy is always let on to the providers.
+bool gate_admit(struct gate *gate, const struct arrival *arrival, int64_t *retry_ms, struct err *err) MUST_CHECK;
 void gate_arrive(struct gate *gate, struct arrival *arrival);
 // The caller is gone before the answer; the gate forgets the arrival.
 void gate_gone(struct gate *gate, struct arrival *arrival);

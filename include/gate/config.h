@@ -3,9 +3,11 @@
 #define GATE_CONFIG_H
 
 #include "auth/provider.h"
+#include "auth/vault.h"
 #include "base/err.h"
 #include "base/option.h"
 #include "store/audit.h"
+#include "store/record.h"
 #include "upstream/server.h"
 
 // Paths of PEM files; without a certificate there is no TLS.
@@ -26,7 +28,21 @@ struct config_log {
     int format;  // enum log_format
 };
 
+// Whose calls a limit counts together.
+enum config_per { CONFIG_PER_TENANT, CONFIG_PER_IDENTITY, CONFIG_PERS };
+
+// A limit on calls; src/gate/limit.c has its options.
+struct config_rate {
+    char *server, *tool, *subject;  // NULL: any
+    int per;                        // enum config_per
+    int64_t calls, window_ms, burst;
+    int64_t concurrent;  // 0: any number, and likewise calls
+};
+
 struct config_limits {
+    struct option_items rates;  // struct config_rate, of the tenant `default`
+    int64_t auth_failures;
+    int64_t auth_window_ms;
     int64_t max_body;
     int64_t max_message;
     int64_t connections;
@@ -52,11 +68,18 @@ struct config_timeouts {
     int64_t shutdown_ms;
 };
 
-// A tenant beside `default`, which is the top of the file: its own servers, and its own policy if it has one.
+struct config_tenant_limits {
+    struct option_items rates;  // struct config_rate
+};
+
+// A tenant beside `default`, which is the top of the file: its own servers, profiles and limits, and its own policy if it
+// has one. It stands in the file, or in tenants.d/NAME.json beside it.
 struct config_tenant {
     char *name;
-    struct option_items servers;  // struct server
+    struct option_items servers;   // struct server
+    struct option_items profiles;  // struct profile
     char *policy;
+    struct config_tenant_limits limits;
 };
 
 struct config {
@@ -66,12 +89,15 @@ struct config {
     char **allowed_origins;
     struct auth_config auth;
     char *policy;
-    struct option_items servers;  // struct server
-    struct option_items tenants;  // struct config_tenant
+    struct option_items servers;   // struct server
+    struct option_items profiles;  // struct profile
+    struct option_items tenants;   // struct config_tenant
     bool prefix;
     char *separator;
     struct config_log log;
     struct audit_config audit;
+    struct record_config store;  // paths of these two: relative to the file, and resolved
+    struct vault_config vault;
     struct config_limits limits;
     struct config_timeouts timeouts;
     char *folder;  // of the file: what relative paths in it are relative to

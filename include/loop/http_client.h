@@ -1,7 +1,7 @@
 // The HTTP client: transfers run on the loop, many at once, with connections kept and shared.
 //
-// A target is one URL with its fixed headers. Transfers to it reuse its prepared handles. Redirects
-// are never followed. Callbacks come from the loop; a transfer may be started or cancelled in any of them.
+// A target is one URL with its fixed headers. Transfers to it reuse its connections. Redirects are never
+// followed. Callbacks come from the loop; a transfer may be started or cancelled in any of them.
 #ifndef LOOP_HTTP_CLIENT_H
 #define LOOP_HTTP_CLIENT_H
 
@@ -47,10 +47,5 @@ struct http_transfer *http_start(struct http_target *target, const struct http_r
 void http_cancel(struct http_transfer *transfer);  // no callback follows
 // A response header's value, valid until the next call on this transfer; NULL if absent.
 const char *http_transfer_header(struct http_transfer *transfer, const char *name);
-
-// Parts of URLs, for same-origin checks: resolves `reference` against `base`; NULL if it is no URL.
-char *http_url_resolve(const char *base, const char *reference);
-bool http_url_same_origin(const char *a, const char *b);
-bool http_url_valid(const char *url);  // absolute http or https
 
 #endif

@@ -493,6 +493,15 @@ json_t *option_schema(const struct option_table *table)
                      "additionalProperties", 0);
 }
 
+static bool is_described(const struct option_table *table, struct buf *out)
+{
+    struct buf heading = {0};
+    buf_printf(&heading, "\n## %s\n", table->title);
+    bool found = strstr(buf_text(out), buf_text(&heading)) != NULL;
+    buf_release(&heading);
+    return found;
+}
+
 void option_markdown(const struct option_table *table, struct buf *out)
 {
     buf_printf(out, "\n## %s\n\n| key | value | default | meaning |\n|---|---|---|---|\n", table->title);
@@ -509,6 +518,6 @@ void option_markdown(const struct option_table *table, struct buf *out)
                    row->fallback ? "`" : "", row->help);
     }
     for (const struct option *row = table->rows; row->name; row++)
-        if (row->sub)
+        if (row->sub && !is_described(row->sub, out))
             option_markdown(row->sub, out);
 }

@@ -477,6 +477,24 @@ bool scan_key_is(struct span raw_key, const char *key)
     return same;
 }
 
+unsigned scan_depth(struct span value)
+{
+    unsigned depth = 0, deepest = 0;
+    bool text = false;
+    for (size_t i = 0; i < value.len; i++) {
+        char c = value.at[i];
+        if (c == '"')
+            text = !text;
+        else if (text && c == '\\')
+            i++;
+        else if (!text && (c == '{' || c == '['))
+            deepest = ++depth > deepest ? depth : deepest;
+        else if (!text && (c == '}' || c == ']'))
+            depth--;
+    }
+    return deepest;
+}
+
 bool scan_find(struct span object, const char *key, struct span *value)
 {
     if (!scan_is_object(object))

@@ -1,5 +1,6 @@
 // Owns randomness, digests, constant-time comparison and base64url, over OpenSSL.
 #include "base/secret.h"
+#include "base/mem.h"
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
@@ -25,14 +26,36 @@ void secret_mac(const void *key, size_t key_len, struct span message, unsigned c
             "HMAC");
 }
 
+static EVP_MD *sha256;  // looked up once: that takes longer than a short digest
+
+static void find_sha256(void) { require((sha256 = EVP_MD_fetch(NULL, "SHA256", NULL)), "SHA-256"); }
+
 void secret_digest(struct span message, unsigned char out[SECRET_MAC_BYTES])
 {
-    require(EVP_Digest(message.at, message.len, out, NULL, EVP_sha256(), NULL) == 1, "SHA-256");
+    static CRYPTO_ONCE once = CRYPTO_ONCE_STATIC_INIT;
+    require(CRYPTO_THREAD_run_once(&once, find_sha256) == 1 &&
+                EVP_Digest(message.at, message.len, out, NULL, sha256, NULL) == 1,
+            "SHA-256");
 }
 
 bool secret_equal(const void *a, const void *b, size_t len) { return CRYPTO_memcmp(a, b, len) == 0; }
 
 void secret_wipe(void *bytes, size_t len) { OPENSSL_cleanse(bytes, len); }
+
+void secret_set(struct secret *secret, struct span bytes)
+{
+    char *copy = bytes.len ? mem_span(bytes) : NULL;
+    secret_release(secret);
+    *secret = (struct secret){copy, bytes.len};
+}
+
+void secret_release(struct secret *secret)
+{
+    if (secret->bytes)
+        secret_wipe(secret->bytes, secret->len);
+    free(secret->bytes);
+    *secret = (struct secret){0};
+}
 
 static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 

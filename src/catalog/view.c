@@ -2,8 +2,13 @@
 //
 // Exposed name = prefix, separator, name; characters that model APIs refuse become '_'; above 64
 // characters, or where it is taken already, it ends in a hash of (server, name), so it is stable.
+//
+// A profile may leave tools out and give names of its own. A given name is that tool's alone: nobody else gets it,
+// whatever servers call their tools and whichever of them are up. Without prefixes the first to come has a name; the
+// others keep their prefix.
 #include "catalog/view.h"
 #include "base/arena.h"
+#include "base/log.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "base/scan.h"
@@ -13,6 +18,8 @@
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+#define TOLD_MAX 100
 
 struct table {
     struct view_entry *entries;
@@ -30,6 +37,7 @@ struct view {
     uint64_t generation;
     struct arena names;
     struct table tables[CATALOG_KINDS];
+    struct map told;  // names that two servers have, logged once
 };
 
 struct view *view_new(const struct view_naming *naming)
@@ -58,6 +66,7 @@ void view_free(struct view *view)
     if (!view)
         return;
     clear(view);
+    map_release(&view->told);
     free(view->sources);
     free(view);
 }
@@ -73,9 +82,11 @@ void view_dirty(struct view *view) { view->dirty = true; }
 size_t view_sources(const struct view *view) { return view->source_count; }
 struct source *view_source(const struct view *view, size_t i) { return view->sources[i]; }
 
+static const struct server *server_of(const struct source *source) { return upstream_server(source_upstream(source)); }
+
 struct span view_prefix(const struct view *view, const struct source *source)
 {
-    const struct server *server = upstream_server(source_upstream(source));
+    const struct server *server = server_of(source);
     if (!view->naming.prefix)
         return (struct span){"", 0};
     return span_of(server->prefix ? server->prefix : server->name);
@@ -96,7 +107,7 @@ static void put_hash(const struct source *source, struct span name, struct buf *
 {
     unsigned char digest[SECRET_MAC_BYTES];
     struct buf canonical = {0};
-    buf_put_text(&canonical, upstream_server(source_upstream(source))->name);
+    buf_put_text(&canonical, server_of(source)->name);
     buf_put_char(&canonical, '\0');
     buf_put_span(&canonical, name);
     secret_digest(buf_span(&canonical), digest);
@@ -115,25 +126,53 @@ static void shorten(struct buf *name, const struct source *source, struct span o
     put_hash(source, original, name);
 }
 
-static struct span exposed_name(struct view *view, const struct table *table, const struct source *source,
+static void put_name(const struct view *view, struct span prefix, const struct source *source, struct span original,
+                     struct buf *name)
+{
+    if (!prefix.len) {
+        buf_put_span(name, original);
+        return;
+    }
+    buf_put_span(name, prefix);
+    buf_put_text(name, view->naming.separator);
+    size_t start = name->len;
+    buf_put_span(name, original);
+    for (size_t i = start; i < name->len; i++)
+        if (!isalnum((unsigned char)name->at[i]) && !memchr("_.-/", name->at[i], 4))
+            name->at[i] = '_';
+    if (name->len > VIEW_NAME_MAX)
+        shorten(name, source, original);
+}
+
+static bool is_taken(const struct view *view, enum catalog_kind kind, struct span name)
+{
+    return map_find(&view->tables[kind].by_name, name) ||
+           (kind == CATALOG_TOOLS && view->naming.profile && profile_gives_name(view->naming.profile, name));
+}
+
+static void tell_collision(struct view *view, const struct source *source, struct span name)
+{
+    if (view->told.count >= TOLD_MAX || map_find(&view->told, name))
+        return;
+    map_put(&view->told, name, view);
+    log_warn("name taken in a profile without prefixes: the later one keeps its prefix",
+             LOG_STR("profile", view->naming.profile->name), LOG_STR("server", server_of(source)->name),
+             LOG_SPAN("name", name));
+}
+
+static struct span exposed_name(struct view *view, enum catalog_kind kind, const struct source *source,
                                 struct span original)
 {
     struct buf name = {0};
-    struct span prefix = view_prefix(view, source);
-    if (prefix.len) {
-        buf_put_span(&name, prefix);
-        buf_put_text(&name, view->naming.separator);
-        size_t start = name.len;
-        buf_put_span(&name, original);
-        for (size_t i = start; i < name.len; i++)
-            if (!isalnum((unsigned char)name.at[i]) && !memchr("_.-/", name.at[i], 4))
-                name.at[i] = '_';
-        if (name.len > VIEW_NAME_MAX)
-            shorten(&name, source, original);
-    } else {
-        buf_put_span(&name, original);
+    const struct server *server = server_of(source);
+    put_name(view, view_prefix(view, source), source, original, &name);
+    if (view->naming.profile && !view->naming.prefix && is_taken(view, kind, buf_span(&name))) {
+        const char *prefix = server->prefix && *server->prefix ? server->prefix : server->name;
+        tell_collision(view, source, buf_span(&name));
+        buf_clear(&name);
+        put_name(view, span_of(prefix), source, original, &name);
     }
-    if (map_find(&table->by_name, buf_span(&name)))
+    if (is_taken(view, kind, buf_span(&name)))
         shorten(&name, source, original);
     struct span kept = arena_span(&view->names, buf_span(&name));
     buf_release(&name);
@@ -151,10 +190,16 @@ static struct span exposed_uri(struct view *view, const struct source *source, s
 
 // ---- building -------------------------------------------------------------------------------
 
-enum item_part { PART_NAME, PART_APP_URI };
+enum item_part { PART_NAME, PART_APP_URI, PART_TITLE, PART_DESCRIPTION };
 
-static const struct rewrite_rule item_rules[CATALOG_KINDS][2] = {
-    [CATALOG_TOOLS] = {{{"name"}, PART_NAME}, {{"_meta", "ui", "resourceUri"}, PART_APP_URI}},
+// The last two are for overrides only.
+enum { ITEM_RULES = 2, OVERRIDE_RULES = 4 };
+
+static const struct rewrite_rule item_rules[CATALOG_KINDS][OVERRIDE_RULES] = {
+    [CATALOG_TOOLS] = {{{"name"}, PART_NAME},
+                       {{"_meta", "ui", "resourceUri"}, PART_APP_URI},
+                       {{"title"}, PART_TITLE},
+                       {{"description"}, PART_DESCRIPTION}},
     [CATALOG_PROMPTS] = {{{"name"}, PART_NAME}, {{"_meta", "ui", "resourceUri"}, PART_APP_URI}},
     [CATALOG_RESOURCES] = {{{"uri"}, PART_NAME}, {{"_meta", "ui", "resourceUri"}, PART_APP_URI}},
     [CATALOG_TEMPLATES] = {{{"uriTemplate"}, PART_NAME}, {{"_meta", "ui", "resourceUri"}, PART_APP_URI}},
@@ -163,14 +208,28 @@ static const struct rewrite_rule item_rules[CATALOG_KINDS][2] = {
 struct render {
     struct view *view;
     const struct view_entry *entry;
+    const struct profile_override *override;
+    unsigned seen;  // overridden members that the item has
 };
+
+static const char *overridden(const struct profile_override *override, int what)
+{
+    return what == PART_TITLE ? override->title : override->description;
+}
 
 static bool render_part(void *arg, int what, struct span raw, struct buf *out)
 {
-    const struct render *render = arg;
+    struct render *render = arg;
     if (what == PART_NAME) {
         scan_encode(render->entry->exposed, out);
         return true;
+    }
+    if (what == PART_TITLE || what == PART_DESCRIPTION) {
+        const char *text = overridden(render->override, what);
+        render->seen |= 1U << what;
+        if (text)
+            scan_encode(span_of(text), out);
+        return text != NULL;
     }
     if (!scan_is_string(raw))
         return false;
@@ -183,23 +242,56 @@ static bool render_part(void *arg, int what, struct span raw, struct buf *out)
     return true;
 }
 
+// What a profile puts into an item that has no such member.
+static void render_missing(const struct render *render, struct buf *out)
+{
+    static const struct {
+        enum item_part part;
+        const char *key;
+    } members[] = {{PART_TITLE, ",\"title\":"}, {PART_DESCRIPTION, ",\"description\":"}};
+    for (size_t i = 0; render->override && i < sizeof members / sizeof *members; i++) {
+        const char *text = overridden(render->override, (int)members[i].part);
+        if (!text || render->seen >> members[i].part & 1)
+            continue;
+        out->len--;  // the brace; an item has a name at least
+        buf_put_text(out, members[i].key);
+        scan_encode(span_of(text), out);
+        buf_put_char(out, '}');
+    }
+}
+
+static const struct profile_tools *selection(const struct view *view, enum catalog_kind kind,
+                                             const struct source *source)
+{
+    const struct profile *profile = kind == CATALOG_TOOLS ? view->naming.profile : NULL;
+    return profile ? profile_tools_find(profile, server_of(source)->name) : NULL;
+}
+
 static void add_entry(struct view *view, enum catalog_kind kind, struct source *source, const struct source_item *item)
 {
     struct table *table = &view->tables[kind];
     struct view_entry *entry = &table->entries[table->count];
-    bool named = kind == CATALOG_TOOLS || kind == CATALOG_PROMPTS;
+    const struct profile_tools *selected = selection(view, kind, source);
+    const struct profile_override *override = profile_override_find(selected, item->name);
+    bool named = kind == CATALOG_TOOLS || kind == CATALOG_PROMPTS, given = override && override->name;
+    if (!profile_tools_allow(selected, item->name))
+        return;
     entry->source = source;
     entry->original = arena_span(&view->names, item->name);  // the source may drop its list before we hear of it
-    entry->exposed = named ? exposed_name(view, table, source, item->name) : exposed_uri(view, source, item->name);
-    if (map_find(&table->by_name, entry->exposed))
+    entry->exposed = given   ? span_of(override->name)
+                     : named ? exposed_name(view, kind, source, item->name)
+                             : exposed_uri(view, source, item->name);
+    if (given ? map_find(&table->by_name, entry->exposed) != NULL : is_taken(view, kind, entry->exposed))
         return;  // the same resource twice: the first one counts
     map_put(&table->by_name, entry->exposed, (void *)(table->count + 1));
     if (table->count)
         buf_put_char(&table->rendered, ',');
     table->offsets[table->count++] = table->rendered.len;
-    struct render render = {view, entry};
-    if (!rewrite_json(item->json, item_rules[kind], 2, render_part, &render, &table->rendered))
+    struct render render = {view, entry, override, 0};
+    if (!rewrite_json(item->json, item_rules[kind], override ? OVERRIDE_RULES : ITEM_RULES, render_part, &render,
+                      &table->rendered))
         buf_put_span(&table->rendered, item->json);
+    render_missing(&render, &table->rendered);
 }
 
 static void rebuild(struct view *view)
@@ -237,6 +329,35 @@ const struct view_entry *view_find(struct view *view, enum catalog_kind kind, st
     struct table *table = &view->tables[kind];
     size_t index = (size_t)map_find(&table->by_name, exposed);
     return index ? &table->entries[index - 1] : NULL;
+}
+
+// The server's own name for what callers would see under this one, if it has such a thing.
+static bool would_be(const struct view *view, enum catalog_kind kind, const struct source *source, struct span exposed,
+                     struct span *original)
+{
+    const struct profile_tools *selected = selection(view, kind, source);
+    const struct profile_override *overrides = selected ? selected->override.at : NULL;
+    struct span prefix = view_prefix(view, source);
+    for (size_t i = 0; overrides && i < selected->override.count; i++)
+        if (overrides[i].name && span_is(exposed, overrides[i].name)) {
+            *original = span_of(overrides[i].tool);
+            return true;
+        }
+    if (!prefix.len || exposed.len <= prefix.len || memcmp(exposed.at, prefix.at, prefix.len) != 0 ||
+        !span_starts(span_after(exposed, prefix.len), view->naming.separator))
+        return false;
+    *original = span_after(exposed, prefix.len + strlen(view->naming.separator));
+    const struct profile_override *override = profile_override_find(selected, *original);
+    return profile_tools_allow(selected, *original) && !(override && override->name);
+}
+
+struct source *view_unlisted(const struct view *view, enum catalog_kind kind, struct span exposed,
+                             struct span *original)
+{
+    for (size_t i = 0; i < view->source_count; i++)
+        if (!source_loaded(view->sources[i]) && would_be(view, kind, view->sources[i], exposed, original))
+            return view->sources[i];
+    return NULL;
 }
 
 size_t view_count(struct view *view, enum catalog_kind kind)

@@ -17,8 +17,7 @@ static const char *const titles[TABLE_COLUMNS + 1] = {"TIME", "WHO", "WHAT", "RE
 
 // ---- what to show ---------------------------------------------------------------------------
 
-// "1h" ago, 2027-01-31 (its beginning) or 2027-01-31T12:00:00Z; all UTC.
-static bool read_time(const char *text, int64_t *ms)
+bool cmd_read_time(const char *text, int64_t *ms)
 {
     struct tm parts = {0};
     int64_t ago;
@@ -50,12 +49,12 @@ static bool read_filter(const struct flags *flags, struct audit_filter *filter)
                                     .name = flags->tool,
                                     .denied = flags->denied,
                                     .limit = flags->since ? 0 : DEFAULT_LIMIT};
-    if (flags->since && !read_time(flags->since, &filter->since_ms)) {
+    if (flags->since && !cmd_read_time(flags->since, &filter->since_ms)) {
         (void)cmd_fail(EXIT_USAGE, "audit: --since must be a time ago such as 1h, or a date such as 2027-01-31 or "
                                    "2027-01-31T12:00:00Z");
         return false;
     }
-    if (flags->until && !read_time(flags->until, &filter->until_ms)) {
+    if (flags->until && !cmd_read_time(flags->until, &filter->until_ms)) {
         (void)cmd_fail(EXIT_USAGE, "audit: --until must be a time ago such as 1h, or a date such as 2027-01-31 or "
                                    "2027-01-31T12:00:00Z");
         return false;

@@ -28,9 +28,10 @@ enum { FLAG_MANY = 16 };
 
 // Every command's flags fill this; which of them a command takes is up to its rows.
 struct flags {
-    const char *config, *listen, *url, *search;
+    const char *config, *listen, *profile, *url, *search;
     const char *file, *subject, *role[FLAG_MANY + 1], *tenant, *expires, *overlap, *description;
     const char *policy, *server, *tool, *resource, *template, *prompt, *arguments;
+    const char *inventory, *inventory_before;
     const char *since, *until, *limit;
     bool stdio, json, help, markdown, show_args, check, fail_on_new_access, denied, follow;
     const char *args[8];
@@ -46,7 +47,7 @@ struct command {
 
 extern const struct command command_serve, command_tools, command_resources, command_prompts, command_call,
     command_read, command_prompt, command_servers, command_config, command_token, command_policy, command_audit,
-    command_version;
+    command_vault, command_version;
 
 #define FLAG(member) offsetof(struct flags, member)
 #define FLAG_CONFIG                                                                                    \
@@ -68,6 +69,8 @@ int cmd_fail(int code, const char *format, ...) __attribute__((format(printf, 2,
 int cmd_fail_err(const struct err *err);
 // Loads the configuration; with --url, makes one of a single server named "url". NULL: exit code set.
 struct config *cmd_config(const struct flags *flags, int *exit_code);
+// "1h" ago, 2027-01-31 (its beginning) or 2027-01-31T12:00:00Z, all UTC, in milliseconds since the epoch.
+bool cmd_read_time(const char *text, int64_t *ms);
 bool cmd_wants_json(const struct flags *flags);
 // The audit database: --file, else that of the configuration. NULL: exit code set. The caller frees it.
 char *cmd_audit_path(const struct flags *flags, int *exit_code);

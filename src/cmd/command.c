@@ -12,7 +12,7 @@
 static const struct command *const commands[] = {
     &command_serve,  &command_tools,  &command_resources, &command_prompts, &command_call,
     &command_read,   &command_prompt, &command_servers,   &command_config,  &command_token,
-    &command_policy, &command_audit,  &command_version,
+    &command_policy, &command_audit,  &command_vault,     &command_version,
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };
 

@@ -1,4 +1,4 @@
-// Owns `postern policy`: its flags, and check, coverage and fmt.
+// Owns `postern policy`: its flags, and fmt.
 #include "policy.h"
 #include "base/mem.h"
 #include <dirent.h>
@@ -7,190 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
-
-void policy_print(json_t *tree)
-{
-    char *text = json_dumps(tree, JSON_INDENT(2) | JSON_ENCODE_ANY);
-    puts(text);
-    free(text);
-    json_decref(tree);
-}
-
-// ---- findings -------------------------------------------------------------------------------
-
-static void put_finding(FILE *out, const struct policy_finding *finding)
-{
-    fputs(finding->file, out);
-    if (finding->line)
-        fprintf(out, ":%d", finding->line);
-    fprintf(out, ": %s %s%s%s\n", finding->code, finding->rule ? finding->rule : "", finding->rule ? ": " : "",
-            finding->text);
-}
-
-static json_t *finding_json(const struct policy_finding *finding)
-{
-    json_t *line = finding->line ? json_integer(finding->line) : json_null();
-    return json_pack("{s:s,s:s,s:s,s:o,s:s?,s:s}", "code", finding->code, "severity",
-                     finding->code[0] == 'E' ? "error" : "warning", "file", finding->file, "line", line, "rule",
-                     finding->rule, "text", finding->text);
-}
-
-struct policy *policy_open(const char *path, int *exit_code)
-{
-    struct err err = {0};
-    struct policy_findings findings = {0};
-    struct policy_load load = {.path = path, .now = (int64_t)time(NULL)};
-    struct policy *policy = policy_load(&load, &findings, &err);
-    for (size_t i = 0; !policy && i < findings.count; i++)
-        if (findings.at[i].code[0] == 'E')
-            put_finding(stderr, &findings.at[i]);
-    if (!policy)
-        *exit_code = cmd_fail(EXIT_CONFIG, "%s", err.detail);
-    policy_findings_release(&findings);
-    return policy;
-}
-
-// ---- tests against rules --------------------------------------------------------------------
-
-// How the tests meet one rule: one that it matches, and one that only its condition keeps out.
-struct exercise {
-    bool matched, kept_out;
-};
-
-static struct exercise exercise_rule(const struct policy *policy, const struct policy_rule *rule)
-{
-    struct exercise all = {0};
-    for (size_t i = 0; i < policy_test_count(policy); i++) {
-        const struct policy_test *test = policy_test_at(policy, i);
-        struct identity *who = policy_test_identity(test);
-        struct policy_question question = {who, test->server, (enum policy_kind)test->kind, span_of(test->name),
-                                           test->args};
-        struct buf why = {0};
-        if (policy_rule_matches(policy, rule, &question, true, &why, NULL))
-            all.matched = true;
-        else if (span_starts(buf_span(&why), "when "))
-            all.kept_out = true;
-        buf_release(&why);
-        identity_unref(who);
-    }
-    return all;
-}
-
-static struct policy_finding about_rule(const struct policy_rule *rule, const char *code, const char *text)
-{
-    struct policy_finding finding = {
-        .file = mem_string(rule->file), .line = rule->line, .rule = mem_string(rule->id), .text = mem_string(text)};
-    snprintf(finding.code, sizeof finding.code, "%s", code);
-    return finding;
-}
-
-// W3 and W4: what the tests leave out.
-static void find_untested(const struct policy *policy, struct policy_findings *findings)
-{
-    for (size_t i = 0; i < policy_rule_count(policy); i++) {
-        const struct policy_rule *rule = policy_rule_at(policy, i);
-        struct exercise exercise = exercise_rule(policy, rule);
-        bool expired = rule->expires_at && rule->expires_at <= (int64_t)time(NULL);
-        findings->at = mem_resize(findings->at, (findings->count + 2) * sizeof *findings->at);
-        if (!exercise.matched && !expired)
-            findings->at[findings->count++] = about_rule(rule, "W3", "no test exercises it");
-        if (rule->effect && rule->when && !exercise.kept_out && !expired)
-            findings->at[findings->count++] =
-                about_rule(rule, "W4", "no test shows what its condition keeps out: add one that expects a deny");
-    }
-}
-
-// ---- check ----------------------------------------------------------------------------------
-
-static const char **server_names(const struct config *config)
-{
-    const struct server *servers = config->servers.at;
-    const char **names = mem_alloc((config->servers.count + 1) * sizeof *names);
-    for (size_t i = 0; i < config->servers.count; i++)
-        names[i] = servers[i].name;
-    return names;
-}
-
-static void print_findings(const struct flags *flags, const struct policy_findings *findings,
-                           const struct policy *policy)
-{
-    json_t *all = json_array();
-    for (size_t i = 0; i < findings->count; i++) {
-        if (flags->json)
-            json_array_append_new(all, finding_json(&findings->at[i]));
-        else
-            put_finding(stdout, &findings->at[i]);
-    }
-    if (flags->json)
-        policy_print(json_incref(all));
-    else if (policy)
-        printf("%s: ok, %zu rules, %zu tests, %zu warning%s, digest %.16s\n", flags->args[1], policy_rule_count(policy),
-               policy_test_count(policy), findings->count, findings->count == 1 ? "" : "s", policy_digest(policy));
-    json_decref(all);
-}
-
-static int check(const struct flags *flags)
-{
-    struct err err = {0};
-    struct policy_findings findings = {0};
-    struct config *config = NULL;
-    const char **servers = NULL;
-    int code = EXIT_OK;
-    if (flags->config && !(config = cmd_config(flags, &code)))
-        return code;
-    if (config)
-        servers = server_names(config);
-    struct policy_load load = {.path = flags->args[1], .now = (int64_t)time(NULL), .servers = servers};
-    struct policy *policy = policy_load(&load, &findings, &err);
-    if (policy)
-        find_untested(policy, &findings);
-    if (!policy && !findings.errors) {
-        code = cmd_fail_err(&err);
-    } else {
-        print_findings(flags, &findings, policy);
-        code = findings.errors ? EXIT_NEGATIVE : EXIT_OK;
-    }
-    policy_unref(policy);
-    policy_findings_release(&findings);
-    free(servers);
-    config_free(config);
-    return code;
-}
-
-// ---- coverage -------------------------------------------------------------------------------
-
-static int coverage(const struct flags *flags)
-{
-    int code = EXIT_OK;
-    struct policy *policy = policy_open(flags->args[1], &code);
-    if (!policy)
-        return code;
-    size_t count = policy_rule_count(policy), exercised = 0;
-    json_t *missing = json_array();
-    for (size_t i = 0; i < count; i++) {
-        const struct policy_rule *rule = policy_rule_at(policy, i);
-        if (exercise_rule(policy, rule).matched) {
-            exercised++;
-            continue;
-        }
-        json_array_append_new(missing,
-                              json_pack("{s:s,s:s,s:i}", "id", rule->id, "file", rule->file, "line", rule->line));
-        if (!flags->json)
-            printf("%s:%d: %s\n", rule->file, rule->line, rule->id);
-    }
-    double percent = count ? 100.0 * (double)exercised / (double)count : 100;
-    if (flags->json)
-        policy_print(json_pack("{s:I,s:I,s:I,s:f,s:O}", "rules", (json_int_t)count, "exercised", (json_int_t)exercised,
-                               "tests", (json_int_t)policy_test_count(policy), "percent", percent, "missing", missing));
-    else
-        printf("%zu of %zu rules exercised by %zu tests (%.1f%%)\n", exercised, count, policy_test_count(policy),
-               percent);
-    json_decref(missing);
-    policy_unref(policy);
-    return exercised == count ? EXIT_OK : EXIT_NEGATIVE;
-}
 
 // ---- fmt ------------------------------------------------------------------------------------
 
@@ -295,7 +112,10 @@ enum {
     TAKES_FAIL = 32,
     TAKES_JSON = 64,
     TAKES_TENANT = 128,
-    TAKES_SHOW = 256
+    TAKES_SHOW = 256,
+    TAKES_INVENTORY = 512,
+    TAKES_AUDIT = 1024,
+    TAKES_BEFORE = 2048,
 };
 
 static const struct action {
@@ -304,7 +124,8 @@ static const struct action {
     int min, max;  // arguments after the name
     unsigned takes;
 } actions[] = {
-    {"check", "check PATH [--config FILE] [--json]", check, 1, 1, TAKES_CONFIG | TAKES_JSON},
+    {"check", "check PATH [--config FILE] [--inventory FILE [--inventory-before FILE|REVISION:FILE]] [--json]",
+     policy_check, 1, 1, TAKES_CONFIG | TAKES_INVENTORY | TAKES_BEFORE | TAKES_JSON},
     {"explain",
      "explain --policy PATH --subject PROVIDER:NAME|anonymous [--tenant T] [--role R]... --server NAME "
      "--tool|--resource|--template|--prompt NAME [--args JSON] [--show-args] [--json]",
@@ -314,8 +135,11 @@ static const struct action {
      "who-can --policy PATH [--tenant T] --server NAME --tool|--resource|--template|--prompt NAME [--args JSON] "
      "[--json]",
      policy_who_can, 0, 0, TAKES_POLICY | TAKES_THING | TAKES_TENANT | TAKES_JSON},
-    {"diff", "diff OLD NEW [--fail-on-new-access] [--json]", policy_diff, 2, 2, TAKES_FAIL | TAKES_JSON},
-    {"coverage", "coverage PATH [--json]", coverage, 1, 1, TAKES_JSON},
+    {"diff", "diff OLD NEW [--inventory FILE] [--fail-on-new-access] [--json]", policy_diff, 2, 2,
+     TAKES_INVENTORY | TAKES_FAIL | TAKES_JSON},
+    {"replay", "replay --policy PATH [--file AUDIT] [--since TIME] [--tenant T] [--json]", policy_replay, 0, 0,
+     TAKES_POLICY | TAKES_AUDIT | TAKES_TENANT | TAKES_JSON},
+    {"coverage", "coverage PATH [--json]", policy_coverage, 1, 1, TAKES_JSON},
 };
 
 static const char *unwanted(unsigned takes, const struct flags *flags)
@@ -334,6 +158,10 @@ static const char *unwanted(unsigned takes, const struct flags *flags)
         {flags->role[0] != NULL, TAKES_WHO, "role"},
         {flags->tenant != NULL, TAKES_TENANT, "tenant"},
         {flags->show_args, TAKES_SHOW, "show-args"},
+        {flags->inventory != NULL, TAKES_INVENTORY, "inventory"},
+        {flags->inventory_before != NULL, TAKES_BEFORE, "inventory-before"},
+        {flags->file != NULL, TAKES_AUDIT, "file"},
+        {flags->since != NULL, TAKES_AUDIT, "since"},
         {flags->check, TAKES_CHECK, "check"},
         {flags->fail_on_new_access, TAKES_FAIL, "fail-on-new-access"},
         {flags->json, TAKES_JSON, "json"},
@@ -352,8 +180,8 @@ static int run(const struct flags *flags)
         if (strcmp(actions[i].name, name) == 0)
             action = &actions[i];
     if (!action)
-        return cmd_fail(EXIT_USAGE, "policy %s: unknown; there are check, explain, fmt, who-can, diff and coverage",
-                        name);
+        return cmd_fail(EXIT_USAGE,
+                        "policy %s: unknown; there are check, explain, fmt, who-can, diff, replay and coverage", name);
     if (unwanted(action->takes, flags))
         return cmd_fail(EXIT_USAGE, "policy %s: takes no --%s", name, unwanted(action->takes, flags));
     if (flags->count - 1 < action->min || flags->count - 1 > action->max)
@@ -364,9 +192,12 @@ static int run(const struct flags *flags)
 }
 
 static const struct flag flags_table[] = {
-    {"policy", "PATH", FLAG(policy), "explain, who-can: the policy file, or a folder of *.json"},
-    {"config", "FILE", FLAG(config), "check: a configuration whose servers the rules must name"},
-    {"tenant", "NAME", FLAG(tenant), "explain, who-can: the caller's tenant, else \"default\""},
+    {"policy", "PATH", FLAG(policy), "explain, who-can, replay: the policy file, or a folder of *.json"},
+    {"config", "FILE", FLAG(config), "check: a configuration whose servers, tenants and providers the rules must name"},
+    {"inventory", "FILE", FLAG(inventory),
+     "check, diff: what the servers have, as postern tools, resources and prompts print it"},
+    {"inventory-before", "FILE", FLAG(inventory_before), "check: what they had; a path, or REVISION:PATH"},
+    {"tenant", "NAME", FLAG(tenant), "explain, who-can: the caller's tenant, else \"default\"; replay: only this one"},
     {"subject", "WHO", FLAG(subject), "explain: the caller, as PROVIDER:NAME or anonymous"},
     {"role", "ROLE...", FLAG(role), "explain: a role of the caller; may be given again"},
     {"server", "NAME", FLAG(server), "explain, who-can: the server's name in the configuration"},
@@ -376,6 +207,9 @@ static const struct flag flags_table[] = {
     {"prompt", "NAME", FLAG(prompt), "explain, who-can: the prompt"},
     {"args", "JSON", FLAG(arguments), "explain, who-can: the arguments, an object"},
     {"show-args", NULL, FLAG(show_args), "explain: show the arguments' values"},
+    {"file", "AUDIT", FLAG(file),
+     "replay: the audit database or its JSON lines; else audit.db in $POSTERN_STATE or ~/.local/state/postern"},
+    {"since", "TIME", FLAG(since), "replay: from then on: 1h (ago), 2027-01-31 or 2027-01-31T12:00:00Z, in UTC"},
     {"check", NULL, FLAG(check), "fmt: change nothing; list the files that would change"},
     {"fail-on-new-access", NULL, FLAG(fail_on_new_access), "diff: exit 1 if anybody may do more"},
     {"json", NULL, FLAG(json), "JSON output"},
@@ -384,7 +218,7 @@ static const struct flag flags_table[] = {
 
 const struct command command_policy = {
     .name = "policy",
-    .synopsis = "policy check|explain|fmt|who-can|diff|coverage [PATH...]",
+    .synopsis = "policy check|explain|fmt|who-can|diff|replay|coverage [PATH...]",
     .summary = "Check, explain, format or compare policies",
     .details = "check PATH     says what is wrong, and runs the tests in the files; exit 1: there are errors\n"
                "explain        says who decides about one call, and why each other rule does not; exit 1: denied\n"
@@ -392,6 +226,8 @@ const struct command command_policy = {
                "who-can        says of everybody a policy names whether they may\n"
                "diff OLD NEW   says what anybody may do under NEW and not under OLD, and the reverse;\n"
                "               each is a path, or REVISION:PATH in the git repository around\n"
+               "replay         decides again what the audit log holds, by another policy, and says what changes;\n"
+               "               exit 1: something does\n"
                "coverage PATH  lists the rules that no test exercises; exit 1: there are some\n\n"
                "docs/policy.md is the manual.",
     .flags = flags_table,

@@ -25,9 +25,12 @@ struct policy_askers {
 // How much somebody may do with a thing, whatever the arguments.
 enum policy_reach { REACH_NONE, REACH_SOME, REACH_ALL };
 
+int policy_check(const struct flags *flags);
+int policy_coverage(const struct flags *flags);
 int policy_explain(const struct flags *flags);
 int policy_who_can(const struct flags *flags);
 int policy_diff(const struct flags *flags);
+int policy_replay(const struct flags *flags);
 
 // Loads it. NULL: what is wrong went to stderr, exit code set.
 struct policy *policy_open(const char *path, int *exit_code);
@@ -40,6 +43,9 @@ void policy_askers_add(struct policy_askers *askers, struct policy *policy, cons
 void policy_askers_release(struct policy_askers *askers);
 // With some arguments, with all, or not at all. What it depends on, if anything, goes to `conditions`.
 enum policy_reach policy_reach(struct policy *policy, const struct policy_question *question, struct buf *conditions);
+
+// A path, or REVISION:PATH of a file in the git repository around. NULL: said, exit code set.
+struct policy_inventory *policy_read_inventory(const char *path, int *exit_code);
 
 // A folder or file at a revision, "REV:PATH", copied to a new folder. NULL: said, exit code set.
 char *policy_checkout(const char *revision, int *exit_code);

@@ -248,7 +248,8 @@ static bool add_face(struct serve *serve, const char *address, struct err *err)
 static bool open_faces(struct serve *serve, const struct flags *flags, struct err *err)
 {
     const struct config_listener *listeners = serve->config->listen.at;
-    if (flags->stdio && !(serve->stdio = stdio_face_new(serve->loop, serve->gate, on_stdio_end, serve, err)))
+    struct stdio_spec stdio = {flags->profile, on_stdio_end, serve};
+    if (flags->stdio && !(serve->stdio = stdio_face_new(serve->loop, serve->gate, &stdio, err)))
         return false;
     if (flags->listen)
         return add_face(serve, flags->listen, err);
@@ -279,6 +280,8 @@ static int run(const struct flags *flags)
     struct serve serve = {0};
     struct err err = {0};
     int code = EXIT_OK;
+    if (flags->profile && !flags->stdio)
+        return cmd_fail(EXIT_USAGE, "serve: --profile goes with --stdio; over HTTP each profile is at /mcp/NAME");
     if (!(serve.config = cmd_config(flags, &code)))
         return code;
     log_setup((enum log_level)serve.config->log.level, (enum log_format)serve.config->log.format);
@@ -305,12 +308,13 @@ static const struct flag flags_table[] = {
     FLAG_CONFIG,
     {"listen", "ADDR:PORT", FLAG(listen), "Listen here instead of where the configuration says; port 0 picks one"},
     {"stdio", NULL, FLAG(stdio), "Serve one caller on standard input and output (and HTTP, if it is configured)"},
+    {"profile", "NAME", FLAG(profile), "With --stdio: the profile the caller has"},
     {0},
 };
 
 const struct command command_serve = {
     .name = "serve",
-    .synopsis = "serve [--config FILE] [--listen ADDR:PORT] [--stdio]",
+    .synopsis = "serve [--config FILE] [--listen ADDR:PORT] [--stdio [--profile NAME]]",
     .summary = "Run the gateway",
     .details = "SIGINT and SIGTERM stop it: calls in flight may finish, then servers are ended, all within\n"
                "timeouts.shutdown. The log goes to standard error.",

@@ -44,6 +44,9 @@ struct caller {
     struct tls_line line;
 };
 
+// HTTP+SSE: where this caller's messages go.
+enum endpoint { ENDPOINT_NONE, ENDPOINT_MCP, ENDPOINT_MESSAGES };
+
 enum visit_state { VISIT_BODY, VISIT_WAITING, VISIT_ANSWERED, VISIT_STREAMING };
 
 // One request.
@@ -54,7 +57,7 @@ struct visit {
     struct MHD_Connection *connection;
     enum visit_state state;
     bool suspended, in_handler, over, broken;
-    const char *endpoint;  // HTTP+SSE: where this caller's messages go
+    enum endpoint endpoint;
     struct span origin, host;
     bool anywhere;  // pages of any origin may read the answer
     struct answer answer;

@@ -28,7 +28,7 @@
 #define PULL_AHEAD ((size_t)256 << 10)
 #define ACCEPTS_A_TURN 64
 #define RUNS_A_TURN 16
-#define RETRY_AFTER "3"  // seconds, with 503
+#define RETRY_MS 3000  // what 503 says if nobody knows better
 
 // ---- running the daemon ---------------------------------------------------------------------
 
@@ -98,11 +98,33 @@ static void add_cors(const struct visit *visit, struct MHD_Response *response)
     free(origin);
 }
 
-static bool is_path(struct span path, const char *name)
+static struct span trimmed(const char *url)
 {
+    struct span path = span_of(url);
     while (path.len > 1 && path.at[path.len - 1] == '/')
         path.len--;
-    return span_is(path, name);
+    return path;
+}
+
+// Is it this path, or a profile below it? Whether there is such a profile is for the gate to say.
+static bool is_endpoint(struct span path, const char *name, struct span *profile)
+{
+    size_t len = strlen(name);
+    *profile = (struct span){0};
+    if (span_is(path, name))
+        return true;
+    if (!span_starts(path, name) || path.at[len] != '/' || !gate_is_profile_name(span_after(path, len + 1)))
+        return false;
+    *profile = span_after(path, len + 1);
+    return true;
+}
+
+// "/mcp", or "/mcp/NAME" in a profile.
+static void put_path(const struct visit *visit, struct buf *out)
+{
+    struct span profile = visit->arrival.profile;
+    buf_put_text(out, profile.at ? "/mcp/" : "/mcp");
+    buf_put_span(out, profile);
 }
 
 // RFC 9728: where callers learn who gives tokens for this gateway.
@@ -134,7 +156,9 @@ static void add_challenge(const struct visit *visit, struct MHD_Response *respon
     if (gate_issuers(visit->face->gate)[0]) {
         buf_put_text(&value, " resource_metadata=\"");
         put_base(visit, &value);
-        buf_put_text(&value, METADATA_PATH "/mcp\"");
+        buf_put_text(&value, METADATA_PATH);
+        put_path(visit, &value);
+        buf_put_char(&value, '"');
     }
     if (shown)
         buf_printf(&value, "%s error=\"%s\"", value.len > 6 ? "," : "", scope ? "insufficient_scope" : "invalid_token");
@@ -147,11 +171,12 @@ static void add_challenge(const struct visit *visit, struct MHD_Response *respon
     buf_release(&value);
 }
 
-// Whoever asks, from whatever page: how to get a token is no secret.
-static bool is_metadata(const struct visit *visit, const struct guard_line *line)
+// Anybody may ask, from whatever page: how to get a token is no secret. Every profile that could be is answered for: which
+// there are is not told here.
+static bool is_metadata(struct visit *visit, const struct guard_line *line)
 {
-    struct span path = span_of(line->url);
-    bool asked = is_path(path, METADATA_PATH) || is_path(path, METADATA_PATH "/mcp");
+    struct span path = trimmed(line->url);
+    bool asked = span_is(path, METADATA_PATH) || is_endpoint(path, METADATA_PATH "/mcp", &visit->arrival.profile);
     return asked && gate_issuers(visit->face->gate)[0] &&
            (strcmp(line->method, "GET") == 0 || strcmp(line->method, "HEAD") == 0 ||
             strcmp(line->method, "OPTIONS") == 0);
@@ -162,7 +187,7 @@ static void set_metadata(struct visit *visit)
     struct buf base = {0}, *out = &visit->answer.body;
     const char *const *issuers = gate_issuers(visit->face->gate);
     put_base(visit, &base);
-    buf_put_text(&base, "/mcp");
+    put_path(visit, &base);
     visit->state = VISIT_ANSWERED;
     visit->answer.status = 200;
     buf_put_text(out, "{\"resource\":");
@@ -181,6 +206,13 @@ static void set_metadata(struct visit *visit)
     buf_release(&base);
 }
 
+static void add_retry_after(struct MHD_Response *response, int64_t retry_ms)
+{
+    char seconds[24];
+    snprintf(seconds, sizeof seconds, "%" PRId64, (retry_ms + 999) / 1000);
+    MHD_add_response_header(response, "Retry-After", seconds);
+}
+
 static enum MHD_Result send_answer(struct visit *visit)
 {
     struct answer *answer = &visit->answer;
@@ -197,8 +229,8 @@ static enum MHD_Result send_answer(struct visit *visit)
         MHD_add_response_header(response, "Mcp-Session-Id", visit->session_id);
     if (answer->status == 401 || answer->code == ERR_SCOPE)
         add_challenge(visit, response);
-    if (answer->status == 503)
-        MHD_add_response_header(response, "Retry-After", RETRY_AFTER);
+    if (answer->retry_ms || answer->status == 503)
+        add_retry_after(response, answer->retry_ms ? answer->retry_ms : RETRY_MS);
     if (answer->status == 405)
         MHD_add_response_header(response, "Allow", "GET, POST, DELETE, OPTIONS");
     if (answer->status >= 400 && answer->status != 404 && answer->status != 405)
@@ -221,14 +253,20 @@ static void on_answer(struct arrival *arrival, struct answer *answer)
     visit_resume(visit);
 }
 
-// An error before the gate ever saw the request.
-static void set_error(struct visit *visit, const struct err *err)
+static void refuse(struct visit *visit, const struct err *err, int64_t retry_ms)
 {
+    struct buf members = {0};
+    if (retry_ms)
+        buf_printf(&members, "\"retryAfterMs\":%" PRId64, retry_ms);
     visit->state = VISIT_ANSWERED;
-    visit->answer = (struct answer){.status = err_http_status(err->code)};
-    message_put_error(&visit->answer.body, (struct span){0}, err->code, (struct span){0});
+    visit->answer = (struct answer){.status = err_http_status(err->code), .retry_ms = retry_ms};
+    message_put_error(&visit->answer.body, (struct span){0}, err->code, buf_span(&members));
+    buf_release(&members);
     log_info("request refused", LOG_STR("reason", err_reason(err->code)), LOG_STR("detail", err->detail));
 }
+
+// An error before the gate ever saw the request.
+static void set_error(struct visit *visit, const struct err *err) { refuse(visit, err, 0); }
 
 // ---- event streams --------------------------------------------------------------------------
 
@@ -304,7 +342,12 @@ static void on_stream(struct arrival *arrival, struct stream *stream, const char
     visit->stream = stream_ref(stream);
     if (visit->endpoint && session_id) {
         snprintf(visit->session_id, sizeof visit->session_id, "%s", session_id);
-        buf_printf(&visit->out, "event: endpoint\ndata: %s?sessionId=%s\n\n", visit->endpoint, session_id);
+        buf_put_text(&visit->out, "event: endpoint\ndata: ");
+        if (visit->endpoint == ENDPOINT_MCP)
+            put_path(visit, &visit->out);
+        else
+            buf_put_text(&visit->out, "/messages");
+        buf_printf(&visit->out, "?sessionId=%s\n\n", session_id);
     }
     stream_attach(stream, &sink);
     if (!loop_watch(visit->face->loop, &visit->caller->hangup, LOOP_HANGUP | LOOP_ONCE, &err))
@@ -334,8 +377,9 @@ static const struct arrival_ops arrival_ops = {on_answer, on_stream};
 static bool read_target(struct visit *visit, const char *url, const char *method, const struct guard_headers *headers,
                         struct err *err)
 {
-    struct span path = span_of(url);
-    bool mcp = is_path(path, "/mcp"), sse = is_path(path, "/sse"), messages = is_path(path, "/messages");
+    struct span path = trimmed(url);
+    bool mcp = is_endpoint(path, "/mcp", &visit->arrival.profile);
+    bool sse = span_is(path, "/sse"), messages = span_is(path, "/messages");
     bool post = strcmp(method, "POST") == 0, get = strcmp(method, "GET") == 0, end = strcmp(method, "DELETE") == 0;
     struct arrival *arrival = &visit->arrival;
     if (!mcp && !sse && !messages)
@@ -356,7 +400,7 @@ static bool read_target(struct visit *visit, const char *url, const char *method
                   : sse || !headers->session_id.at ? ARRIVAL_PIPE
                                                    : ARRIVAL_LISTEN;
     if (arrival->op == ARRIVAL_PIPE)
-        visit->endpoint = sse ? "/messages" : "/mcp";
+        visit->endpoint = sse ? ENDPOINT_MESSAGES : ENDPOINT_MCP;
     return true;
 }
 
@@ -399,6 +443,7 @@ static void begin_visit(struct visit *visit, const struct guard_line *line)
     struct http_face *face = visit->face;
     struct guard_headers headers;
     struct err err = {0};
+    int64_t retry_ms;
     visit->anywhere = is_metadata(visit, line);
     if (!guard_read(visit->connection, line, &headers, &err) || !guard_host(face->config, &headers, &err) ||
         (!visit->anywhere && !guard_origin(face->config, &headers, &err))) {
@@ -416,6 +461,8 @@ static void begin_visit(struct visit *visit, const struct guard_line *line)
     } else if (!read_target(visit, line->url, line->method, &headers, &err) || !check_headers(visit, &headers, &err) ||
                !read_length(visit, &headers, &err)) {
         set_error(visit, &err);
+    } else if (!gate_admit(face->gate, &visit->arrival, &retry_ms, &err)) {
+        refuse(visit, &err, retry_ms);
     }
 }
 

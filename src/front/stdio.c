@@ -29,6 +29,8 @@ struct stdio_face {
     struct map counted;  // ids of requests that came with Content-Length: their answers go out so
     struct arrival opening;
     struct buf authorization;  // from $POSTERN_TOKEN
+    const char *profile;       // or NULL
+    int refused;               // the status the session could not be opened with
     char session_id[64];
     struct stream *stream;
     struct buf pending;
@@ -140,7 +142,9 @@ static void on_answer(struct arrival *arrival, struct answer *answer)
     if (answer->body.len)
         put_message(face, buf_span(&answer->body));
     buf_release(&answer->body);
-    if (arrival != &face->opening)
+    if (arrival == &face->opening)
+        face->refused = answer->status;
+    else
         free(arrival);
 }
 
@@ -170,6 +174,7 @@ static void take_message(struct stdio_face *face, struct span text)
     *arrival = (struct arrival){.op = ARRIVAL_MESSAGE,
                                 .credentials = credentials_of(face),
                                 .session_id = span_of(face->session_id),
+                                .profile = span_of(face->profile),
                                 .pipe = true,
                                 .ops = &arrival_ops,
                                 .arg = face};
@@ -228,14 +233,22 @@ static void make_non_blocking(int fd)
         fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
 }
 
-struct stdio_face *stdio_face_new(struct loop *loop, struct gate *gate, void (*on_end)(void *arg), void *arg,
-                                  struct err *err)
+static bool not_let_in(const struct stdio_face *face, struct err *err)
+{
+    if (face->refused == err_http_status(ERR_NO_PROFILE))
+        return err_set(err, ERR_CONFIG, "--profile %s: this caller's tenant has no such profile", face->profile);
+    return err_set(err, ERR_UNAUTHENTICATED,
+                   "standard input is not let in: set POSTERN_TOKEN to a token of this gateway");
+}
+
+struct stdio_face *stdio_face_new(struct loop *loop, struct gate *gate, const struct stdio_spec *spec, struct err *err)
 {
     struct stdio_face *face = mem_new(struct stdio_face);
     face->loop = loop;
     face->gate = gate;
-    face->on_end = on_end;
-    face->arg = arg;
+    face->profile = spec->profile;
+    face->on_end = spec->on_end;
+    face->arg = spec->arg;
     face->in = (struct loop_watch){.fd = STDIN_FILENO, .on_ready = on_readable, .arg = face};
     face->out = (struct loop_watch){.fd = STDOUT_FILENO, .on_ready = on_writable, .arg = face};
     face->read_more = (struct loop_task){.run = on_read_more, .arg = face};
@@ -247,12 +260,15 @@ struct stdio_face *stdio_face_new(struct loop *loop, struct gate *gate, void (*o
         buf_printf(&face->authorization, "Bearer %s", token);
     make_non_blocking(STDIN_FILENO);
     make_non_blocking(STDOUT_FILENO);
-    face->opening = (struct arrival){
-        .op = ARRIVAL_PIPE, .credentials = credentials_of(face), .pipe = true, .ops = &arrival_ops, .arg = face};
+    face->opening = (struct arrival){.op = ARRIVAL_PIPE,
+                                     .credentials = credentials_of(face),
+                                     .profile = span_of(face->profile),
+                                     .pipe = true,
+                                     .ops = &arrival_ops,
+                                     .arg = face};
     gate_arrive(gate, &face->opening);
     if (!face->stream) {
-        (void)err_set(err, ERR_UNAUTHENTICATED,
-                      "standard input is not let in: set POSTERN_TOKEN to a token of this gateway");
+        (void)not_let_in(face, err);
         stdio_face_free(face);
         return NULL;
     }

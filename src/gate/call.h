@@ -23,7 +23,7 @@ struct call {
     // what came
     enum arrival_op op;
     struct arrival *arrival;  // NULL once answered, streamed or gone
-    struct span session_id, version, last_event_id;
+    struct span session_id, version, last_event_id, profile_name;
     struct credentials credentials;
     bool pipe;
     struct buf body;
@@ -39,6 +39,7 @@ struct call {
     // what the phases found out
     size_t phase;
     struct identity *identity;
+    const struct profile *profile;  // NULL: none was asked for
     struct provider_wait auth_wait;
     struct session *session;
     struct scope *scope;
@@ -46,7 +47,8 @@ struct call {
     struct span target;     // the server's own name or URI
     struct policy *policy;  // the one it began with
     struct policy_decision decision;
-    bool by_uri;  // completion: the reference is a resource
+    bool by_uri;               // completion: the reference is a resource
+    struct limit_hold limits;  // its slots, until it is over
     bool authorized, dispatched, recorded, waited_enough, silent, new_session;
     struct loop_timer timer;
 
@@ -60,6 +62,7 @@ struct call {
     // the answer
     struct err err;
     struct buf error_data;               // raw JSON members for error.data
+    int64_t retry_ms;                    // when the caller may try again, told with the error
     const struct upstream_reply *reply;  // of the server; lives only while the call is resumed with it
     struct buf text;                     // the whole JSON-RPC message
     struct stream *stream;               // where this call's messages go, once there is one

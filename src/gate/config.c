@@ -2,6 +2,9 @@
 #include "gate/config.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "catalog/profile.h"
+#include "limit.h"
+#include "tenants_d.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
@@ -187,6 +190,27 @@ static const struct option limit_rows[] = {
      .min = 1000,
      .max = HOUR,
      .help = "How long a kept connection may be silent between requests."},
+    {.name = "auth_failures",
+     .type = OPTION_INT,
+     .offset = AT(auth_failures),
+     .fallback = "30",
+     .min = 1,
+     .max = 1000000,
+     .help = "Credentials from one address that may be refused in `auth_window`; then callers from there get 429, "
+             "those with an open session excepted."},
+    {.name = "auth_window",
+     .type = OPTION_DURATION,
+     .offset = AT(auth_window_ms),
+     .fallback = "60",
+     .min = 1000,
+     .max = 24 * HOUR,
+     .help = "The time for `auth_failures`."},
+    {.name = "rates",
+     .type = OPTION_OBJECTS,
+     .offset = AT(rates),
+     .fallback = "[]",
+     .sub = &limit_rate_options,
+     .help = "How many calls the callers of the tenant `default` may make."},
     {0},
 };
 #undef AT
@@ -256,6 +280,18 @@ static const struct option timeout_rows[] = {
 static const struct option_table timeout_options = {"Timeouts (timeouts)", sizeof(struct config_timeouts), timeout_rows,
                                                     NULL};
 
+static const struct option tenant_limit_rows[] = {
+    {.name = "rates",
+     .type = OPTION_OBJECTS,
+     .offset = offsetof(struct config_tenant_limits, rates),
+     .fallback = "[]",
+     .sub = &limit_rate_options,
+     .help = "How many calls its callers may make; those at the top are not for it."},
+    {0},
+};
+static const struct option_table tenant_limit_options = {"Limits of a tenant (tenants.NAME.limits)",
+                                                         sizeof(struct config_tenant_limits), tenant_limit_rows, NULL};
+
 #define AT(member) offsetof(struct config_tenant, member)
 static const struct option tenant_rows[] = {
     {.name = "mcpServers",
@@ -264,10 +300,21 @@ static const struct option tenant_rows[] = {
      .fallback = "{}",
      .sub = &server_options,
      .help = "The servers of this tenant; it sees no others."},
+    {.name = "profiles",
+     .type = OPTION_NAMED_OBJECTS,
+     .offset = AT(profiles),
+     .fallback = "{}",
+     .sub = &profile_options,
+     .help = "The profiles of this tenant, by name."},
     {.name = "policy",
      .type = OPTION_STRING,
      .offset = AT(policy),
      .help = "Its own policy file or folder; the one at the top if absent."},
+    {.name = "limits",
+     .type = OPTION_OBJECT,
+     .offset = AT(limits),
+     .sub = &tenant_limit_options,
+     .help = "Its own limits on calls."},
     {0},
 };
 #undef AT
@@ -294,8 +341,10 @@ static bool check_tenant(void *object, const struct option_place *place, struct 
         return err_set(err, ERR_CONFIG,
                        "%s: %s: a tenant's name has 1 to 64 characters without '/' and blanks, and is not \"default\", "
                        "which is the top of the file",
-                       place->file, place->path);
-    return check_prefixes(&tenant->servers, place, err);
+                       place->file, *place->path ? place->path : "/");
+    return check_prefixes(&tenant->servers, place, err) &&
+           profile_check_all(&tenant->profiles, &tenant->servers, place, err) &&
+           limit_check(&tenant->limits.rates, &tenant->servers, place, err);
 }
 
 static const struct option_table tenant_options = {"A tenant (tenants.NAME)", sizeof(struct config_tenant), tenant_rows,
@@ -333,12 +382,19 @@ static const struct option rows[] = {
      .fallback = "{}",
      .sub = &server_options,
      .help = "The servers behind the gateway, by name."},
+    {.name = "profiles",
+     .type = OPTION_NAMED_OBJECTS,
+     .offset = AT(profiles),
+     .fallback = "{}",
+     .sub = &profile_options,
+     .help = "Selections of servers and tools with names of their own, each at `/mcp/NAME`; `/mcp` has everything."},
     {.name = "tenants",
      .type = OPTION_NAMED_OBJECTS,
      .offset = AT(tenants),
      .fallback = "{}",
      .sub = &tenant_options,
-     .help = "Tenants beside `default`, by name. An identity of a tenant that is not here is not let in."},
+     .help = "Tenants beside `default`, by name; more of them, one in a file, in `tenants.d/NAME.json` beside this "
+             "file. An identity of a tenant that is in neither is not let in."},
     {.name = "prefix",
      .type = OPTION_BOOL,
      .offset = AT(prefix),
@@ -357,6 +413,16 @@ static const struct option rows[] = {
      .sub = &audit_options,
      .help = "Where every call is recorded. On when `path` or `jsonl` is given, and always with a provider that proves "
              "who calls."},
+    {.name = "store",
+     .type = OPTION_OBJECT,
+     .offset = AT(store),
+     .sub = &record_options,
+     .help = "Where users' tokens for servers are kept."},
+    {.name = "vault",
+     .type = OPTION_OBJECT,
+     .offset = AT(vault),
+     .sub = &vault_options,
+     .help = "The keys those tokens are sealed with."},
     {.name = "limits",
      .type = OPTION_OBJECT,
      .offset = AT(limits),
@@ -452,7 +518,9 @@ static bool check(void *object, const struct option_place *place, struct err *er
                        "%s: /policy: a provider proves who calls, but no policy says what they may do; "
                        "name a policy file or folder",
                        place->file);
-    return check_separator(config, place, err) && check_prefixes(&config->servers, place, err);
+    return check_separator(config, place, err) && check_prefixes(&config->servers, place, err) &&
+           profile_check_all(&config->profiles, &config->servers, place, err) &&
+           limit_check(&config->limits.rates, &config->servers, place, err);
 }
 
 const struct option_table config_options = {"postern.json", sizeof(struct config), rows, check};
@@ -473,16 +541,11 @@ struct config *config_parse(const json_t *tree, const char *file, struct err *er
     return parse(tree, file, false, err);
 }
 
-static void place_audit(struct config *config)
+static void resolve(const struct config *config, char **path)
 {
-    char **paths[] = {&config->audit.path, &config->audit.jsonl};
-    for (size_t i = 0; i < 2; i++) {
-        if (!*paths[i] || strcmp(*paths[i], "-") == 0)
-            continue;
-        char *whole = config_file(config, *paths[i]);
-        free(*paths[i]);
-        *paths[i] = whole;
-    }
+    char *full = *path ? config_file(config, *path) : NULL;
+    free(*path);
+    *path = full;
 }
 
 static struct config *load(const char *path, bool literal, struct err *err)
@@ -492,12 +555,25 @@ static struct config *load(const char *path, bool literal, struct err *err)
         return NULL;
     struct config *config = parse(tree, path, literal, err);
     json_decref(tree);
+    if (!config)
+        return NULL;
     const char *slash = strrchr(path, '/');
-    if (config && slash)
+    if (slash)
         config->folder = mem_copy(path, (size_t)(slash - path));
-    if (config && !literal)
-        place_audit(config);
-    return config;
+    if (!literal) {
+        resolve(config, &config->audit.path);
+        if (config->audit.jsonl && strcmp(config->audit.jsonl, "-") != 0)  // standard output is no file
+            resolve(config, &config->audit.jsonl);
+        resolve(config, &config->store.path);
+        resolve(config, &config->vault.key_file);
+    }
+    char *folder = config_file(config, "tenants.d");
+    bool ok = tenants_d_read(&config->tenants, &tenant_options, &(struct option_place){folder, "", literal}, err);
+    free(folder);
+    if (ok)
+        return config;
+    config_free(config);
+    return NULL;
 }
 
 struct config *config_load(const char *path, struct err *err) { return load(path, false, err); }

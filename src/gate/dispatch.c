@@ -117,20 +117,6 @@ static enum phase_result await_lists(struct call *call)
     return must_wait(call) ? wait_for_lists(call) : PHASE_NEXT;
 }
 
-// A server whose lists never came may still own the name: then "unavailable" is the truth.
-static struct link *unlisted_owner(const struct call *call, struct span exposed)
-{
-    for (size_t i = 0; i < call->scope->link_count; i++) {
-        struct link *link = call->scope->links[i];
-        struct span prefix = view_prefix(call->scope->view, link->source);
-        const char *separator = call->gate->config->separator;
-        if (!source_loaded(link->source) && prefix.len && exposed.len > prefix.len &&
-            memcmp(exposed.at, prefix.at, prefix.len) == 0 && span_starts(span_after(exposed, prefix.len), separator))
-            return link;
-    }
-    return NULL;
-}
-
 static enum phase_result find_named(struct call *call, enum catalog_kind kind, struct span exposed,
                                     enum err_code unknown)
 {
@@ -140,11 +126,14 @@ static enum phase_result find_named(struct call *call, enum catalog_kind kind, s
         scope_warm(call->scope, true);
         if (must_wait(call))
             return wait_for_lists(call);
-        call->link = unlisted_owner(call, exposed);
-        enum phase_result result = missing(call, call->link ? ERR_UNAVAILABLE : unknown);
-        if (call->link)  // what its own name for it would be
-            call->target = span_after(exposed, view_prefix(call->scope->view, call->link->source).len +
-                                                   strlen(call->gate->config->separator));
+        // A server whose lists never came may still own the name: then "unavailable" is the truth.
+        struct span original;
+        const struct source *owner = view_unlisted(call->scope->view, kind, exposed, &original);
+        enum phase_result result = missing(call, owner ? ERR_UNAVAILABLE : unknown);
+        if (owner) {
+            call->link = scope_link(call->scope, owner);
+            call->target = original;
+        }
         return result;
     }
     call->link = scope_link(call->scope, entry->source);
@@ -357,6 +346,19 @@ static enum phase_result do_level(struct call *call)
     return PHASE_REPLY;
 }
 
+// One item as this caller is to see it: a tool whose arguments the policy limits says so in its schema.
+static void put_item(struct call *call, enum catalog_kind kind, size_t at, const struct policy_question *question,
+                     struct buf *out)
+{
+    json_t *narrowing = kind == CATALOG_TOOLS ? policy_narrowing(call->policy, question) : NULL;
+    struct buf tool = {0};
+    view_render(call->scope->view, kind, at, at + 1, narrowing ? &tool : out);
+    if (narrowing)
+        narrow_tool(buf_span(&tool), narrowing, out);
+    buf_release(&tool);
+    json_decref(narrowing);
+}
+
 // Up to a page of what this caller may see, from an index on; returns where the next page begins.
 static size_t put_page(struct call *call, enum catalog_kind kind, size_t from, size_t page, struct buf *out)
 {
@@ -379,7 +381,7 @@ static size_t put_page(struct call *call, enum catalog_kind kind, size_t from, s
             continue;
         if (shown++)
             buf_put_char(out, ',');
-        view_render(view, kind, at, at + 1, out);
+        put_item(call, kind, at, &question, out);
     }
     return at;
 }

@@ -45,9 +45,11 @@ static void add_tenants(struct gate *gate, const struct gate_parts *parts)
     const struct config_tenant *others = config->tenants.at;
     gate->tenant_count = config->tenants.count + 1;
     gate->tenants = mem_alloc(gate->tenant_count * sizeof *gate->tenants);
-    gate->tenants[0] = (struct tenant){"default", &config->servers, policy_ref(parts->policies[0])};
+    gate->tenants[0] = (struct tenant){"default", &config->servers, &config->profiles, policy_ref(parts->policies[0]),
+                                       limit_new(&config->limits.rates)};
     for (size_t i = 1; i < gate->tenant_count; i++)
-        gate->tenants[i] = (struct tenant){others[i - 1].name, &others[i - 1].servers, policy_ref(parts->policies[i])};
+        gate->tenants[i] = (struct tenant){others[i - 1].name, &others[i - 1].servers, &others[i - 1].profiles,
+                                           policy_ref(parts->policies[i]), limit_new(&others[i - 1].limits.rates)};
 }
 
 struct tenant *gate_tenant(const struct gate *gate, const char *name)
@@ -67,6 +69,7 @@ struct gate *gate_new(const struct gate_parts *parts)
     gate->config = parts->config;
     gate->providers = parts->providers;
     gate->audit = parts->audit;
+    door_init(&gate->door, &gate->config->limits);
     add_tenants(gate, parts);
     secret_random(gate->key, sizeof gate->key);
     secret_random(&gate->next_request, sizeof gate->next_request);
@@ -77,6 +80,7 @@ struct gate *gate_new(const struct gate_parts *parts)
     return gate;
 }
 
+bool gate_is_profile_name(struct span name) { return profile_name_valid(name); }
 const struct config *gate_config(const struct gate *gate) { return gate->config; }
 const char *const *gate_issuers(const struct gate *gate) { return provider_chain_issuers(gate->providers); }
 char *const *gate_scopes(const struct gate *gate) { return provider_chain_scopes(gate->providers); }
@@ -112,6 +116,23 @@ void gate_recheck_identities(struct gate *gate)
         session_end(session);
     }
     buf_release(&gone);
+}
+
+// A session's id is a secret of somebody who was let in: bad credentials from the same address do not lock out those
+// who have one, and they learn (401) that theirs is over.
+bool gate_hears(struct gate *gate, const struct credentials *credentials, struct span session_id, int64_t *retry_ms,
+                struct err *err)
+{
+    *retry_ms = door_wait(&gate->door, credentials->peer, loop_now(gate->loop));
+    if (!*retry_ms || !credentials_shown(credentials) || provider_chain_relays(gate->providers, credentials) ||
+        (session_id.at && session_find(gate, session_id)))
+        return true;
+    return err_set(err, ERR_AUTH_LIMITED, "too many failed authentications from its address");
+}
+
+bool gate_admit(struct gate *gate, const struct arrival *arrival, int64_t *retry_ms, struct err *err)
+{
+    return gate_hears(gate, &arrival->credentials, arrival->session_id, retry_ms, err);
 }
 
 void gate_arrive(struct gate *gate, struct arrival *arrival) { call_start(gate, arrival); }
@@ -198,8 +219,11 @@ void gate_free(struct gate *gate)
     loop_timer_stop(gate->loop, &gate->deadline);
     scope_release_all(gate);
     task_release_all(gate);
-    for (size_t i = 0; i < gate->tenant_count; i++)
+    for (size_t i = 0; i < gate->tenant_count; i++) {
         policy_unref(gate->tenants[i].policy);
+        limit_free(gate->tenants[i].limit);
+    }
+    door_release(&gate->door);
     free(gate->tenants);
     map_release(&gate->sessions);
     map_release(&gate->links);

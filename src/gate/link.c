@@ -2,6 +2,7 @@
 //
 // A scope's key says who may share it: the tenant when every server is shared, the user when one is per
 // user, the session when one is per session. Links have keys of the same kind, each by its own isolation.
+// Each profile has scopes of its own; the links behind them are the same.
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/scan.h"
@@ -13,13 +14,38 @@
 static const char all_capabilities[] =
     "{\"roots\":{},\"sampling\":{\"context\":{},\"tools\":{}},\"elicitation\":{\"form\":{},\"url\":{}}}";
 
-static int isolation_of(const struct tenant *tenant)
+static const struct server *server_named(const struct tenant *tenant, const char *name)
 {
     const struct server *servers = tenant->servers->at;
-    int most = SERVER_SHARED;
     for (size_t i = 0; i < tenant->servers->count; i++)
-        if (!servers[i].disabled && servers[i].isolation > most)
-            most = servers[i].isolation;
+        if (strcmp(servers[i].name, name) == 0)
+            return &servers[i];
+    return NULL;
+}
+
+// The servers that a session has: all of its tenant, or those of its profile in the profile's order. Returns how many.
+static size_t select_servers(const struct tenant *tenant, const struct profile *profile, const struct server **out)
+{
+    const struct server *servers = tenant->servers->at, *server;
+    size_t count = 0;
+    if (!profile || !profile->servers) {
+        for (size_t i = 0; i < tenant->servers->count; i++)
+            if (!servers[i].disabled)
+                out[count++] = &servers[i];
+        return count;
+    }
+    for (char *const *name = profile->servers; *name; name++)
+        if ((server = server_named(tenant, *name)) && !server->disabled)
+            out[count++] = server;
+    return count;
+}
+
+static int isolation_of(const struct server *const *servers, size_t count)
+{
+    int most = SERVER_SHARED;
+    for (size_t i = 0; i < count; i++)
+        if (servers[i]->isolation > most)
+            most = servers[i]->isolation;
     return most;
 }
 
@@ -235,36 +261,43 @@ void link_push_level(struct link *link)
 
 // ---- scopes ---------------------------------------------------------------------------------
 
+static struct scope *scope_new(struct gate *gate, struct session *session, const struct server *const *servers,
+                               size_t count)
+{
+    const struct profile *profile = session->profile;
+    struct view_naming naming = {gate->config->separator, profile ? profile->prefix : gate->config->prefix, profile};
+    struct scope *scope = mem_new(struct scope);
+    scope->gate = gate;
+    scope->view = view_new(&naming);
+    scope->everybody = isolation_of(servers, count) == SERVER_SHARED;
+    scope->links = mem_alloc((count + 1) * sizeof(struct link *));
+    list_init(&scope->sessions);
+    list_init(&scope->waiters);
+    for (size_t i = 0; i < count; i++) {
+        struct link *link = link_get(gate, servers[i], session);
+        scope->links[scope->link_count++] = link;
+        view_add(scope->view, link->source);
+    }
+    return scope;
+}
+
 struct scope *scope_get(struct gate *gate, struct session *session)
 {
     struct buf key = {0};
     const struct tenant *tenant = gate_tenant(gate, session->identity->tenant);
-    int isolation = isolation_of(tenant);
-    put_key(session, isolation, &key);
+    const struct server **servers = mem_alloc((tenant->servers->count + 1) * sizeof *servers);
+    size_t count = select_servers(tenant, session->profile, servers);
+    buf_printf(&key, "%s/", session->profile ? session->profile->name : "");  // no '/' in it
+    put_key(session, isolation_of(servers, count), &key);
     struct scope *scope = map_find(&gate->scopes, buf_span(&key));
     if (!scope) {
-        const struct server *servers = tenant->servers->at;
-        size_t count = tenant->servers->count;
-        struct view_naming naming = {gate->config->separator, gate->config->prefix};
-        scope = mem_new(struct scope);
-        scope->gate = gate;
-        scope->view = view_new(&naming);
-        scope->everybody = isolation == SERVER_SHARED;
-        scope->links = mem_alloc((count + 1) * sizeof(struct link *));
-        list_init(&scope->sessions);
-        list_init(&scope->waiters);
-        for (size_t i = 0; i < count; i++) {
-            if (servers[i].disabled)
-                continue;
-            struct link *link = link_get(gate, &servers[i], session);
-            scope->links[scope->link_count++] = link;
-            view_add(scope->view, link->source);
-        }
+        scope = scope_new(gate, session, servers, count);
         map_put(&gate->scopes, buf_span(&key), scope);
         scope->key = mem_copy(buf_text(&key), key.len);
     }
     scope->refs++;
     buf_release(&key);
+    free(servers);
     return scope;
 }
 

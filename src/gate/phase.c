@@ -1,7 +1,7 @@
 // THE PHASE TABLE. Every call walks it from top to bottom; read this file first.
 //
 //   receive       parse the message                         → 400 for what is no JSON-RPC
-//   authenticate  credentials → identity                    → 401
+//   authenticate  credentials → identity; profile           → 401, 404, 429 after too many
 //   session       find or open the session; split batches   → 400, 404
 //   route         which server, what it calls the thing     → unknown tool, server unavailable
 //   authorize     may this identity do it                   → 403 in-band
@@ -46,6 +46,8 @@ static const struct phase {
 };
 
 #define ARGUMENTS_MAX ((size_t)1 << 20)
+#define SESSION_RETRY_MS 1000
+#define ARGUMENTS_DEPTH_MAX 64
 
 enum { PHASE_ROUTE = 3, PHASE_SHAPE = 7, PHASES = sizeof phases / sizeof *phases };
 
@@ -102,22 +104,55 @@ static enum phase_result receive(struct call *call)
 
 static void resume_call(void *arg) { call_resume(arg); }
 
+// Only now is it known whose profiles count: those of other tenants do not exist.
+static enum phase_result find_profile(struct call *call, const struct tenant *tenant)
+{
+    struct span name = call->profile_name;
+    if (!name.at || (call->profile = profile_find(tenant->profiles, name)))
+        return PHASE_NEXT;
+    return (enum phase_result)err_set(&call->err, ERR_NO_PROFILE, "\"%.*s\"", name.len > 64 ? 64 : (int)name.len,
+                                      name.at);
+}
+
+// Refused for now: the caller is told when to come back.
+static enum phase_result put_off(struct call *call, int64_t retry_ms)
+{
+    call->retry_ms = retry_ms;
+    buf_clear(&call->error_data);
+    buf_put_text(&call->error_data, "\"retryAfterMs\":");
+    buf_put_int(&call->error_data, retry_ms);
+    return PHASE_FAIL;
+}
+
+// A credential that was wrong counts against the address it came from, but not against a proxy for many.
+static enum phase_result turn_away(struct call *call, enum provider_verdict verdict)
+{
+    struct gate *gate = call->gate;
+    bool wrong = verdict == PROVIDER_REJECT || verdict == PROVIDER_MALFORMED;
+    if (wrong && credentials_shown(&call->credentials) && !provider_chain_relays(gate->providers, &call->credentials))
+        door_failed(&gate->door, call->credentials.peer, loop_now(gate->loop));
+    return PHASE_FAIL;
+}
+
 static enum phase_result authenticate(struct call *call)
 {
     struct gate *gate = call->gate;
+    int64_t retry_ms;
+    if (!gate_hears(gate, &call->credentials, call->session_id, &retry_ms, &call->err))
+        return put_off(call, retry_ms);
     call->auth_wait.resume = resume_call;
     call->auth_wait.arg = call;
-    switch (provider_chain_authenticate(gate->providers, &call->credentials, &call->auth_wait, &call->identity,
-                                        &call->err)) {
-    case PROVIDER_ACCEPT: break;
-    case PROVIDER_WAIT: return PHASE_WAIT;
-    default: return PHASE_FAIL;
-    }
+    enum provider_verdict verdict =
+        provider_chain_authenticate(gate->providers, &call->credentials, &call->auth_wait, &call->identity, &call->err);
+    if (verdict == PROVIDER_WAIT)
+        return PHASE_WAIT;
+    if (verdict != PROVIDER_ACCEPT)
+        return turn_away(call, verdict);
     const struct tenant *tenant = gate_tenant(gate, call->identity->tenant);
     if (!tenant)
         return (enum phase_result)err_set(&call->err, ERR_UNAUTHENTICATED, "no tenant \"%s\"", call->identity->tenant);
     call->policy = policy_ref(tenant->policy);
-    return PHASE_NEXT;
+    return find_profile(call, tenant);
 }
 
 // ---- session --------------------------------------------------------------------------------
@@ -140,6 +175,7 @@ static enum phase_result open_session(struct call *call)
         return (enum phase_result)err_set(&call->err, ERR_TOO_MANY, "%zu sessions are open", gate->sessions.count);
     call->new_session = true;
     join_session(call, session_new(gate, call->identity, call->op == ARRIVAL_PIPE));
+    call->session->profile = call->profile;
     return PHASE_NEXT;
 }
 
@@ -202,7 +238,8 @@ static enum phase_result session(struct call *call)
         return initialize && !call->pipe ? open_session(call)
                                          : (enum phase_result)err_set(&call->err, ERR_NO_SESSION, "no Mcp-Session-Id");
     struct session *found = session_find(call->gate, call->session_id);
-    if (!found || !identity_same(found->identity, call->identity) || found->pipe != call->pipe)
+    if (!found || !identity_same(found->identity, call->identity) || found->pipe != call->pipe ||
+        found->profile != call->profile)
         return (enum phase_result)err_set(&call->err, ERR_UNKNOWN_SESSION,
                                           "session is not known, or not this caller's");
     if (call->version.at && !initialize && !revision_parse(call->version))
@@ -243,6 +280,9 @@ static bool read_arguments(struct call *call, json_t **out)
         return true;
     if (raw.len > ARGUMENTS_MAX)
         return err_set(&call->err, ERR_INVALID_PARAMS, "arguments of %zu bytes cannot be judged by policy", raw.len);
+    if (scan_depth(raw) > ARGUMENTS_DEPTH_MAX)
+        return err_set(&call->err, ERR_INVALID_PARAMS, "arguments nested deeper than %d cannot be judged by policy",
+                       ARGUMENTS_DEPTH_MAX);
     *out = json_parse(raw, "arguments", &err);
     if (json_is_object(*out))
         return true;
@@ -299,17 +339,31 @@ static enum phase_result authorize(struct call *call)
     return call->err.code ? PHASE_FAIL : PHASE_NEXT;  // what route found missing is said only now
 }
 
+// What goes to a server: the use of a tool, a prompt, a resource. Lists and session housekeeping are not counted, nor
+// is what belongs to a call that was (tasks), nor giving something up.
+static bool within_rates(struct call *call)
+{
+    enum policy_kind kind;
+    if (call_permit(call, &kind) != PERMIT_POLICY || call->method == METHOD_RESOURCES_UNSUBSCRIBE)
+        return true;
+    struct limit *limits = gate_tenant(call->gate, call->identity->tenant)->limit;
+    if (!limits)
+        return true;
+    struct limit_call counted = {call->identity, upstream_server(call->link->upstream)->name,
+                                 call->method == METHOD_TOOLS_CALL ? call->target : (struct span){0}};
+    return limit_enter(limits, &counted, loop_now(call->gate->loop), &call->limits, &call->err);
+}
+
 static enum phase_result limit(struct call *call)
 {
     if (call->gate->audit && !audit_healthy(call->gate->audit))
         return (enum phase_result)err_set(&call->err, ERR_TOO_MANY, "the audit log cannot be written");
     if (call->message.kind == MESSAGE_REQUEST &&
         (int64_t)call->session->call_count > call->gate->config->limits.session_calls) {
-        buf_put_text(&call->error_data, "\"retryAfterMs\":1000");
-        return (enum phase_result)err_set(&call->err, ERR_LIMITED, "%zu calls in flight in this session",
-                                          call->session->call_count);
+        (void)err_set(&call->err, ERR_LIMITED, "%zu calls in flight in this session", call->session->call_count);
+        return put_off(call, SESSION_RETRY_MS);
     }
-    return PHASE_NEXT;
+    return within_rates(call) ? PHASE_NEXT : put_off(call, call->limits.retry_ms);
 }
 
 static enum phase_result dispatch(struct call *call)
@@ -392,6 +446,7 @@ static enum phase_result record(struct call *call)
            LOG_SPAN("method", call->message.method.at ? called : span_of(ops[call->op])),
            LOG_STR("tenant", call->identity ? call->identity->tenant : "-"),
            LOG_STR("subject", call->identity ? call->identity->subject : "-"),
+           LOG_STR("profile", call->session && call->session->profile ? call->session->profile->name : "-"),
            LOG_STR("server", call->link ? upstream_server(call->link->upstream)->name : "-"),
            LOG_SPAN("target", call->target.at ? call->target : span_of("-")),
            LOG_STR("decision", call->authorized      ? "allow"
@@ -430,7 +485,8 @@ static void deliver(struct call *call)
                                           : call->text.len ? 200
                                                            : 202,
                                 .code = call->err.code,
-                                .body = call->text};
+                                .body = call->text,
+                                .retry_ms = call->retry_ms};
         call->text = (struct buf){0};
         call->arrival = NULL;
         arrival->call = NULL;
@@ -481,6 +537,7 @@ static void finish(struct call *call)
     struct gate *gate = call->gate;
     assert(call->recorded);
     dispatch_abandon(call);  // if it is still out
+    limit_leave(&call->limits);
     deliver(call);
     loop_timer_stop(gate->loop, &call->timer);
     list_remove(&call->node);
@@ -575,6 +632,7 @@ void call_start(struct gate *gate, struct arrival *arrival)
     call->version = arrival->version.at ? arena_span(&call->arena, arrival->version) : (struct span){0};
     call->last_event_id =
         arrival->last_event_id.at ? arena_span(&call->arena, arrival->last_event_id) : (struct span){0};
+    call->profile_name = arrival->profile.at ? arena_span(&call->arena, arrival->profile) : (struct span){0};
     call->body = arrival->body;
     arrival->body = (struct buf){0};
     arrival->call = call;

@@ -20,6 +20,7 @@ static enum audit_status status_of(const struct call *call)
     case ERR_NONE: return is_gone(call) ? AUDIT_GONE : call->reply && call->reply->error.at ? AUDIT_ERROR : AUDIT_OK;
     case ERR_DENIED:
     case ERR_SCOPE:
+    case ERR_AUTH_LIMITED:
     case ERR_UNAUTHENTICATED: return AUDIT_DENIED;
     case ERR_UPSTREAM_TIMEOUT: return AUDIT_TIMEOUT;
     case ERR_CANCELLED:  // by the caller, or because its session is over: it may have ended it by going
@@ -78,8 +79,8 @@ void record_call(const struct call *call)
     struct buf roles = {0}, kept = {0};
     char digest[AUDIT_HASH_CHARS + 1];
     struct span arguments;
-    bool refused =
-        call->err.code == ERR_UNAUTHENTICATED || call->err.code == ERR_SCOPE || call->err.code == ERR_BAD_FRAMING;
+    bool refused = call->err.code == ERR_UNAUTHENTICATED || call->err.code == ERR_AUTH_LIMITED ||
+                   call->err.code == ERR_SCOPE || call->err.code == ERR_BAD_FRAMING;
     if (!audit || (!refused && (call->message.kind != MESSAGE_REQUEST || call->method == METHOD_PING)))
         return;
     record.event = refused ? AUDIT_AUTHENTICATION : AUDIT_CALL;

@@ -12,8 +12,10 @@
 #include "base/list.h"
 #include "base/map.h"
 #include "catalog/view.h"
+#include "door.h"
 #include "gate/gate.h"
 #include "gate/stream.h"
+#include "limit.h"
 #include "mcp/method.h"
 #include "mcp/revision.h"
 #include "upstream/upstream.h"
@@ -25,7 +27,8 @@ struct gate {
     struct http_client *http;
     const struct config *config;
     struct provider_chain *providers;
-    struct audit *audit;     // NULL: none
+    struct audit *audit;  // NULL: none
+    struct door door;
     struct tenant *tenants;  // the first is `default`
     size_t tenant_count;
     unsigned char key[32];  // for cursors and task ids
@@ -48,8 +51,10 @@ struct gate {
 // What one tenant has of its own. Nothing leads from one to another.
 struct tenant {
     const char *name;
-    const struct option_items *servers;  // struct server
+    const struct option_items *servers;   // struct server
+    const struct option_items *profiles;  // struct profile
     struct policy *policy;
+    struct limit *limit;  // NULL: none
 };
 
 // One upstream as the gate uses it.
@@ -99,6 +104,7 @@ struct session {
     bool ready;  // notifications/initialized has come
     bool pipe;   // everything goes to `standalone`
     struct identity *identity;
+    const struct profile *profile;  // the one it was opened in, which is the only one it is known in; NULL: none
     enum revision revision;
     struct session_abilities can;
     struct scope *scope;
@@ -125,6 +131,9 @@ struct session_stream {
 
 // ---- gate.c
 struct tenant *gate_tenant(const struct gate *gate, const char *name);  // NULL: no such tenant
+// False: the address was wrong about who it is too often; gate_admit() says who is heard nevertheless.
+bool gate_hears(struct gate *gate, const struct credentials *credentials, struct span session_id, int64_t *retry_ms,
+                struct err *err) MUST_CHECK;
 
 // ---- session.c
 struct session *session_new(struct gate *gate, const struct identity *identity, bool pipe);
@@ -186,6 +195,10 @@ void task_release_all(struct gate *gate);
 void cursor_put(const struct scope *scope, enum catalog_kind kind, uint64_t generation, size_t offset, struct buf *out);
 bool cursor_read(const struct scope *scope, enum catalog_kind kind, uint64_t generation, struct span text,
                  size_t *offset);
+
+// ---- narrow.c
+// A listed tool, with the values its caller may pass: policy_narrowing() gives those.
+void narrow_tool(struct span tool, const json_t *narrowing, struct buf *out);
 
 // ---- shape.c: names and URIs between a server and a caller
 struct shape {

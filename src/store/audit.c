@@ -4,7 +4,7 @@
 //                                  │ failed: kept, tried again after RETRY_MS
 //                                  └──────────────────────────────────────────┘
 //
-// There is one job at a time, so a batch is what gathered while the one before was written. The worker sees nothing but
+// There is one job at a time; a batch is what gathered in a little while, and while the one before was written. The worker sees nothing but
 // `writing`, `db`, `lines` and the results in the job; the loop leaves those alone while `busy`.
 #include "audit_db.h"
 #include "base/clock.h"
@@ -12,10 +12,13 @@
 #include "base/mem.h"
 #include "jsonl.h"
 #include "loop/offload.h"
+#include "store/state.h"
 #include <stdlib.h>
 #include <time.h>
 
 enum {
+    GATHER_MS = 20,      // before a batch is written,
+    GATHER_ROWS = 1024,  // unless it is as large as this: a transaction costs as much as several rows
     RETRY_MS = 1000,
     TRIM_MS = 10000,   // between looks at the limits
     TRIM_ROWS = 4096,  // and after so many rows
@@ -54,8 +57,7 @@ struct audit {
     struct result result;
     bool busy;     // the job is with the worker
     bool closing;  // no more retention
-    struct loop_task start;
-    struct loop_timer retry, look;
+    struct loop_timer gather, retry, look;
     int64_t next_trim_ms, complain_ms;
     size_t rows_since_trim;
     bool trim;  // this job looks at the limits
@@ -120,20 +122,7 @@ static const struct option rows[] = {
 #undef AT
 const struct option_table audit_options = {"Audit (audit)", sizeof(struct audit_config), rows, NULL};
 
-char *audit_path(const char *given)
-{
-    const char *state = getenv("POSTERN_STATE"), *xdg = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
-    struct buf path = {0};
-    if (given)
-        buf_put_text(&path, given);
-    else if (state && *state)
-        buf_printf(&path, "%s/audit.db", state);
-    else if (xdg && *xdg)
-        buf_printf(&path, "%s/postern/audit.db", xdg);
-    else
-        buf_printf(&path, "%s/.local/state/postern/audit.db", home ? home : "");
-    return buf_take(&path, NULL);
-}
+char *audit_path(const char *given) { return state_path(given, "audit.db"); }
 
 static int64_t wall_ms(void)
 {
@@ -306,13 +295,15 @@ static void on_written(struct offload_job *job)
         put_gap(audit);
     if (audit->stats.failing)
         loop_timer_set(audit->loop, &audit->retry, RETRY_MS);
-    else if (audit->pending.count || (result->more && !audit->closing))
+    else if (result->more && !audit->closing)
         start_write(audit);
+    else if (audit->pending.count)
+        loop_timer_set(audit->loop, &audit->gather, audit->pending.count < GATHER_ROWS ? GATHER_MS : 0);
 }
 
-static void on_start(struct loop_task *task)
+static void on_gathered(struct loop_timer *timer)
 {
-    struct audit *audit = task->arg;
+    struct audit *audit = timer->arg;
     if (!audit->stats.failing)
         start_write(audit);
 }
@@ -337,8 +328,8 @@ bool audit_put(struct audit *audit, const struct audit_record *record)
     }
     put_gap(audit);
     batch_add(&audit->pending, record);
-    if (!audit->busy && !audit->stats.failing)
-        loop_task_put(audit->loop, &audit->start);
+    if (!audit->busy && !audit->stats.failing && (!audit->gather.slot || audit->pending.count == GATHER_ROWS))
+        loop_timer_set(audit->loop, &audit->gather, audit->pending.count < GATHER_ROWS ? GATHER_MS : 0);
     return true;
 }
 
@@ -386,7 +377,7 @@ struct audit *audit_open(struct loop *loop, const struct audit_config *config, s
     audit->config.path = audit->config.jsonl = NULL;
     audit->redact = config->arguments ? redact_new(&config->redact) : NULL;
     audit->job = (struct offload_job){.run = run, .done = on_written, .arg = audit};
-    audit->start = (struct loop_task){.run = on_start, .arg = audit};
+    audit->gather = (struct loop_timer){.on_due = on_gathered, .arg = audit};
     audit->retry = (struct loop_timer){.on_due = on_retry, .arg = audit};
     audit->look = (struct loop_timer){.on_due = on_look, .arg = audit};
     bool opened = audit_db_open(&audit->db, config, err);
@@ -405,7 +396,7 @@ void audit_close(struct audit *audit)
     if (!audit)
         return;
     audit->closing = true;
-    loop_task_drop(&audit->start);
+    loop_timer_stop(audit->loop, &audit->gather);
     loop_timer_stop(audit->loop, &audit->look);
     start_write(audit);  // also when the last attempt failed: one more
     if (!offload_wait(audit->pool, CLOSE_MS)) {

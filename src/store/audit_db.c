@@ -143,7 +143,7 @@ bool audit_db_open(struct audit_db *db, const struct audit_config *config, struc
     if (!config->path)
         make_folders(db->path);
     if (make_file(db->path, err)) {
-        if (sqlite3_open_v2(db->path, &db->sqlite, SQLITE_OPEN_READWRITE, NULL) != SQLITE_OK)
+        if (sqlite3_open_v2(db->path, &db->sqlite, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL) != SQLITE_OK)
             (void)audit_db_fail(db->sqlite, db->path, err);
         else if (set_up(db, config, err))
             return true;

@@ -1,6 +1,7 @@
 // Owns the option rows of one server.
 #include "upstream/server.h"
 #include "loop/http_client.h"
+#include "loop/http_url.h"
 #include <ctype.h>
 
 static const char *const types[] = {"auto", "stdio", "http", "streamable-http", "sse", NULL};
@@ -110,8 +111,10 @@ static bool check(void *object, const struct option_place *place, struct err *er
         return err_set(err, ERR_CONFIG, "%s: %s/type: \"%s\" needs a \"%s\"", place->file, place->path,
                        types[server->type], stdio ? "url" : "command");
     if (web && !http_url_valid(server->url))
-        return err_set(err, ERR_CONFIG, "%s: %s/url: must be an absolute http:// or https:// URL", place->file,
-                       place->path);
+        return err_set(err, ERR_CONFIG,
+                       "%s: %s/url: must be an absolute http:// or https:// URL; a user and password belong into "
+                       "\"headers\", as Authorization",
+                       place->file, place->path);
     return true;
 }
 

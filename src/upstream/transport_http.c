@@ -354,9 +354,13 @@ static void on_done(void *arg, const struct err *err)
     if (exchange->request && exchange->body.len)
         upstream_on_message(upstream, buf_span(&exchange->body), exchange->request);
     buf_release(&exchange->body);  // now, while it is warm: the next answer gets the same memory
+    if (!exchange->request) {
+        exchange_end(exchange);
+        return;
+    }
     (void)err_set(&problem, ERR_UPSTREAM_INVALID, "server \"%s\" answered HTTP %d without an answer to the request",
                   upstream->server->name, exchange->status);
-    fail_request(exchange, &problem);  // if it has one still
+    fail_request(exchange, &problem);
 }
 
 static const struct http_events exchange_events = {on_head, on_data, on_done};

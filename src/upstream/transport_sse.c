@@ -2,6 +2,7 @@
 // endpoint it names. An endpoint of another origin is refused: it would get our headers.
 #include "base/log.h"
 #include "base/mem.h"
+#include "loop/http_url.h"
 #include "mcp/sse.h"
 #include "transport.h"
 #include <stdlib.h>

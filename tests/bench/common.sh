@@ -86,14 +86,15 @@ list_body() { # the file with a tools/list
     printf '%s\n' "$tmp/list.body"
 }
 
-# URL TOOLS: waits until the gateway lists exactly so many tools, in one page.
+# URL TOOLS OPTIONS...: waits until the gateway lists exactly so many tools, in one page.
 await_tools() {
-    local deadline=$((SECONDS + 15))
-    until "$build/bench/bench_load" --url "$1" --session --requests 1 --body "$(list_body)" \
-        --expect-tools "$2" >/dev/null 2>"$tmp/await.err"; do
+    local url=$1 tools=$2 deadline=$((SECONDS + 15))
+    shift 2
+    until "$build/bench/bench_load" --url "$url" --session --requests 1 --body "$(list_body)" \
+        --expect-tools "$tools" "$@" >/dev/null 2>"$tmp/await.err"; do
         [ $SECONDS -lt $deadline ] || {
             cat "$tmp/await.err" >&2
-            die "$1 does not list $2 tools"
+            die "$url does not list $tools tools"
         }
         sleep 0.1
     done

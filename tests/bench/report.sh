@@ -46,6 +46,25 @@ print_row() {
         "$verdict"
 }
 
+print_guarded() { # beside the same gateway without identities, rules and audit
+    local plain guarded ratio low high verdict errors
+    plain=$(median guarded http) guarded=$(median guarded guarded)
+    [ -n "$guarded" ] || return 0
+    read -r ratio low high <<<"$(ratio_of guarded guarded http)"
+    errors=$(($(errors_in guarded http) + $(errors_in guarded guarded)))
+    verdict="$(judge "$ratio" '>=' "$bar_guarded") (>= $bar_guarded)"
+    [ "$errors" -eq 0 ] || verdict="MISSED ($errors errors)"
+    [[ $verdict != MISSED* ]] || missed=1
+    if [ "$json" -eq 1 ]; then
+        json_row guarded plain "$plain" guarded "$guarded" ratio "$ratio" ratio_low "$low" ratio_high "$high" \
+            bar "$bar_guarded" errors "$errors"
+        return
+    fi
+    printf 'bearer, 1,000 rules, audit: %s calls/s, without %s calls/s, CPU %s/%s us, ratio %s (%s-%s)  %s\n' \
+        "$(show rps "$guarded")" "$(show rps "$plain")" "$(show cpu_us "$guarded")" "$(show cpu_us "$plain")" \
+        "$ratio" "$low" "$high" "$verdict"
+}
+
 print_errors() {
     local name line verdict
     for name in nginx http stdio; do
@@ -66,7 +85,7 @@ print_errors() {
 
 print_memory() { # the highest of all gateways that ran
     local name mb highest=0 verdict
-    for name in http stdio list; do
+    for name in http stdio list guarded; do
         [ -n "${pid[$name]:-}" ] || continue
         mb=$(rss_mb "${pid[$name]}")
         highest=$(awk "BEGIN { print ($mb > $highest ? $mb : $highest) }")
@@ -81,6 +100,22 @@ print_memory() { # the highest of all gateways that ran
     fi
 }
 
+print_decide() { # one line for each number of rules; callers by turns are held to the bar
+    local line rules verdict
+    [ -n "$decisions" ] || return 0
+    while read -r line; do
+        rules=$(field rules "$line") verdict=''
+        [ "$rules" -ne 1000 ] || verdict="$(judge "$(field ns "$line")" '<' "$bar_decide") (< $bar_decide ns)"
+        [[ $verdict != MISSED* ]] || missed=1
+        if [ "$json" -eq 1 ]; then
+            json_rows+=("\"decide-$rules\":$line")
+        else
+            printf 'decide, %5s rules: %s ns, %s ns for the same caller again, p99 %s ns  %s\n' "$rules" \
+                "$(field ns "$line")" "$(field same_ns "$line")" "$(field p99_ns "$line")" "$verdict"
+        fi
+    done <<<"$decisions"
+}
+
 print_foot() {
     if [ "$json" -eq 1 ]; then
         local IFS=, ok=true
@@ -88,6 +123,7 @@ print_foot() {
         printf '{%s,"rounds":%s,"ok":%s}\n' "${json_rows[*]}" "$rounds" $ok
         return
     fi
+    [ "$only" != decide ] || return 0
     cat <<TEXT
 Median of $rounds rounds of $seconds s, of twice as many for what was below a bar. p50/99 in microseconds; CPU: microseconds
 of nginx/postern per call, which other work on the machine disturbs least; ratio: postern to nginx, round by round.

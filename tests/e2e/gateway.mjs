@@ -3,10 +3,10 @@ import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
-import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
-import { join, resolve } from 'node:path';
+import { dirname, join, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 
@@ -59,12 +59,17 @@ export function writeConfig(directory, config, mark = randomUUID()) {
 }
 
 /**
- * Starts the gateway on a free port of 127.0.0.1 and waits until it says that it listens.
+ * Starts the gateway on a free port of 127.0.0.1 and waits until it says that it listens. `files` stand beside its
+ * configuration: path → object.
  * Returns its endpoint `url`, `origin`, `pid`, `log()` (stderr so far) and `stop()`.
  */
-export async function startGateway(config, args = []) {
+export async function startGateway(config, args = [], files = {}) {
     const mark = randomUUID();
     const directory = temporaryDirectory();
+    for (const [name, tree] of Object.entries(files)) {
+        mkdirSync(dirname(join(directory.path, name)), { recursive: true });
+        writeFileSync(join(directory.path, name), JSON.stringify(tree));
+    }
     const path = writeConfig(directory.path, { listen: [{ address: '127.0.0.1:0' }], ...config }, mark);
     const env = { ...process.env, POSTERN_STATE: directory.path };
     const child = spawn(binary, ['serve', '--config', path, ...args], { stdio: ['ignore', 'ignore', 'pipe'], env });

@@ -57,7 +57,8 @@ before(async () => {
     gateway = await startGateway({
         auth: { providers: [{ type: 'jwt', issuer: issuer.issuer, audiences: [AUDIENCE], role_map: { 'mcp:use': 'user' } }] },
         policy: join(folder.path, 'policy.json'),
-        mcpServers: { demo: { command: demo } }
+        mcpServers: { demo: { command: demo } },
+        profiles: { dev: {} }
     });
 });
 after(async () => {
@@ -106,6 +107,19 @@ test('P4 the metadata of the protected resource, at both places, and the challen
     const challenge = `Bearer resource_metadata="${origin}/.well-known/oauth-protected-resource/mcp"`;
     assert.equal((await open()).headers['www-authenticate'], challenge);
     assert.equal((await open('a.b.c')).headers['www-authenticate'], `${challenge}, error="invalid_token"`);
+});
+
+test('P4 each profile is a protected resource of its own; which there are is not told', async () => {
+    const { origin } = new URL(gateway.url);
+    const metadata = `${origin}/.well-known/oauth-protected-resource/mcp`;
+    for (const name of ['dev', 'nobodys']) {
+        assert.equal(JSON.parse((await send(`${metadata}/${name}`, { method: 'GET' })).body).resource, `${origin}/mcp/${name}`);
+        const refused = await send(`${gateway.url}/${name}`, { headers: post(), body: initialize('2025-11-25') });
+        assert.equal(refused.status, 401);
+        assert.equal(refused.headers['www-authenticate'], `Bearer resource_metadata="${metadata}/${name}"`);
+    }
+    for (const path of ['a/b', '..%2F', 'a%22', '%0d%0aX:1', 'x'.repeat(100)])
+        assert.equal((await send(`${metadata}/${path}`, { method: 'GET' })).status, 404, path);
 });
 
 describe('tokens that must not pass', () => {

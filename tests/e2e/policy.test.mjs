@@ -54,15 +54,27 @@ describe('X17 check', () => {
         assert.equal(status, 1);
         const text = readFileSync(file, 'utf8').split('\n');
         const line = id => text.findIndex(row => row.includes(`"id": "${id}"`)) + 1;
-        assert.match(stdout, new RegExp(`^${file}:${line('r')}: E4 r: names: no set "none"$`, 'm'));
-        assert.match(stdout, new RegExp(`^${file}:${line('short')}: E3 short: `, 'm'));
+        assert.match(stdout, new RegExp(`^${file}:${line('r')}: E4 r: /rules/0/names: no set "none"$`, 'm'));
+        assert.match(stdout, new RegExp(`^${file}:${line('short')}: E3 short: /rules/1/description: `, 'm'));
     });
     test('errors as JSON', () => {
         write('{"version": 1,\n "rules": [}');
         const { status, json } = policy('check', file, '--json');
         assert.equal(status, 1);
         const [finding] = json();
-        assert.deepEqual({ ...finding, text: undefined }, { code: 'E7', severity: 'error', file, line: 2, rule: null, text: undefined });
+        assert.deepEqual({ ...finding, text: undefined }, { code: 'E7', severity: 'error', file, line: 2, rule: null, pointer: null, text: undefined });
+    });
+    test('a finding has file, line, rule, pointer and text', () => {
+        write(written([rule('r', 'allow'), rule('typo', 'allow', { nmaes: [] })]));
+        const text = readFileSync(file, 'utf8').split('\n');
+        const [finding] = policy('check', file, '--json').json();
+        assert.deepEqual({ ...finding, text: undefined }, {
+            code: 'E1', severity: 'error', file, line: text.findIndex(row => row.includes('"id": "typo"')) + 1, rule: 'typo', pointer: '/rules/1/nmaes', text: undefined
+        });
+        write(written([rule('r', 'allow', { names: ['set:none'] })]));
+        assert.equal(policy('check', file, '--json').json()[0].pointer, '/rules/0/names');
+        write(written([rule('r', 'allow')]));
+        assert.equal(policy('check', file, '--json').json()[0].pointer, '/rules/0');
     });
     test('warnings alone are exit status 0: W3 and W4 come from running the tests', () => {
         const rules = [rule('a', 'allow', { when: { '/n': { eq: 1 } } }), rule('b', 'allow', { names: ['put'] })];
@@ -86,17 +98,66 @@ describe('X17 check', () => {
     test('--config: servers must exist', () => {
         write(written([rule('a', 'allow')]));
         const config = join(directory.path, 'postern.json');
-        write({ mcpServers: { t: { command: 'true' } } }, config);
-        assert.match(policy('check', file, '--config', config).stdout, /E4 a: servers: no server "s" in the configuration/);
-        write({ mcpServers: { s: { command: 'true' } } }, config);
+        write({ mcpServers: { t: { command: 'true' } }, tenants: { acme: {} } }, config);
+        assert.match(policy('check', file, '--config', config).stdout, /E4 a: \/rules\/0\/servers: no server "s" in the configuration/);
+        write({ mcpServers: { s: { command: 'true' } }, tenants: { acme: {} } }, config);
         assert.equal(policy('check', file, '--config', config).status, 0);
+    });
+    test('--config: E4 tenants and providers must exist, and servers may be any tenant\'s', () => {
+        const config = join(directory.path, 'postern.json');
+        write({
+            auth: { providers: [{ type: 'bearer', tokens: 'tokens.json' }] }, policy: 'p.json', mcpServers: { s: { command: 'true' } },
+            tenants: { acme: { mcpServers: { own: { command: 'true' } } } }
+        }, config);
+        write(written([rule('a', 'allow', { servers: ['s', 'own'], subjects: ['user:bearer:ann'] })]));
+        assert.equal(policy('check', file, '--config', config).status, 0);
+        write(written([rule('a', 'allow', { tenants: ['acmee'], subjects: ['user:barer:ann'] })]));
+        const { status, stdout } = policy('check', file, '--config', config);
+        assert.equal(status, 1);
+        assert.match(stdout, /p\.json:\d+: E4 a: \/rules\/0\/tenants: no tenant "acmee" in the configuration; did you mean "acme"\?/);
+        assert.match(stdout, /p\.json:\d+: E4 a: \/rules\/0\/subjects: "user:barer:ann": no provider "barer" in the configuration; did you mean "bearer"\?/);
+    });
+    test('--inventory: what postern tools, resources and prompts print; W5, W6 against a git revision, W9, W10', () => {
+        const config = join(directory.path, 'postern.json'), inventory = join(directory.path, 'inventory.json');
+        write({ mcpServers: { demo: { command: demo } } }, config);
+        const all = ['tools', 'resources', 'prompts'].map(what => execFileSync(binary, [what, '--config', config], { encoding: 'utf8' })).join('');
+        const git = (...args) => execFileSync('git', ['-c', 'user.name=t', '-c', 'user.email=t@example.com', ...args], { cwd: directory.path, stdio: 'pipe' });
+        const demoRule = (id, effect, names, more) => rule(id, effect, { tenants: ['default'], servers: ['demo'], names, ...more });
+        const rules = [
+            demoRule('typo', 'allow', ['ehco']), demoRule('fine', 'allow', ['echo']), demoRule('all', 'allow', ['a*']),
+            demoRule('public', 'allow', ['now'], { subjects: ['authenticated'] }), demoRule('idle', 'deny', ['delete_*'], { kinds: ['*'] })
+        ];
+        write(written(rules));
+        write(all.replace('"name":"add"', '"name":"subtract"'), inventory);
+        git('init', '-q');
+        git('add', '.');
+        git('commit', '-qm', 'first');
+        write(all, inventory);
+        const findings = (...args) => policy('check', file, ...args, '--json').json().filter(({ code }) => code !== 'W3').map(({ code, rule: id, text }) => `${code} ${id} ${text}`);
+        const said = findings('--config', config, '--inventory', inventory, '--inventory-before', 'HEAD:inventory.json');
+        assert.match(said.find(text => text.startsWith('W5')), /^W5 typo \/rules\/0\/names\/0: "ehco" takes nothing in the inventory/);
+        assert.match(said.find(text => text.startsWith('W6')), /^W6 all \/rules\/2\/names\/0: "a\*" now takes what was not there before: demo add;/);
+        assert.match(said.find(text => text.startsWith('W10')), /^W10 idle \/rules\/4\/names: it never denies/);
+        assert.equal(said.filter(text => /^W(5|6|10)/.test(text)).length, 3, said.join('\n'));
+        assert.deepEqual(findings(), []);
+        write('[{"server":"demo","name":"now","inputSchema":{}}]', inventory);
+        assert.ok(findings('--inventory', inventory).some(text => text.startsWith('W9 public /rules/3/subjects: everybody may call')));
+        for (const [args, status, says] of [
+            [['--inventory-before', inventory], 2, /needs --inventory/],
+            [['--inventory', file], 3, /no inventory; it is the JSON that/],
+            [['--inventory', inventory, '--inventory-before', 'HEAD:nothing.json'], 3, /nothing\.json/]
+        ]) {
+            const wrong = policy('check', file, ...args);
+            assert.equal(wrong.status, status, wrong.stderr);
+            assert.match(wrong.stderr, says);
+        }
     });
     test('X13 ids are unique across the files of a folder', () => {
         const folder = join(directory.path, 'd');
         mkdirSync(folder);
         write(written([rule('a', 'allow')]), join(folder, '1.json'));
         write(written([rule('a', 'deny')]), join(folder, '2.json'));
-        assert.match(policy('check', folder).stdout, /2\.json:\d+: E2 a: the id is used already in \S+1\.json:\d+/);
+        assert.match(policy('check', folder).stdout, /2\.json:\d+: E2 a: \/rules\/0\/id: the id is used already in \S+1\.json:\d+/);
     });
     test('what is not there is exit status 3', () => assert.equal(policy('check', join(directory.path, 'none')).status, 3));
 });
@@ -157,7 +218,7 @@ describe('X18 explain', () => {
             [['check', file, '--role', 'x'], /takes no --role/],
             [['fmt', file, '--json'], /takes no --json/],
             [['diff', file], /usage: postern policy diff/],
-            [['lint', file], /there are check, explain, fmt, who-can, diff and coverage/]
+            [['lint', file], /there are check, explain, fmt, who-can, diff, replay and coverage/]
         ]) {
             const { status, stdout, stderr } = policy(...args);
             assert.equal(status, 2, `${args}: ${stderr}`);
@@ -253,6 +314,22 @@ describe('X17 diff', () => {
     });
     test('a role more', () => {
         assert.deepEqual(diff([rule('a', 'allow')], [rule('a', 'allow', { subjects: ['role:eng', 'role:ops'] })]).rows, ['+ role:ops get_*: deny allow']);
+    });
+    test('--inventory: what there is, by name', () => {
+        const inventory = join(directory.path, 'inventory.json'), tool = (server, name) => ({ server, name, inputSchema: {} });
+        write([tool('s', 'get_a'), tool('s', 'put_a'), tool('t', 'get_a')], inventory);
+        const one = [rule('a', 'allow', { names: ['get_x'] })];
+        assert.deepEqual(diff(one, [rule('a', 'allow')], '--inventory', inventory).rows, ['+ role:eng get_*: deny allow', '+ role:eng get_a: deny allow']);
+        assert.equal(policy('diff', old(), file, '--inventory', file).status, 3);
+        assert.equal(policy('diff', old(), file, '--inventory', inventory, '--inventory-before', inventory).status, 2);
+    });
+    test('what is too much to compare is no clean diff', () => {
+        const inventory = join(directory.path, 'inventory.json');
+        write(JSON.stringify(Array.from({ length: 20_001 }, (_, i) => ({ server: 's', name: `n${i}`, inputSchema: {} }))), inventory);
+        const both = more => diff([rule('a', 'allow')], [rule('a', 'allow')], '--inventory', inventory, ...more).status;
+        assert.equal(both(['--fail-on-new-access']), 1);
+        assert.match(policy('diff', old(), file, '--inventory', inventory).stderr, /only the first 20000 things were compared/);
+        assert.equal(both([]), 0);
     });
     test('a shadow rule gives nothing', () => {
         assert.deepEqual(diff([rule('a', 'allow')], [rule('a', 'allow'), rule('b', 'allow', { names: ['put'], mode: 'shadow' })]).rows, []);

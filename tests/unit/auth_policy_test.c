@@ -427,6 +427,46 @@ static void test_findings(void **state)
     }
 }
 
+// What is fine says nothing of the kind.
+static void test_no_findings(void **state)
+{
+    (void)state;
+#define OTHER(more) "{\"id\":\"d\",\"description\":\"the other rule\"," more "}"
+#define ALL "\"tenants\":[\"*\"],\"subjects\":[\"*\"],\"servers\":[\"s\"],\"kinds\":[\"*\"],\"names\":[\"*\"]"
+    static const struct {
+        const char *code, *text;
+    } rows[] = {
+        {"E2", RULES(RULE "," OTHER("\"effect\":\"deny\"," SELECTORS "\"names\":[\"n\"]"))},
+        {"E6", FILE_HEAD "\"groups\":{\"g\":{\"description\":\"two ways to it\",\"members\":[\"group:h\",\"group:i\"]},"
+                         "\"h\":{\"description\":\"the first way\",\"members\":[\"group:i\"]},"
+                         "\"i\":{\"description\":\"where both lead\",\"members\":[\"role:x\"]}}}"},
+        {"E8", RULES(RULE_HEAD "\"tenants\":[\"*\"],\"subjects\":[\"authenticated\"],\"servers\":[\"s\"],"
+                               "\"kinds\":[\"tool\"],\"names\":[\"*\"]}")},
+        {"E8", RULES(OTHER("\"effect\":\"deny\"," ALL))},
+        {"E11", WHEN("{\"/path\":{\"eq\":\"a-long-name/of-many-words/that-is-no-secret/2027\"}}")},
+        {"E12", RULES(RULE_HEAD SELECTORS "\"names\":[\"n\"],\"expires\":\"2099-01-01\"}")},
+        {"W1", RULES(RULE "," OTHER("\"effect\":\"deny\",\"when\":{\"/a\":{\"eq\":1}}," ALL))},
+        {"W1", RULES(RULE "," OTHER("\"effect\":\"deny\",\"mode\":\"shadow\"," ALL))},
+        {"W2", RULES(RULE "," OTHER("\"effect\":\"allow\"," SELECTORS "\"names\":[\"m\"]"))},
+        {"W2",
+         RULES(RULE "," OTHER("\"effect\":\"allow\",\"when\":{\"/a\":{\"eq\":1}}," SELECTORS "\"names\":[\"n*\"]"))},
+        {"W7", FILE_HEAD "\"groups\":{\"g\":{\"description\":\"used by the rule\",\"members\":[\"role:x\"]}},"
+                         "\"rules\":[" RULE_HEAD "\"tenants\":[\"*\"],\"subjects\":[\"group:g\"],\"servers\":[\"s\"],"
+                         "\"kinds\":[\"tool\"],\"names\":[\"n\"]}]}"},
+        {"W8", RULES(RULE_HEAD SELECTORS "\"names\":[\"n\"],\"expires\":\"2099-01-01\"}")},
+        {"W11", RULES(RULE_HEAD SELECTORS "\"names\":[\"*n*\"]}")},
+    };
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        struct policy_findings findings = {0};
+        struct policy *policy = load_text(rows[i].text, &findings);
+        assert_row(policy != NULL, rows[i].text);
+        for (size_t k = 0; k < findings.count; k++)
+            assert_row(strcmp(findings.at[k].code, rows[i].code) != 0, rows[i].text);
+        policy_unref(policy);
+        policy_findings_release(&findings);
+    }
+}
+
 static void test_expiring_soon(void **state)
 {
     (void)state;
@@ -671,7 +711,7 @@ static void test_fingerprint(void **state)
     assert_true(two != policy_fingerprint(directory));
 }
 
-// ---- speed ----------------------------------------------------------------------------------
+// ---- speed (X21; tests/bench/run holds it to its bar) ---------------------------------------
 
 static void write_many(int rules)
 {
@@ -743,10 +783,10 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_directory, remove_directory)
     const struct CMUnitTest tests[] = {
-        TEST(test_truth_table), TEST(test_zero_denies), TEST(test_findings),   TEST(test_expiring_soon),
-        TEST(test_lines),       TEST(test_visible),     TEST(test_shadow),     TEST(test_digest),
-        TEST(test_words),       TEST(test_via),         TEST(test_long_names), TEST(test_format),
-        TEST(test_fingerprint), TEST(test_speed),
+        TEST(test_truth_table), TEST(test_zero_denies), TEST(test_findings),    TEST(test_expiring_soon),
+        TEST(test_lines),       TEST(test_visible),     TEST(test_shadow),      TEST(test_digest),
+        TEST(test_words),       TEST(test_via),         TEST(test_long_names),  TEST(test_format),
+        TEST(test_fingerprint), TEST(test_speed),       TEST(test_no_findings),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

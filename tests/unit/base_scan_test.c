@@ -218,6 +218,26 @@ static void depth_is_bounded(void **state)
     }
 }
 
+static void depth_is_told(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        unsigned depth;
+    } rows[] = {
+        {"1", 0},
+        {"\"[{\"", 0},
+        {"[]", 1},
+        {"{\"a\":1}", 1},
+        {"[{},[]]", 2},
+        {"[{\"a\":[]},[]]", 3},
+        {"{\"[\":\"\\\"[[[\",\"a\":{}}", 2},
+        {"[\"\\\\\",[1]]", 2},
+    };
+    for (size_t i = 0; i < COUNT(rows); i++)
+        assert_row(scan_depth(span_of(rows[i].text)) == rows[i].depth, rows[i].text);
+}
+
 static struct buf object_of(size_t keys, const char *last)
 {
     struct buf text = {0};
@@ -473,6 +493,7 @@ int main(void)
         cmocka_unit_test(says_where_it_failed),
         cmocka_unit_test(the_value_is_trimmed_and_numbers_stay_exact),
         cmocka_unit_test(depth_is_bounded),
+        cmocka_unit_test(depth_is_told),
         cmocka_unit_test(duplicates_are_found_among_any_number_of_keys),
         cmocka_unit_test(a_special_byte_is_seen_at_every_offset_of_a_long_run),
         cmocka_unit_test(walks_members_and_elements),

@@ -109,7 +109,7 @@ static void tear_down(struct fixture *f)
     loop_free(f->loop);
 }
 
-static const struct view_naming prefixed = {"__", true}, plain = {"__", false};
+static const struct view_naming prefixed = {"__", true, NULL}, plain = {"__", false, NULL};
 
 // The suffix of a name that was shortened or taken: a hash of the server's key and the name.
 static void put_suffix(struct buf *out, const char *server, struct span name)
@@ -255,7 +255,7 @@ static void the_prefix_is_the_configured_one_or_the_name_or_nothing(void **state
     struct offer offers[] = {{.name = "one", .tools = "[{\"name\":\"a\"}]"},
                              {.name = "two", .prefix = "zwei", .tools = "[{\"name\":\"a\"}]"},
                              {.name = "three", .prefix = "", .tools = "[{\"name\":\"any name \\u00e9\"}]"}};
-    set_up(&f, &(struct view_naming){"-", true}, offers, 3);
+    set_up(&f, &(struct view_naming){"-", true, NULL}, offers, 3);
     assert_leads_to(&f, SPAN("one-a"), 0, SPAN("a"));
     assert_leads_to(&f, SPAN("zwei-a"), 1, SPAN("a"));
     assert_leads_to(&f, SPAN("any name \xC3\xA9"), 2, SPAN("any name \xC3\xA9"));
@@ -393,9 +393,173 @@ static void the_only_server_without_prefix_gets_what_nobody_lists(void **state)
     tear_down(&f);
 }
 
+// ---- profiles -------------------------------------------------------------------------------
+
+static struct profile *profile_of(const char *text)
+{
+    struct err err;
+    json_t *tree = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    assert_row(tree != NULL, text);
+    struct profile *profile = calloc(1, sizeof *profile);
+    if (!option_parse(&profile_options, tree, profile, &(struct option_place){"p.json", "", false}, &err))
+        fail_msg("%s", err.detail);
+    profile->name = "dev";
+    json_decref(tree);
+    return profile;
+}
+
+static void set_up_profile(struct fixture *f, struct profile *profile, const struct offer *offers, size_t count)
+{
+    set_up(f, &(struct view_naming){"__", profile->prefix, profile}, offers, count);
+}
+
+static void tear_down_profile(struct fixture *f, struct profile *profile)
+{
+    tear_down(f);
+    option_release(&profile_options, profile);
+    free(profile);
+}
+
+static void assert_nobody_has(struct fixture *f, const char *const *names)
+{
+    for (; *names; names++)
+        assert_row(view_find(f->view, CATALOG_TOOLS, span_of(*names)) == NULL, *names);
+}
+
+static void a_profile_leaves_tools_out(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct offer offers[] = {
+        {.name = "one", .tools = "[{\"name\":\"read_a\"},{\"name\":\"write\"},{\"name\":\"read_b\"},{\"name\":\"*\"}]"},
+        {.name = "two", .tools = "[{\"name\":\"x\"}]", .resources = "[{\"uri\":\"r:1\"}]"},
+        {.name = "three", .tools = "[{\"name\":\"y\"}]"}};
+    struct profile *profile =
+        profile_of("{\"tools\":{\"one\":{\"allow\":[\"read_*\",\"\\\\*\"]},\"two\":{\"allow\":[]}}}");
+    set_up_profile(&f, profile, offers, 3);
+    assert_leads_to(&f, SPAN("one__read_a"), 0, SPAN("read_a"));
+    assert_leads_to(&f, SPAN("one__read_b"), 0, SPAN("read_b"));
+    assert_leads_to(&f, SPAN("one___"), 0, SPAN("*"));
+    assert_leads_to(&f, SPAN("three__y"), 2, SPAN("y"));
+    assert_nobody_has(&f, (const char *const[]){"one__write", "write", "two__x", "x", "read_a", NULL});
+    assert_rendered(&f, CATALOG_TOOLS, 4);
+    assert_rendered(&f, CATALOG_RESOURCES, 1);  // the rest of a server comes whole
+    tear_down_profile(&f, profile);
+}
+
+static void a_renamed_tool_has_only_its_new_name(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct offer offers[] = {{.name = "one", .tools = "[{\"name\":\"a\"},{\"name\":\"b\"},{\"name\":\"b\"}]"},
+                             {.name = "two", .tools = "[{\"name\":\"a\"}]"}};
+    struct profile *profile = profile_of("{\"tools\":{\"one\":{\"override\":{\"b\":{\"name\":\"one__a\"}}},"
+                                         "\"two\":{\"override\":{\"a\":{\"name\":\"look\"}}}}}");
+    set_up_profile(&f, profile, offers, 2);
+    struct buf want = {0};
+    assert_leads_to(&f, SPAN("look"), 1, SPAN("a"));
+    assert_leads_to(&f, SPAN("one__a"), 0, SPAN("b"));  // the given name wins, though "a" came first
+    buf_put_text(&want, "one__a");
+    put_suffix(&want, "one", SPAN("a"));
+    assert_leads_to(&f, buf_span(&want), 0, SPAN("a"));
+    assert_nobody_has(&f, (const char *const[]){"two__a", "one__b", "a", "b", NULL});
+    assert_rendered(&f, CATALOG_TOOLS, 3);
+    buf_release(&want);
+    tear_down_profile(&f, profile);
+}
+
+static void overrides_change_title_and_description_and_no_other_byte(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct offer offer = {
+        .name = "s",
+        .tools = "[{\"description\":\"old\", \"name\":\"a\",\"inputSchema\":{\"title\":\"T\",\"description\":1.0}},"
+                 "{\"name\":\"b\",\"title\":\"old\" },{\"name\":\"c\",\"title\":\"stays\"},{\"name\":\"d\"}]"};
+    struct profile *profile = profile_of(
+        "{\"tools\":{\"s\":{\"override\":{\"a\":{\"description\":\"say \\\"hi\\\"\"},"
+        "\"b\":{\"title\":\"New\",\"description\":\"\\u00e9\"},\"c\":{\"name\":\"see\"},\"d\":{\"title\":\"D\"}}}}}");
+    set_up_profile(&f, profile, &offer, 1);
+    assert_int_equal(view_count(f.view, CATALOG_TOOLS), 4);
+    assert_render(&f, CATALOG_TOOLS, 0, 1,
+                  "{\"description\":\"say \\\"hi\\\"\", \"name\":\"s__a\",\"inputSchema\":{\"title\":\"T\","
+                  "\"description\":1.0}}");
+    assert_render(&f, CATALOG_TOOLS, 1, 2, "{\"name\":\"s__b\",\"title\":\"New\" ,\"description\":\"\xC3\xA9\"}");
+    assert_render(&f, CATALOG_TOOLS, 2, 3, "{\"name\":\"see\",\"title\":\"stays\"}");
+    assert_render(&f, CATALOG_TOOLS, 3, 4, "{\"name\":\"s__d\",\"title\":\"D\"}");
+    tear_down_profile(&f, profile);
+}
+
+static void without_prefix_the_first_has_the_name_and_the_others_their_prefix(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct offer offers[] = {{.name = "one",
+                              .tools = "[{\"name\":\"run\"},{\"name\":\"two__run\"},{\"name\":\"given\"}]",
+                              .resources = "[{\"uri\":\"r:1\"}]"},
+                             {.name = "two", .tools = "[{\"name\":\"run\"},{\"name\":\"only\"}]"},
+                             {.name = "three", .prefix = "3", .tools = "[{\"name\":\"run\"},{\"name\":\"x\"}]"}};
+    struct profile *profile =
+        profile_of("{\"prefix\":false,\"tools\":{\"three\":{\"override\":{\"x\":{\"name\":\"given\"}}}}}");
+    set_up_profile(&f, profile, offers, 3);
+    struct buf want = {0};
+    assert_leads_to(&f, SPAN("run"), 0, SPAN("run"));
+    assert_leads_to(&f, SPAN("two__run"), 0, SPAN("two__run"));
+    buf_put_text(&want, "two__run");  // taken by "one", so a hash must do
+    put_suffix(&want, "two", SPAN("run"));
+    assert_leads_to(&f, buf_span(&want), 1, SPAN("run"));
+    assert_leads_to(&f, SPAN("only"), 1, SPAN("only"));
+    assert_leads_to(&f, SPAN("3__run"), 2, SPAN("run"));
+    assert_leads_to(&f, SPAN("given"), 2, SPAN("x"));
+    assert_leads_to(&f, SPAN("one__given"), 0, SPAN("given"));
+    assert_rendered(&f, CATALOG_TOOLS, 7);
+    assert_routes(&f, &(struct route){"r:1", 0, "r:1"}, 1);
+    buf_release(&want);
+    tear_down_profile(&f, profile);
+}
+
+// What the view says of names while the lists have not come.
+static void a_name_of_a_server_that_never_came_up_leads_to_it(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *exposed, *original;  // NULL: nobody would have it
+    } rows[] = {{"s__a", "a"}, {"look", "b"}, {"s__b", NULL}, {"s__hidden", NULL}, {"a", NULL}, {"t__a", NULL}};
+    struct profile *profile = profile_of("{\"tools\":{\"s\":{\"allow\":[\"a\",\"b\"],\"override\":{\"b\":{"
+                                         "\"name\":\"look\"}}}}}");
+    struct server server = peer_server("s");
+    struct err err;
+    struct loop *loop = loop_new(&err);
+    struct upstream *upstream = upstream_new(&(struct upstream_spec){
+        .loop = loop, .server = &server, .capabilities = "{}", .max_message = 1 << 20, .listener = &listener});
+    struct source *source = source_new(loop, upstream, on_change, NULL);
+    struct view *view = view_new(&(struct view_naming){"__", true, profile});
+    view_add(view, source);
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        struct span original = {0};
+        const struct source *owner = view_unlisted(view, CATALOG_TOOLS, span_of(rows[i].exposed), &original);
+        assert_row(owner == (rows[i].original ? source : NULL), rows[i].exposed);
+        if (owner)
+            assert_span(original, span_of(rows[i].original), rows[i].exposed);
+    }
+    struct span original;
+    assert_ptr_equal(view_unlisted(view, CATALOG_PROMPTS, SPAN("s__hidden"), &original), source);
+    view_free(view);
+    source_free(source);
+    upstream_free(upstream);
+    loop_free(loop);
+    option_release(&profile_options, profile);
+    free(profile);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_profile_leaves_tools_out),
+        cmocka_unit_test(a_renamed_tool_has_only_its_new_name),
+        cmocka_unit_test(overrides_change_title_and_description_and_no_other_byte),
+        cmocka_unit_test(without_prefix_the_first_has_the_name_and_the_others_their_prefix),
+        cmocka_unit_test(a_name_of_a_server_that_never_came_up_leads_to_it),
         cmocka_unit_test(names_get_prefix_and_separator_and_safe_characters),
         cmocka_unit_test(a_long_name_ends_in_a_stable_hash),
         cmocka_unit_test(a_name_that_is_taken_gets_a_hash),

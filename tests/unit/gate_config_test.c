@@ -71,6 +71,12 @@ static void servers_are_read_with_their_type(void **state)
 #define SERVERS(text) "{\"mcpServers\":{" text "}}"
 #define LISTEN(address) "{\"listen\":[{\"address\":\"" address "\"}]}"
 
+// Servers "files" and "mem", and this profile "dev".
+#define PROFILE(text) \
+    "{\"mcpServers\":{\"files\":{\"command\":\"x\"},\"mem\":{\"command\":\"x\"}},\"profiles\":{\"dev\":" text "}}"
+#define TOOLS(text) PROFILE("{\"tools\":{\"files\":" text "}}")
+#define DEV "p.json: /profiles/dev"
+
 // What is wrong, where the message puts it, and what it advises.
 static const struct wrong_row {
     const char *text, *path, *says;
@@ -119,6 +125,36 @@ static const struct wrong_row {
     {SERVERS("\"a\":{\"command\":\"${UNIT_UNSET}\"}"), "p.json: /mcpServers/a/command:", "UNIT_UNSET is not set"},
     {SERVERS("\"a\":{\"command\":\"x\",\"isolation\":\"none\"}"), "p.json: /mcpServers/a/isolation:", "\"shared\""},
     {SERVERS("\"a\":[]"), "p.json: /mcpServers/a:", "must be an object"},
+    {PROFILE("{\"server\":[]}"), DEV "/server:", "did you mean \"servers\"?"},
+    {PROFILE("{\"servers\":[]}"), DEV "/servers:", "leave it out to have all"},
+    {PROFILE("{\"servers\":[\"filez\"]}"),
+     DEV "/servers:", "no server \"filez\" in this tenant; did you mean \"files\"?"},
+    {PROFILE("{\"servers\":[\"mem\",\"files\",\"mem\"]}"), DEV "/servers:", "\"mem\" is there twice"},
+    {PROFILE("{\"prefix\":\"x\"}"), DEV "/prefix:", "true or false"},
+    {PROFILE("{\"tools\":{\"men\":{}}}"), DEV "/tools:", "did you mean \"mem\"?"},
+    {PROFILE("{\"servers\":[\"mem\"],\"tools\":{\"files\":{}}}"), DEV "/tools/files:", "not in \"servers\""},
+    {TOOLS("{\"alow\":[]}"), DEV "/tools/files/alow:", "did you mean \"allow\"?"},
+    {TOOLS("{\"allow\":\"*\"}"), DEV "/tools/files/allow:", "an array of strings"},
+    {TOOLS("{\"allow\":[\"\"]}"), DEV "/tools/files/allow:", "is no pattern"},
+    {TOOLS("{\"allow\":[\"a\\\\b\"]}"), DEV "/tools/files/allow:", "is no pattern"},
+    {TOOLS("{\"allow\":[\"read_*\"],\"override\":{\"write\":{}}}"),
+     DEV "/tools/files/override/write:", "lets this tool"},
+    {TOOLS("{\"override\":{\"a\":{\"descripton\":\"x\"}}}"),
+     DEV "/tools/files/override/a/descripton:", "\"description\"?"},
+    {TOOLS("{\"override\":{\"a\":{\"name\":\"\"}}}"), DEV "/tools/files/override/a/name:", "1 to 64 letters"},
+    {TOOLS("{\"override\":{\"a\":{\"name\":\"b c\"}}}"), DEV "/tools/files/override/a/name:", "1 to 64 letters"},
+    {TOOLS("{\"override\":{\"a\":{\"name\":\"x\"},\"b\":{\"name\":\"x\"}}}"),
+     DEV "/tools/files/override/b/name:", "\"x\" is the name of \"a\" already"},
+    {PROFILE("{\"tools\":{\"mem\":{\"override\":{\"a\":{\"name\":\"x\"}}},\"files\":{\"override\":{\"a\":{\"name\":"
+             "\"x\"}}}}}"),
+     DEV "/tools/files/override/a/name:", "already"},
+    {"{\"profiles\":{\"a b\":{}}}", "p.json: /profiles/a b:", "a profile's name is"},
+    {"{\"profiles\":{\"..\":{}}}", "p.json: /profiles/..:", "a profile's name is"},
+    {"{\"profiles\":{\"\":{}}}", "p.json: /profiles/:", "a profile's name is"},
+    {"{\"profiles\":{\"a/b\":{}}}", "p.json: /profiles/a/b:", "a profile's name is"},
+    {"{\"mcpServers\":{\"a\":{\"command\":\"x\"}},\"tenants\":{\"acme\":{\"profiles\":{\"dev\":{\"servers\":[\"a\"]}}}}"
+     "}",
+     "p.json: /tenants/acme/profiles/dev/servers:", "no server \"a\" in this tenant"},
 };
 
 static void what_is_wrong_is_refused_with_path_and_advice(void **state)
@@ -150,6 +186,13 @@ static void what_is_right_is_taken(void **state)
         SERVERS("\"a\":{\"command\":\"x\",\"prefix\":false},\"b\":{\"command\":\"x\",\"prefix\":false}"),
         SERVERS("\"A.b_c-9\":{\"command\":\"x\",\"disabled\":true}"),
         SERVERS("\"a\":{\"command\":\"${UNIT_UNSET:-x}\",\"timeout\":0.5}"),
+        PROFILE("{}"),
+        PROFILE("{\"servers\":[\"mem\",\"files\"],\"prefix\":false}"),
+        TOOLS("{\"allow\":[],\"override\":{}}"),
+        TOOLS("{\"allow\":[\"a*\"],\"override\":{\"ab\":{\"name\":\"x/"
+              "y.z\",\"title\":\"T\",\"description\":\"\"},\"ac\":{}}}"),
+        "{\"tenants\":{\"acme\":{\"mcpServers\":{\"a\":{\"command\":\"x\"}},\"profiles\":{\"dev\":{\"servers\":[\"a\"]}"
+        "}}}}",
     };
     unsetenv("UNIT_UNSET");
     for (size_t i = 0; i < COUNT(texts); i++) {
@@ -297,9 +340,121 @@ static void a_file_is_loaded_or_the_error_names_it(void **state)
     config_free(config);
 }
 
+// ---- tenants.d ------------------------------------------------------------------------------
+
+#define TENANTS_D(name) "tenants.d/" name
+
+static const char *const tenant_files[] = {TENANTS_D("zeta.json"), TENANTS_D("acme.json"),  TENANTS_D(".hidden.json"),
+                                           TENANTS_D("note.txt"),  TENANTS_D("acme.json~"), TENANTS_D(".json")};
+
+static int make_tenants_d(void **state)
+{
+    (void)state;
+    return mkdir("tenants.d", 0700);
+}
+
+static int remove_tenants_d(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT(tenant_files); i++)
+        unlink(tenant_files[i]);
+    rmdir(TENANTS_D("folder.json"));
+    return rmdir("tenants.d");
+}
+
+static void each_file_of_tenants_d_is_a_tenant(void **state)
+{
+    (void)state;
+    static const char *const want[] = {"inside", "acme", "zeta"};
+    struct err err;
+    put_file("other.json", "{\"tenants\":{\"inside\":{}}}");
+    for (size_t i = 0; i < COUNT(tenant_files); i++)
+        put_file(tenant_files[i], i < 2
+                                      ? "{\"$schema\":\"x\",\"mcpServers\":{\"a\":{\"command\":\"${UNIT_UNSET:-x}\"}},"
+                                        "\"profiles\":{\"dev\":{\"servers\":[\"a\"]}},\"policy\":\"p\"}"
+                                      : "not read");
+    struct config *config = config_load("other.json", &err);
+    if (!config)
+        fail_msg("%s", err.detail);
+    const struct config_tenant *tenants = config->tenants.at;
+    assert_int_equal(config->tenants.count, COUNT(want));
+    for (size_t i = 0; i < COUNT(want); i++)
+        assert_string_equal(tenants[i].name, want[i]);
+    assert_int_equal(tenants[1].servers.count, 1);
+    assert_string_equal(((const struct server *)tenants[1].servers.at)->command, "x");
+    assert_int_equal(tenants[1].profiles.count, 1);
+    assert_string_equal(tenants[1].policy, "p");
+    config_free(config);
+    config = config_load_literal("other.json", &err);
+    assert_non_null(config);
+    json_t *shown = option_show(&config_options, config);
+    char *text = json_dumps(shown, 0);
+    assert_contains(text, "\"zeta\"");
+    assert_contains(text, "${UNIT_UNSET:-x}");
+    free(text);
+    json_decref(shown);
+    config_free(config);
+}
+
+static void a_wrong_file_of_tenants_d_stops_the_start_and_is_named(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *says;
+    } rows[] = {
+        {"{\"mcpServer\":{}}", "tenants.d/acme.json: /mcpServer: unknown key; did you mean \"mcpServers\"?"},
+        {"{\"listen\":[]}", "tenants.d/acme.json: /listen: unknown key"},
+        {"{", "tenants.d/acme.json:1:"},
+        {"", "tenants.d/acme.json:"},
+        {"[]", "tenants.d/acme.json: /: must be an object"},
+        {"{\"policy\":\"a\",\"policy\":\"b\"}", "tenants.d/acme.json:1:"},
+        {"{\"mcpServers\":{\"a\":{}}}", "tenants.d/acme.json: /mcpServers/a:"},
+        {"{\"mcpServers\":{\"a\":{\"command\":\"${UNIT_UNSET}\"}}}", "tenants.d/acme.json: /mcpServers/a/command:"},
+        {"{\"mcpServers\":{\"a\":{\"command\":\"x\"},\"b\":{\"command\":\"x\",\"prefix\":\"a\"}}}",
+         "tenants.d/acme.json: /mcpServers/b/prefix:"},
+        {"{\"profiles\":{\"dev\":{\"servers\":[\"top\"]}}}", "tenants.d/acme.json: /profiles/dev/servers:"},
+    };
+    struct err err;
+    put_file("other.json", "{\"mcpServers\":{\"top\":{\"command\":\"x\"}}}");
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        put_file(TENANTS_D("acme.json"), rows[i].text);
+        assert_row(config_load("other.json", &err) == NULL, rows[i].text);
+        assert_contains(err.detail, rows[i].says);
+    }
+    put_file(TENANTS_D("acme.json"), "{}");
+    put_file("other.json", "{\"tenants\":{\"acme\":{}}}");
+    assert_null(config_load("other.json", &err));
+    assert_contains(err.detail, "tenants.d/acme.json: /: tenant \"acme\" is in the configuration already");
+    put_file("other.json", "{}");
+    mkdir(TENANTS_D("folder.json"), 0700);
+    assert_null(config_load("other.json", &err));
+    assert_contains(err.detail, "tenants.d/folder.json: ");
+    rmdir(TENANTS_D("folder.json"));
+    assert_int_equal(rename(TENANTS_D("acme.json"), TENANTS_D("default.json")), 0);
+    assert_null(config_load("other.json", &err));
+    assert_contains(err.detail, "tenants.d/default.json: /: a tenant's name");
+    assert_int_equal(rename(TENANTS_D("default.json"), TENANTS_D("acme.json")), 0);
+}
+
+static void a_tenants_d_that_is_no_folder_stops_the_start(void **state)
+{
+    (void)state;
+    struct err err;
+    put_file("other.json", "{}");
+    put_file("tenants.d", "{}");
+    struct config *config = config_load("other.json", &err);
+    unlink("tenants.d");
+    assert_null(config);
+    assert_contains(err.detail, "tenants.d: ");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(each_file_of_tenants_d_is_a_tenant, make_tenants_d, remove_tenants_d),
+        cmocka_unit_test_setup_teardown(a_wrong_file_of_tenants_d_stops_the_start_and_is_named, make_tenants_d,
+                                        remove_tenants_d),
+        cmocka_unit_test(a_tenants_d_that_is_no_folder_stops_the_start),
         cmocka_unit_test(an_empty_file_gives_the_defaults),
         cmocka_unit_test(servers_are_read_with_their_type),
         cmocka_unit_test(what_is_wrong_is_refused_with_path_and_advice),

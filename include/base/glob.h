@@ -1,6 +1,6 @@
-// Name patterns of policies: '*' stands for any run of bytes, "\*" for the character.
-#ifndef AUTH_GLOB_H
-#define AUTH_GLOB_H
+// Name patterns of policies and profiles: '*' stands for any run of bytes, "\*" for the character.
+#ifndef BASE_GLOB_H
+#define BASE_GLOB_H
 
 #include "base/span.h"
 

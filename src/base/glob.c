@@ -1,5 +1,5 @@
 // Owns glob matching: iterative, one remembered star, at worst pattern times text.
-#include "glob.h"
+#include "base/glob.h"
 
 // One pattern character at *at: its byte, or -1 for a star.
 static int next(const char **at)

@@ -1,0 +1,530 @@
+// Owns the token store as the loop sees it: requests on their way to the worker and back, and looks at the store.
+//
+//     token_store_find ──► work (copies of all it needs) ──► worker: records, vault ──► cache, request ──► on_done
+//
+// A work belongs to the store, not to the request: a request may be cancelled and freed while its work is on the worker.
+#include "auth/token_store.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "token_work.h"
+#include <stdlib.h>
+
+enum { CLOSE_MS = 5000 };
+
+struct token_work {
+    struct list node;  // in `works` or `refused`
+    struct store_job job;
+    struct token_store *store;
+    struct token_request *request;  // NULL: cancelled
+    void (*run)(struct token_work *work, struct record_store *records);
+    void (*finish)(struct token_work *work);  // on the loop, before on_done; NULL: nothing to do
+    int64_t started_ms;
+    // what for
+    struct buf key;
+    int64_t generation;
+    struct grant *give;
+    struct registration *give_registration;
+    struct secret note;
+    char *issuer;  // a filter
+    // what came out
+    enum token_answer answer;
+    struct err err;
+    int64_t newest;
+    struct grant *grant;
+    struct registration *registration;
+    struct grant **grants;
+    size_t count;
+};
+
+// ---- works ----------------------------------------------------------------------------------
+
+static void release_grants(struct grant **grants, size_t count)
+{
+    for (size_t i = 0; grants && i < count; i++)
+        grant_unref(grants[i]);
+    free(grants);
+}
+
+static void work_free(struct token_work *work)
+{
+    list_remove(&work->node);
+    vault_wipe(&work->key);  // of an attempt it is the state
+    grant_unref(work->give);
+    registration_unref(work->give_registration);
+    secret_release(&work->note);
+    free(work->issuer);
+    grant_unref(work->grant);
+    registration_unref(work->registration);
+    release_grants(work->grants, work->count);
+    loop_reap(work->store->loop, work, free);
+}
+
+void token_request_cancel(struct token_request *request)
+{
+    if (request->work)
+        request->work->request = NULL;
+    request->work = NULL;
+}
+
+static void let_go(struct token_request *request)
+{
+    grant_unref(request->grant);
+    registration_unref(request->registration);
+    release_grants(request->grants, request->count);
+    secret_release(&request->note);
+    request->grant = NULL;
+    request->registration = NULL;
+    request->grants = NULL;
+    request->count = 0;
+}
+
+void token_request_release(struct token_request *request)
+{
+    token_request_cancel(request);
+    let_go(request);
+}
+
+// Hands over what came out, and ends the work.
+static void deliver(struct token_work *work)
+{
+    struct token_request *request = work->request;
+    if (work->finish)
+        work->finish(work);
+    if (!request) {
+        work_free(work);
+        return;
+    }
+    request->work = NULL;
+    request->answer = work->answer;
+    request->err = work->err;
+    request->grant = work->grant;
+    request->registration = work->registration;
+    request->grants = work->grants;
+    request->count = work->count;
+    request->note = work->note;
+    work->grant = NULL;
+    work->registration = NULL;
+    work->grants = NULL;
+    work->note = (struct secret){0};
+    work_free(work);
+    if (request->on_done)
+        request->on_done(request);
+}
+
+static void run(struct store_job *job, struct record_store *records)
+{
+    struct token_work *work = job->arg;
+    work->run(work, records);
+}
+
+static void on_ran(struct store_job *job) { deliver(job->arg); }
+
+static void on_refuse(struct loop_task *task)
+{
+    struct token_store *store = task->arg;
+    while (!list_empty(&store->refused))
+        deliver(list_entry(store->refused.next, struct token_work, node));
+}
+
+static struct token_work *work_new(struct token_store *store, struct token_request *request,
+                                   void (*run_it)(struct token_work *work, struct record_store *records))
+{
+    struct token_work *work = mem_new(struct token_work);
+    work->store = store;
+    work->run = run_it;
+    work->request = request;
+    if (request) {
+        token_request_release(request);
+        request->answer = TOKEN_FAILED;
+        request->err = (struct err){0};
+        request->work = work;
+    }
+    return work;
+}
+
+static void work_start(struct token_work *work)
+{
+    struct token_store *store = work->store;
+    work->started_ms = loop_now(store->loop);
+    work->job = (struct store_job){.run = run, .done = on_ran, .arg = work};
+    if (store_start(store->store, &work->job)) {
+        list_append(&store->works, &work->node);
+        return;
+    }
+    (void)err_set(&work->err, ERR_TOO_MANY, "too much is waiting for the token store");
+    list_append(&store->refused, &work->node);
+    loop_task_put(store->loop, &store->refuse);
+}
+
+static enum token_answer answer_of(enum record_answer answer, enum token_answer if_no)
+{
+    return answer == RECORD_YES ? TOKEN_DONE : answer == RECORD_NO ? if_no : TOKEN_FAILED;
+}
+
+static void put_key(struct token_work *work, const struct grant_key *key)
+{
+    struct grant_key whole = *key;
+    if (!whole.resource)
+        whole.resource = "";
+    grant_key_encode(&whole, &work->key);
+}
+
+// ---- grants ---------------------------------------------------------------------------------
+
+static void run_find(struct token_work *work, struct record_store *records)
+{
+    if (!record_newest(records, &work->newest, &work->err))
+        return;
+    work->answer = answer_of(
+        token_record_grant(work->store->vault, records, buf_span(&work->key), &work->grant, &work->err), TOKEN_ABSENT);
+}
+
+static void finish_find(struct token_work *work)
+{
+    struct token_store *store = work->store;
+    struct span key = buf_span(&work->key);
+    const struct grant *unsaved = token_lease_unsaved(store, key);
+    if (work->answer == TOKEN_DONE && unsaved && unsaved->generation == work->grant->generation) {
+        grant_unref(work->grant);
+        work->grant = grant_ref(unsaved);
+    } else if (work->answer == TOKEN_DONE) {
+        token_cache_put(store, key, work->grant, work->newest, work->started_ms);
+    } else {
+        token_cache_drop(store, key);
+    }
+}
+
+void token_store_find(struct token_store *store, const struct grant_key *key, struct token_request *request)
+{
+    struct token_work *work = work_new(store, request, run_find);
+    put_key(work, key);
+    work->finish = finish_find;
+    work_start(work);
+}
+
+static void run_save(struct token_work *work, struct record_store *records)
+{
+    work->answer = answer_of(
+        token_record_put_grant(work->store->vault, records, work->give, work->generation, &work->grant, &work->err),
+        TOKEN_CONFLICT);
+}
+
+static void finish_save(struct token_work *work)
+{
+    if (work->answer == TOKEN_DONE)
+        token_cache_put(work->store, buf_span(&work->key), work->grant, work->grant->generation, work->started_ms);
+    else
+        token_cache_drop(work->store, buf_span(&work->key));
+}
+
+void token_store_save(struct token_store *store, const struct grant *grant, int64_t generation,
+                      struct token_request *request)
+{
+    struct grant *give = grant_ref(grant);  // before the request lets go of what it has: it may be the same
+    struct token_work *work = work_new(store, request, run_save);
+    struct grant_key key = grant_key(grant);
+    put_key(work, &key);
+    work->finish = finish_save;
+    work->give = give;
+    work->generation = generation;
+    work_start(work);
+}
+
+static void run_remove(struct token_work *work, struct record_store *records)
+{
+    struct record_name name = {VAULT_GRANTS, buf_span(&work->key)};
+    struct record record;
+    enum record_answer answer = token_record_remove(records, name, work->generation, &work->err);
+    work->answer = answer_of(answer, TOKEN_ABSENT);
+    if (answer == RECORD_NO && record_get(records, name, &record, &work->err) == RECORD_YES)
+        work->answer = TOKEN_CONFLICT;
+}
+
+static void finish_remove(struct token_work *work) { token_cache_drop(work->store, buf_span(&work->key)); }
+
+void token_store_remove(struct token_store *store, const struct grant_key *key, int64_t generation,
+                        struct token_request *request)
+{
+    struct token_work *work = work_new(store, request, run_remove);
+    put_key(work, key);
+    work->finish = finish_remove;
+    work->generation = generation;
+    token_cache_drop(store, buf_span(&work->key));  // at once
+    work_start(work);
+}
+
+// ---- many grants ----------------------------------------------------------------------------
+
+struct visit {
+    struct token_work *work;
+    struct record_store *records;
+    size_t room;
+};
+
+static bool wanted(const struct token_work *work, const struct grant *grant)
+{
+    return !work->issuer || strcmp(work->issuer, grant->issuer) == 0;
+}
+
+// What cannot be opened is told, and hides nothing else.
+static bool visit_list(void *arg, const struct record *record)
+{
+    struct visit *visit = arg;
+    struct token_work *work = visit->work;
+    struct buf plain = {0};
+    struct record_name name = {VAULT_GRANTS, record->key};
+    struct grant *grant = NULL;
+    if (vault_unseal(work->store->vault, name, record->value, &plain, &work->err))
+        grant = grant_decode(record->key, buf_span(&plain), record->generation, &work->err);
+    vault_wipe(&plain);
+    if (!grant || !wanted(work, grant)) {
+        grant_unref(grant);
+        return true;
+    }
+    if (work->count == visit->room) {
+        visit->room = visit->room ? visit->room * 2 : 16;
+        work->grants = mem_resize(work->grants, visit->room * sizeof *work->grants);
+    }
+    work->grants[work->count++] = grant;
+    return true;
+}
+
+static void run_list(struct token_work *work, struct record_store *records)
+{
+    struct visit visit = {.work = work, .records = records};
+    struct record_name prefix = {VAULT_GRANTS, buf_span(&work->key)};
+    if (record_scan(records, prefix, visit_list, &visit, &work->err))
+        work->answer = TOKEN_DONE;
+}
+
+// Without opening it: what cannot be opened can be purged.
+static bool visit_purge(void *arg, const struct record *record)
+{
+    static const char nothing[] = {1};  // the bytes of a grant that says nothing
+    struct visit *visit = arg;
+    struct token_work *work = visit->work;
+    struct buf key = {0};
+    buf_put_span(&key, record->key);
+    struct grant *grant = grant_decode(record->key, span_make(nothing, 1), 0, &work->err);
+    enum record_answer gone = RECORD_NO;
+    if (grant && wanted(work, grant))
+        gone = token_record_remove(visit->records, (struct record_name){VAULT_GRANTS, buf_span(&key)}, TOKEN_ANY,
+                                   &work->err);
+    work->count += gone == RECORD_YES;
+    if (gone == RECORD_FAILED)
+        work->answer = TOKEN_FAILED;
+    grant_unref(grant);
+    buf_release(&key);
+    return gone != RECORD_FAILED;
+}
+
+static void run_purge(struct token_work *work, struct record_store *records)
+{
+    struct visit visit = {.work = work, .records = records};
+    struct record_name prefix = {VAULT_GRANTS, buf_span(&work->key)};
+    work->answer = TOKEN_DONE;
+    if (!record_scan(records, prefix, visit_purge, &visit, &work->err))
+        work->answer = TOKEN_FAILED;
+}
+
+static void finish_purge(struct token_work *work) { token_cache_clear(work->store); }
+
+static struct token_work *with_filter(struct token_work *work, const struct grant_filter *filter)
+{
+    struct grant_key beginning = {.tenant = filter->tenant, .user = filter->tenant ? filter->user : NULL};
+    grant_key_encode(&beginning, &work->key);
+    work->issuer = mem_string(filter->issuer);
+    return work;
+}
+
+void token_store_list(struct token_store *store, const struct grant_filter *filter, struct token_request *request)
+{
+    work_start(with_filter(work_new(store, request, run_list), filter));
+}
+
+void token_store_purge(struct token_store *store, const struct grant_filter *filter, struct token_request *request)
+{
+    struct token_work *work = with_filter(work_new(store, request, run_purge), filter);
+    work->finish = finish_purge;
+    token_cache_clear(store);  // at once
+    work_start(work);
+}
+
+// ---- registrations --------------------------------------------------------------------------
+
+static void run_registration_find(struct token_work *work, struct record_store *records)
+{
+    work->answer = answer_of(
+        token_record_registration(work->store->vault, records, buf_span(&work->key), &work->registration, &work->err),
+        TOKEN_ABSENT);
+}
+
+void token_store_registration_find(struct token_store *store, const struct registration_key *key,
+                                   struct token_request *request)
+{
+    struct token_work *work = work_new(store, request, run_registration_find);
+    registration_key_encode(key, &work->key);
+    work_start(work);
+}
+
+static void run_registration_save(struct token_work *work, struct record_store *records)
+{
+    work->answer = answer_of(token_record_put_registration(work->store->vault, records, work->give_registration,
+                                                           work->generation, &work->registration, &work->err),
+                             TOKEN_CONFLICT);
+}
+
+void token_store_registration_save(struct token_store *store, const struct registration *registration,
+                                   int64_t generation, struct token_request *request)
+{
+    struct registration *give = registration_ref(registration);
+    struct token_work *work = work_new(store, request, run_registration_save);
+    work->give_registration = give;
+    work->generation = generation;
+    work_start(work);
+}
+
+static void run_registration_remove(struct token_work *work, struct record_store *records)
+{
+    struct record_name name = {VAULT_CLIENTS, buf_span(&work->key)};
+    struct record record;
+    enum record_answer answer = token_record_remove(records, name, work->generation, &work->err);
+    work->answer = answer_of(answer, TOKEN_ABSENT);
+    if (answer == RECORD_NO && record_get(records, name, &record, &work->err) == RECORD_YES)
+        work->answer = TOKEN_CONFLICT;
+}
+
+void token_store_registration_remove(struct token_store *store, const struct registration_key *key, int64_t generation,
+                                     struct token_request *request)
+{
+    struct token_work *work = work_new(store, request, run_registration_remove);
+    registration_key_encode(key, &work->key);
+    work->generation = generation;
+    work_start(work);
+}
+
+// ---- attempts -------------------------------------------------------------------------------
+
+static void run_attempt_put(struct token_work *work, struct record_store *records)
+{
+    work->answer = answer_of(token_record_put_attempt(work->store->vault, records, buf_span(&work->key),
+                                                      secret_span(&work->note), &work->err),
+                             TOKEN_CONFLICT);
+    secret_release(&work->note);
+}
+
+void token_store_attempt_put(struct token_store *store, struct span state, struct span note,
+                             struct token_request *request)
+{
+    struct token_work *work = work_new(store, request, run_attempt_put);
+    buf_put_span(&work->key, state);
+    secret_set(&work->note, note);
+    work_start(work);
+}
+
+static void run_attempt_take(struct token_work *work, struct record_store *records)
+{
+    work->answer =
+        answer_of(token_record_take_attempt(work->store->vault, records, buf_span(&work->key), &work->note, &work->err),
+                  TOKEN_ABSENT);
+}
+
+void token_store_attempt_take(struct token_store *store, struct span state, struct token_request *request)
+{
+    struct token_work *work = work_new(store, request, run_attempt_take);
+    buf_put_span(&work->key, state);
+    work_start(work);
+}
+
+// ---- the cache ------------------------------------------------------------------------------
+
+const struct grant *token_store_cached(struct token_store *store, const struct grant_key *key)
+{
+    struct grant_key whole = *key;
+    struct buf encoded = {0};
+    if (!whole.resource)
+        whole.resource = "";
+    grant_key_encode(&whole, &encoded);
+    const struct grant *grant = token_lease_unsaved(store, buf_span(&encoded));
+    if (!grant)
+        grant = token_cache_find(store, buf_span(&encoded));
+    buf_release(&encoded);
+    return grant;
+}
+
+static void run_poll(struct token_work *work, struct record_store *records)
+{
+    if (record_newest(records, &work->newest, &work->err))
+        work->answer = TOKEN_DONE;
+}
+
+static void finish_poll(struct token_work *work)
+{
+    struct token_store *store = work->store;
+    store->polling = NULL;
+    if (work->answer == TOKEN_DONE)
+        token_cache_checked(store, work->newest, work->started_ms);
+    if (store->cache.count && !store->closing)
+        loop_timer_set(store->loop, &store->poll, TOKEN_STORE_POLL_MS);
+}
+
+static void on_poll(struct loop_timer *timer)
+{
+    struct token_store *store = timer->arg;
+    if (!store->cache.count)
+        return;
+    store->polling = work_new(store, NULL, run_poll);
+    store->polling->finish = finish_poll;
+    work_start(store->polling);
+}
+
+// ---- opening and closing --------------------------------------------------------------------
+
+struct token_store *token_store_open(struct loop *loop, const struct record_config *records,
+                                     const struct vault_config *vault, struct err *err)
+{
+    struct token_store *store = mem_new(struct token_store);
+    store->loop = loop;
+    list_init(&store->recent);
+    list_init(&store->works);
+    list_init(&store->refused);
+    list_init(&store->leases);
+    store->poll = (struct loop_timer){.on_due = on_poll, .arg = store};
+    store->refuse = (struct loop_task){.run = on_refuse, .arg = store};
+    struct record_store *opened = record_open(records, err);
+    if (opened && (store->vault = vault_open(vault, opened, err))) {
+        if ((store->store = store_new(loop, opened, err)))
+            return store;
+        opened = NULL;  // it has closed them
+    }
+    record_close(opened);
+    vault_free(store->vault);
+    free(store);
+    return NULL;
+}
+
+bool token_store_wait(struct token_store *store, int64_t timeout_ms)
+{
+    on_refuse(&store->refuse);
+    bool idle = store_wait(store->store, timeout_ms);
+    on_refuse(&store->refuse);
+    return idle;
+}
+
+void token_store_close(struct token_store *store)
+{
+    if (!store)
+        return;
+    store->closing = true;
+    loop_timer_stop(store->loop, &store->poll);
+    token_lease_stop_all(store);
+    (void)token_store_wait(store, CLOSE_MS);
+    store_free(store->store);
+    loop_task_drop(&store->refuse);
+    on_refuse(&store->refuse);
+    token_lease_free_all(store);
+    token_cache_clear(store);
+    map_release(&store->cache);
+    vault_free(store->vault);
+    free(store);
+}

@@ -1,0 +1,69 @@
+// What the files of the token store share: the store itself, its cache, and sealed objects in records.
+#ifndef AUTH_TOKEN_WORK_H
+#define AUTH_TOKEN_WORK_H
+
+#include "auth/token_store.h"
+#include "base/list.h"
+#include "base/map.h"
+#include "store/store.h"
+
+struct token_store {
+    struct loop *loop;
+    struct store *store;
+    struct vault *vault;  // the worker's, once the store is open
+    bool closing;
+
+    // The cache: what it holds was true when the newest generation was `newest`, which was last seen at `checked_ms`.
+    struct map cache;  // encoded key -> struct token_cached
+    struct list recent;
+    int64_t newest, checked_ms;
+    struct loop_timer poll;
+    struct token_work *polling;
+
+    struct list works;    // requests on the worker
+    struct list refused;  // requests there was no room for; their on_done is still to come
+    struct loop_task refuse;
+    struct list leases;
+    size_t unsaved;
+};
+
+// ---- on the worker (token_record.c) ---------------------------------------------------------
+
+// The key is the encoded one.
+enum record_answer token_record_grant(struct vault *vault, struct record_store *records, struct span key,
+                                      struct grant **out, struct err *err) MUST_CHECK;
+// RECORD_YES: *out is the grant as it is stored. RECORD_NO: *out is what is there now, or NULL.
+enum record_answer token_record_put_grant(struct vault *vault, struct record_store *records, const struct grant *grant,
+                                          int64_t generation, struct grant **out, struct err *err) MUST_CHECK;
+enum record_answer token_record_registration(struct vault *vault, struct record_store *records, struct span key,
+                                             struct registration **out, struct err *err) MUST_CHECK;
+enum record_answer token_record_put_registration(struct vault *vault, struct record_store *records,
+                                                 const struct registration *registration, int64_t generation,
+                                                 struct registration **out, struct err *err) MUST_CHECK;
+// TOKEN_ANY: whatever is there.
+enum record_answer token_record_remove(struct record_store *records, struct record_name name, int64_t generation,
+                                       struct err *err) MUST_CHECK;
+enum record_answer token_record_put_attempt(struct vault *vault, struct record_store *records, struct span state,
+                                            struct span note, struct err *err) MUST_CHECK;
+enum record_answer token_record_take_attempt(struct vault *vault, struct record_store *records, struct span state,
+                                             struct secret *note, struct err *err) MUST_CHECK;
+
+// ---- on the loop (token_cache.c) ------------------------------------------------------------
+
+const struct grant *token_cache_find(struct token_store *store, struct span key);
+// `newest` was the newest generation before this grant was read, or is its own if it was just written.
+void token_cache_put(struct token_store *store, struct span key, const struct grant *grant, int64_t newest,
+                     int64_t started_ms);
+void token_cache_drop(struct token_store *store, struct span key);
+void token_cache_clear(struct token_store *store);
+void token_cache_checked(struct token_store *store, int64_t newest, int64_t started_ms);
+
+// ---- leases (token_lease.c) -----------------------------------------------------------------
+
+// A refreshed grant of this key that could not be written yet, or NULL.
+const struct grant *token_lease_unsaved(const struct token_store *store, struct span key);
+// Before the worker ends: leases are given back, and what is unsaved is tried once more. After it: what is left goes.
+void token_lease_stop_all(struct token_store *store);
+void token_lease_free_all(struct token_store *store);
+
+#endif

@@ -1,0 +1,64 @@
+// A grant: what a user gave the gateway at one authorization server for one resource, tokens included. Immutable, counted.
+#ifndef AUTH_GRANT_H
+#define AUTH_GRANT_H
+
+#include "auth/identity.h"
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/secret.h"
+
+struct grant_key {
+    const char *tenant;
+    const char *user;  // within the tenant; of an identity: grant_user()
+    const char *issuer;
+    const char *resource;  // "" for a server without one
+};
+
+// provider/subject, with '%' and '/' in the provider escaped. The caller frees it.
+char *grant_user(const struct identity *identity);
+
+// What a grant says. NULL (or an empty text) and 0: not known. Times are seconds since the epoch, wall clock.
+struct grant_fields {
+    struct secret access_token, refresh_token;
+    char *token_type;
+    char *scope;           // granted, separated by spaces
+    char *scope_asked;     // requested
+    int64_t expires_at;    // 0: unknown, use it until it is refused
+    int64_t obtained_at;   // before the token request was sent
+    char *token_endpoint;  // where it is refreshed
+    char *revocation_endpoint;
+    char *client_id;        // the registration it was given to
+    char *client_redirect;  // and its redirect URI: with the issuer, the key of the registration
+    char *auth_method;      // none, client_secret_basic, client_secret_post, …
+    char *account;          // a hint for people, from the server
+    int64_t dead_at;        // refused for good at this time; kept to tell why
+    char *dead_reason;
+};
+
+// Immutable and counted.
+struct grant {
+    unsigned refs;
+    int64_t generation;  // 0: not stored
+    char *tenant, *user, *issuer, *resource;
+    struct grant_fields is;
+};
+
+// Takes over what `fields` holds and zeroes it.
+struct grant *grant_new(const struct grant_key *key, struct grant_fields *fields);
+struct grant *grant_ref(const struct grant *grant);
+void grant_unref(const struct grant *grant);  // the last one wipes the tokens
+void grant_fields_copy(const struct grant_fields *from, struct grant_fields *to);
+void grant_fields_release(struct grant_fields *fields);
+struct grant_key grant_key(const struct grant *grant);
+// Is the access token good at this time, for `margin` seconds more? A clock that went back behind obtained_at makes the
+// expiry unknown, and an unknown one is good until the server refuses it.
+bool grant_fresh(const struct grant *grant, int64_t now, int64_t margin);
+
+// As it is sealed, without its key. `out` is wiped by the caller (vault_wipe).
+void grant_encode(const struct grant *grant, struct buf *out);
+struct grant *grant_decode(struct span key, struct span bytes, int64_t generation, struct err *err) MUST_CHECK;
+// The four texts as one key that no other four have, and that begins with those of its tenant and user. A filter that
+// ends earlier (NULL) gives the beginning.
+void grant_key_encode(const struct grant_key *key, struct buf *out);
+
+#endif

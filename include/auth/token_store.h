@@ -1,0 +1,154 @@
+// The token store: each user's grants at the servers behind the gateway, client registrations and logins on their way,
+// sealed (auth/vault.h) in records (store/record.h), for the loop.
+//
+// A grant belongs to (tenant, user, issuer, resource), and there is no way to ask for one without saying whose it is. The
+// texts are compared as bytes and never reshaped.
+//
+// Work that touches the disk is a `struct token_request`, embedded in its owner: fill on_done and arg, start it with one
+// of the functions below; on_done is called once, on the loop, never inside the function that started it. Until then
+// token_request_cancel() may be called, and then on_done is not: what was started may still happen. A command without a
+// running loop calls token_store_wait() and looks at `answer`.
+//
+//     struct token_request request = {.on_done = …, .arg = …};
+//     token_store_find(store, &key, &request);
+//
+// The hot path is token_store_cached(): a grant that was used before, without disk or decryption. It follows what other
+// processes do within a second: while it cannot be sure of that, it answers NULL.
+#ifndef AUTH_TOKEN_STORE_H
+#define AUTH_TOKEN_STORE_H
+
+#include "auth/grant.h"
+#include "auth/registration.h"
+#include "auth/vault.h"
+#include "loop/loop.h"
+#include "store/record.h"
+
+struct token_store;
+
+enum {
+    TOKEN_STORE_CACHE = 4096,     // grants kept open
+    TOKEN_STORE_POLL_MS = 250,    // how often others' changes are looked for
+    TOKEN_STORE_STALE_MS = 900,   // and when the cache is not trusted any more
+    TOKEN_STORE_HOLD_MS = 45000,  // a refresh that takes longer may be done by another process
+    TOKEN_STORE_ATTEMPT_MS = 600000,
+    TOKEN_STORE_ATTEMPTS = 10000,
+};
+
+// ---- the store ------------------------------------------------------------------------------
+
+// Opens records and vault. This blocks: it is for the start.
+struct token_store *token_store_open(struct loop *loop, const struct record_config *records,
+                                     const struct vault_config *vault, struct err *err) MUST_CHECK;
+// Finishes what was started and calls its on_done. Before loop_free(), and never from an on_done.
+void token_store_close(struct token_store *store);
+// Waits until nothing is under way, or the time is over (false). For commands; not from an on_done.
+bool token_store_wait(struct token_store *store, int64_t timeout_ms);
+
+// Zero is "it could not be done", and then `err` says why; it never means that something is or is not there.
+enum token_answer {
+    TOKEN_FAILED,
+    TOKEN_ABSENT,    // there is none
+    TOKEN_CONFLICT,  // somebody changed it meanwhile: `grant` or `registration` is what is there now, or NULL if nothing
+    TOKEN_DONE,
+};
+
+struct token_request {
+    void (*on_done)(struct token_request *request);  // NULL: nobody waits for it
+    void *arg;
+    // What came out. The objects are the request's until it is started again or token_request_release(): use *_ref.
+    enum token_answer answer;
+    struct err err;
+    struct grant *grant;
+    struct registration *registration;
+    struct grant **grants;    // of a list
+    size_t count;             // of grants, or of what was purged
+    struct secret note;       // of an attempt
+    struct token_work *work;  // the store's own; NULL: not under way
+};
+
+void token_request_cancel(struct token_request *request);
+void token_request_release(struct token_request *request);  // cancels, and lets go of what came out
+
+// A grant of this key that was found or saved before, or NULL: then ask token_store_find(). Not a new reference.
+const struct grant *token_store_cached(struct token_store *store, const struct grant_key *key);
+
+void token_store_find(struct token_store *store, const struct grant_key *key, struct token_request *request);
+// `generation`: what must be stored now, 0: nothing. After TOKEN_DONE `request->grant` is the grant as it is stored.
+void token_store_save(struct token_store *store, const struct grant *grant, int64_t generation,
+                      struct token_request *request);
+#define TOKEN_ANY ((int64_t)-1)  // whatever is there: a person logs out
+void token_store_remove(struct token_store *store, const struct grant_key *key, int64_t generation,
+                        struct token_request *request);
+
+// Grants of a tenant, of one user if `user` is not NULL, at one issuer if `issuer` is not NULL. A tenant of NULL is all of
+// them: for an administrator's command only. A list of which some could not be opened is TOKEN_DONE with an `err`.
+struct grant_filter {
+    const char *tenant, *user, *issuer;
+};
+void token_store_list(struct token_store *store, const struct grant_filter *filter, struct token_request *request);
+void token_store_purge(struct token_store *store, const struct grant_filter *filter, struct token_request *request);
+
+void token_store_registration_find(struct token_store *store, const struct registration_key *key,
+                                   struct token_request *request);
+void token_store_registration_save(struct token_store *store, const struct registration *registration,
+                                   int64_t generation, struct token_request *request);
+void token_store_registration_remove(struct token_store *store, const struct registration_key *key, int64_t generation,
+                                     struct token_request *request);
+
+// A login on its way, under its `state` (which is stored as a digest only): put once, taken once, for at most
+// TOKEN_STORE_ATTEMPT_MS. `note` is the caller's own text. TOKEN_CONFLICT: this state is there already; TOKEN_FAILED also
+// when there are too many.
+void token_store_attempt_put(struct token_store *store, struct span state, struct span note,
+                             struct token_request *request);
+// TOKEN_DONE for exactly one of all who try, with `request->note`; TOKEN_ABSENT for the others, and when it is too late.
+void token_store_attempt_take(struct token_store *store, struct span state, struct token_request *request);
+
+// ---- refreshing once ------------------------------------------------------------------------
+//
+// Of all threads and processes that find a token too old, one refreshes it:
+//
+//     token_lease_start(store, &lease, &key, old generation)
+//       on_ready: LEASE_HELD     refresh with lease->grant, which was read after the lease was got; then
+//                                   token_lease_save(&lease, new grant) → on_saved, or
+//                                   token_lease_end(&lease) if there is nothing to save
+//                 LEASE_CHANGED  somebody else refreshed meanwhile: use lease->grant; no lease is held
+//                 LEASE_GONE     there is no grant any more; nothing may be made up
+//                 LEASE_LATE     somebody else holds it and has not finished in the time we had; lease->grant is still the
+//                                old one, good as long as it has not expired
+//                 LEASE_FAILED   see err
+//
+// A holder that dies loses the lease after TOKEN_STORE_HOLD_MS. If a refresh took longer than that, saving still goes by
+// the generation: a result is stored unless somebody else has stored one (TOKEN_CONFLICT). Nothing here deletes a grant.
+//
+// If a refreshed grant cannot be written (a full disk), the answer is TOKEN_FAILED, the store keeps the grant in memory
+// (token_store_cached has it), holds the lease, and tries again every second until it is written; token_store_unsaved()
+// counts those.
+
+enum token_lease_state {
+    LEASE_FAILED,
+    LEASE_LATE,
+    LEASE_GONE,
+    LEASE_CHANGED,
+    LEASE_HELD,
+};
+
+struct token_lease {
+    void (*on_ready)(struct token_lease *lease);
+    void (*on_saved)(struct token_lease *lease);  // after token_lease_save: `answer`, and `grant` is what is stored
+    void *arg;
+    int64_t wait_ms;  // for somebody else to finish, at most; 0: 35 s
+    enum token_lease_state state;
+    enum token_answer answer;
+    struct err err;
+    struct grant *grant;            // the lease's until token_lease_end()
+    struct token_lease_work *work;  // the store's own
+};
+
+void token_lease_start(struct token_store *store, struct token_lease *lease, const struct grant_key *key,
+                       int64_t generation);
+void token_lease_save(struct token_lease *lease, const struct grant *grant);
+// At any time, more than once, also while it waits (then there is no on_ready) or saves (the save still happens).
+void token_lease_end(struct token_lease *lease);
+size_t token_store_unsaved(const struct token_store *store);
+
+#endif

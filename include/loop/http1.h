@@ -1,0 +1,46 @@
+// An HTTP/1.1 answer, read piece by piece: pure, bounded, strict about where it ends.
+#ifndef LOOP_HTTP1_H
+#define LOOP_HTTP1_H
+
+#include "base/buf.h"
+#include "base/err.h"
+
+enum http1_event {
+    HTTP1_BROKEN,  // no HTTP, or HTTP that two readers could read differently; the error says why
+    HTTP1_MORE,    // all bytes are used up
+    HTTP1_HEAD,    // status and headers are known
+    HTTP1_BODY,    // a piece of the body
+    HTTP1_END,     // the answer is whole; bytes that are left belong to nobody
+};
+
+enum http1_state {
+    HTTP1_AT_STATUS,
+    HTTP1_AT_FIELD,
+    HTTP1_AT_BODY,   // `left` bytes of it to come
+    HTTP1_TO_CLOSE,  // a body that ends with the connection
+    HTTP1_AT_CHUNK,
+    HTTP1_IN_CHUNK,
+    HTTP1_AFTER_CHUNK,
+    HTTP1_AT_TRAILER,
+    HTTP1_OVER,
+};
+
+struct http1 {
+    enum http1_state state;
+    int status;
+    bool keep;  // the connection may carry another exchange
+    bool chunked, sized;
+    uint64_t left;
+    size_t head_bytes;  // so far, with those of interim answers and trailers
+    struct buf line;    // a line that came in pieces
+    struct buf fields;  // name NUL value NUL, each
+};
+
+void http1_release(struct http1 *answer);  // a zeroed one is ready for use
+// The next event in the bytes, which advance past what it used. `piece` is set for HTTP1_BODY.
+enum http1_event http1_next(struct http1 *answer, struct span *bytes, struct span *piece, struct err *err) MUST_CHECK;
+// The connection was closed: is the answer whole with that?
+bool http1_ends(const struct http1 *answer);
+const char *http1_field(const struct http1 *answer, const char *name);  // the first of that name, or NULL
+
+#endif

@@ -1,0 +1,145 @@
+// Owns `postern vault status|rotate`: which keys seal the tokens of users, and a new one.
+#include "auth/vault.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "cmd.h"
+#include "store/state.h"
+#include "table.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+struct place {
+    struct config *config;  // NULL: there is none, and the usual places are meant
+    struct record_store *records;
+    struct vault *vault;
+};
+
+static void print_json(json_t *tree)
+{
+    char *text = json_dumps(tree, JSON_INDENT(2));
+    puts(text);
+    free(text);
+    json_decref(tree);
+}
+
+static int status(struct place *place, const struct flags *flags)
+{
+    static const char *const titles[] = {"KEY", "STATE", "RECORDS", NULL};
+    struct err err = {0};
+    struct vault_status status;
+    struct table table = {.titles = titles};
+    json_t *keys = json_array();
+    bool missing = false;
+    if (!vault_status(place->vault, place->records, &status, &err)) {
+        json_decref(keys);
+        return cmd_fail_err(&err);
+    }
+    for (size_t i = 0; i < status.count; i++) {
+        const struct vault_key *key = &status.keys[i];
+        const char *state = key->current ? "current" : key->in_ring ? "old" : "missing";
+        char count[32];
+        snprintf(count, sizeof count, "%zu", key->records);
+        missing = missing || !key->in_ring;
+        table_add(&table, (const char *const[]){key->id, state, count, NULL});
+        json_array_append_new(
+            keys, json_pack("{s:s,s:s,s:I}", "id", key->id, "state", state, "records", (json_int_t)key->records));
+    }
+    if (cmd_wants_json(flags)) {
+        print_json(json_pack("{s:s,s:s,s:O,s:I}", "store", record_path(place->records), "source",
+                             vault_source(place->vault), "keys", keys, "damaged", (json_int_t)status.foreign));
+    } else {
+        printf("%s, sealed with keys of %s\n", record_path(place->records), vault_source(place->vault));
+        table_print(&table);
+    }
+    table_release(&table);
+    json_decref(keys);
+    if (status.foreign)
+        return cmd_fail(EXIT_NEGATIVE, "%zu records are damaged, or of a later version", status.foreign);
+    if (missing)
+        return cmd_fail(EXIT_NEGATIVE, "records are sealed with keys that are not in %s: put those keys back",
+                        vault_source(place->vault));
+    return EXIT_OK;
+}
+
+static int rotate(struct place *place, const struct flags *flags)
+{
+    struct err err = {0};
+    struct vault_rotation done;
+    if (!vault_rotate(place->vault, place->records, &done, &err))
+        return cmd_fail_err(&err);
+    if (cmd_wants_json(flags))
+        print_json(json_pack("{s:s,s:b,s:I,s:I}", "key", done.id, "new", done.made, "resealed",
+                             (json_int_t)done.resealed, "dropped", (json_int_t)done.dropped));
+    else
+        printf("%s key %s; %zu records sealed again, %zu old keys dropped\n", done.made ? "new" : "current", done.id,
+               done.resealed, done.dropped);
+    if (!done.made)
+        fprintf(stderr,
+                "postern: %s is not for postern to write: to rotate, put a new key before the others, restart the "
+                "gateway, and run this again\n",
+                vault_source(place->vault));
+    return EXIT_OK;
+}
+
+// The files of the configuration if there is one.
+static int open_place(struct place *place, const struct flags *flags)
+{
+    struct err err = {0};
+    struct record_config records = {0};
+    struct vault_config vault = {0};
+    char *path = config_path(flags->config);
+    if (path && !(place->config = config_load(path, &err))) {
+        free(path);
+        return cmd_fail(EXIT_CONFIG, "%s", err.detail);
+    }
+    free(path);
+    if (place->config) {
+        records = place->config->store;
+        vault = place->config->vault;
+    }
+    char *store = state_path(records.path, "store.db");
+    bool there = access(store, F_OK) == 0;
+    int code = there ? EXIT_OK : cmd_fail(EXIT_NEGATIVE, "%s: there is no store yet", store);
+    free(store);
+    if (there &&
+        (!(place->records = record_open(&records, &err)) || !(place->vault = vault_open(&vault, place->records, &err))))
+        code = cmd_fail_err(&err);
+    return code;
+}
+
+static int run(const struct flags *flags)
+{
+    struct place place = {0};
+    bool rotates = strcmp(flags->args[0], "rotate") == 0;
+    if (!rotates && strcmp(flags->args[0], "status") != 0)
+        return cmd_fail(EXIT_USAGE, "vault %s: unknown; there are status and rotate", flags->args[0]);
+    int code = open_place(&place, flags);
+    if (place.vault)
+        code = rotates ? rotate(&place, flags) : status(&place, flags);
+    vault_free(place.vault);
+    record_close(place.records);
+    config_free(place.config);
+    return code;
+}
+
+static const struct flag flags_table[] = {
+    FLAG_CONFIG,
+    FLAG_JSON,
+    {0},
+};
+
+const struct command command_vault = {
+    .name = "vault",
+    .synopsis = "vault status|rotate [--config FILE]",
+    .summary = "Show or rotate the keys that seal the tokens of users",
+    .details = "status  tells which keys there are and how many records each of them seals. Exit status 1 if a key\n"
+               "        is missing or a record is damaged.\n"
+               "rotate  makes a new key, puts it before the others and seals every record with it. It may be ended at\n"
+               "        any moment and run again, and a running gateway follows. Old keys stay in the file until a\n"
+               "        later rotation finds that nothing needs them. Back the file up before and after.",
+    .flags = flags_table,
+    .min_args = 1,
+    .max_args = 1,
+    .run = run,
+};

@@ -1,0 +1,79 @@
+// Owns the limit on failed authentication: how often each address may still be wrong.
+//
+// An address is an IPv4 address, or the first 64 bits of an IPv6 one, which is what one subscriber has. Those who
+// come over a unix socket or a pipe of our own have none: the system says who they may be. A success takes nothing
+// away and gives nothing back, so a good credential is no licence to try bad ones.
+#include "door.h"
+#include "base/log.h"
+#include <arpa/inet.h>
+
+#define ADDRESSES_MAX 16384
+
+struct address {
+    sa_family_t family;
+    unsigned char bytes[8];
+};
+
+void door_init(struct door *door, const struct config_limits *limits)
+{
+    door->rate = (struct bucket_rate){limits->auth_failures, limits->auth_window_ms, limits->auth_failures};
+    bucket_table_init(&door->failures, ADDRESSES_MAX);
+}
+
+void door_release(struct door *door) { bucket_table_release(&door->failures); }
+
+static bool read_address(const struct peer *peer, struct address *out)
+{
+    struct sockaddr_in four;
+    struct sockaddr_in6 six;
+    memset(out, 0, sizeof *out);  // padding too: it is a key
+    if (!peer || peer->address.ss_family == AF_UNIX)
+        return false;
+    out->family = peer->address.ss_family;
+    if (out->family == AF_INET) {
+        memcpy(&four, &peer->address, sizeof four);
+        memcpy(out->bytes, &four.sin_addr, sizeof four.sin_addr);
+    } else if (out->family == AF_INET6) {
+        memcpy(&six, &peer->address, sizeof six);
+        memcpy(out->bytes, &six.sin6_addr, sizeof out->bytes);
+    }
+    return true;
+}
+
+static struct span key_of(const struct address *address) { return span_make((const char *)address, sizeof *address); }
+
+static void tell(const struct address *address, int64_t wait_ms)
+{
+    unsigned char whole[16] = {0};
+    char text[INET6_ADDRSTRLEN] = "?";
+    memcpy(whole, address->bytes, sizeof address->bytes);
+    if (address->family != AF_UNSPEC)
+        (void)inet_ntop(address->family, whole, text, sizeof text);
+    log_warn("address not heard for now: too many failed authentications", LOG_STR("address", text),
+             LOG_INT("for_ms", wait_ms));
+}
+
+void door_failed(struct door *door, const struct peer *peer, int64_t now_ms)
+{
+    struct address address;
+    struct bucket *bucket;
+    if (!read_address(peer, &address) ||
+        !(bucket = bucket_hold(&door->failures, key_of(&address), &door->rate, now_ms)))
+        return;
+    if (bucket_wait(bucket, now_ms) == 0) {
+        bucket_take(bucket);
+        int64_t wait = bucket_wait(bucket, now_ms);
+        if (wait)
+            tell(&address, wait);
+    }
+    bucket_leave(bucket);
+}
+
+int64_t door_wait(const struct door *door, const struct peer *peer, int64_t now_ms)
+{
+    struct address address;
+    struct bucket *bucket = door->failures.buckets.count && read_address(peer, &address)
+                                ? bucket_find(&door->failures, key_of(&address))
+                                : NULL;
+    return bucket ? bucket_wait(bucket, now_ms) : 0;
+}

@@ -1,0 +1,212 @@
+// Owns how a SQLite file of ours is opened: its rights, its pragmas, whether it is ours and sound, and errors in words.
+//
+// WAL, so that readers and one writer go on beside each other in many processes; synchronous FULL, so that what was
+// committed survives a loss of power; secure_delete, so that what was deleted is overwritten.
+#include "db.h"
+#include "base/mem.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <linux/magic.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+enum { BUSY_MS = 10000, CHECKED_BYTES = 64 << 20 };
+#define CIFS_MAGIC 0xFF534D42UL
+#define SMB2_MAGIC 0xFE534D42UL
+
+bool db_fail(struct db *db, struct err *err)
+{
+    int code = db->sqlite ? sqlite3_errcode(db->sqlite) : SQLITE_NOMEM;
+    const char *said = db->sqlite ? sqlite3_errmsg(db->sqlite) : "out of memory";
+    switch (code & 0xFF) {
+    case SQLITE_NOTADB:
+    case SQLITE_CORRUPT:
+        return err_set(err, ERR_CONFIG, "%s: not %s, or a damaged one (%s); %s", db->path, db->kind->what, said,
+                       db->kind->if_lost);
+    case SQLITE_FULL:
+        return err_set(err, ERR_SYSTEM, "%s: no room left (%s); what was stored before is intact", db->path, said);
+    case SQLITE_CANTOPEN:
+        return err_set(err, ERR_CONFIG, "%s: cannot be opened (%s)", db->path,
+                       strerror(sqlite3_system_errno(db->sqlite)));
+    default: return err_set(err, ERR_SYSTEM, "%s: %s", db->path, said);
+    }
+}
+
+bool db_run(struct db *db, const char *sql, struct err *err)
+{
+    return sqlite3_exec(db->sqlite, sql, NULL, NULL, NULL) == SQLITE_OK || db_fail(db, err);
+}
+
+static int on_text(void *arg, int count, char **values, char **names)
+{
+    (void)names;
+    buf_put_text(arg, count && values[0] ? values[0] : "");
+    return 0;
+}
+
+static bool ask_text(struct db *db, const char *sql, struct buf *text, struct err *err)
+{
+    return sqlite3_exec(db->sqlite, sql, on_text, text, NULL) == SQLITE_OK || db_fail(db, err);
+}
+
+bool db_ask(struct db *db, const char *sql, int64_t *number, struct err *err)
+{
+    struct buf text = {0};
+    bool ok = ask_text(db, sql, &text, err);
+    *number = ok ? strtoll(buf_text(&text), NULL, 10) : 0;
+    buf_release(&text);
+    return ok;
+}
+
+sqlite3_stmt *db_prepare(struct db *db, const char *sql, struct err *err)
+{
+    sqlite3_stmt *statement = NULL;
+    if (sqlite3_prepare_v3(db->sqlite, sql, -1, SQLITE_PREPARE_PERSISTENT, &statement, NULL) != SQLITE_OK)
+        (void)db_fail(db, err);
+    return statement;
+}
+
+bool db_begin(struct db *db, struct err *err) { return db_run(db, "BEGIN IMMEDIATE", err); }
+
+void db_rollback(struct db *db) { sqlite3_exec(db->sqlite, "ROLLBACK", NULL, NULL, NULL); }
+
+bool db_commit(struct db *db, struct err *err)
+{
+    bool ok = db_run(db, "COMMIT", err);
+    if (!ok)
+        db_rollback(db);
+    return ok;
+}
+
+// ---- the file -------------------------------------------------------------------------------
+
+static char *folder_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? mem_copy(path, slash == path ? 1 : (size_t)(slash - path)) : mem_string(".");
+}
+
+// Whoever may write to the folder could put another file in the place of this one.
+static bool check_folder(const char *folder, struct err *err)
+{
+    struct stat is;
+    struct statfs system;
+    if (stat(folder, &is) != 0 || statfs(folder, &system) != 0)
+        return err_set(err, ERR_CONFIG, "%s: %s", folder, strerror(errno));
+    if (is.st_uid != geteuid() && is.st_uid != 0)
+        return err_set(err, ERR_CONFIG, "%s: belongs to another user (uid %ld); chown it, or name another folder",
+                       folder, (long)is.st_uid);
+    if (is.st_mode & (S_IWGRP | S_IWOTH))
+        return err_set(err, ERR_CONFIG, "%s: others may write to this folder; chmod 700 %s", folder, folder);
+    unsigned long type = (unsigned long)system.f_type & 0xFFFFFFFFUL;
+    if (type == NFS_SUPER_MAGIC || type == SMB_SUPER_MAGIC || type == CIFS_MAGIC || type == SMB2_MAGIC)
+        return err_set(err, ERR_CONFIG, "%s: a network file system, where processes cannot share a database safely",
+                       folder);
+    return true;
+}
+
+// Only for the owner; SQLite gives its other files the same mode. An existing file is only looked at: closing a
+// descriptor of it would drop the locks of others in this process.
+static bool check_file(const struct db *db, struct err *err)
+{
+    struct stat is;
+    int fd = open(db->path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
+    if (fd < 0 && errno != EEXIST)
+        return err_set(err, ERR_CONFIG, "%s: cannot be made: %s", db->path, strerror(errno));
+    if (fd >= 0)
+        close(fd);
+    if (stat(db->path, &is) != 0)
+        return err_set(err, ERR_CONFIG, "%s: %s", db->path, strerror(errno));
+    if (!S_ISREG(is.st_mode))
+        return err_set(err, ERR_CONFIG, "%s: not a file", db->path);
+    if (is.st_uid != geteuid())
+        return err_set(err, ERR_CONFIG, "%s: belongs to another user (uid %ld); chown it", db->path, (long)is.st_uid);
+    if (is.st_mode & (S_IRWXG | S_IRWXO))
+        return err_set(err, ERR_CONFIG, "%s: others may read it (mode %03o); chmod 600 %s", db->path,
+                       (unsigned)is.st_mode & 0777, db->path);
+    return true;
+}
+
+// ---- what is in it --------------------------------------------------------------------------
+
+static bool is_sound(struct db *db, struct err *err)
+{
+    struct buf said = {0};
+    bool ok = ask_text(db, "PRAGMA quick_check(1)", &said, err);
+    if (ok && !span_is(buf_span(&said), "ok"))
+        ok = err_set(err, ERR_CONFIG, "%s: damaged (%.200s); %s", db->path, buf_text(&said), db->kind->if_lost);
+    buf_release(&said);
+    return ok;
+}
+
+// Is this file ours, and can we read it? *is_new: it is empty.
+static bool check_content(struct db *db, bool *is_new, struct err *err)
+{
+    int64_t application, version, tables, pages, page_size;
+    if (!db_ask(db, "SELECT count(*) FROM sqlite_schema", &tables, err) ||
+        !db_ask(db, "PRAGMA application_id", &application, err) || !db_ask(db, "PRAGMA user_version", &version, err) ||
+        !db_ask(db, "PRAGMA page_count", &pages, err) || !db_ask(db, "PRAGMA page_size", &page_size, err))
+        return false;
+    *is_new = tables == 0 && application == 0;
+    if (*is_new)
+        return true;
+    if (application != db->kind->application)
+        return err_set(err, ERR_CONFIG, "%s: a database of another program, not %s", db->path, db->kind->what);
+    if (version != db->kind->version)
+        return err_set(err, ERR_CONFIG, "%s: made by another version of postern (format %" PRId64 ", this one has %d)",
+                       db->path, version, db->kind->version);
+    return pages * page_size > CHECKED_BYTES || is_sound(db, err);
+}
+
+// Two processes may find the same empty file.
+static bool make_tables(struct db *db, struct err *err)
+{
+    struct buf sql = {0};
+    bool is_new = false;
+    buf_printf(&sql, "PRAGMA application_id=%d;PRAGMA user_version=%d;%s", db->kind->application, db->kind->version,
+               db->kind->tables);
+    bool begun = db_begin(db, err);
+    bool ok = begun && check_content(db, &is_new, err) && (!is_new || db_run(db, buf_text(&sql), err));
+    buf_release(&sql);
+    if (ok)
+        return db_commit(db, err);
+    if (begun)
+        db_rollback(db);
+    return false;
+}
+
+static bool set_up(struct db *db, struct err *err)
+{
+    bool is_new = false;
+    sqlite3_busy_timeout(db->sqlite, BUSY_MS);
+    sqlite3_db_config(db->sqlite, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
+    sqlite3_db_config(db->sqlite, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
+    sqlite3_db_config(db->sqlite, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, NULL);
+    return check_content(db, &is_new, err) &&
+           db_run(db, "PRAGMA journal_mode=WAL;PRAGMA synchronous=FULL;PRAGMA secure_delete=ON", err) &&
+           db_run(db, db->kind->settings, err) && (!is_new || make_tables(db, err));
+}
+
+bool db_open(struct db *db, const struct db_kind *kind, char *path, struct err *err)
+{
+    *db = (struct db){.path = path, .kind = kind};
+    char *folder = folder_of(path);
+    bool ok = check_folder(folder, err) && check_file(db, err);
+    free(folder);
+    if (ok && sqlite3_open_v2(path, &db->sqlite, SQLITE_OPEN_READWRITE, NULL) != SQLITE_OK)
+        ok = db_fail(db, err);
+    if (ok && set_up(db, err))
+        return true;
+    db_close(db);
+    return false;
+}
+
+void db_close(struct db *db)
+{
+    sqlite3_close(db->sqlite);
+    free(db->path);
+    *db = (struct db){0};
+}

@@ -1,0 +1,1317 @@
+// Tests the token store: whose grant is whose, what is on the disk, the cache, attempts, and refreshing once.
+#include "auth/token_store.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "unit.h"
+#include <dirent.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sqlite3.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define ISSUER "https://as.example.com"
+#define RESOURCE "https://mcp.example.com/mcp"
+
+static char directory[64], database[96];
+static struct loop *loop;
+static struct token_store *store;
+
+static int set_up(void **state)
+{
+    (void)state;
+    struct err err;
+    snprintf(directory, sizeof directory, "/tmp/postern-tokens-XXXXXX");
+    if (!mkdtemp(directory))
+        return -1;
+    snprintf(database, sizeof database, "%s/store.db", directory);
+    setenv("POSTERN_STATE", directory, 1);
+    unsetenv("POSTERN_VAULT_KEY");
+    unsetenv("CREDENTIALS_DIRECTORY");
+    log_setup(LOG_OFF, LOG_FORMAT_TEXT);
+    alarm(240);
+    return (loop = loop_new(&err)) ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    token_store_close(store);
+    store = NULL;
+    loop_free(loop);
+    DIR *all = opendir(directory);
+    for (struct dirent *one; (one = readdir(all));) {
+        char name[400];
+        snprintf(name, sizeof name, "%s/%s", directory, one->d_name);
+        (void)unlink(name);
+    }
+    closedir(all);
+    return rmdir(directory);
+}
+
+static void start_with(struct record_config config)
+{
+    struct err err = {0};
+    store = token_store_open(loop, &config, &(struct vault_config){0}, &err);
+    if (!store)
+        fail_msg("%s", err.detail);
+}
+
+static void start(void) { start_with((struct record_config){0}); }
+
+static void stop(void)
+{
+    token_store_close(store);
+    store = NULL;
+}
+
+// Runs the loop until `enough` says so, or ten seconds have passed.
+static bool (*enough)(void);
+static int64_t too_late;
+
+static void on_tick(struct loop_timer *timer)
+{
+    if (enough() || clock_now_ms() > too_late)
+        loop_stop(loop);
+    else
+        loop_timer_set(loop, timer, 1);
+}
+
+static void run_until(bool (*condition)(void))
+{
+    struct loop_timer tick = {.on_due = on_tick};
+    enough = condition;
+    too_late = clock_now_ms() + 20000;
+    loop_timer_set(loop, &tick, 0);
+    loop_run(loop);
+    assert_true(condition());
+}
+
+// ---- grants ---------------------------------------------------------------------------------
+
+static const struct grant_key alice = {"default", "bearer/alice", ISSUER, RESOURCE};
+
+static struct grant *make(const struct grant_key *key, const char *access, const char *refresh)
+{
+    struct grant_fields fields = {.token_type = mem_string("Bearer"),
+                                  .scope = mem_string("read write"),
+                                  .expires_at = 2000000000,
+                                  .obtained_at = 1900000000,
+                                  .token_endpoint = mem_string(ISSUER "/token"),
+                                  .client_id = mem_string("client-1"),
+                                  .auth_method = mem_string("none")};
+    secret_set(&fields.access_token, span_of(access));
+    secret_set(&fields.refresh_token, span_of(refresh));
+    return grant_new(key, &fields);
+}
+
+static enum token_answer wait_for(struct token_request *request)
+{
+    assert_true(token_store_wait(store, 20000));
+    assert_null(request->work);
+    return request->answer;
+}
+
+static int64_t save(const struct grant_key *key, const char *access, int64_t generation)
+{
+    struct token_request request = {0};
+    struct grant *grant = make(key, access, "refresh-of-this");
+    token_store_save(store, grant, generation, &request);
+    grant_unref(grant);
+    if (wait_for(&request) != TOKEN_DONE)
+        fail_msg("%d: %s", request.answer, request.err.detail);
+    int64_t saved = request.grant->generation;
+    token_request_release(&request);
+    return saved;
+}
+
+static enum token_answer find(const struct grant_key *key, const char *access)
+{
+    struct token_request request = {0};
+    token_store_find(store, key, &request);
+    enum token_answer answer = wait_for(&request);
+    if (answer == TOKEN_DONE && access)
+        assert_span(secret_span(&request.grant->is.access_token), span_of(access), "access token");
+    assert_true((answer == TOKEN_DONE) == (request.grant != NULL));
+    token_request_release(&request);
+    return answer;
+}
+
+static void S1_a_grant_comes_back_as_it_was_saved(void **state)
+{
+    (void)state;
+    struct token_request request = {0};
+    struct grant_fields fields = {.token_type = mem_string("Bearer"),
+                                  .scope = mem_string("read"),
+                                  .scope_asked = mem_string("read write"),
+                                  .expires_at = 2000000000,
+                                  .obtained_at = 1900000000,
+                                  .token_endpoint = mem_string(ISSUER "/token"),
+                                  .revocation_endpoint = mem_string(ISSUER "/revoke"),
+                                  .client_id = mem_string("client-1"),
+                                  .client_redirect = mem_string("http://127.0.0.1:8085/callback"),
+                                  .auth_method = mem_string("client_secret_basic"),
+                                  .account = mem_string("alice@example.com"),
+                                  .dead_at = 7,
+                                  .dead_reason = mem_string("invalid_grant")};
+    secret_set(&fields.access_token, SPAN("access"));
+    secret_set(&fields.refresh_token, SPAN("refresh"));
+    struct grant *grant = grant_new(&alice, &fields);
+    assert_null(fields.scope);
+    start();
+    token_store_save(store, grant, 0, &request);
+    grant_unref(grant);
+    assert_int_equal(wait_for(&request), TOKEN_DONE);
+    int64_t generation = request.grant->generation;
+    stop();
+    start();
+    token_store_find(store, &alice, &request);
+    assert_int_equal(wait_for(&request), TOKEN_DONE);
+    const struct grant *got = request.grant;
+    assert_int_equal(got->generation, generation);
+    assert_string_equal(got->tenant, alice.tenant);
+    assert_string_equal(got->user, alice.user);
+    assert_string_equal(got->issuer, alice.issuer);
+    assert_string_equal(got->resource, alice.resource);
+    assert_span(secret_span(&got->is.access_token), SPAN("access"), "access");
+    assert_span(secret_span(&got->is.refresh_token), SPAN("refresh"), "refresh");
+    assert_string_equal(got->is.token_type, "Bearer");
+    assert_string_equal(got->is.scope, "read");
+    assert_string_equal(got->is.scope_asked, "read write");
+    assert_int_equal(got->is.expires_at, 2000000000);
+    assert_int_equal(got->is.obtained_at, 1900000000);
+    assert_string_equal(got->is.token_endpoint, ISSUER "/token");
+    assert_string_equal(got->is.revocation_endpoint, ISSUER "/revoke");
+    assert_string_equal(got->is.client_id, "client-1");
+    assert_string_equal(got->is.client_redirect, "http://127.0.0.1:8085/callback");
+    assert_string_equal(got->is.auth_method, "client_secret_basic");
+    assert_string_equal(got->is.account, "alice@example.com");
+    assert_int_equal(got->is.dead_at, 7);
+    assert_string_equal(got->is.dead_reason, "invalid_grant");
+    token_request_release(&request);
+}
+
+// Every pair of these is two grants.
+static void S1_H1_no_other_key_finds_a_grant(void **state)
+{
+    (void)state;
+    static const struct grant_key keys[] = {
+        {"default", "bearer/alice", ISSUER, RESOURCE},
+        {"default", "bearer/bob", ISSUER, RESOURCE},
+        {"globex", "bearer/alice", ISSUER, RESOURCE},
+        {"default", "jwt/alice", ISSUER, RESOURCE},
+        {"default", "bearer/alice", ISSUER "/", RESOURCE},
+        {"default", "bearer/alice", ISSUER, RESOURCE "/"},
+        {"default", "bearer/alice", ISSUER, ""},
+        {"default", "bearer/Alice", ISSUER, RESOURCE},
+        {"default", "bearer/alice,", ISSUER, RESOURCE},
+        {"default", "a,1:b", "c", "d"},
+        {"default", "a", "b,1:c", "d"},
+        {"default", "a", "b", "c,1:d"},
+        {"default", "", "ab", "c"},
+        {"", "default", "ab", "c"},
+    };
+    start();
+    for (size_t i = 0; i < COUNT(keys); i++) {
+        char token[16];
+        for (size_t k = i; k < COUNT(keys); k++)
+            assert_row(find(&keys[k], NULL) == TOKEN_ABSENT && !token_store_cached(store, &keys[k]), keys[k].user);
+        snprintf(token, sizeof token, "token%zu", i);
+        save(&keys[i], token, 0);
+    }
+    for (size_t i = 0; i < COUNT(keys); i++) {
+        char token[16];
+        snprintf(token, sizeof token, "token%zu", i);
+        const struct grant *cached = token_store_cached(store, &keys[i]);
+        assert_non_null(cached);
+        assert_span(secret_span(&cached->is.access_token), span_of(token), token);
+        assert_int_equal(find(&keys[i], token), TOKEN_DONE);
+    }
+}
+
+static void S1_users_of_two_providers_are_two_users(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *provider, *subject, *user;
+    } rows[] = {
+        {"bearer", "alice", "bearer/alice"},
+        {"jwt", "alice", "jwt/alice"},
+        {"a", "b/c", "a/b/c"},
+        {"a/b", "c", "a%2Fb/c"},
+        {"a%2Fb", "c", "a%252Fb/c"},
+    };
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        struct identity *identity = identity_new(IDENTITY_BEARER, "default", rows[i].provider, rows[i].subject);
+        char *user = grant_user(identity);
+        assert_string_equal(user, rows[i].user);
+        free(user);
+        identity_unref(identity);
+    }
+}
+
+static void F7_a_save_from_an_old_generation_is_a_conflict_and_shows_what_is_there(void **state)
+{
+    (void)state;
+    struct token_request request = {0};
+    start();
+    int64_t first = save(&alice, "one", 0);
+    int64_t second = save(&alice, "two", first);
+    assert_true(second > first);
+    static const int64_t none = 0;
+    int64_t stale[] = {none, first};
+    for (size_t i = 0; i < COUNT(stale); i++) {
+        struct grant *late = make(&alice, "late", "late");
+        token_store_save(store, late, stale[i], &request);
+        grant_unref(late);
+        assert_int_equal(wait_for(&request), TOKEN_CONFLICT);
+        assert_span(secret_span(&request.grant->is.access_token), SPAN("two"), "what is there");
+        assert_int_equal(request.grant->generation, second);
+    }
+    token_request_release(&request);
+    assert_int_equal(find(&alice, "two"), TOKEN_DONE);
+}
+
+static void F13_a_removal_is_of_the_generation_that_was_refused(void **state)
+{
+    (void)state;
+    struct token_request request = {0};
+    start();
+    int64_t first = save(&alice, "one", 0);
+    int64_t second = save(&alice, "two", first);
+    token_store_remove(store, &alice, first, &request);
+    assert_int_equal(wait_for(&request), TOKEN_CONFLICT);  // a loser never deletes
+    assert_int_equal(find(&alice, "two"), TOKEN_DONE);
+    token_store_remove(store, &alice, second, &request);
+    assert_int_equal(wait_for(&request), TOKEN_DONE);
+    assert_int_equal(find(&alice, NULL), TOKEN_ABSENT);
+    token_store_remove(store, &alice, TOKEN_ANY, &request);
+    assert_int_equal(wait_for(&request), TOKEN_ABSENT);  // S12: once more is no error
+    save(&alice, "three", 0);
+    token_store_remove(store, &alice, TOKEN_ANY, &request);
+    assert_int_equal(wait_for(&request), TOKEN_DONE);
+    token_request_release(&request);
+}
+
+static void T9_freshness(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *label;
+        int64_t expires, obtained, now, margin, dead;
+        bool fresh;
+    } rows[] = {
+        {"in its life", 2000, 1000, 1500, 30, 0, true},
+        {"within the margin", 2000, 1000, 1970, 30, 0, false},
+        {"just before the margin", 2000, 1000, 1969, 30, 0, true},
+        {"expired", 2000, 1000, 2001, 0, 0, false},
+        {"of unknown expiry", 0, 1000, 999999, 30, 0, true},
+        {"the clock went back behind obtained_at", 2000, 1000, 500, 30, 0, true},
+        {"dead", 2000, 1000, 1500, 30, 1400, false},
+        {"given expired", 1000, 1000, 1000, 0, 0, false},
+    };
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        struct grant_fields fields = {
+            .expires_at = rows[i].expires, .obtained_at = rows[i].obtained, .dead_at = rows[i].dead};
+        secret_set(&fields.access_token, SPAN("x"));
+        struct grant *grant = grant_new(&alice, &fields);
+        assert_row(grant_fresh(grant, rows[i].now, rows[i].margin) == rows[i].fresh, rows[i].label);
+        grant_unref(grant);
+    }
+}
+
+static void S5_damaged_keys_and_bytes_are_refused(void **state)
+{
+    (void)state;
+#define GOOD_KEY "1:a,1:b,1:c,0:,"
+    static const struct {
+        const char *label, *key;
+        size_t key_len;
+        const char *bytes;
+        size_t len;
+        bool good;
+    } rows[] = {
+        {"nothing said", LIT(GOOD_KEY), LIT("\1"), true},
+        {"an access token", LIT(GOOD_KEY), LIT("\1\1\0\0\0\2ab"), true},
+        {"a tag of a later version", LIT(GOOD_KEY), LIT("\1\177\0\0\0\2ab"), true},
+        {"commas and colons in a text", LIT("5:1:a,,,1:b,1:c,0:,"), LIT("\1"), true},
+        {"no bytes", LIT(GOOD_KEY), LIT(""), false},
+        {"another version", LIT(GOOD_KEY), LIT("\2"), false},
+        {"half a head", LIT(GOOD_KEY), LIT("\1\1\0\0"), false},
+        {"longer than there is", LIT(GOOD_KEY), LIT("\1\1\0\0\0\5ab"), false},
+        {"longer than anything", LIT(GOOD_KEY), LIT("\1\1\377\377\377\377ab"), false},
+        {"a time of two bytes", LIT(GOOD_KEY), LIT("\1\6\0\0\0\2ab"), false},
+        {"a text twice", LIT(GOOD_KEY), LIT("\1\4\0\0\0\1a\4\0\0\0\1b"), false},
+        {"a zero in a text", LIT(GOOD_KEY), LIT("\1\4\0\0\0\2a\0"), false},
+        {"an empty key", LIT(""), LIT("\1"), false},
+        {"three texts", LIT("1:a,1:b,1:c,"), LIT("\1"), false},
+        {"five texts", LIT(GOOD_KEY "1:e,"), LIT("\1"), false},
+        {"no comma at the end", LIT("1:a,1:b,1:c,0:"), LIT("\1"), false},
+        {"a length that is too long", LIT("1:a,1:b,1:c,9:,"), LIT("\1"), false},
+        {"a length that is none", LIT("1:a,1:b,1:c,x:,"), LIT("\1"), false},
+        {"a length below zero", LIT("1:a,1:b,1:c,-1:,"), LIT("\1"), false},
+        {"a length of many digits", LIT("1:a,1:b,1:c,99999999999999999999:,"), LIT("\1"), false},
+    };
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        struct err err = {0};
+        struct grant *grant =
+            grant_decode(span_make(rows[i].key, rows[i].key_len), span_make(rows[i].bytes, rows[i].len), 1, &err);
+        assert_row((grant != NULL) == rows[i].good, rows[i].label);
+        grant_unref(grant);
+    }
+}
+
+static void H14_lists_and_purges_by_tenant_user_and_issuer(void **state)
+{
+    (void)state;
+    struct token_request request = {0};
+    static const struct grant_key keys[] = {
+        {"default", "bearer/alice", "https://one", "r1"},  {"default", "bearer/alice", "https://two", "r2"},
+        {"default", "bearer/al", "https://one", "r1"},     {"globex", "bearer/alice", "https://one", "r1"},
+        {"default", "bearer/alice2", "https://one", "r1"},
+    };
+    static const struct {
+        const char *label;
+        struct grant_filter filter;
+        size_t count;
+    } rows[] = {
+        {"all", {0}, 5},
+        {"a tenant", {.tenant = "default"}, 4},
+        {"a user", {.tenant = "default", .user = "bearer/alice"}, 2},
+        {"a user at an issuer", {"default", "bearer/alice", "https://two"}, 1},
+        {"an issuer", {.tenant = "default", .issuer = "https://one"}, 3},
+        {"an issuer, everywhere", {.issuer = "https://one"}, 4},
+        {"nobody", {.tenant = "default", .user = "bearer/carol"}, 0},
+        {"not a tenant", {.tenant = "defaul"}, 0},
+    };
+    start();
+    for (size_t i = 0; i < COUNT(keys); i++)
+        save(&keys[i], "token", 0);
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        token_store_list(store, &rows[i].filter, &request);
+        assert_int_equal(wait_for(&request), TOKEN_DONE);
+        assert_row(request.count == rows[i].count, rows[i].label);
+    }
+    token_store_purge(store, &(struct grant_filter){.tenant = "default", .user = "bearer/alice"}, &request);
+    assert_int_equal(wait_for(&request), TOKEN_DONE);
+    assert_int_equal(request.count, 2);
+    assert_null(token_store_cached(store, &keys[0]));
+    assert_int_equal(find(&keys[0], NULL), TOKEN_ABSENT);
+    assert_int_equal(find(&keys[2], "token"), TOKEN_DONE);
+    assert_int_equal(find(&keys[3], "token"), TOKEN_DONE);
+    token_store_purge(store, &(struct grant_filter){.issuer = "https://one"}, &request);
+    assert_int_equal(wait_for(&request), TOKEN_DONE);
+    assert_int_equal(request.count, 3);
+    token_request_release(&request);
+}
+
+// ---- requests -------------------------------------------------------------------------------
+
+static int done_count;
+static void on_done(struct token_request *request)
+{
+    (void)request;
+    done_count++;
+}
+
+static void a_cancelled_request_is_not_told_and_what_was_started_still_happens(void **state)
+{
+    (void)state;
+    start();
+    done_count = 0;
+    struct token_request *request = mem_new(struct token_request);
+    request->on_done = on_done;
+    struct grant *grant = make(&alice, "one", "r");
+    token_store_save(store, grant, 0, request);
+    grant_unref(grant);
+    token_request_cancel(request);
+    free(request);
+    assert_true(token_store_wait(store, 20000));
+    assert_int_equal(done_count, 0);
+    assert_int_equal(find(&alice, "one"), TOKEN_DONE);
+}
+
+// The worker stands still, because another process writes: 4096 wait, the others are refused.
+static void too_many_requests_fail_and_each_is_told_once(void **state)
+{
+    (void)state;
+    enum { MANY = 5000, WAITING = 4096 };
+    static struct token_request requests[MANY], blocked;
+    size_t failed = 0;
+    sqlite3 *writer;
+    start();
+    done_count = 0;
+    assert_int_equal(sqlite3_open(database, &writer), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(writer, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
+    token_store_remove(store, &alice, 1, &blocked);
+    for (size_t i = 0; i < MANY; i++) {
+        requests[i] = (struct token_request){.on_done = on_done};
+        token_store_find(store, &alice, &requests[i]);
+    }
+    assert_int_equal(done_count, 0);  // never inside the call
+    assert_int_equal(sqlite3_exec(writer, "COMMIT", NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(writer);
+    assert_true(token_store_wait(store, 20000));
+    assert_int_equal(done_count, MANY);
+    assert_int_equal(blocked.answer, TOKEN_ABSENT);
+    for (size_t i = 0; i < MANY; i++) {
+        failed += requests[i].answer == TOKEN_FAILED;
+        assert_true(requests[i].answer == TOKEN_ABSENT || requests[i].err.code == ERR_TOO_MANY);
+        token_request_release(&requests[i]);
+    }
+    assert_in_range(failed, MANY - WAITING, MANY - WAITING + 1);  // the first one may not have begun yet
+}
+
+static void closing_finishes_what_was_started(void **state)
+{
+    (void)state;
+    struct token_request request = {.on_done = on_done};
+    start();
+    done_count = 0;
+    struct grant *grant = make(&alice, "one", "r");
+    token_store_save(store, grant, 0, &request);
+    grant_unref(grant);
+    stop();
+    assert_int_equal(done_count, 1);
+    token_request_release(&request);
+    start();
+    assert_int_equal(find(&alice, "one"), TOKEN_DONE);
+}
+
+// ---- what is on the disk --------------------------------------------------------------------
+
+static bool file_has(const char *name, struct span secret)
+{
+    static char text[4 << 20];
+    int fd = open(name, O_RDONLY);
+    ssize_t len = read(fd, text, sizeof text);
+    close(fd);
+    return len > 0 && memmem(text, (size_t)len, secret.at, secret.len);
+}
+
+// In every file there is: database, write-ahead log, its index.
+static bool disk_has(const char *secret, size_t *files)
+{
+    bool found = false;
+    DIR *all = opendir(directory);
+    *files = 0;
+    for (struct dirent *one; (one = readdir(all));) {
+        char name[400];
+        snprintf(name, sizeof name, "%s/%s", directory, one->d_name);
+        if (one->d_name[0] == '.' || strstr(one->d_name, "vault.key"))
+            continue;
+        ++*files;
+        found = file_has(name, span_of(secret)) || found;
+    }
+    closedir(all);
+    return found;
+}
+
+static void S6_no_secret_is_on_the_disk(void **state)
+{
+    (void)state;
+    struct token_request request = {0};
+    size_t files;
+    start();
+    struct grant *grant = make(&alice, "ACCESS-0123456789", "REFRESH-0123456789");
+    token_store_save(store, grant, 0, &request);
+    grant_unref(grant);
+    assert_int_equal(wait_for(&request), TOKEN_DONE);
+    struct registration_fields fields = {.client_id = mem_string("client-1")};
+    secret_set(&fields.client_secret, SPAN("CLIENT-SECRET-0123456789"));
+    secret_set(&fields.registration_token, SPAN("REGISTRATION-0123456789"));
+    struct registration *registration =
+        registration_new(&(struct registration_key){"default", ISSUER, "http://127.0.0.1/cb"}, &fields);
+    token_store_registration_save(store, registration, 0, &request);
+    registration_unref(registration);
+    assert_int_equal(wait_for(&request), TOKEN_DONE);
+    token_store_attempt_put(store, SPAN("STATE-0123456789"), SPAN("{\"verifier\":\"VERIFIER-0123456789\"}"), &request);
+    assert_int_equal(wait_for(&request), TOKEN_DONE);
+    token_request_release(&request);
+    static const char *const secrets[] = {"ACCESS-0123456789",       "REFRESH-0123456789", "CLIENT-SECRET-0123456789",
+                                          "REGISTRATION-0123456789", "STATE-0123456789",   "VERIFIER-0123456789"};
+    for (int closed = 0; closed < 2; closed++) {
+        for (size_t i = 0; i < COUNT(secrets); i++) {
+            assert_row(!disk_has(secrets[i], &files), secrets[i]);
+            assert_true(files >= (closed ? 1 : 3));
+        }
+        if (!closed)
+            stop();
+    }
+    assert_true(disk_has(ISSUER, &files));  // the search does find what is there
+    start();
+    assert_int_equal(find(&alice, "ACCESS-0123456789"), TOKEN_DONE);
+}
+
+static struct record_store *other_side(void)
+{
+    struct err err = {0};
+    struct record_store *records = record_open(&(struct record_config){0}, &err);
+    assert_non_null(records);
+    return records;
+}
+
+static void put_key(struct buf *out, const struct grant_key *key)
+{
+    buf_clear(out);
+    grant_key_encode(key, out);
+}
+
+static void S6_tampered_and_swapped_records_are_errors_and_not_logged_out(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    struct buf key = {0}, value = {0};
+    struct record record;
+    static const struct grant_key bob = {"default", "bearer/bob", ISSUER, RESOURCE};
+    start();
+    save(&alice, "alices", 0);
+    save(&bob, "bobs", 0);
+    stop();
+    struct record_store *records = other_side();
+    put_key(&key, &alice);
+    assert_int_equal(record_get(records, (struct record_name){VAULT_GRANTS, buf_span(&key)}, &record, &err),
+                     RECORD_YES);
+    buf_put_span(&value, record.value);
+    put_key(&key, &bob);
+    assert_int_equal(record_get(records, (struct record_name){VAULT_GRANTS, buf_span(&key)}, &record, &err),
+                     RECORD_YES);
+    int64_t generation = record.generation;
+    assert_int_equal(
+        record_put(records, (struct record_name){VAULT_GRANTS, buf_span(&key)}, buf_span(&value), &generation, &err),
+        RECORD_YES);
+    put_key(&key, &alice);
+    value.at[value.len - 20] ^= 1;
+    assert_int_equal(record_get(records, (struct record_name){VAULT_GRANTS, buf_span(&key)}, &record, &err),
+                     RECORD_YES);
+    generation = record.generation;
+    assert_int_equal(
+        record_put(records, (struct record_name){VAULT_GRANTS, buf_span(&key)}, buf_span(&value), &generation, &err),
+        RECORD_YES);
+    record_close(records);
+    start();
+    assert_int_equal(find(&bob, NULL), TOKEN_FAILED);    // alice's tokens under bob's key
+    assert_int_equal(find(&alice, NULL), TOKEN_FAILED);  // one bit
+    struct token_request request = {0};
+    token_store_list(store, &(struct grant_filter){.tenant = "default"}, &request);
+    assert_int_equal(wait_for(&request), TOKEN_DONE);
+    assert_int_equal(request.count, 0);
+    assert_contains(request.err.detail, "changed");
+    token_store_purge(store, &(struct grant_filter){.tenant = "default"}, &request);  // the way out
+    assert_int_equal(wait_for(&request), TOKEN_DONE);
+    assert_int_equal(request.count, 2);
+    token_request_release(&request);
+    buf_release(&key);
+    buf_release(&value);
+}
+
+static void S7_with_another_key_the_store_does_not_open_and_nothing_is_lost(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    start();
+    save(&alice, "one", 0);
+    stop();
+    setenv("POSTERN_VAULT_KEY", "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA", 1);
+    assert_null(token_store_open(loop, &(struct record_config){0}, &(struct vault_config){0}, &err));
+    assert_contains(err.detail, "put that key back");
+    unsetenv("POSTERN_VAULT_KEY");
+    start();
+    assert_int_equal(find(&alice, "one"), TOKEN_DONE);
+}
+
+// ---- the cache ------------------------------------------------------------------------------
+
+static void a_cached_grant_is_found_without_the_disk_in_microseconds(void **state)
+{
+    (void)state;
+    enum { MANY = 20000 };
+    start();
+    assert_null(token_store_cached(store, &alice));
+    save(&alice, "one", 0);
+    int64_t begin = clock_now_us();
+    for (int i = 0; i < MANY; i++)
+        assert_non_null(token_store_cached(store, &alice));
+    int64_t us = clock_now_us() - begin;
+    print_message("%.2f us a lookup\n", (double)us / MANY);
+    assert_true(us < (int64_t)MANY * 20);
+    static const struct grant_key bob = {"default", "bearer/bob", ISSUER, RESOURCE};
+    assert_null(token_store_cached(store, &bob));
+}
+
+// Grants of the users u0, u1, … in one transaction: so many one by one would take long.
+static void fill_with_users(int count)
+{
+    struct err err = {0};
+    char user[32];
+    struct grant_key key = {"default", user, ISSUER, RESOURCE};
+    struct record_store *records = other_side();
+    struct vault *vault = vault_open(&(struct vault_config){0}, records, &err);
+    sqlite3 *writer;
+    sqlite3_stmt *insert;
+    assert_non_null(vault);
+    assert_int_equal(sqlite3_open(database, &writer), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(writer, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_prepare_v2(writer, "INSERT INTO record VALUES('grant',?,1,0,?)", -1, &insert, NULL);
+    for (int i = 0; i < count; i++) {
+        struct buf name = {0}, plain = {0}, sealed = {0};
+        snprintf(user, sizeof user, "bearer/u%d", i);
+        struct grant *grant = make(&key, "t", "r");
+        grant_key_encode(&key, &name);
+        grant_encode(grant, &plain);
+        assert_true(
+            vault_seal(vault, (struct record_name){VAULT_GRANTS, buf_span(&name)}, buf_span(&plain), &sealed, &err));
+        sqlite3_bind_blob(insert, 1, name.at, (int)name.len, SQLITE_STATIC);
+        sqlite3_bind_blob(insert, 2, sealed.at, (int)sealed.len, SQLITE_STATIC);
+        assert_int_equal(sqlite3_step(insert), SQLITE_DONE);
+        sqlite3_reset(insert);
+        grant_unref(grant);
+        buf_release(&name);
+        vault_wipe(&plain);
+        buf_release(&sealed);
+    }
+    sqlite3_finalize(insert);
+    assert_int_equal(sqlite3_exec(writer, "COMMIT", NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(writer);
+    vault_free(vault);
+    record_close(records);
+}
+
+static bool user_is_cached(int i)
+{
+    char user[32];
+    snprintf(user, sizeof user, "bearer/u%d", i);
+    return token_store_cached(store, &(struct grant_key){"default", user, ISSUER, RESOURCE}) != NULL;
+}
+
+static void the_cache_is_bounded_and_keeps_what_was_used_last(void **state)
+{
+    (void)state;
+    enum { MORE = 10 };
+    start();
+    fill_with_users(TOKEN_STORE_CACHE + MORE);
+    for (int i = 0; i < TOKEN_STORE_CACHE + MORE; i++) {
+        char user[32];
+        snprintf(user, sizeof user, "bearer/u%d", i);
+        assert_int_equal(find(&(struct grant_key){"default", user, ISSUER, RESOURCE}, "t"), TOKEN_DONE);
+        if (i == TOKEN_STORE_CACHE - 1)
+            assert_true(user_is_cached(0));  // used again: u1 is the oldest now
+    }
+    int kept = 0;
+    for (int i = 0; i < TOKEN_STORE_CACHE + MORE; i++)
+        kept += user_is_cached(i);
+    assert_int_equal(kept, TOKEN_STORE_CACHE);
+    assert_true(user_is_cached(0));
+    for (int i = 1; i <= MORE; i++)
+        assert_false(user_is_cached(i));
+}
+
+static void remove_elsewhere(void)
+{
+    struct err err = {0};
+    struct buf key = {0};
+    struct record record;
+    struct record_store *records = other_side();
+    grant_key_encode(&alice, &key);
+    struct record_name name = {VAULT_GRANTS, buf_span(&key)};
+    assert_int_equal(record_get(records, name, &record, &err), RECORD_YES);
+    assert_int_equal(record_delete(records, name, record.generation, &err), RECORD_YES);
+    record_close(records);
+    buf_release(&key);
+}
+
+static bool is_not_cached(void) { return !token_store_cached(store, &alice); }
+
+static void a_logout_in_another_process_acts_within_a_second(void **state)
+{
+    (void)state;
+    start();
+    save(&alice, "one", 0);
+    assert_false(is_not_cached());
+    remove_elsewhere();
+    int64_t begin = clock_now_ms();
+    run_until(is_not_cached);
+    assert_true(clock_now_ms() - begin < 1000);
+    assert_int_equal(find(&alice, NULL), TOKEN_ABSENT);
+}
+
+static int64_t stay_until;
+static bool stayed(void) { return is_not_cached() || clock_now_ms() >= stay_until; }
+
+static void the_cache_holds_while_nothing_changes_and_others_saves_are_seen(void **state)
+{
+    (void)state;
+    static const struct grant_key bob = {"default", "bearer/bob", ISSUER, RESOURCE};
+    start();
+    save(&alice, "one", 0);
+    save(&bob, "two", 0);  // our own changes do not empty it
+    assert_non_null(token_store_cached(store, &alice));
+    stay_until = clock_now_ms() + 3 * TOKEN_STORE_STALE_MS;  // several looks at the store
+    run_until(stayed);
+    assert_false(is_not_cached());
+}
+
+// The worker stands still behind another process' write: nobody can say any more what the store holds.
+static void a_cache_that_cannot_be_checked_answers_nothing(void **state)
+{
+    (void)state;
+    static const struct grant_key bob = {"default", "bearer/bob", ISSUER, RESOURCE};
+    struct token_request request = {0};
+    sqlite3 *writer;
+    start();
+    save(&alice, "one", 0);
+    assert_int_equal(sqlite3_open(database, &writer), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(writer, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
+    token_store_remove(store, &bob, 1, &request);
+    assert_false(is_not_cached());
+    run_until(is_not_cached);
+    assert_int_equal(sqlite3_exec(writer, "COMMIT", NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(writer);
+    assert_int_equal(wait_for(&request), TOKEN_ABSENT);
+    assert_int_equal(find(&alice, "one"), TOKEN_DONE);
+    assert_false(is_not_cached());
+    token_request_release(&request);
+}
+
+// ---- registrations and attempts -------------------------------------------------------------
+
+static void G7_G9_a_registration_comes_back_for_its_issuer_and_redirect(void **state)
+{
+    (void)state;
+    struct token_request request = {0};
+    struct registration_key key = {"default", ISSUER, "http://127.0.0.1:8085/callback"}, other = key, elsewhere = key;
+    other.redirect = "http://127.0.0.1:8086/callback";
+    elsewhere.issuer = "https://evil.example.com";
+    struct registration_fields fields = {.client_id = mem_string("id"),
+                                         .secret_expires_at = 1,
+                                         .issued_at = 2,
+                                         .auth_method = mem_string("client_secret_post"),
+                                         .registration_uri = mem_string(ISSUER "/reg/id"),
+                                         .redirect_uris = mem_string("http://127.0.0.1:8085/callback"),
+                                         .scope = mem_string("read"),
+                                         .suspect_at = 3};
+    secret_set(&fields.client_secret, SPAN("s"));
+    secret_set(&fields.registration_token, SPAN("t"));
+    struct registration *made = registration_new(&key, &fields);
+    start();
+    token_store_registration_find(store, &key, &request);
+    assert_int_equal(wait_for(&request), TOKEN_ABSENT);
+    token_store_registration_save(store, made, 0, &request);
+    assert_int_equal(wait_for(&request), TOKEN_DONE);
+    int64_t generation = request.registration->generation;
+    token_store_registration_save(store, made, 0, &request);
+    assert_int_equal(wait_for(&request), TOKEN_CONFLICT);
+    assert_int_equal(request.registration->generation, generation);
+    registration_unref(made);
+    token_store_registration_find(store, &other, &request);
+    assert_int_equal(wait_for(&request), TOKEN_ABSENT);
+    token_store_registration_find(store, &elsewhere, &request);
+    assert_int_equal(wait_for(&request), TOKEN_ABSENT);
+    token_store_registration_find(store, &key, &request);
+    assert_int_equal(wait_for(&request), TOKEN_DONE);
+    const struct registration_fields *is = &request.registration->is;
+    assert_string_equal(is->client_id, "id");
+    assert_span(secret_span(&is->client_secret), SPAN("s"), "secret");
+    assert_span(secret_span(&is->registration_token), SPAN("t"), "token");
+    assert_string_equal(is->auth_method, "client_secret_post");
+    assert_string_equal(is->registration_uri, ISSUER "/reg/id");
+    assert_string_equal(is->redirect_uris, "http://127.0.0.1:8085/callback");
+    assert_string_equal(is->scope, "read");
+    assert_int_equal(is->secret_expires_at, 1);
+    assert_int_equal(is->issued_at, 2);
+    assert_int_equal(is->suspect_at, 3);
+    token_store_registration_remove(store, &key, generation + 1, &request);
+    assert_int_equal(wait_for(&request), TOKEN_CONFLICT);
+    token_store_registration_remove(store, &key, generation, &request);
+    assert_int_equal(wait_for(&request), TOKEN_DONE);
+    token_store_registration_remove(store, &key, TOKEN_ANY, &request);
+    assert_int_equal(wait_for(&request), TOKEN_ABSENT);
+    token_request_release(&request);
+}
+
+static void B7_an_attempt_is_taken_once(void **state)
+{
+    (void)state;
+    struct token_request request = {0};
+    start();
+    token_store_attempt_put(store, SPAN("state"), SPAN("note"), &request);
+    assert_int_equal(wait_for(&request), TOKEN_DONE);
+    token_store_attempt_put(store, SPAN("state"), SPAN("another"), &request);
+    assert_int_equal(wait_for(&request), TOKEN_CONFLICT);
+    token_store_attempt_take(store, SPAN("stat"), &request);
+    assert_int_equal(wait_for(&request), TOKEN_ABSENT);
+    token_store_attempt_take(store, SPAN("state"), &request);
+    assert_int_equal(wait_for(&request), TOKEN_DONE);
+    assert_span(secret_span(&request.note), SPAN("note"), "note");
+    token_store_attempt_take(store, SPAN("state"), &request);
+    assert_int_equal(wait_for(&request), TOKEN_ABSENT);
+    assert_int_equal(request.note.len, 0);
+    token_request_release(&request);
+}
+
+static void alter(const char *sql)
+{
+    sqlite3 *writer;
+    assert_int_equal(sqlite3_open(database, &writer), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(writer, sql, NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(writer);
+}
+
+static enum token_answer put_attempt(const char *state, struct err *err)
+{
+    struct token_request request = {0};
+    token_store_attempt_put(store, span_of(state), SPAN("note"), &request);
+    enum token_answer answer = wait_for(&request);
+    *err = request.err;
+    token_request_release(&request);
+    return answer;
+}
+
+static enum token_answer take_attempt(const char *state)
+{
+    struct token_request request = {0};
+    token_store_attempt_take(store, span_of(state), &request);
+    enum token_answer answer = wait_for(&request);
+    token_request_release(&request);
+    return answer;
+}
+
+static void H9_an_attempt_ends_after_ten_minutes_and_when_the_clock_goes_back(void **state)
+{
+    (void)state;
+    struct err err;
+    static const struct {
+        const char *label, *sql;
+        enum token_answer answer;
+    } rows[] = {
+        {"young", "UPDATE record SET updated=updated-590000 WHERE space='attempt'", TOKEN_DONE},
+        {"old", "UPDATE record SET updated=updated-600000 WHERE space='attempt'", TOKEN_ABSENT},
+        {"from the future", "UPDATE record SET updated=updated+3600000 WHERE space='attempt'", TOKEN_ABSENT},
+    };
+    start();
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        assert_int_equal(put_attempt("state", &err), TOKEN_DONE);
+        alter(rows[i].sql);
+        assert_row(take_attempt("state") == rows[i].answer, rows[i].label);
+        assert_int_equal(take_attempt("state"), TOKEN_ABSENT);
+    }
+}
+
+static void H9_attempts_are_bounded_and_old_ones_make_room(void **state)
+{
+    (void)state;
+    struct err err;
+    start();
+    assert_int_equal(put_attempt("first", &err), TOKEN_DONE);
+    alter("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i<9999)"
+          "INSERT INTO record SELECT 'attempt',CAST(i AS BLOB),1,(SELECT max(updated) FROM record),x'00' FROM n");
+    assert_int_equal(put_attempt("one too many", &err), TOKEN_FAILED);
+    assert_int_equal(err.code, ERR_TOO_MANY);
+    assert_int_equal(take_attempt("first"), TOKEN_DONE);
+    assert_int_equal(put_attempt("there is room", &err), TOKEN_DONE);
+    alter("UPDATE record SET updated=updated-700000 WHERE space='attempt'");
+    for (int i = 0; i < 2; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "now %d", i);
+        assert_int_equal(put_attempt(name, &err), TOKEN_DONE);
+    }
+    assert_int_equal(take_attempt("there is room"), TOKEN_ABSENT);
+    assert_int_equal(take_attempt("now 1"), TOKEN_DONE);
+}
+
+// ---- refreshing once ------------------------------------------------------------------------
+
+static int ready_count;
+static void on_ready(struct token_lease *lease)
+{
+    (void)lease;
+    ready_count++;
+}
+static int saved_count;
+static void on_saved(struct token_lease *lease)
+{
+    (void)lease;
+    saved_count++;
+}
+static bool is_ready(void) { return ready_count > 0; }
+static bool is_saved(void) { return saved_count > 0; }
+
+static void take(struct token_lease *lease, int64_t generation, enum token_lease_state want)
+{
+    token_lease_end(lease);
+    *lease = (struct token_lease){.on_ready = on_ready, .on_saved = on_saved, .wait_ms = lease->wait_ms};
+    ready_count = 0;
+    token_lease_start(store, lease, &alice, generation);
+    assert_int_equal(ready_count, 0);
+    run_until(is_ready);
+    if (lease->state != want)
+        fail_msg("%d, not %d: %s", lease->state, want, lease->err.detail);
+}
+
+static enum token_answer finish(struct token_lease *lease, const char *access)
+{
+    struct grant *fresh = make(&alice, access, "rotated");
+    saved_count = 0;
+    token_lease_save(lease, fresh);
+    grant_unref(fresh);
+    run_until(is_saved);
+    return lease->answer;
+}
+
+static void F5_the_winner_refreshes_and_who_comes_later_gets_the_result(void **state)
+{
+    (void)state;
+    struct token_lease one = {0}, two = {0};
+    start();
+    int64_t old = save(&alice, "old", 0);
+    take(&one, old, LEASE_HELD);
+    assert_span(secret_span(&one.grant->is.access_token), SPAN("old"), "read under the lease");
+    two.wait_ms = 200;
+    take(&two, old, LEASE_LATE);  // F6: the wait has an end
+    assert_int_equal(finish(&one, "new"), TOKEN_DONE);
+    assert_span(secret_span(&one.grant->is.access_token), SPAN("new"), "as stored");
+    take(&two, old, LEASE_CHANGED);
+    assert_span(secret_span(&two.grant->is.access_token), SPAN("new"), "theirs");
+    token_lease_end(&two);
+    take(&two, one.grant->generation, LEASE_HELD);  // and the lease is free again
+    token_lease_end(&two);
+    token_lease_end(&one);
+    assert_int_equal(find(&alice, "new"), TOKEN_DONE);
+}
+
+static void F5_without_a_result_the_next_one_tries(void **state)
+{
+    (void)state;
+    struct token_lease lease = {0};
+    start();
+    int64_t old = save(&alice, "old", 0);
+    for (int i = 0; i < 3; i++) {
+        take(&lease, old, LEASE_HELD);
+        token_lease_end(&lease);
+    }
+    assert_int_equal(find(&alice, "old"), TOKEN_DONE);
+}
+
+static void a_lease_on_nothing_is_gone(void **state)
+{
+    (void)state;
+    struct token_lease lease = {0};
+    start();
+    take(&lease, 1, LEASE_GONE);
+    assert_null(lease.grant);
+    token_lease_end(&lease);
+}
+
+enum { CALLERS = 50 };
+static struct token_lease callers[CALLERS];
+static int held_count, changed_count;
+
+static void on_caller_saved(struct token_lease *lease) { token_lease_end(lease); }
+
+static void on_caller(struct token_lease *lease)
+{
+    if (lease->state == LEASE_HELD) {
+        held_count++;
+        struct grant *fresh = make(&alice, "new", "rotated");
+        token_lease_save(lease, fresh);
+        grant_unref(fresh);
+        return;
+    }
+    changed_count += lease->state == LEASE_CHANGED && span_is(secret_span(&lease->grant->is.access_token), "new");
+    token_lease_end(lease);
+}
+
+static bool all_called(void) { return held_count + changed_count == CALLERS; }
+
+static void F3_of_many_callers_in_one_process_one_refreshes(void **state)
+{
+    (void)state;
+    start();
+    int64_t old = save(&alice, "old", 0);
+    held_count = changed_count = 0;
+    int64_t begin = clock_now_ms();
+    for (int i = 0; i < CALLERS; i++) {
+        callers[i] = (struct token_lease){.on_ready = on_caller, .on_saved = on_caller_saved};
+        token_lease_start(store, &callers[i], &alice, old);
+    }
+    run_until(all_called);
+    assert_int_equal(held_count, 1);
+    assert_true(clock_now_ms() - begin < 5000);  // they wake each other, and do not wait for clocks
+}
+
+static void leases_may_be_ended_at_any_moment(void **state)
+{
+    (void)state;
+    struct token_lease one = {.on_ready = on_ready, .on_saved = on_saved}, two = one;
+    start();
+    int64_t old = save(&alice, "old", 0);
+    ready_count = saved_count = 0;
+    token_lease_start(store, &one, &alice, old);
+    token_lease_start(store, &two, &alice, old);
+    token_lease_end(&one);  // on the worker
+    token_lease_end(&two);  // waiting behind it
+    token_lease_end(&two);
+    assert_true(token_store_wait(store, 10000));
+    assert_int_equal(ready_count, 0);
+    take(&one, old, LEASE_HELD);
+    struct grant *fresh = make(&alice, "new", "rotated");
+    saved_count = 0;
+    token_lease_save(&one, fresh);
+    grant_unref(fresh);
+    token_lease_end(&one);  // while it is saved: it is saved all the same
+    assert_true(token_store_wait(store, 10000));
+    assert_int_equal(saved_count, 0);
+    assert_int_equal(find(&alice, "new"), TOKEN_DONE);
+    take(&one, old, LEASE_CHANGED);
+    take(&two, one.grant->generation, LEASE_HELD);
+    stop();  // gives it back
+    token_lease_end(&one);
+    token_lease_end(&two);
+    start();
+    assert_int_equal(find(&alice, "new"), TOKEN_DONE);
+    take(&one, token_store_cached(store, &alice)->generation, LEASE_HELD);
+    token_lease_end(&one);
+}
+
+static void F13_a_user_who_logs_out_during_a_refresh_stays_logged_out(void **state)
+{
+    (void)state;
+    struct token_lease lease = {0};
+    struct token_request request = {0};
+    start();
+    int64_t old = save(&alice, "old", 0);
+    take(&lease, old, LEASE_HELD);
+    token_store_remove(store, &alice, TOKEN_ANY, &request);
+    assert_int_equal(wait_for(&request), TOKEN_DONE);
+    assert_int_equal(finish(&lease, "new"), TOKEN_CONFLICT);
+    assert_null(lease.grant);
+    token_lease_end(&lease);
+    assert_int_equal(find(&alice, NULL), TOKEN_ABSENT);
+    token_request_release(&request);
+}
+
+static int64_t later_clock(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000 + TOKEN_STORE_HOLD_MS + 1000;
+}
+
+static void hold_and_wait(int fd)
+{
+    struct token_lease lease = {.on_ready = on_ready};
+    struct token_request request = {0};
+    loop = loop_new(&request.err);
+    start();
+    token_store_find(store, &alice, &request);
+    if (!token_store_wait(store, 10000) || !request.grant)
+        _exit(3);
+    token_lease_start(store, &lease, &alice, request.grant->generation);
+    run_until(is_ready);
+    if (lease.state != LEASE_HELD || write(fd, "h", 1) != 1)
+        _exit(4);
+    for (;;)
+        pause();
+}
+
+static void F4_a_holder_that_was_killed_loses_the_lease_after_its_time_and_no_grant(void **state)
+{
+    (void)state;
+    struct token_lease lease = {.wait_ms = 300};
+    int ends[2];
+    char byte;
+    start();
+    int64_t old = save(&alice, "old", 0);
+    stop();
+    assert_int_equal(pipe(ends), 0);
+    ready_count = 0;
+    pid_t child = fork();
+    if (child == 0)
+        hold_and_wait(ends[1]);
+    assert_int_equal(read(ends[0], &byte, 1), 1);
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    close(ends[0]);
+    close(ends[1]);
+    start();
+    take(&lease, old, LEASE_LATE);
+    token_lease_end(&lease);
+    stop();
+    start_with((struct record_config){.clock_ms = later_clock});
+    take(&lease, old, LEASE_HELD);
+    assert_int_equal(finish(&lease, "new"), TOKEN_DONE);
+    token_lease_end(&lease);
+    assert_int_equal(find(&alice, "new"), TOKEN_DONE);
+}
+
+// ---- processes that refresh one grant -------------------------------------------------------
+
+enum { RACERS = 3, ROUNDS = 40 };
+
+struct race {
+    pthread_barrier_t line;
+    atomic_int refreshed[ROUNDS], reused[ROUNDS], trouble;
+};
+
+static struct race *race;
+
+// A rotating authorization server: the refresh token of the round works once. More than once kills the grant.
+static bool refresh_at_server(int round) { return atomic_fetch_add(&race->refreshed[round], 1) == 0; }
+
+static int this_round;
+
+static void on_racer(struct token_lease *lease)
+{
+    char want[32];
+    snprintf(want, sizeof want, "round%d", this_round);
+    if (lease->state == LEASE_HELD) {
+        if (!refresh_at_server(this_round))
+            atomic_fetch_add(&race->trouble, 1);
+        struct grant *fresh = make(&alice, want, "rotated");
+        token_lease_save(lease, fresh);
+        grant_unref(fresh);
+    } else {
+        bool good = lease->state == LEASE_CHANGED && span_is(secret_span(&lease->grant->is.access_token), want);
+        atomic_fetch_add(good ? &race->reused[this_round] : &race->trouble, 1);
+        loop_stop(loop);
+    }
+}
+
+static void on_racer_saved(struct token_lease *lease)
+{
+    if (lease->answer != TOKEN_DONE)
+        atomic_fetch_add(&race->trouble, 1);
+    loop_stop(loop);
+}
+
+static void racer(void)
+{
+    struct token_request request = {0};
+    loop = loop_new(&request.err);
+    start();
+    for (this_round = 0; this_round < ROUNDS; this_round++) {
+        pthread_barrier_wait(&race->line);
+        token_store_find(store, &alice, &request);
+        if (!token_store_wait(store, 20000) || !request.grant)
+            _exit(3);
+        pthread_barrier_wait(&race->line);  // all of them know the old one
+        struct token_lease lease = {.on_ready = on_racer, .on_saved = on_racer_saved};
+        token_lease_start(store, &lease, &alice, request.grant->generation);
+        loop_run(loop);
+        token_lease_end(&lease);
+    }
+    token_request_release(&request);
+    stop();
+    _exit(0);
+}
+
+static void F4_F7_of_processes_that_refresh_one_grant_one_asks_the_server(void **state)
+{
+    (void)state;
+    race = mmap(NULL, sizeof *race, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(race, MAP_FAILED);
+    pthread_barrierattr_t shared;
+    pthread_barrierattr_init(&shared);
+    pthread_barrierattr_setpshared(&shared, PTHREAD_PROCESS_SHARED);
+    pthread_barrier_init(&race->line, &shared, RACERS);
+    start();
+    save(&alice, "old", 0);
+    stop();
+    pid_t children[RACERS];
+    for (int i = 0; i < RACERS; i++)
+        if ((children[i] = fork()) == 0)
+            racer();
+    for (int i = 0; i < RACERS; i++) {
+        int status;
+        waitpid(children[i], &status, 0);
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    }
+    assert_int_equal(atomic_load(&race->trouble), 0);
+    for (int i = 0; i < ROUNDS; i++) {
+        assert_int_equal(atomic_load(&race->refreshed[i]), 1);
+        assert_int_equal(atomic_load(&race->reused[i]), RACERS - 1);
+    }
+    munmap(race, sizeof *race);
+}
+
+// ---- a full disk ----------------------------------------------------------------------------
+
+static bool is_all_saved(void) { return token_store_unsaved(store) == 0; }
+
+static void F10_a_refreshed_grant_that_cannot_be_written_is_kept_and_written_later(void **state)
+{
+    (void)state;
+    static char large[60000];
+    static const struct grant_key ballast = {"default", "bearer/ballast", ISSUER, RESOURCE};
+    struct token_lease lease = {0}, other = {.wait_ms = 100};
+    struct token_request request = {0};
+    memset(large, 'x', sizeof large - 1);
+    start_with((struct record_config){.page_limit = 50});
+    int64_t old = save(&alice, "old", 0);
+    save(&ballast, large, 0);
+    save(&(struct grant_key){"default", "bearer/second", ISSUER, RESOURCE}, large, 0);
+    take(&lease, old, LEASE_HELD);
+    memset(large, 'y', sizeof large - 1);
+    assert_int_equal(finish(&lease, large), TOKEN_FAILED);
+    assert_contains(lease.err.detail, "no room left");
+    assert_int_equal(token_store_unsaved(store), 1);
+    assert_span(secret_span(&token_store_cached(store, &alice)->is.access_token), span_of(large), "in memory");
+    assert_int_equal(find(&alice, large), TOKEN_DONE);  // this process goes on with it
+    take(&other, old, LEASE_LATE);                      // and nobody refreshes with the token that is used up
+    token_lease_end(&lease);
+    token_lease_end(&other);
+    token_store_remove(store, &ballast, TOKEN_ANY, &request);  // somebody makes room
+    assert_int_equal(wait_for(&request), TOKEN_DONE);
+    token_request_release(&request);
+    run_until(is_all_saved);
+    stop();
+    start();
+    assert_int_equal(find(&alice, large), TOKEN_DONE);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(S1_a_grant_comes_back_as_it_was_saved),
+        TEST(S1_H1_no_other_key_finds_a_grant),
+        TEST(S1_users_of_two_providers_are_two_users),
+        TEST(F7_a_save_from_an_old_generation_is_a_conflict_and_shows_what_is_there),
+        TEST(F13_a_removal_is_of_the_generation_that_was_refused),
+        TEST(T9_freshness),
+        TEST(S5_damaged_keys_and_bytes_are_refused),
+        TEST(H14_lists_and_purges_by_tenant_user_and_issuer),
+        TEST(a_cancelled_request_is_not_told_and_what_was_started_still_happens),
+        TEST(too_many_requests_fail_and_each_is_told_once),
+        TEST(closing_finishes_what_was_started),
+        TEST(S6_no_secret_is_on_the_disk),
+        TEST(S6_tampered_and_swapped_records_are_errors_and_not_logged_out),
+        TEST(S7_with_another_key_the_store_does_not_open_and_nothing_is_lost),
+        TEST(a_cached_grant_is_found_without_the_disk_in_microseconds),
+        TEST(the_cache_is_bounded_and_keeps_what_was_used_last),
+        TEST(a_logout_in_another_process_acts_within_a_second),
+        TEST(the_cache_holds_while_nothing_changes_and_others_saves_are_seen),
+        TEST(a_cache_that_cannot_be_checked_answers_nothing),
+        TEST(G7_G9_a_registration_comes_back_for_its_issuer_and_redirect),
+        TEST(B7_an_attempt_is_taken_once),
+        TEST(H9_an_attempt_ends_after_ten_minutes_and_when_the_clock_goes_back),
+        TEST(H9_attempts_are_bounded_and_old_ones_make_room),
+        TEST(F5_the_winner_refreshes_and_who_comes_later_gets_the_result),
+        TEST(F5_without_a_result_the_next_one_tries),
+        TEST(a_lease_on_nothing_is_gone),
+        TEST(F3_of_many_callers_in_one_process_one_refreshes),
+        TEST(leases_may_be_ended_at_any_moment),
+        TEST(F13_a_user_who_logs_out_during_a_refresh_stays_logged_out),
+        TEST(F4_a_holder_that_was_killed_loses_the_lease_after_its_time_and_no_grant),
+        TEST(F4_F7_of_processes_that_refresh_one_grant_one_asks_the_server),
+        TEST(F10_a_refreshed_grant_that_cannot_be_written_is_kept_and_written_later),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
