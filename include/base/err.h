@@ -46,8 +46,8 @@
     X(NOT_INITIALIZED,     400, -32600, "not_initialized",        "Invalid request: initialize first") \
     X(ALREADY_INITIALIZED, 400, -32600, "already_initialized",    "Invalid request: the session is initialized already") \
     X(UNAUTHENTICATED,     401, -32000, "unauthenticated",        "Authentication is required")    \
-    X(SCOPE,               403, -32000, "insufficient_scope",     "The token lacks a scope that is needed here") \
     X(AUTH_LIMITED,        429,    429, "auth_limited",           "Too many failed attempts to authenticate; try again later") \
+    X(SCOPE,               403, -32000, "insufficient_scope",     "The token lacks a scope that is needed here") \
     X(AUTH_UNAVAILABLE,    503, -32000, "auth_unavailable",       "Authentication is not possible now; try again later") \
     X(DENIED,              200,    403, "denied",                 "Denied by policy")              \
     X(LIMITED,             200,    429, "limited",                "Too many requests")             \

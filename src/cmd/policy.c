@@ -137,8 +137,8 @@ static const struct action {
      policy_who_can, 0, 0, TAKES_POLICY | TAKES_THING | TAKES_TENANT | TAKES_JSON},
     {"diff", "diff OLD NEW [--inventory FILE] [--fail-on-new-access] [--json]", policy_diff, 2, 2,
      TAKES_INVENTORY | TAKES_FAIL | TAKES_JSON},
-    {"replay", "replay --policy PATH [--file AUDIT] [--since TIME] [--tenant T] [--json]", policy_replay, 0, 0,
-     TAKES_POLICY | TAKES_AUDIT | TAKES_TENANT | TAKES_JSON},
+    {"replay", "replay --policy PATH [--file AUDIT | --config FILE] [--since TIME] [--tenant T] [--json]",
+     policy_replay, 0, 0, TAKES_POLICY | TAKES_AUDIT | TAKES_CONFIG | TAKES_TENANT | TAKES_JSON},
     {"coverage", "coverage PATH [--json]", policy_coverage, 1, 1, TAKES_JSON},
 };
 
@@ -193,7 +193,8 @@ static int run(const struct flags *flags)
 
 static const struct flag flags_table[] = {
     {"policy", "PATH", FLAG(policy), "explain, who-can, replay: the policy file, or a folder of *.json"},
-    {"config", "FILE", FLAG(config), "check: a configuration whose servers, tenants and providers the rules must name"},
+    {"config", "FILE", FLAG(config),
+     "check: a configuration whose servers, tenants and providers the rules must name; replay: whose audit log"},
     {"inventory", "FILE", FLAG(inventory),
      "check, diff: what the servers have, as postern tools, resources and prompts print it"},
     {"inventory-before", "FILE", FLAG(inventory_before), "check: what they had; a path, or REVISION:PATH"},
@@ -207,8 +208,7 @@ static const struct flag flags_table[] = {
     {"prompt", "NAME", FLAG(prompt), "explain, who-can: the prompt"},
     {"args", "JSON", FLAG(arguments), "explain, who-can: the arguments, an object"},
     {"show-args", NULL, FLAG(show_args), "explain: show the arguments' values"},
-    {"file", "AUDIT", FLAG(file),
-     "replay: the audit database or its JSON lines; else audit.db in $POSTERN_STATE or ~/.local/state/postern"},
+    {"file", "AUDIT", FLAG(file), "replay: the audit database or its JSON lines; else that of the configuration"},
     {"since", "TIME", FLAG(since), "replay: from then on: 1h (ago), 2027-01-31 or 2027-01-31T12:00:00Z, in UTC"},
     {"check", NULL, FLAG(check), "fmt: change nothing; list the files that would change"},
     {"fail-on-new-access", NULL, FLAG(fail_on_new_access), "diff: exit 1 if anybody may do more"},

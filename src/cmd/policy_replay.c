@@ -482,10 +482,12 @@ int policy_replay(const struct flags *flags)
         return cmd_fail(EXIT_USAGE,
                         "policy replay: --since must be a time ago such as 1h, or a date such as 2027-01-31 or "
                         "2027-01-31T12:00:00Z");
-    struct policy *policy = policy_open(flags->policy, &code);
-    if (!policy)
+    char *path = cmd_audit_path(flags, &code);
+    struct policy *policy = path ? policy_open(flags->policy, &code) : NULL;
+    if (!policy) {
+        free(path);
         return code;
-    char *path = audit_path(flags->file);
+    }
     struct replay replay = {
         .policy = policy, .tenant = flags->tenant, .roles = named_roles(policy), .changes = json_array()};
     if (!read_audit(&replay, path, since_ms, &err))

@@ -28,7 +28,7 @@
 #define PULL_AHEAD ((size_t)256 << 10)
 #define ACCEPTS_A_TURN 64
 #define RUNS_A_TURN 16
-#define RETRY_MS 3000  // what 503 says if nobody knows better
+#define RETRY_AFTER "3"  // seconds, with 503
 
 // ---- running the daemon ---------------------------------------------------------------------
 
@@ -171,7 +171,7 @@ static void add_challenge(const struct visit *visit, struct MHD_Response *respon
     buf_release(&value);
 }
 
-// Anybody may ask, from whatever page: how to get a token is no secret. Every profile that could be is answered for: which
+// Whoever asks, from whatever page: how to get a token is no secret. Every profile that could be is answered for: which
 // there are is not told here.
 static bool is_metadata(struct visit *visit, const struct guard_line *line)
 {
@@ -229,8 +229,10 @@ static enum MHD_Result send_answer(struct visit *visit)
         MHD_add_response_header(response, "Mcp-Session-Id", visit->session_id);
     if (answer->status == 401 || answer->code == ERR_SCOPE)
         add_challenge(visit, response);
-    if (answer->retry_ms || answer->status == 503)
-        add_retry_after(response, answer->retry_ms ? answer->retry_ms : RETRY_MS);
+    if (answer->retry_ms)
+        add_retry_after(response, answer->retry_ms);
+    else if (answer->status == 503)
+        MHD_add_response_header(response, "Retry-After", RETRY_AFTER);
     if (answer->status == 405)
         MHD_add_response_header(response, "Allow", "GET, POST, DELETE, OPTIONS");
     if (answer->status >= 400 && answer->status != 404 && answer->status != 405)

@@ -541,9 +541,12 @@ struct config *config_parse(const json_t *tree, const char *file, struct err *er
     return parse(tree, file, false, err);
 }
 
+// Paths of the file are relative to it; "-" is standard output.
 static void resolve(const struct config *config, char **path)
 {
-    char *full = *path ? config_file(config, *path) : NULL;
+    if (!*path || strcmp(*path, "-") == 0)
+        return;
+    char *full = config_file(config, *path);
     free(*path);
     *path = full;
 }
@@ -562,8 +565,7 @@ static struct config *load(const char *path, bool literal, struct err *err)
         config->folder = mem_copy(path, (size_t)(slash - path));
     if (!literal) {
         resolve(config, &config->audit.path);
-        if (config->audit.jsonl && strcmp(config->audit.jsonl, "-") != 0)  // standard output is no file
-            resolve(config, &config->audit.jsonl);
+        resolve(config, &config->audit.jsonl);
         resolve(config, &config->store.path);
         resolve(config, &config->vault.key_file);
     }

@@ -20,8 +20,8 @@ static enum audit_status status_of(const struct call *call)
     case ERR_NONE: return is_gone(call) ? AUDIT_GONE : call->reply && call->reply->error.at ? AUDIT_ERROR : AUDIT_OK;
     case ERR_DENIED:
     case ERR_SCOPE:
-    case ERR_AUTH_LIMITED:
-    case ERR_UNAUTHENTICATED: return AUDIT_DENIED;
+    case ERR_UNAUTHENTICATED:
+    case ERR_AUTH_LIMITED: return AUDIT_DENIED;
     case ERR_UPSTREAM_TIMEOUT: return AUDIT_TIMEOUT;
     case ERR_CANCELLED:  // by the caller, or because its session is over: it may have ended it by going
         return call->session && call->session->state == SESSION_ENDED && is_gone(call) ? AUDIT_GONE : AUDIT_CANCELLED;

@@ -116,6 +116,20 @@ print_decide() { # one line for each number of rules; callers by turns are held 
     done <<<"$decisions"
 }
 
+print_verify() {
+    local line algorithm
+    [ -n "$verifications" ] || return 0
+    while read -r line; do
+        algorithm=$(sed 's/.*"algorithm":"\([^"]*\)".*/\1/' <<<"$line")
+        if [ "$json" -eq 1 ]; then
+            json_rows+=("\"verify-$algorithm\":$line")
+        else
+            printf 'verify, %s: %s us anew, %s ns out of the cache\n' "$algorithm" \
+                "$(awk "BEGIN { printf \"%.1f\", $(field new_ns "$line") / 1000 }")" "$(field cached_ns "$line")"
+        fi
+    done <<<"$verifications"
+}
+
 print_foot() {
     if [ "$json" -eq 1 ]; then
         local IFS=, ok=true
@@ -123,7 +137,7 @@ print_foot() {
         printf '{%s,"rounds":%s,"ok":%s}\n' "${json_rows[*]}" "$rounds" $ok
         return
     fi
-    [ "$only" != decide ] || return 0
+    [[ $only != decide && $only != verify ]] || return 0
     cat <<TEXT
 Median of $rounds rounds of $seconds s, of twice as many for what was below a bar. p50/99 in microseconds; CPU: microseconds
 of nginx/postern per call, which other work on the machine disturbs least; ratio: postern to nginx, round by round.

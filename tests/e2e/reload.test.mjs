@@ -1,6 +1,6 @@
 // Reload under load: good and broken policies alternate while calls go on; none fails, none is decided wrongly.
 //
-// POSTERN_RELOADS sets how many; 1000 is the full measure.
+// POSTERN_RELOADS sets how many, for trying things out.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { readFileSync, renameSync, writeFileSync } from 'node:fs';
@@ -10,7 +10,7 @@ import { test } from 'node:test';
 import { binary, startGateway, temporaryDirectory, until } from './gateway.mjs';
 import { initialize, post, send } from './raw.mjs';
 
-const RELOADS = Number(process.env.POSTERN_RELOADS ?? 120);
+const RELOADS = Number(process.env.POSTERN_RELOADS ?? 1000);
 const demo = join(dirname(binary), 'postern-demo');
 
 const rule = (id, effect, name) => ({
