@@ -12,7 +12,6 @@
 #include "base/mem.h"
 #include "jwks_misses.h"
 #include "loop/http_url.h"
-#include <arpa/inet.h>
 #include <stdlib.h>
 #include <strings.h>
 
@@ -178,28 +177,11 @@ static void on_done(void *arg, const struct err *err)
 
 static const struct http_events events = {on_head, on_data, on_done};
 
-static bool is_loopback(const char *url)
-{
-    struct in_addr address;
-    const char *start = strstr(url, "://");
-    if (!start)
-        return false;
-    size_t len = strcspn(start + 3, "/?#");
-    char *host = mem_copy(start + 3, len), *port = strrchr(host, ':');
-    bool user = memchr(host, '@', len) != NULL;  // then the host is behind it
-    if (port && !strchr(port, ']'))
-        *port = '\0';
-    bool named = strcasecmp(host, "localhost") == 0 || strcmp(host, "[::1]") == 0 ||
-                 (inet_pton(AF_INET, host, &address) == 1 && ntohl(address.s_addr) >> 24 == 127);
-    free(host);
-    return named && !user;
-}
-
 bool jwks_source_may_fetch(const char *url, const char *on_word_of)
 {
-    bool local = is_loopback(url);
+    bool local = http_url_is_loopback(url);
     bool plain = strncasecmp(url, "http://", 7) == 0, secure = strncasecmp(url, "https://", 8) == 0;
-    return (secure || (plain && local)) && (!local || is_loopback(on_word_of));
+    return (secure || (plain && local)) && (!local || http_url_is_loopback(on_word_of));
 }
 
 struct jwks_source *jwks_source_new(const struct provider_world *world, const char *issuer, const char *jwks_uri,

@@ -4,6 +4,7 @@
 // to refuse it early: before the costly part, and before an unknown kid could make somebody fetch keys.
 #include "auth/jwt.h"
 #include "base/mem.h"
+#include "base/pointer.h"
 #include "base/secret.h"
 #include "jwk.h"
 #include <stdlib.h>
@@ -271,32 +272,10 @@ void jwt_claims_release(struct jwt_claims *claims)
 
 // ---- what the claims mean -------------------------------------------------------------------
 
-// Takes "/step" off the front of the pointer, decoded; false if it is not spelled so.
-static bool pointer_step(const char **pointer, struct buf *step)
-{
-    const char *at = *pointer;
-    buf_clear(step);
-    if (*at++ != '/')
-        return false;
-    for (; *at && *at != '/'; at++) {
-        char c = *at;
-        if (c == '~' && *++at != '0' && *at != '1')
-            return false;
-        buf_put_char(step, c != '~' ? c : *at == '0' ? '~' : '/');
-    }
-    *pointer = at;
-    return true;
-}
-
 bool jwt_pointer_check(const char *pointer, struct err *err)
 {
-    struct buf step = {0};
-    const char *at = pointer;
-    bool ok = *at != '\0';
-    while (ok && *at)
-        ok = pointer_step(&at, &step);
-    buf_release(&step);
-    return ok || err_set(err, ERR_CONFIG, "\"%s\" is not a JSON pointer such as /realm_access/roles", pointer);
+    return pointer_is_valid(pointer) ||
+           err_set(err, ERR_CONFIG, "\"%s\" is not a JSON pointer such as /realm_access/roles", pointer);
 }
 
 const json_t *jwt_claim(const struct jwt_claims *claims, const char *pointer)

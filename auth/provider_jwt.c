@@ -49,7 +49,10 @@ bool provider_jwt_check(const struct provider_config *config, const struct optio
         if (!is_scope(*scope))
             return err_set(err, ERR_CONFIG, "%s: %s/required_scopes: \"%s\" is not the name of a scope", place->file,
                            place->path, *scope);
-    if (jwt_algorithms(config->algorithms, &algorithms, &problem)) {
+    bool ok = !config->tenant_claim || jwt_pointer_check(config->tenant_claim, &problem);
+    for (char **claim = config->role_claims; ok && claim && *claim; claim++)
+        ok = jwt_pointer_check(*claim, &problem);
+    if (ok && jwt_algorithms(config->algorithms, &algorithms, &problem)) {
         struct jwt_rules rules = rules_of(config, algorithms);
         if (jwt_rules_check(&rules, &problem))
             return true;

@@ -2,16 +2,25 @@
 #include "loop/http_url.h"
 #include "base/buf.h"
 #include "base/mem.h"
+#include <arpa/inet.h>
 #include <curl/curl.h>
 #include <stdlib.h>
 #include <strings.h>
+
+// An address is read as one: "127.0.0.1.example" is a name that anybody may have.
+static bool is_local(const char *host)
+{
+    struct in_addr address;
+    return strcasecmp(host, "localhost") == 0 || strcmp(host, "[::1]") == 0 ||
+           (inet_pton(AF_INET, host, &address) == 1 && ntohl(address.s_addr) >> 24 == 127);
+}
 
 bool http_url_is_loopback(const char *text)
 {
     char *host = NULL;
     CURLU *url = curl_url();
-    bool local = !curl_url_set(url, CURLUPART_URL, text, 0) && !curl_url_get(url, CURLUPART_HOST, &host, 0) &&
-                 (strcasecmp(host, "localhost") == 0 || strncmp(host, "127.", 4) == 0 || strcmp(host, "[::1]") == 0);
+    bool local =
+        !curl_url_set(url, CURLUPART_URL, text, 0) && !curl_url_get(url, CURLUPART_HOST, &host, 0) && is_local(host);
     curl_free(host);
     curl_url_cleanup(url);
     return local;

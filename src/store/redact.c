@@ -1,9 +1,10 @@
 // Owns what is left out of recorded arguments: the words that tell, the pointers, and the walk that applies them.
 //
-// Pure, and without a tree: it walks the text that the scanner accepted, so depth is bounded (SCAN_DEPTH_MAX), and
-// stops as soon as the copy is too long. A pointer is followed as a bit in a mask: it is set while all steps so far fit.
+// Pure, and without a tree: it walks the text that the scanner accepted, so depth is bounded (SCAN_DEPTH_MAX), copies it
+// but for what is hidden, and stops as soon as the copy is too long. A pointer is followed as a bit in a mask: it is set while all steps so far fit.
 #include "store/redact.h"
 #include "base/mem.h"
+#include "base/pointer.h"
 #include "base/scan.h"
 #include "store/audit.h"
 #include <stdio.h>
@@ -44,39 +45,12 @@ static char *simple_word(const char *word)
     return buf_take(&out, NULL);
 }
 
-// Takes "/step" off the front of the pointer, decoded (RFC 6901); false if it is not spelt so.
-static bool next_step(const char **pointer, struct buf *step)
-{
-    const char *at = *pointer;
-    buf_clear(step);
-    if (*at++ != '/')
-        return false;
-    for (; *at && *at != '/'; at++) {
-        char c = *at;
-        if (c == '~' && *++at != '0' && *at != '1')
-            return false;
-        buf_put_char(step, c != '~' ? c : *at == '0' ? '~' : '/');
-    }
-    *pointer = at;
-    return true;
-}
-
-static bool is_pointer(const char *text)
-{
-    struct buf step = {0};
-    bool ok = *text != '\0';
-    while (ok && *text)
-        ok = next_step(&text, &step);
-    buf_release(&step);
-    return ok;
-}
-
 static bool check(void *object, const struct option_place *place, struct err *err)
 {
     const struct redact_config *config = object;
     size_t count = 0;
     for (; config->pointers && config->pointers[count]; count++)
-        if (!is_pointer(config->pointers[count]))
+        if (!pointer_is_valid(config->pointers[count]))
             return err_set(err, ERR_CONFIG,
                            "%s: %s/pointers/%zu: not a JSON Pointer such as /user/email or /items/*/pin", place->file,
                            place->path, count);
@@ -114,7 +88,7 @@ static struct pointer read_pointer(const char *text)
 {
     struct pointer pointer = {0};
     struct buf step = {0};
-    while (*text && next_step(&text, &step)) {
+    while (*text && pointer_step(&text, &step)) {
         pointer.steps = mem_resize(pointer.steps, (pointer.count + 1) * sizeof *pointer.steps);
         pointer.steps[pointer.count++] = mem_string(buf_text(&step));
     }
@@ -159,10 +133,18 @@ void redact_free(struct redact *rules)
 struct walk {
     const struct redact *rules;
     struct buf *out;
+    const char *copied;      // up to here the text is in `out`
     struct buf key, simple;  // of the member at hand
 };
 
-static void put_value(struct walk *walk, struct span value, uint64_t live, size_t depth);
+static void visit(struct walk *walk, struct span value, uint64_t live, size_t depth);
+
+static void hide(struct walk *walk, struct span value)
+{
+    buf_put(walk->out, walk->copied, (size_t)(value.at - walk->copied));
+    buf_put_text(walk->out, REDACT_MARK);
+    walk->copied = value.at + value.len;
+}
 
 static bool tells(struct walk *walk)
 {
@@ -189,56 +171,44 @@ static uint64_t follow(const struct walk *walk, uint64_t live, size_t depth, str
     return left;
 }
 
-static void put_object(struct walk *walk, struct span object, uint64_t live, size_t depth)
+static void visit_object(struct walk *walk, struct span object, uint64_t live, size_t depth)
 {
     struct scan_walk members = scan_walk(object);
     struct span raw, value;
     bool ends;
-    buf_put_char(walk->out, '{');
-    for (bool first = true; !walk->out->overflow && scan_member(&members, &raw, &value); first = false) {
+    while (!walk->out->overflow && scan_member(&members, &raw, &value)) {
         buf_clear(&walk->key);
         scan_decode(raw, &walk->key);
         uint64_t left = follow(walk, live, depth, buf_span(&walk->key), &ends);
-        if (!first)
-            buf_put_char(walk->out, ',');
-        buf_put_span(walk->out, raw);
-        buf_put_char(walk->out, ':');
         if (ends || tells(walk))
-            buf_put_text(walk->out, REDACT_MARK);
+            hide(walk, value);
         else
-            put_value(walk, value, left, depth + 1);
+            visit(walk, value, left, depth + 1);
     }
-    buf_put_char(walk->out, '}');
 }
 
-static void put_array(struct walk *walk, struct span array, uint64_t live, size_t depth)
+static void visit_array(struct walk *walk, struct span array, uint64_t live, size_t depth)
 {
     struct scan_walk elements = scan_walk(array);
     struct span value;
-    buf_put_char(walk->out, '[');
     for (size_t i = 0; !walk->out->overflow && scan_element(&elements, &value); i++) {
         char index[24];
         bool ends;
         snprintf(index, sizeof index, "%zu", i);
         uint64_t left = follow(walk, live, depth, span_of(index), &ends);
-        if (i)
-            buf_put_char(walk->out, ',');
         if (ends)
-            buf_put_text(walk->out, REDACT_MARK);
+            hide(walk, value);
         else
-            put_value(walk, value, left, depth + 1);
+            visit(walk, value, left, depth + 1);
     }
-    buf_put_char(walk->out, ']');
 }
 
-static void put_value(struct walk *walk, struct span value, uint64_t live, size_t depth)
+static void visit(struct walk *walk, struct span value, uint64_t live, size_t depth)
 {
     if (scan_is_object(value))
-        put_object(walk, value, live, depth);
+        visit_object(walk, value, live, depth);
     else if (scan_is_array(value))
-        put_array(walk, value, live, depth);
-    else
-        buf_put_span(walk->out, value);
+        visit_array(walk, value, live, depth);
 }
 
 static void put_marker(const char *why, struct span json, struct buf *out)
@@ -251,12 +221,13 @@ static void put_marker(const char *why, struct span json, struct buf *out)
 void redact_put(const struct redact *rules, struct span json, struct buf *out)
 {
     struct buf copy = {.max = REDACT_MAX};
-    struct walk walk = {.rules = rules, .out = &copy};
+    struct walk walk = {.rules = rules, .out = &copy, .copied = json.at};
     if (!scan_is_object(json)) {
         put_marker("not an object", json, out);
         return;
     }
-    put_object(&walk, json, UINT64_MAX, 0);
+    visit(&walk, json, UINT64_MAX, 0);
+    buf_put(&copy, walk.copied, (size_t)(json.at + json.len - walk.copied));
     if (copy.overflow)
         put_marker("too long", json, out);
     else

@@ -116,6 +116,8 @@ const mistakes = {
     'J1 a clock skew of more than five minutes': [jwt({ clock_skew: '301s' }), ' /auth/providers/0/clock_skew: must be between 0 and 300000'],
     'J4 an algorithm with a shared secret': [jwt({ algorithms: ['HS256'] }), ' /auth/providers/0: HS256 is not an algorithm'],
     'J4 the algorithm none': [jwt({ algorithms: ['none'] }), ' /auth/providers/0: none is not an algorithm'],
+    'J14 roles at a place that is no JSON Pointer': [jwt({ role_claims: ['/groups', 'realm_access.roles'] }), ' /auth/providers/0: "realm_access.roles" is not a JSON pointer'],
+    'J16 a tenant at a place that is no JSON Pointer': [jwt({ tenant_claim: 'org' }), ' /auth/providers/0: "org" is not a JSON pointer'],
     'J15 a scope with a quotation mark': [jwt({ required_scopes: ['a"b'] }), ' /auth/providers/0/required_scopes: "a"b" is not the name of a scope'],
     'a redaction pointer that is none': [{ audit: { redact: { pointers: ['user/mail'] } } }, ' /audit/redact/pointers/0: not a JSON Pointer'],
     'a variable that is not set': [server({ env: { TOKEN: '${SECRET_TOKEN}' } }), ' /mcpServers/a/env', 'SECRET_TOKEN is not set', '${SECRET_TOKEN:-default}'],

@@ -127,7 +127,7 @@ describe('tokens and policies', () => {
         gateway = await startGateway({
             auth: { providers: [{ type: 'bearer', tokens: join(folder.path, 'tokens.json') }] },
             policy: join(folder.path, 'policy.json'),
-            audit: { path: join(folder.path, 'audit.db'), jsonl: join(folder.path, 'audit.jsonl') },
+            audit: { path: join(folder.path, 'audit.db'), jsonl: join(folder.path, 'audit.jsonl'), arguments: true },
             mcpServers: { demo: { command: demo } }
         });
         config = join(gateway.state, 'postern.json');
@@ -198,6 +198,20 @@ describe('tokens and policies', () => {
         assert.deepEqual({ tenant, provider, subject, roles: JSON.parse(roles), server, kind, name, decision, by }, {
             tenant: 'default', provider: 'bearer', subject: 'carl', roles: ['clerk', 'night shift'], server: 'demo', kind: 'tool', name: 'add', decision: 'allow', by: 'clerks-add'
         });
+    });
+
+    test('X17 so policy replay can decide it again, by role and by argument', () => {
+        const again = rules => {
+            writeFileSync(join(folder.path, 'other.json'), JSON.stringify({ ...policy, rules }));
+            const { stdout, stderr } = postern(['policy', 'replay', '--policy', join(folder.path, 'other.json'), '--file', join(folder.path, 'audit.db'), '--json']);
+            assert.ok(stdout, stderr);
+            const { replayed, same, newly_denied, depends } = JSON.parse(stdout);
+            return { replayed, same, newly_denied, depends };
+        };
+        const byRole = { subjects: ['role:clerk'], names: ['add'] };
+        assert.deepEqual(again([rule('add', { ...byRole, when: { '/a': { le: 1 } } })]), { replayed: 1, same: 1, newly_denied: 0, depends: 0 });
+        assert.deepEqual(again([rule('add', { ...byRole, when: { '/a': { le: 0 } } })]), { replayed: 1, same: 0, newly_denied: 1, depends: 0 });
+        assert.deepEqual(again([rule('add', { subjects: ['role:baker'], names: ['add'] })]), { replayed: 1, same: 0, newly_denied: 1, depends: 0 });
     });
 
     test('P10 token list tells when a token was last used, from the audit', async () => {

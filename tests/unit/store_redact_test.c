@@ -29,7 +29,7 @@ static const struct {
 } table[] = {
     {"nothing to hide",       "{\"a\":1,\"b\":[true,null,\"x\"]}",       "{\"a\":1,\"b\":[true,null,\"x\"]}"},
     {"empty",                 "{}",                                      "{}"},
-    {"white space goes",      " { \"a\" : [ 1 , 2 ] } ",                 NULL},
+    {"all else stays as sent", " { \"a\" :\n[ 1 , 2 ] ,\"pwd\" : 3 } ", "{ \"a\" :\n[ 1 , 2 ] ,\"pwd\" : " HIDDEN " }"},
     {"numbers stay as sent",  "{\"a\":1.50e+3,\"b\":12345678901234567890}", "{\"a\":1.50e+3,\"b\":12345678901234567890}"},
     {"escapes in values stay", "{\"a\":\"\\u0000\\\"\\ud83d\\ude00\"}",  "{\"a\":\"\\u0000\\\"\\ud83d\\ude00\"}"},
 
@@ -87,7 +87,7 @@ static void what_is_left_out(void **state)
         struct err err = {0};
         assert_row(scan_document(span_of(table[i].in), false, &whole, &err), table[i].label);
         struct span got = redact(whole.at, whole.len, &out);
-        assert_span(got, table[i].out ? span_of(table[i].out) : SPAN("{\"a\":[1,2]}"), table[i].label);
+        assert_span(got, span_of(table[i].out), table[i].label);
         assert_row(scan_document(got, false, &whole, &err), table[i].label);
     }
     buf_release(&out);
