@@ -285,6 +285,18 @@ static bool check_unique(const struct map *seen, struct span key, const struct o
                              place->file, place->path, other->subject);
 }
 
+// Made once for all who show the token: the policy knows the one who asked last by the object.
+static struct identity *make_identity(const struct token_entry *entry)
+{
+    struct identity *identity =
+        identity_new(IDENTITY_BEARER, entry->tenant ? entry->tenant : "default", "bearer", entry->subject);
+    for (const char *const *role = entry->roles; *role; role++)
+        identity_add_role(identity, span_of(*role));
+    identity->token_id = mem_string(entry->id);
+    identity->expires = entry->expires_at;
+    return identity;
+}
+
 static bool check_file(void *object, const struct option_place *place, struct err *err)
 {
     struct token_file *file = object;
@@ -301,6 +313,7 @@ static bool check_file(void *object, const struct option_place *place, struct er
              check_unique(&by_digest, digest, &(struct option_place){.file = place->file, .path = digest_path}, err);
         map_put(&file->by_id, id, &entries[i]);
         map_put(&by_digest, digest, &entries[i]);
+        entries[i].identity = make_identity(&entries[i]);
     }
     map_release(&by_digest);
     return ok;
@@ -422,6 +435,8 @@ void token_file_unref(struct token_file *file)
 {
     if (!file || --file->refs)
         return;
+    for (size_t i = 0; i < file->tokens.count; i++)
+        identity_unref(token_file_at(file, i)->identity);
     option_release(&file_options, file);
     map_release(&file->by_id);
     free(file->path);
@@ -472,16 +487,7 @@ enum provider_verdict token_file_find(const struct token_file *file, struct span
     return PROVIDER_ACCEPT;
 }
 
-struct identity *token_file_identity(const struct token_entry *entry)
-{
-    struct identity *identity =
-        identity_new(IDENTITY_BEARER, entry->tenant ? entry->tenant : "default", "bearer", entry->subject);
-    for (const char *const *role = entry->roles; *role; role++)
-        identity_add_role(identity, span_of(*role));
-    identity->token_id = mem_string(entry->id);
-    identity->expires = entry->expires_at;
-    return identity;
-}
+struct identity *token_file_identity(const struct token_entry *entry) { return identity_ref(entry->identity); }
 
 // ---- writing --------------------------------------------------------------------------------
 

@@ -31,6 +31,7 @@ struct token_entry {
     // Made from the above when the file is read:
     unsigned char digest[32];
     int64_t expires_at;  // seconds since the epoch; 0: never
+    struct identity *identity;
 };
 
 // ---- knowing tokens -------------------------------------------------------------------------
@@ -47,7 +48,7 @@ bool token_file_stale(const struct token_file *file);  // the file on disk is an
 // expired; one digest and one comparison in all cases. ACCEPT: *out is the entry, as long as the file is held.
 enum provider_verdict token_file_find(const struct token_file *file, struct span presented, int64_t now,
                                       const struct token_entry **out);
-struct identity *token_file_identity(const struct token_entry *entry);
+struct identity *token_file_identity(const struct token_entry *entry);  // of an entry of a file; a new reference
 // It is a whole token: the shape and the crc are right. Says nothing about whether anybody knows it.
 bool token_file_is_token(struct span token);
 
