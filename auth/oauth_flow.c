@@ -237,6 +237,7 @@ static bool answered(struct oauth_flow *flow)
 {
     struct err err;
     if (flow->fetch.failed) {
+        note(flow, "GET", flow->urls[flow->url_at], 0);
         end(flow, OAUTH_END_DISCOVERY, &flow->fetch.err);
         return false;
     }
@@ -357,6 +358,22 @@ static void choose_client(struct oauth_flow *flow)
     }
 }
 
+// D17: what a login would do.
+static void tell_decisions(struct oauth_flow *flow)
+{
+    const struct access_options *options = flow->spec.options;
+    const struct oauth_server *server = &flow->attempt.server;
+    const char *client = options->client_id                                        ? "that of the configuration"
+                         : server->takes_documents && options->client_metadata_url ? "a metadata document"
+                         : server->registration_endpoint                           ? "registered when needed"
+                                                                                   : "none: set client_id";
+    note(flow, "client:", client, 0);
+    note(flow, "resource:", flow->attempt.resource ? flow->attempt.resource : "(not sent)", 0);
+    note(flow, "scope:", flow->attempt.scope ? flow->attempt.scope : "(not sent)", 0);
+    note(flow, "authorization endpoint:", server->authorization_endpoint, 0);
+    note(flow, "token endpoint:", server->token_endpoint, 0);
+}
+
 static void discovered(struct oauth_flow *flow)
 {
     struct err err;
@@ -380,6 +397,9 @@ static void discovered(struct oauth_flow *flow)
         (void)err_set(&err, ERR_UPSTREAM_INVALID, "authorization server \"%.200s\" gives no authorization codes",
                       server->issuer);
         end(flow, OAUTH_END_DISCOVERY, &err);
+    } else if (flow->spec.only_discover) {
+        tell_decisions(flow);
+        end(flow, OAUTH_END_FOUND, NULL);
     } else {
         choose_client(flow);
     }

@@ -57,7 +57,7 @@ struct command {
 
 extern const struct command command_serve, command_tools, command_resources, command_prompts, command_call,
     command_read, command_prompt, command_servers, command_config, command_token, command_policy, command_audit,
-    command_vault, command_version, command_login, command_logout, command_connections;
+    command_vault, command_version, command_login, command_logout, command_connections, command_doctor;
 
 #define FLAG(member) offsetof(struct flags, member)
 #define FLAG_CONFIG                                                                                    \

@@ -227,9 +227,13 @@ static void tell_grant(const struct login *login, const struct grant *grant)
 static void on_end(void *arg, enum oauth_end end, const struct grant *grant, const struct err *err)
 {
     static const int codes[] = {
-        [OAUTH_END_DISCOVERY] = EXIT_DISCOVERY,  [OAUTH_END_REGISTRATION] = EXIT_REGISTRATION,
-        [OAUTH_END_AUTHORIZATION] = EXIT_ANSWER, [OAUTH_END_DENIED] = EXIT_DENIED,
-        [OAUTH_END_TOKEN] = EXIT_TOKEN,          [OAUTH_END_STORE] = EXIT_STORE,
+        [OAUTH_END_DISCOVERY] = EXIT_DISCOVERY,
+        [OAUTH_END_REGISTRATION] = EXIT_REGISTRATION,
+        [OAUTH_END_AUTHORIZATION] = EXIT_ANSWER,
+        [OAUTH_END_DENIED] = EXIT_DENIED,
+        [OAUTH_END_TOKEN] = EXIT_TOKEN,
+        [OAUTH_END_STORE] = EXIT_STORE,
+        [OAUTH_END_FOUND] = EXIT_OK,
         [OAUTH_END_GRANTED] = EXIT_OK,
     };
     struct login *login = arg;

@@ -186,6 +186,34 @@ describe('lies that end a login', () => {
         }));
 });
 
+describe('doctor', () => {
+    test('D17 each address, its status and the decision, without registering', () =>
+        withLiar('resource-401', { scope: 'a' }, async liar => {
+            const { status, stdout } = await liar.run('doctor', 'liar');
+            assert.equal(status, OK);
+            const said = stdout.replaceAll(liar.origin, '').split('\n');
+            assert.deepEqual(said.slice(0, 9), [
+                'POST /mcp: HTTP 401',
+                'GET /.well-known/oauth-protected-resource/mcp: HTTP 401',
+                'GET /.well-known/oauth-protected-resource: HTTP 200',
+                'GET /.well-known/oauth-authorization-server: HTTP 200',
+                'authorization server: ',
+                'client: registered when needed',
+                'resource: /mcp',
+                'scope: a',
+                'authorization endpoint: /authorize'
+            ]);
+            assert.deepEqual(await liar.seen('/register'), []);
+        }));
+    test('D17 where it ends, and why', () =>
+        withLiar('issuer-other', {}, async liar => {
+            const { status, stdout, stderr } = await liar.run('doctor', 'liar');
+            assert.equal(status, DISCOVERY);
+            assert.match(stdout, /oauth-authorization-server: HTTP 200/);
+            assert.match(stderr, /another issuer/);
+        }));
+});
+
 describe('what is sent', () => {
     test('N6 N7 N8 A2 A6 G4 L3: headers, PKCE, resource, registration', () =>
         withLiar('scopes', {}, async liar => {
@@ -483,6 +511,30 @@ describe('the gateway', () => {
             const [answer] = await throughGateway(liar, { mode: 'shared' });
             assert.ok(answer.result, JSON.stringify(answer));
             assert.equal((await liar.seen('/token')).length, 2);
+        }));
+    test('F3 F4 F5 eight gateways with fifty calls each and a token that is refused: exactly one refresh, every call succeeds', () =>
+        withLiar('none', {}, async liar => {
+            await liar.login();
+            const config = { mcpServers: { liar: { url: liar.url, auth: { mode: 'shared' } } } };
+            const gateways = await Promise.all(Array.from({ length: 8 }, () => startGateway(config, [], { POSTERN_STATE: liar.state })));
+            try {
+                const sessions = await Promise.all(
+                    gateways.map(async gateway => {
+                        const opened = await send(gateway.url, { headers: post(), body: initialize('2025-11-25') });
+                        return { url: gateway.url, headers: post({ 'mcp-session-id': opened.headers['mcp-session-id'] }) };
+                    })
+                );
+                const call = ({ url, headers }, id) =>
+                    send(url, { headers, body: { jsonrpc: '2.0', id, method: 'tools/call', params: { name: 'liar__echo', arguments: {} } } });
+                await Promise.all(sessions.map(session => call(session, 1)));
+                await liar.control({ expire: true });
+                const answers = await Promise.all(sessions.flatMap(session => Array.from({ length: 50 }, (_, i) => call(session, i + 2))));
+                for (const answer of answers) assert.match(answer.body, /for grant 1/);
+                assert.equal((await liar.seen('/token')).length, 2);
+            } finally {
+                for (const gateway of gateways) liar.output += gateway.log();
+                await Promise.all(gateways.map(gateway => gateway.stop()));
+            }
         }));
     test('H13 mode none never uses the grant of a login', () =>
         withLiar('none', {}, async liar => {
