@@ -28,14 +28,15 @@ async function startLiar(lie, auth = {}) {
     liar.control = order => fetch(`${origin}/control`, { method: 'POST', body: JSON.stringify(order) });
     liar.seen = async path => (await (await fetch(`${origin}/seen`)).json()).filter(request => !path || request.path === path);
     liar.secrets = async () => (await fetch(`${origin}/secrets`)).json();
-    liar.run = (...args) =>
+    liar.run = (...args) => liar.withInput('', ...args);
+    liar.withInput = (input, ...args) =>
         new Promise(resolve => {
             const env = { PATH: process.env.PATH, HOME: liar.state, POSTERN_STATE: liar.state };
             const child = execFile(binary, [...args, '--config', liar.config], { timeout: 30_000, env }, (_error, stdout, stderr) => {
                 liar.output += stdout + stderr;
                 resolve({ status: child.exitCode, stdout, stderr });
             });
-            child.stdin.end();
+            child.stdin.end(input);
         });
     liar.login = (...args) => liar.run('login', 'liar', '--headless', ...args);
     liar.call = () => liar.run('call', 'liar', 'echo', '{"a":1}');
@@ -401,6 +402,18 @@ describe('after the login', () => {
         withLiar('open', {}, async liar => {
             assert.equal((await liar.call()).status, OK);
             assert.equal((await liar.seen('/mcp'))[0].headers.authorization, undefined);
+        }));
+    test('L15 a token from elsewhere, on standard input; refused, it asks for a login', () =>
+        withLiar('none', {}, async liar => {
+            const login = input => liar.withInput(input, 'login', 'liar', '--token-stdin');
+            for (const input of ['', '\n', 'two words\n', 'no end of line']) assert.equal((await login(input)).status, USAGE, input);
+            assert.equal((await login('token-from-elsewhere\n')).status, OK);
+            const call = await liar.call();
+            assert.equal(call.status, UNAVAILABLE);
+            assert.match(call.stderr, /postern login liar/);
+            assert.equal((await liar.seen('/mcp'))[0].headers.authorization, 'Bearer token-from-elsewhere');
+            assert.equal((await liar.run('logout', 'liar')).status, OK);
+            assert.ok(!liar.output.includes('token-from-elsewhere'));
         }));
     test('S10 L12 connections shows no token; F16 logout revokes both and forgets, twice without harm', () =>
         withLiar('scopes', {}, async liar => {
