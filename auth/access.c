@@ -295,8 +295,6 @@ static void find_client(struct access *access)
     }
 }
 
-static char *copy_text(const char *text) { return text ? mem_string(text) : NULL; }
-
 static void save(struct access *access, struct grant_fields *fields)
 {
     struct grant_key key = grant_key(access->lease.grant);
@@ -348,7 +346,7 @@ static void on_refreshed(struct oauth_fetch *fetch)
     if (fresh.refresh)
         secret_set(&fields.refresh_token, span_of(fresh.refresh));
     free(fields.scope);
-    fields.scope = copy_text(fresh.scope);
+    fields.scope = mem_string(fresh.scope);
     fields.expires_at = fresh.expires;
     fields.obtained_at = fresh.obtained;
     save(access, &fields);
