@@ -1,12 +1,13 @@
 // Logging in to servers whose authorization server lies in one way each: what works, what is refused, and what is never sent or shown.
 import assert from 'node:assert/strict';
-import { execFile, execFileSync } from 'node:child_process';
+import { execFile, execFileSync, spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 
-import { binary, node, startGateway, startPeer, temporaryDirectory } from './gateway.mjs';
+import { binary, node, startGateway, startPeer, temporaryDirectory, until } from './gateway.mjs';
 import { initialize, post, send } from './raw.mjs';
 
 const [OK, USAGE, CONFIG, UNAVAILABLE, DENIED, REGISTRATION, DISCOVERY, TOKEN, ANSWER] = [0, 2, 3, 4, 10, 13, 14, 15, 17];
@@ -372,6 +373,21 @@ describe('after the login', () => {
             await liar.control({ lie: 'none' });
             assert.equal((await liar.call()).status, OK);
         }));
+    test('S3 a login that is killed while it waits for tokens: the grant from before is whole', () =>
+        withLiar('none', {}, async liar => {
+            await liar.login();
+            await liar.control({ lie: 'token-silent' });
+            const env = { PATH: process.env.PATH, HOME: liar.state, POSTERN_STATE: liar.state };
+            const child = spawn(binary, ['login', 'liar', '--headless', '--config', liar.config], { env, stdio: 'ignore' });
+            await until(async () => (await liar.seen('/token')).length === 2, 20_000, 'the second token request');
+            child.kill('SIGKILL');
+            await once(child, 'exit');
+            await liar.control({ lie: 'none' });
+            assert.equal((await liar.call()).status, OK);
+            await liar.control({ expire: true });
+            assert.equal((await liar.call()).status, OK);
+            assert.equal((await liar.login()).status, OK);
+        }));
     test('F14 a refresh that is refused for its resource is tried once without', () =>
         withLiar('resource-unwanted', {}, async liar => {
             await liar.login();
@@ -560,6 +576,19 @@ describe('the gateway', () => {
             const [before, then] = await throughGateway(liar, { mode: 'shared' }, () => liar.login());
             assert.equal(before.error.code, -32003, JSON.stringify(before));
             assert.ok(then.result, JSON.stringify(then));
+        }));
+    test('mode client_credentials: a token of its own, and another one when that is refused', () =>
+        withLiar('none', {}, async liar => {
+            const auth = { mode: 'client_credentials', client_id: 'agent', client_secret: 'agent+secret', scope: 's' };
+            const answers = await throughGateway(liar, auth, () => liar.control({ expire: true }));
+            assert.deepEqual(answers.map(({ result }) => result.content[0].text.at(-1)), ['1', '2']);
+            const [first] = await liar.seen('/token');
+            const form = new URLSearchParams(first.body);
+            assert.equal(form.get('scope'), 's');
+            assert.equal(form.get('resource'), liar.url);
+            assert.equal(first.headers.authorization, `Basic ${Buffer.from('agent:agent%2Bsecret').toString('base64')}`);
+            assert.deepEqual(await liar.seen('/register'), []);
+            assert.ok(!liar.output.includes('agent+secret'));
         }));
     test('mode static: the token of the configuration', () =>
         withLiar('none', {}, async liar => {

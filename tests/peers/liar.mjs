@@ -11,7 +11,7 @@ import { createServer } from 'node:http';
 let lie = process.argv[2] ?? 'none';
 const seen = [];
 const secrets = new Set();
-const clients = new Map();
+const clients = new Map([['agent', { client_id: 'agent', client_secret: 'agent+secret' }]]);
 const codes = new Map();
 let access = new Map(); // token -> {scope, grant}
 let refresh = new Map(); // token -> grant while it is good
@@ -156,7 +156,7 @@ function metadata(_request, response, url) {
 
 function register(_request, response, _url, body) {
     const asked = JSON.parse(body);
-    const client = { client_id: `client-${clients.size + 1}`, redirect_uris: asked.redirect_uris };
+    const client = { client_id: `client-${clients.size}`, redirect_uris: asked.redirect_uris };
     if (lie === 'register-refused') return json(response, 400, { error: 'invalid_redirect_uri', error_description: 'no\u001b[31m loopback' });
     if (lie === 'register-html') return response.writeHead(200, { 'content-type': 'text/html' }).end('<html>');
     const method = asked.token_endpoint_auth_method;
@@ -248,9 +248,11 @@ async function token(request, response, _url, body) {
     if (lie === 'token-html') return response.writeHead(200, { 'content-type': 'text/html' }).end('<html>');
     if (lie === 'token-200-error') return json(response, 200, { error: 'invalid_grant', error_description: `bad ${form.get('code')} ${form.get('code_verifier')}` });
     if (lie === 'token-large') return response.end('x'.repeat(2 << 20));
-    if (lie === 'client-forgotten' && clients.size === 1) return json(response, 401, { error: 'invalid_client' });
+    if (lie === 'client-forgotten' && clients.size === 2) return json(response, 401, { error: 'invalid_client' });
     if (lie === 'client-unknown') return json(response, 401, { error: 'invalid_client' });
+    if (lie === 'token-silent') return; // and never answers
     if (!provenClient(request, form)) return json(response, 401, { error: 'invalid_client', error_description: 'who?' });
+    if (form.get('grant_type') === 'client_credentials') return give(response, form.get('scope') ?? '', ++grants);
     if (form.get('grant_type') === 'refresh_token') {
         if (lie === 'resource-unwanted' && form.has('resource')) return json(response, 400, { error: 'invalid_request', error_description: 'resource?' });
         const old = form.get('refresh_token');
