@@ -218,7 +218,6 @@ static void refresh(struct access *access)
 {
     const struct grant *old = access->lease.grant;
     struct buf form = {0}, authorization = {0};
-    struct oauth_url endpoint;
     struct err err;
     set_state(access, STATE_REFRESHING);
     oauth_form_put(&form, "grant_type", "refresh_token");
@@ -226,9 +225,7 @@ static void refresh(struct access *access)
     if (!access->without_resource)
         oauth_form_put(&form, "resource", resource_of(access));
     access->sent = now();
-    access->policy = (struct address_policy){.learned = 1U << ADDRESS_PRIVATE};
-    if (oauth_url_parse(old->is.token_endpoint, &endpoint) && endpoint.loopback)
-        access->policy.learned |= 1U << ADDRESS_LOOPBACK;
+    access->policy = oauth_fetch_policy(old->is.token_endpoint, access->spec.options->allow_addresses);
     bool ok = oauth_client_apply(&access->client, old->issuer, access->sent, &form, &authorization, &err);
     struct oauth_wish wish = {.url = old->is.token_endpoint,
                               .type = "application/x-www-form-urlencoded",

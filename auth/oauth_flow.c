@@ -298,6 +298,7 @@ struct oauth_flow *oauth_flow_start(const struct oauth_flow_spec *spec)
                                                     .resource_metadata = own(flow, spec->challenge.resource_metadata),
                                                     .scope = own(flow, spec->challenge.scope)};
     flow->anew = spec->register_anew;
+    flow->policy.allowed = spec->options->allow_addresses;
     flow->fetch = (struct oauth_fetch){.on_done = on_fetched, .arg = flow};
     flow->request = (struct token_request){.on_done = on_stored, .arg = flow};
     flow->begin = (struct loop_task){.run = on_begin, .arg = flow};
