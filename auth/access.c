@@ -61,8 +61,10 @@ struct access {
     bool without_resource, dying;
     bool refused;  // the server wants a token
     struct list waiting;
+    struct err outcome;  // of what was last tried
+    struct list told;    // those who will hear of it at the end of the turn
+    struct err news;     // what they will hear
     struct loop_task tell;
-    struct err outcome;  // told to those who wait
     struct loop_timer due;
     int64_t retry_ms;
     struct arena heard;  // of the challenge
@@ -80,22 +82,25 @@ static int64_t now(void) { return (int64_t)time(NULL); }
 static void on_tell(struct loop_task *task)
 {
     struct access *access = task->arg;
-    struct list told;
-    list_init(&told);
-    while (!list_empty(&access->waiting)) {  // who asks again inside on_ready is not among these
-        struct list *node = access->waiting.next;
-        list_remove(node);
-        list_append(&told, node);
-    }
-    struct err outcome = access->outcome;
-    while (!list_empty(&told)) {
-        struct access_wait *wait = list_entry(told.next, struct access_wait, node);
+    struct err news = access->news;
+    while (!list_empty(&access->told)) {
+        struct access_wait *wait = list_entry(access->told.next, struct access_wait, node);
         list_remove(&wait->node);
-        wait->on_ready(wait, outcome.code ? &outcome : NULL);
+        wait->on_ready(wait, news.code ? &news : NULL);
     }
 }
 
-static void tell(struct access *access) { loop_task_put(access->spec.loop, &access->tell); }
+// Whoever asks after this waits for something newer.
+static void tell(struct access *access)
+{
+    while (!list_empty(&access->waiting)) {
+        struct list *node = access->waiting.next;
+        list_remove(node);
+        list_append(&access->told, node);
+    }
+    access->news = access->outcome;
+    loop_task_put(access->spec.loop, &access->tell);
+}
 
 static void set_due(struct access *access, int64_t after_ms)
 {
@@ -587,6 +592,7 @@ struct access *access_new(const struct access_spec *spec)
     access->tell = (struct loop_task){.run = on_tell, .arg = access};
     access->due = (struct loop_timer){.on_due = on_due, .arg = access};
     list_init(&access->waiting);
+    list_init(&access->told);
     if (spec->mode == ACCESS_STATIC) {
         struct buf header = {0};
         buf_printf(&header, "Bearer %s", spec->options->token);
@@ -625,5 +631,7 @@ void access_free(struct access *access)
     loop_timer_stop(access->spec.loop, &access->due);
     while (!list_empty(&access->waiting))
         list_remove(access->waiting.next);
+    while (!list_empty(&access->told))
+        list_remove(access->told.next);
     loop_reap(access->spec.loop, access, release);
 }

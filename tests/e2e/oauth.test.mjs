@@ -135,6 +135,7 @@ const REFUSED = [
     ['D9 metadata of another issuer', 'issuer-other', DISCOVERY, /another issuer.*other\.example/, ['/register']],
     ['D9 an issuer with one path more', 'issuer-extra-path', DISCOVERY, /another issuer/, ['/register']],
     ['D11 another issuer without resource metadata', 'legacy-mismatch', DISCOVERY, /another issuer/, ['/register']],
+    ['D12 metadata that break off are no reason for the old way', 'resource-hangup', DISCOVERY, /oauth-protected-resource/, ['/.well-known/oauth-authorization-server', '/register']],
     ['D13 PKCE is not mentioned', 'pkce-absent', DISCOVERY, /assume_s256/, ['/register']],
     ['D13 PKCE only with plain', 'pkce-plain', DISCOVERY, /does not do PKCE/, ['/register']],
     ['D14 a file as metadata', 'file-metadata', DISCOVERY, /no https URL/, ['/register']],
@@ -274,6 +275,29 @@ describe('what is sent', () => {
             assert.deepEqual(await liar.seen('/.well-known/oauth-protected-resource/mcp'), []);
             assert.equal((await liar.seen('/authorize'))[0].query.scope, 'from challenge');
         }));
+    test('G1 G3 a metadata document as client id where it is taken, a registration where that fails, the configured client before both', async () => {
+        const document = 'https://postern.example/oauth/client.json';
+        const clientsOf = async liar => (await liar.seen('/authorize')).map(({ query }) => query.client_id);
+        await withLiar('documents', { client_metadata_url: document }, async liar => {
+            assert.equal((await liar.login()).status, OK);
+            assert.deepEqual(await clientsOf(liar), [document]);
+            assert.deepEqual(await liar.seen('/register'), []);
+        });
+        await withLiar('documents-broken', { client_metadata_url: document }, async liar => {
+            assert.equal((await liar.login()).status, OK);
+            assert.deepEqual(await clientsOf(liar), [document, 'client-1']);
+        });
+        await withLiar('none', { client_metadata_url: document }, async liar => {
+            assert.equal((await liar.login()).status, OK);
+            assert.deepEqual(await clientsOf(liar), ['client-1']);
+        });
+        await withLiar('documents', { client_metadata_url: document, client_id: 'agent', client_secret: 'agent+secret' }, async liar => {
+            assert.equal((await liar.login()).status, OK);
+            assert.deepEqual(await clientsOf(liar), ['agent']);
+            await liar.control({ expire: true });
+            assert.equal((await liar.call()).status, OK, 'refreshed with the secret of the configuration');
+        });
+    });
     test('G9 a registration is used again at the next login, and --reregister makes a new one', () =>
         withLiar('none', {}, async liar => {
             await liar.login();

@@ -97,6 +97,7 @@ const servers = () =>
 function resource(_request, response, url) {
     const root = url.pathname === '/.well-known/oauth-protected-resource';
     if (['legacy', 'legacy-bare', 'legacy-mismatch'].includes(lie)) return response.writeHead(404).end();
+    if (lie === 'resource-hangup') return response.destroy();
     if (lie === 'resource-500') return response.writeHead(500).end();
     if (lie === 'resource-401' && !root) return json(response, 401, {});
     if (lie === 'resource-502' && !root) return response.writeHead(502).end();
@@ -120,6 +121,8 @@ const LIES_OF_METADATA = {
     'legacy-mismatch': () => ({ issuer: 'https://other.example' }),
     'token-insecure': () => ({ token_endpoint: 'http://198.51.100.1/token' }),
     'authorize-file': () => ({ authorization_endpoint: 'file:///etc/passwd' }),
+    documents: () => ({ client_id_metadata_document_supported: true }),
+    'documents-broken': () => ({ client_id_metadata_document_supported: true }),
     'authorize-link-local': () => ({ authorization_endpoint: 'https://169.254.169.254/authorize' }),
     'register-link-local': () => ({ registration_endpoint: 'https://169.254.169.254/register' }),
     'pkce-absent': () => ({ code_challenge_methods_supported: undefined }),
@@ -178,7 +181,9 @@ function register(_request, response, _url, body) {
 
 function authorize(_request, response, url) {
     const asked = url.searchParams;
-    if (!clients.has(asked.get('client_id'))) return response.writeHead(400, { 'content-type': 'text/html' }).end('<html>unknown client</html>');
+    const document = lie.startsWith('documents') && asked.get('client_id').startsWith('https://');
+    if (document && lie === 'documents') clients.set(asked.get('client_id'), {});
+    if (!clients.has(asked.get('client_id')) && !document) return response.writeHead(400, { 'content-type': 'text/html' }).end('<html>unknown client</html>');
     secrets.add(asked.get('state'));
     const back = new URL(asked.get('redirect_uri'));
     const answer = back.searchParams;
