@@ -363,8 +363,8 @@ static void on_saved(struct token_lease *held)
         need_login(access, "the grant has ended");
         return;
     }
-    if (!stored) {
-        fail(access, &held->err);
+    if (!stored) {  // somebody logged out while it was refreshed
+        need_login(access, NULL);
         return;
     }
     if (held->answer == TOKEN_FAILED)  // F10: it works, and will not outlive this process until it can be written
