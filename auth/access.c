@@ -61,8 +61,10 @@ struct access {
     bool without_resource, dying;
     bool refused;  // the server wants a token
     struct list waiting;
+    struct err outcome;  // of what was last tried
+    struct list told;    // those who will hear of it at the end of the turn
+    struct err news;     // what they will hear
     struct loop_task tell;
-    struct err outcome;  // told to those who wait
     struct loop_timer due;
     int64_t retry_ms;
     struct arena heard;  // of the challenge
@@ -80,22 +82,25 @@ static int64_t now(void) { return (int64_t)time(NULL); }
 static void on_tell(struct loop_task *task)
 {
     struct access *access = task->arg;
-    struct list told;
-    list_init(&told);
-    while (!list_empty(&access->waiting)) {  // who asks again inside on_ready is not among these
-        struct list *node = access->waiting.next;
-        list_remove(node);
-        list_append(&told, node);
-    }
-    struct err outcome = access->outcome;
-    while (!list_empty(&told)) {
-        struct access_wait *wait = list_entry(told.next, struct access_wait, node);
+    struct err news = access->news;
+    while (!list_empty(&access->told)) {
+        struct access_wait *wait = list_entry(access->told.next, struct access_wait, node);
         list_remove(&wait->node);
-        wait->on_ready(wait, outcome.code ? &outcome : NULL);
+        wait->on_ready(wait, news.code ? &news : NULL);
     }
 }
 
-static void tell(struct access *access) { loop_task_put(access->spec.loop, &access->tell); }
+// Whoever asks after this waits for something newer.
+static void tell(struct access *access)
+{
+    while (!list_empty(&access->waiting)) {
+        struct list *node = access->waiting.next;
+        list_remove(node);
+        list_append(&access->told, node);
+    }
+    access->news = access->outcome;
+    loop_task_put(access->spec.loop, &access->tell);
+}
 
 static void set_due(struct access *access, int64_t after_ms)
 {
@@ -218,7 +223,6 @@ static void refresh(struct access *access)
 {
     const struct grant *old = access->lease.grant;
     struct buf form = {0}, authorization = {0};
-    struct oauth_url endpoint;
     struct err err;
     set_state(access, STATE_REFRESHING);
     oauth_form_put(&form, "grant_type", "refresh_token");
@@ -226,9 +230,7 @@ static void refresh(struct access *access)
     if (!access->without_resource)
         oauth_form_put(&form, "resource", resource_of(access));
     access->sent = now();
-    access->policy = (struct address_policy){.learned = 1U << ADDRESS_PRIVATE};
-    if (oauth_url_parse(old->is.token_endpoint, &endpoint) && endpoint.loopback)
-        access->policy.learned |= 1U << ADDRESS_LOOPBACK;
+    access->policy = oauth_fetch_policy(old->is.token_endpoint, access->spec.options->allow_addresses);
     bool ok = oauth_client_apply(&access->client, old->issuer, access->sent, &form, &authorization, &err);
     struct oauth_wish wish = {.url = old->is.token_endpoint,
                               .type = "application/x-www-form-urlencoded",
@@ -295,8 +297,6 @@ static void find_client(struct access *access)
     }
 }
 
-static char *copy_text(const char *text) { return text ? mem_string(text) : NULL; }
-
 static void save(struct access *access, struct grant_fields *fields)
 {
     struct grant_key key = grant_key(access->lease.grant);
@@ -348,7 +348,7 @@ static void on_refreshed(struct oauth_fetch *fetch)
     if (fresh.refresh)
         secret_set(&fields.refresh_token, span_of(fresh.refresh));
     free(fields.scope);
-    fields.scope = copy_text(fresh.scope);
+    fields.scope = mem_string(fresh.scope);
     fields.expires_at = fresh.expires;
     fields.obtained_at = fresh.obtained;
     save(access, &fields);
@@ -363,8 +363,8 @@ static void on_saved(struct token_lease *held)
         need_login(access, "the grant has ended");
         return;
     }
-    if (!stored) {
-        fail(access, &held->err);
+    if (!stored) {  // somebody logged out while it was refreshed
+        need_login(access, NULL);
         return;
     }
     if (held->answer == TOKEN_FAILED)  // F10: it works, and will not outlive this process until it can be written
@@ -592,6 +592,7 @@ struct access *access_new(const struct access_spec *spec)
     access->tell = (struct loop_task){.run = on_tell, .arg = access};
     access->due = (struct loop_timer){.on_due = on_due, .arg = access};
     list_init(&access->waiting);
+    list_init(&access->told);
     if (spec->mode == ACCESS_STATIC) {
         struct buf header = {0};
         buf_printf(&header, "Bearer %s", spec->options->token);
@@ -630,5 +631,7 @@ void access_free(struct access *access)
     loop_timer_stop(access->spec.loop, &access->due);
     while (!list_empty(&access->waiting))
         list_remove(access->waiting.next);
+    while (!list_empty(&access->told))
+        list_remove(access->told.next);
     loop_reap(access->spec.loop, access, release);
 }

@@ -1,5 +1,6 @@
 // Owns the option rows of `auth` of a server.
 #include "auth/access.h"
+#include "auth/address.h"
 
 static const char *const modes[] = {"none", "static", "shared", "per_user", "client_credentials", NULL};
 static const char *const pkces[] = {"require", "assume_s256", NULL};
@@ -79,6 +80,11 @@ static const struct option rows[] = {
      .type = OPTION_PAIRS,
      .offset = AT(authorize_params),
      .help = "More parameters of the authorization request, like `audience`."},
+    {.name = "allow_addresses",
+     .type = OPTION_STRINGS,
+     .offset = AT(allow_addresses),
+     .help = "Blocks of addresses like \"10.0.0.0/8\" where its authorization server may be although it is elsewhere: "
+             "without this only public addresses, and the kind of network the server is in."},
     {0},
 };
 
@@ -100,6 +106,10 @@ static bool check(void *object, const struct option_place *place, struct err *er
                        place->path);
     if (strcmp(host, "127.0.0.1") != 0 && strcmp(host, "localhost") != 0 && strcmp(host, "::1") != 0)
         return err_set(err, ERR_CONFIG, "%s: %s/callback_host: 127.0.0.1, localhost or ::1", place->file, place->path);
+    for (char *const *block = options->allow_addresses; block && *block; block++)
+        if (!address_block_valid(*block))
+            return err_set(err, ERR_CONFIG, "%s: %s/allow_addresses: \"%s\" is no block of addresses", place->file,
+                           place->path, *block);
     for (size_t i = 0; i < options->authorize_params.count; i++)
         if (!oauth_extra_allowed(options->authorize_params.at[i].name))
             return err_set(err, ERR_CONFIG, "%s: %s/authorize_params/%s: this parameter is not for you to set",

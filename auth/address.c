@@ -1,5 +1,7 @@
 // Owns the classes of IP addresses and the policy that uses them.
 #include "auth/address.h"
+#include "base/span.h"
+#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdint.h>
 #include <string.h>
@@ -67,6 +69,64 @@ enum address_class address_classify(const struct sockaddr *address)
     return classify6(six.sin6_addr.s6_addr);
 }
 
+// ---- blocks ---------------------------------------------------------------------------------
+
+struct block {
+    int family;
+    unsigned char bytes[16];
+    unsigned bits;
+};
+
+static bool parse_block(const char *text, struct block *out)
+{
+    char address[INET6_ADDRSTRLEN];
+    size_t len = strcspn(text, "/");
+    uint64_t bits;
+    if (len == 0 || len >= sizeof address)
+        return false;
+    memcpy(address, text, len);
+    address[len] = '\0';
+    out->family = strchr(address, ':') ? AF_INET6 : AF_INET;
+    unsigned most = out->family == AF_INET6 ? 128 : 32;
+    if (inet_pton(out->family, address, out->bytes) != 1)
+        return false;
+    out->bits = most;
+    if (!text[len])
+        return true;
+    if (!span_to_u64(span_of(text + len + 1), &bits) || bits > most)
+        return false;
+    out->bits = (unsigned)bits;
+    return true;
+}
+
+bool address_block_valid(const char *block)
+{
+    struct block ignored;
+    return parse_block(block, &ignored);
+}
+
+bool address_in_block(const struct sockaddr *address, const char *text)
+{
+    struct block block;
+    unsigned char bytes[16] = {0};
+    struct sockaddr_in four;
+    struct sockaddr_in6 six;
+    if (!parse_block(text, &block) || address->sa_family != block.family)
+        return false;
+    if (block.family == AF_INET) {
+        memcpy(&four, address, sizeof four);
+        memcpy(bytes, &four.sin_addr, sizeof four.sin_addr);
+    } else {
+        memcpy(&six, address, sizeof six);
+        memcpy(bytes, &six.sin6_addr, sizeof six.sin6_addr);
+    }
+    unsigned whole = block.bits / 8, rest = block.bits % 8;
+    unsigned char mask = (unsigned char)(0xff00U >> rest);
+    return memcmp(bytes, block.bytes, whole) == 0 && (!rest || ((bytes[whole] ^ block.bytes[whole]) & mask) == 0);
+}
+
+// ---- the policy -----------------------------------------------------------------------------
+
 bool address_policy_allows(void *arg, const struct sockaddr *address)
 {
     struct address_policy *policy = arg;
@@ -75,5 +135,10 @@ bool address_policy_allows(void *arg, const struct sockaddr *address)
         return false;
     if (policy->learning)
         policy->learned |= 1U << class;
-    return class == ADDRESS_PUBLIC || policy->learned & 1U << class;
+    if (class == ADDRESS_PUBLIC || policy->learned & 1U << class)
+        return true;
+    for (char *const *block = policy->allowed; block && *block; block++)
+        if (address_in_block(address, *block))
+            return true;
+    return false;
 }

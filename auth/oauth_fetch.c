@@ -51,6 +51,14 @@ static void on_done(void *arg, const struct err *err)
 
 static const struct http_events events = {on_head, on_data, on_done};
 
+struct address_policy oauth_fetch_policy(const char *endpoint, char *const *allowed)
+{
+    struct oauth_url url;
+    bool loopback = oauth_url_parse(endpoint, &url) && url.loopback;
+    return (struct address_policy){.learned = 1U << ADDRESS_PRIVATE | (loopback ? 1U << ADDRESS_LOOPBACK : 0),
+                                   .allowed = allowed};
+}
+
 void oauth_fetch_start(struct oauth_fetch *fetch, struct http_client *http, const struct oauth_wish *wish)
 {
     oauth_fetch_release(fetch);

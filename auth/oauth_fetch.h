@@ -33,6 +33,9 @@ struct oauth_wish {
     struct address_policy *policy;
 };
 
+// For an endpoint that a login has used before: that login judged it, so private networks are open to it.
+struct address_policy oauth_fetch_policy(const char *endpoint, char *const *allowed);
+
 void oauth_fetch_start(struct oauth_fetch *fetch, struct http_client *http, const struct oauth_wish *wish);
 void oauth_fetch_cancel(struct oauth_fetch *fetch);
 void oauth_fetch_release(struct oauth_fetch *fetch);

@@ -61,7 +61,7 @@ struct oauth_revocation *oauth_revoke_start(struct http_client *http, const stru
                                             .fetch = {.on_done = on_revoked, .arg = revocation},
                                             .grant = grant_ref(grant),
                                             .client = client,
-                                            .policy = {.learning = true},
+                                            .policy = oauth_fetch_policy(grant->is.revocation_endpoint, NULL),
                                             .on_done = on_done,
                                             .arg = arg};
     revocation->refresh_done = grant->is.refresh_token.len == 0;

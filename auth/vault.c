@@ -9,13 +9,14 @@
 #include "vault_ring.h"
 #include <openssl/evp.h>
 #include <stdlib.h>
+#include <time.h>
 
 enum { FORMAT = 1, NONCE_BYTES = 12, TAG_BYTES = 16, NONCE_AT = 1 + VAULT_ID_BYTES, TEXT_AT = NONCE_AT + NONCE_BYTES };
 _Static_assert(TEXT_AT + TAG_BYTES == VAULT_OVERHEAD, "the format in auth/vault.h");
 #define CHECK_TEXT "postern"
 #define ROTATION_LEASE "vault rotation"
 
-enum { ROTATION_MS = 60000, RENEW_EVERY = 256, PASSES = 16 };
+enum { ROTATION_MS = 60000, RENEW_EVERY = 256, PASSES = 16, FRESH_S = 60 };
 
 static const char *const spaces[] = {VAULT_CHECK, VAULT_GRANTS, VAULT_CLIENTS, VAULT_ATTEMPTS};
 enum { SPACES = sizeof spaces / sizeof *spaces };
@@ -362,21 +363,28 @@ static bool reseal(void *arg, const struct record *record)
     return !sweep->failed;
 }
 
-// The new ring: a new key, the last two (somebody may be in the middle of storing what he sealed), and those that
-// records still need.
+// Was the ring changed so lately that somebody may be in the middle of storing what he sealed with any of its keys?
+static bool is_fresh(const struct vault *vault)
+{
+    int64_t age = (int64_t)time(NULL) - (int64_t)vault->place.seen.st_mtim.tv_sec;
+    return age >= 0 && age < FRESH_S;
+}
+
+// The new ring: a new key, the last two, those that records still need, and all of a fresh one.
 static bool renew_ring(struct vault *vault, const struct vault_status *status, struct vault_rotation *out,
                        struct err *err)
 {
     struct vault_ring *ring = vault_ring_new();
     const struct vault_ring *old = vault->ring;
-    bool ok = true;
+    bool ok = true, fresh = is_fresh(vault);
     vault_ring_key_make(&ring->keys[0]);
     ring->count = 1;
     for (size_t i = 0; ok && i < old->count; i++) {
-        if (i > 1 && status->keys[i].records == 0)
+        if (i > 1 && status->keys[i].records == 0 && !fresh)
             out->dropped++;
         else if (ring->count == VAULT_KEYS_MAX)
-            ok = err_set(err, ERR_CONFIG, "%s: there is no room for one more key", vault->place.name);
+            ok = err_set(err, ERR_CONFIG, "%s: there is no room for one more key%s", vault->place.name,
+                         fresh ? "; old ones are dropped a minute after the last rotation" : "");
         else
             ring->keys[ring->count++] = old->keys[i];
     }

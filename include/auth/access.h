@@ -30,6 +30,7 @@ struct access_options {
     char *callback_host;
     int64_t callback_port;
     struct option_pairs authorize_params;
+    char **allow_addresses;
 };
 
 extern const struct option_table access_option_table;

@@ -20,11 +20,17 @@ enum address_class {
 // An IPv6 address that stands for an IPv4 one (mapped, NAT64, 6to4) is of that one's class.
 enum address_class address_classify(const struct sockaddr *address);
 
+// "10.0.0.0/8", "fd00::/8", "192.0.2.7": is that a block, and is the address in it?
+bool address_block_valid(const char *block);
+bool address_in_block(const struct sockaddr *address, const char *block);
+
 // Public addresses are always allowed. What a user configured is allowed and learned from; a host that was discovered may
-// be in the same kind of network as the one it was discovered from, and nowhere else that is not public.
+// be in the same kind of network as the one it was discovered from, in a block that the configuration allows, and
+// nowhere else that is not public.
 struct address_policy {
-    bool learning;     // the next connections are to what was configured
-    unsigned learned;  // 1 << enum address_class
+    bool learning;         // the next connections are to what was configured
+    unsigned learned;      // 1 << enum address_class
+    char *const *allowed;  // blocks, NULL at the end; or NULL
 };
 
 // For http_target_guard(); arg is a struct address_policy.

@@ -24,6 +24,7 @@ enum oauth_end {
     OAUTH_END_DENIED,         // the user said no
     OAUTH_END_TOKEN,
     OAUTH_END_STORE,
+    OAUTH_END_FOUND,  // only_discover: a login can be tried
     OAUTH_END_GRANTED,
 };
 
@@ -38,6 +39,7 @@ struct oauth_flow_spec {
     struct oauth_challenge challenge;  // of the call that was refused; zeroed: none
     const char *held_scope;            // step-up: what was asked for before (A9)
     bool register_anew;                // do not use a registration that is stored
+    bool only_discover;                // stop before anything is registered or anybody is asked
     void (*on_browse)(void *arg, const char *url);
     void (*on_note)(void *arg, const char *note);  // each URL tried, and what was decided (D17); may be NULL
     // `grant` is the callee's to keep (grant_ref) during the call; NULL unless granted.

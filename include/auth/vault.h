@@ -29,7 +29,7 @@
 #include "store/record.h"
 #include <stdint.h>
 
-enum { VAULT_KEY_BYTES = 32, VAULT_ID_BYTES = 8, VAULT_ID_CHARS = 16, VAULT_KEYS_MAX = 8, VAULT_OVERHEAD = 37 };
+enum { VAULT_KEY_BYTES = 32, VAULT_ID_BYTES = 8, VAULT_ID_CHARS = 16, VAULT_KEYS_MAX = 16, VAULT_OVERHEAD = 37 };
 
 // The spaces whose records are sealed: all there are.
 #define VAULT_GRANTS "grant"

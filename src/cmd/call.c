@@ -102,7 +102,7 @@ static bool ask(const struct config *config, const char *server, const struct qu
     bool may_login = question->flags->interactive || question->flags->headless;
     for (int tries = 0;; tries++) {
         struct login_cause cause = {0};
-        struct client *client = client_new(config, server, err);
+        struct client *client = client_new(config, server, question->flags->defaults, err);
         bool ok = client && client_request(client, 0, question->method, question->params, result, err);
         bool login = !ok && client && may_login && tries < LOGIN_TRIES && client_wants_login(client, 0, &cause);
         const struct server *where = login ? upstream_server(client_upstream(client, 0)) : NULL;
@@ -192,13 +192,23 @@ static int run_read(const struct flags *flags)
 
 static const struct flag flags_table[] = {FLAG_CONFIG, FLAG_URL, FLAG_JSON, FLAG_INTERACTIVE, FLAG_HEADLESS, {0}};
 
+static const struct flag call_flags[] = {
+    FLAG_CONFIG,
+    FLAG_URL,
+    FLAG_JSON,
+    {"defaults", NULL, FLAG(defaults), "Answer a form of the server with the defaults it names"},
+    FLAG_INTERACTIVE,
+    FLAG_HEADLESS,
+    {0},
+};
+
 const struct command command_call = {
     .name = "call",
     .synopsis = "call SERVER TOOL [JSON|-]  |  call --url URL TOOL [JSON|-]",
     .summary = "Call a tool and print its answer",
     .details = "The arguments are a JSON object, '-' reads them from standard input. On a terminal the text of the\n"
                "answer is printed, in a pipe the whole result. Exit status 1: the tool reported an error.",
-    .flags = flags_table,
+    .flags = call_flags,
     .min_args = 2,
     .max_args = 3,
     .run = run_call};

@@ -1,5 +1,6 @@
 // Owns the command line's own connection to servers.
 #include "client.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/scan.h"
@@ -22,7 +23,7 @@ struct client {
     struct token_store *tokens;  // NULL: nobody has logged in anywhere
     struct one *all;
     size_t count, open;
-    bool loading;
+    bool loading, answers;
 };
 
 static bool settled(const struct client *client)
@@ -59,12 +60,48 @@ static void on_notification(void *arg, struct upstream *upstream, const struct m
     (void)origin;
 }
 
+// The answer to a form: each property's default. NULL: a property that is required has none.
+static json_t *defaults_of(const json_t *schema)
+{
+    json_t *content = json_object(), *property, *name;
+    const char *key;
+    size_t i;
+    bool whole = true;
+    json_object_foreach(json_object_get(schema, "properties"), key, property) {
+        json_t *value = json_object_get(property, "default");
+        if (value)
+            json_object_set(content, key, value);
+    }
+    json_array_foreach(json_object_get(schema, "required"), i, name)
+        whole = whole && json_is_string(name) && json_object_get(content, json_string_value(name));
+    if (!whole)
+        json_decref(content);
+    return whole ? content : NULL;
+}
+
+static void answer_form(struct upstream *upstream, const struct message *message)
+{
+    struct err err;
+    json_t *params = message->params.len ? json_parse(message->params, "elicitation", &err) : NULL;
+    json_t *content = defaults_of(json_object_get(params, "requestedSchema"));
+    json_t *result = content ? json_pack("{s:s, s:o}", "action", "accept", "content", content)
+                             : json_pack("{s:s}", "action", "decline");
+    char *text = json_dumps(result, JSON_COMPACT);
+    upstream_answer(upstream, message->id, span_of(text));
+    free(text);
+    json_decref(result);
+    json_decref(params);
+}
+
 static void on_request(void *arg, struct upstream *upstream, const struct message *message,
                        struct upstream_request *origin)
 {
-    (void)arg;
+    const struct one *one = arg;
     (void)origin;
-    upstream_refuse(upstream, message->id, -32601, "method not found");
+    if (one->client->answers && method_find(message->method) == METHOD_ELICIT)
+        answer_form(upstream, message);
+    else
+        upstream_refuse(upstream, message->id, -32601, "method not found");
 }
 
 static void on_change(void *arg, struct source *source, unsigned kinds)
@@ -94,7 +131,7 @@ static void add(struct client *client, const struct config *config, const struct
     struct upstream_spec spec = {.loop = client->loop,
                                  .http = client->http,
                                  .server = server,
-                                 .capabilities = "{}",
+                                 .capabilities = client->answers ? "{\"elicitation\":{\"form\":{}}}" : "{}",
                                  .max_message = (size_t)config->limits.max_message,
                                  .listener = &listener,
                                  .arg = one,
@@ -117,7 +154,7 @@ static bool unknown_server(const struct config *config, const char *name, struct
     return false;
 }
 
-struct client *client_new(const struct config *config, const char *name, struct err *err)
+struct client *client_new(const struct config *config, const char *name, bool answers, struct err *err)
 {
     const struct server *servers = config->servers.at, *wanted = name ? config_server(config, name) : NULL;
     if (name && !wanted) {
@@ -125,6 +162,7 @@ struct client *client_new(const struct config *config, const char *name, struct 
         return NULL;
     }
     struct client *client = mem_new(struct client);
+    client->answers = answers;
     client->loop = loop_new(err);
     client->http = client->loop ? http_client_new(client->loop, err) : NULL;
     if (!client->http || !login_store_open(config, client->loop, false, &client->tokens, err)) {

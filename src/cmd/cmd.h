@@ -43,7 +43,7 @@ struct flags {
     const char *inventory, *inventory_before;
     const char *since, *until, *limit;
     const char *callback_host, *callback_port, *timeout;
-    bool no_browser, headless, interactive, reregister, verbose, all;
+    bool defaults, token_stdin, no_browser, headless, interactive, reregister, verbose, all;
     bool stdio, json, help, markdown, show_args, check, fail_on_new_access, denied, follow;
     const char *args[8];
     int count;
@@ -58,7 +58,7 @@ struct command {
 
 extern const struct command command_serve, command_tools, command_resources, command_prompts, command_call,
     command_read, command_prompt, command_servers, command_config, command_token, command_policy, command_audit,
-    command_vault, command_version, command_login, command_logout, command_connections;
+    command_vault, command_version, command_login, command_logout, command_connections, command_doctor;
 
 #define FLAG(member) offsetof(struct flags, member)
 #define FLAG_CONFIG                                                                                    \

@@ -10,9 +10,9 @@
 #include <unistd.h>
 
 static const struct command *const commands[] = {
-    &command_serve,  &command_tools,   &command_resources,   &command_prompts, &command_call,    &command_read,
-    &command_prompt, &command_servers, &command_config,      &command_token,   &command_policy,  &command_audit,
-    &command_login,  &command_logout,  &command_connections, &command_vault,   &command_version,
+    &command_serve,  &command_tools,   &command_resources,   &command_prompts, &command_call,   &command_read,
+    &command_prompt, &command_servers, &command_config,      &command_token,   &command_policy, &command_audit,
+    &command_login,  &command_logout,  &command_connections, &command_doctor,  &command_vault,  &command_version,
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };
 

@@ -63,7 +63,7 @@ static bool login_somewhere(const struct config *config, const struct flags *fla
 static struct client *load(const struct config *config, const struct flags *flags, struct err *err)
 {
     for (int tries = 0;; tries++) {
-        struct client *client = client_new(config, flags->count ? flags->args[0] : NULL, err);
+        struct client *client = client_new(config, flags->count ? flags->args[0] : NULL, false, err);
         if (!client)
             return NULL;
         client_load(client);

@@ -227,9 +227,13 @@ static void tell_grant(const struct login *login, const struct grant *grant)
 static void on_end(void *arg, enum oauth_end end, const struct grant *grant, const struct err *err)
 {
     static const int codes[] = {
-        [OAUTH_END_DISCOVERY] = EXIT_DISCOVERY,  [OAUTH_END_REGISTRATION] = EXIT_REGISTRATION,
-        [OAUTH_END_AUTHORIZATION] = EXIT_ANSWER, [OAUTH_END_DENIED] = EXIT_DENIED,
-        [OAUTH_END_TOKEN] = EXIT_TOKEN,          [OAUTH_END_STORE] = EXIT_STORE,
+        [OAUTH_END_DISCOVERY] = EXIT_DISCOVERY,
+        [OAUTH_END_REGISTRATION] = EXIT_REGISTRATION,
+        [OAUTH_END_AUTHORIZATION] = EXIT_ANSWER,
+        [OAUTH_END_DENIED] = EXIT_DENIED,
+        [OAUTH_END_TOKEN] = EXIT_TOKEN,
+        [OAUTH_END_STORE] = EXIT_STORE,
+        [OAUTH_END_FOUND] = EXIT_OK,
         [OAUTH_END_GRANTED] = EXIT_OK,
     };
     struct login *login = arg;
@@ -382,6 +386,8 @@ static int run_login(const struct flags *flags)
     else if (server && server->auth.mode == ACCESS_USER && !flags->subject)
         code = cmd_fail(EXIT_USAGE, "server \"%s\" has mode per_user: --subject says whose grant it will be",
                         server->name);
+    else if (server && flags->token_stdin)
+        code = login_with_token(config, server, flags);
     else if (server)
         code = login_run(config, server, flags, NULL);
     config_free(config);
@@ -397,6 +403,7 @@ static const struct flag flags_table[] = {
     {"subject", "PROVIDER:NAME", FLAG(subject), "The grant is this caller's, for a server with mode per_user"},
     {"no-browser", NULL, FLAG(no_browser), "Only print the address; what the browser ends at may be pasted"},
     {"headless", NULL, FLAG(headless), "No browser: one GET, for servers that ask nobody"},
+    {"token-stdin", NULL, FLAG(token_stdin), "No OAuth: store the token that is on standard input"},
     {"reregister", NULL, FLAG(reregister), "Register a new client even if one is known"},
     {"timeout", "TIME", FLAG(timeout), "How long to wait for the browser (300s)"},
     {"verbose", NULL, FLAG(verbose), "Show each address tried and what was decided"},

@@ -19,6 +19,10 @@ void login_cause_release(struct login_cause *cause);
 int login_run(const struct config *config, const struct server *server, const struct flags *flags,
               const struct login_cause *cause);
 
+// Stores a token from standard input instead; the exit code.
+int login_with_token(const struct config *config, const struct server *server, const struct flags *flags);
+#define LOGIN_TOKEN_ISSUER "manual"
+
 // The token store of this configuration (NULL: none, the usual places). Without `make` a store that is not there yet is none: *out is NULL.
 bool login_store_open(const struct config *config, struct loop *loop, bool make, struct token_store **out,
                       struct err *err) MUST_CHECK;

@@ -27,7 +27,7 @@ static int run(const struct flags *flags)
     if (!config)
         return code;
     log_setup(LOG_OFF, LOG_FORMAT_TEXT);
-    struct client *client = client_new(config, NULL, &err);
+    struct client *client = client_new(config, NULL, false, &err);
     if (!client) {
         config_free(config);
         return cmd_fail_err(&err);

@@ -222,6 +222,12 @@ describe('call', () => {
         const { shown } = await onTerminal(call('demo', 'echo', hello, '--json'));
         assert.equal(JSON.parse(shown).content[0].text, 'hello\nworld é');
     });
+    test('--defaults answers a form with its defaults, and declines where a required one is missing', async () => {
+        const asking = configure({ mcpServers: { fixture: stdioServer.fixture() } }, 'asking.json');
+        const ask = async (tool, args) => (await json(['call', '--config', asking, 'fixture', tool, args, '--defaults'])).content[0].text;
+        assert.match(await ask('test_elicitation_sep1034_defaults', '{}'), /accept.*John Doe.*95\.5/);
+        assert.match(await ask('test_elicitation', '{"message":"who?"}'), /decline/);
+    });
     test('with arguments from standard input', async () => {
         assert.equal((await json(call('demo', 'echo', '-'), OK, { input: hello })).content[0].text, 'hello\nworld é');
         await fails(call('demo', 'echo', '-'), USAGE, /JSON object/, { input: '' });

@@ -183,6 +183,7 @@ async function end(peer) {
     await peer.exited;
 }
 
+/** A port of 127.0.0.1 that nobody listens on now. */
 export async function freePort() {
     const server = createServer().listen(0, '127.0.0.1');
     await once(server, 'listening');

@@ -114,6 +114,8 @@ describe('the listener', () => {
 
     test('L1 L4 a port that is taken: the next of the range, or an error if it was asked for', async () => {
         const holder = await hold(8085);
+        const taken = createServer().listen(0, '127.0.0.1');
+        await new Promise(resolve => taken.once('listening', resolve));
         try {
             const alice = person(authority.url);
             const login = alice.start('login', 'authority', '--no-browser');
@@ -121,11 +123,13 @@ describe('the listener', () => {
             assert.notEqual(back.port, '8085');
             login.child.kill('SIGINT');
             await login.exited;
-            const refused = await alice.run('login', 'authority', '--no-browser', '--callback-port', '8085');
+            const { port } = taken.address();
+            const refused = await alice.run('login', 'authority', '--no-browser', '--callback-port', String(port));
             assert.equal(refused.status, PORT);
-            assert.match(refused.stderr, /8085.*--callback-port/);
+            assert.match(refused.stderr, new RegExp(`${port}.*--callback-port`));
         } finally {
             holder.close();
+            taken.close();
         }
     });
 

@@ -1,12 +1,13 @@
 // Logging in to servers whose authorization server lies in one way each: what works, what is refused, and what is never sent or shown.
 import assert from 'node:assert/strict';
-import { execFile, execFileSync } from 'node:child_process';
+import { execFile, execFileSync, spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 
-import { binary, node, startGateway, startPeer, temporaryDirectory } from './gateway.mjs';
+import { binary, freePort, node, startGateway, startPeer, temporaryDirectory, until } from './gateway.mjs';
 import { initialize, post, send } from './raw.mjs';
 
 const [OK, USAGE, CONFIG, UNAVAILABLE, DENIED, REGISTRATION, DISCOVERY, TOKEN, ANSWER] = [0, 2, 3, 4, 10, 13, 14, 15, 17];
@@ -28,14 +29,15 @@ async function startLiar(lie, auth = {}) {
     liar.control = order => fetch(`${origin}/control`, { method: 'POST', body: JSON.stringify(order) });
     liar.seen = async path => (await (await fetch(`${origin}/seen`)).json()).filter(request => !path || request.path === path);
     liar.secrets = async () => (await fetch(`${origin}/secrets`)).json();
-    liar.run = (...args) =>
+    liar.run = (...args) => liar.withInput('', ...args);
+    liar.withInput = (input, ...args) =>
         new Promise(resolve => {
             const env = { PATH: process.env.PATH, HOME: liar.state, POSTERN_STATE: liar.state };
             const child = execFile(binary, [...args, '--config', liar.config], { timeout: 30_000, env }, (_error, stdout, stderr) => {
                 liar.output += stdout + stderr;
                 resolve({ status: child.exitCode, stdout, stderr });
             });
-            child.stdin.end();
+            child.stdin.end(input);
         });
     liar.login = (...args) => liar.run('login', 'liar', '--headless', ...args);
     liar.call = () => liar.run('call', 'liar', 'echo', '{"a":1}');
@@ -133,6 +135,7 @@ const REFUSED = [
     ['D9 metadata of another issuer', 'issuer-other', DISCOVERY, /another issuer.*other\.example/, ['/register']],
     ['D9 an issuer with one path more', 'issuer-extra-path', DISCOVERY, /another issuer/, ['/register']],
     ['D11 another issuer without resource metadata', 'legacy-mismatch', DISCOVERY, /another issuer/, ['/register']],
+    ['D12 metadata that break off are no reason for the old way', 'resource-hangup', DISCOVERY, /oauth-protected-resource/, ['/.well-known/oauth-authorization-server', '/register']],
     ['D13 PKCE is not mentioned', 'pkce-absent', DISCOVERY, /assume_s256/, ['/register']],
     ['D13 PKCE only with plain', 'pkce-plain', DISCOVERY, /does not do PKCE/, ['/register']],
     ['D14 a file as metadata', 'file-metadata', DISCOVERY, /no https URL/, ['/register']],
@@ -183,6 +186,34 @@ describe('lies that end a login', () => {
         withLiar('client-unknown', {}, async liar => {
             await liar.login();
             assert.equal((await liar.seen('/register')).length, 2);
+        }));
+});
+
+describe('doctor', () => {
+    test('D17 each address, its status and the decision, without registering', () =>
+        withLiar('resource-401', { scope: 'a' }, async liar => {
+            const { status, stdout } = await liar.run('doctor', 'liar');
+            assert.equal(status, OK);
+            const said = stdout.replaceAll(liar.origin, '').split('\n');
+            assert.deepEqual(said.slice(0, 9), [
+                'POST /mcp: HTTP 401',
+                'GET /.well-known/oauth-protected-resource/mcp: HTTP 401',
+                'GET /.well-known/oauth-protected-resource: HTTP 200',
+                'GET /.well-known/oauth-authorization-server: HTTP 200',
+                'authorization server: ',
+                'client: registered when needed',
+                'resource: /mcp',
+                'scope: a',
+                'authorization endpoint: /authorize'
+            ]);
+            assert.deepEqual(await liar.seen('/register'), []);
+        }));
+    test('D17 where it ends, and why', () =>
+        withLiar('issuer-other', {}, async liar => {
+            const { status, stdout, stderr } = await liar.run('doctor', 'liar');
+            assert.equal(status, DISCOVERY);
+            assert.match(stdout, /oauth-authorization-server: HTTP 200/);
+            assert.match(stderr, /another issuer/);
         }));
 });
 
@@ -244,12 +275,35 @@ describe('what is sent', () => {
             assert.deepEqual(await liar.seen('/.well-known/oauth-protected-resource/mcp'), []);
             assert.equal((await liar.seen('/authorize'))[0].query.scope, 'from challenge');
         }));
+    test('G1 G3 a metadata document as client id where it is taken, a registration where that fails, the configured client before both', async () => {
+        const document = 'https://postern.example/oauth/client.json';
+        const clientsOf = async liar => (await liar.seen('/authorize')).map(({ query }) => query.client_id);
+        await withLiar('documents', { client_metadata_url: document }, async liar => {
+            assert.equal((await liar.login()).status, OK);
+            assert.deepEqual(await clientsOf(liar), [document]);
+            assert.deepEqual(await liar.seen('/register'), []);
+        });
+        await withLiar('documents-broken', { client_metadata_url: document }, async liar => {
+            assert.equal((await liar.login()).status, OK);
+            assert.deepEqual(await clientsOf(liar), [document, 'client-1']);
+        });
+        await withLiar('none', { client_metadata_url: document }, async liar => {
+            assert.equal((await liar.login()).status, OK);
+            assert.deepEqual(await clientsOf(liar), ['client-1']);
+        });
+        await withLiar('documents', { client_metadata_url: document, client_id: 'agent', client_secret: 'agent+secret' }, async liar => {
+            assert.equal((await liar.login()).status, OK);
+            assert.deepEqual(await clientsOf(liar), ['agent']);
+            await liar.control({ expire: true });
+            assert.equal((await liar.call()).status, OK, 'refreshed with the secret of the configuration');
+        });
+    });
     test('G9 a registration is used again at the next login, and --reregister makes a new one', () =>
         withLiar('none', {}, async liar => {
-            await liar.login();
-            await liar.login();
+            const port = String(await freePort()); // a registration is for one redirect URI
+            for (let i = 0; i < 2; i++) assert.equal((await liar.login('--callback-port', port)).status, OK);
             assert.equal((await liar.seen('/register')).length, 1);
-            await liar.login('--reregister');
+            assert.equal((await liar.login('--callback-port', port, '--reregister')).status, OK);
             assert.equal((await liar.seen('/register')).length, 2);
         }));
     test('G8 a secret that ends soon is not used again', () =>
@@ -343,6 +397,21 @@ describe('after the login', () => {
             await liar.control({ lie: 'none' });
             assert.equal((await liar.call()).status, OK);
         }));
+    test('S3 a login that is killed while it waits for tokens: the grant from before is whole', () =>
+        withLiar('none', {}, async liar => {
+            await liar.login();
+            await liar.control({ lie: 'token-silent' });
+            const env = { PATH: process.env.PATH, HOME: liar.state, POSTERN_STATE: liar.state };
+            const child = spawn(binary, ['login', 'liar', '--headless', '--config', liar.config], { env, stdio: 'ignore' });
+            await until(async () => (await liar.seen('/token')).length === 2, 20_000, 'the second token request');
+            child.kill('SIGKILL');
+            await once(child, 'exit');
+            await liar.control({ lie: 'none' });
+            assert.equal((await liar.call()).status, OK);
+            await liar.control({ expire: true });
+            assert.equal((await liar.call()).status, OK);
+            assert.equal((await liar.login()).status, OK);
+        }));
     test('F14 a refresh that is refused for its resource is tried once without', () =>
         withLiar('resource-unwanted', {}, async liar => {
             await liar.login();
@@ -373,6 +442,18 @@ describe('after the login', () => {
         withLiar('open', {}, async liar => {
             assert.equal((await liar.call()).status, OK);
             assert.equal((await liar.seen('/mcp'))[0].headers.authorization, undefined);
+        }));
+    test('L15 a token from elsewhere, on standard input; refused, it asks for a login', () =>
+        withLiar('none', {}, async liar => {
+            const login = input => liar.withInput(input, 'login', 'liar', '--token-stdin');
+            for (const input of ['', '\n', 'two words\n', 'no end of line']) assert.equal((await login(input)).status, USAGE, input);
+            assert.equal((await login('token-from-elsewhere\n')).status, OK);
+            const call = await liar.call();
+            assert.equal(call.status, UNAVAILABLE);
+            assert.match(call.stderr, /postern login liar/);
+            assert.equal((await liar.seen('/mcp'))[0].headers.authorization, 'Bearer token-from-elsewhere');
+            assert.equal((await liar.run('logout', 'liar')).status, OK);
+            assert.ok(!liar.output.includes('token-from-elsewhere'));
         }));
     test('S10 L12 connections shows no token; F16 logout revokes both and forgets, twice without harm', () =>
         withLiar('scopes', {}, async liar => {
@@ -484,6 +565,30 @@ describe('the gateway', () => {
             assert.ok(answer.result, JSON.stringify(answer));
             assert.equal((await liar.seen('/token')).length, 2);
         }));
+    test('F3 F4 F5 eight gateways with fifty calls each and a token that is refused: exactly one refresh, every call succeeds', () =>
+        withLiar('none', {}, async liar => {
+            await liar.login();
+            const config = { mcpServers: { liar: { url: liar.url, auth: { mode: 'shared' } } } };
+            const gateways = await Promise.all(Array.from({ length: 8 }, () => startGateway(config, [], { POSTERN_STATE: liar.state })));
+            try {
+                const sessions = await Promise.all(
+                    gateways.map(async gateway => {
+                        const opened = await send(gateway.url, { headers: post(), body: initialize('2025-11-25') });
+                        return { url: gateway.url, headers: post({ 'mcp-session-id': opened.headers['mcp-session-id'] }) };
+                    })
+                );
+                const call = ({ url, headers }, id) =>
+                    send(url, { headers, body: { jsonrpc: '2.0', id, method: 'tools/call', params: { name: 'liar__echo', arguments: {} } } });
+                await Promise.all(sessions.map(session => call(session, 1)));
+                await liar.control({ expire: true });
+                const answers = await Promise.all(sessions.flatMap(session => Array.from({ length: 50 }, (_, i) => call(session, i + 2))));
+                for (const answer of answers) assert.match(answer.body, /for grant 1/);
+                assert.equal((await liar.seen('/token')).length, 2);
+            } finally {
+                for (const gateway of gateways) liar.output += gateway.log();
+                await Promise.all(gateways.map(gateway => gateway.stop()));
+            }
+        }));
     test('H13 mode none never uses the grant of a login', () =>
         withLiar('none', {}, async liar => {
             await liar.login();
@@ -495,6 +600,19 @@ describe('the gateway', () => {
             const [before, then] = await throughGateway(liar, { mode: 'shared' }, () => liar.login());
             assert.equal(before.error.code, -32003, JSON.stringify(before));
             assert.ok(then.result, JSON.stringify(then));
+        }));
+    test('mode client_credentials: a token of its own, and another one when that is refused', () =>
+        withLiar('none', {}, async liar => {
+            const auth = { mode: 'client_credentials', client_id: 'agent', client_secret: 'agent+secret', scope: 's' };
+            const answers = await throughGateway(liar, auth, () => liar.control({ expire: true }));
+            assert.deepEqual(answers.map(({ result }) => result.content[0].text.at(-1)), ['1', '2']);
+            const [first] = await liar.seen('/token');
+            const form = new URLSearchParams(first.body);
+            assert.equal(form.get('scope'), 's');
+            assert.equal(form.get('resource'), liar.url);
+            assert.equal(first.headers.authorization, `Basic ${Buffer.from('agent:agent%2Bsecret').toString('base64')}`);
+            assert.deepEqual(await liar.seen('/register'), []);
+            assert.ok(!liar.output.includes('agent+secret'));
         }));
     test('mode static: the token of the configuration', () =>
         withLiar('none', {}, async liar => {

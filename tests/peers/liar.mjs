@@ -11,7 +11,7 @@ import { createServer } from 'node:http';
 let lie = process.argv[2] ?? 'none';
 const seen = [];
 const secrets = new Set();
-const clients = new Map();
+const clients = new Map([['agent', { client_id: 'agent', client_secret: 'agent+secret' }]]);
 const codes = new Map();
 let access = new Map(); // token -> {scope, grant}
 let refresh = new Map(); // token -> grant while it is good
@@ -97,6 +97,7 @@ const servers = () =>
 function resource(_request, response, url) {
     const root = url.pathname === '/.well-known/oauth-protected-resource';
     if (['legacy', 'legacy-bare', 'legacy-mismatch'].includes(lie)) return response.writeHead(404).end();
+    if (lie === 'resource-hangup') return response.destroy();
     if (lie === 'resource-500') return response.writeHead(500).end();
     if (lie === 'resource-401' && !root) return json(response, 401, {});
     if (lie === 'resource-502' && !root) return response.writeHead(502).end();
@@ -120,6 +121,8 @@ const LIES_OF_METADATA = {
     'legacy-mismatch': () => ({ issuer: 'https://other.example' }),
     'token-insecure': () => ({ token_endpoint: 'http://198.51.100.1/token' }),
     'authorize-file': () => ({ authorization_endpoint: 'file:///etc/passwd' }),
+    documents: () => ({ client_id_metadata_document_supported: true }),
+    'documents-broken': () => ({ client_id_metadata_document_supported: true }),
     'authorize-link-local': () => ({ authorization_endpoint: 'https://169.254.169.254/authorize' }),
     'register-link-local': () => ({ registration_endpoint: 'https://169.254.169.254/register' }),
     'pkce-absent': () => ({ code_challenge_methods_supported: undefined }),
@@ -156,7 +159,7 @@ function metadata(_request, response, url) {
 
 function register(_request, response, _url, body) {
     const asked = JSON.parse(body);
-    const client = { client_id: `client-${clients.size + 1}`, redirect_uris: asked.redirect_uris };
+    const client = { client_id: `client-${clients.size}`, redirect_uris: asked.redirect_uris };
     if (lie === 'register-refused') return json(response, 400, { error: 'invalid_redirect_uri', error_description: 'no\u001b[31m loopback' });
     if (lie === 'register-html') return response.writeHead(200, { 'content-type': 'text/html' }).end('<html>');
     const method = asked.token_endpoint_auth_method;
@@ -178,7 +181,9 @@ function register(_request, response, _url, body) {
 
 function authorize(_request, response, url) {
     const asked = url.searchParams;
-    if (!clients.has(asked.get('client_id'))) return response.writeHead(400, { 'content-type': 'text/html' }).end('<html>unknown client</html>');
+    const document = lie.startsWith('documents') && asked.get('client_id').startsWith('https://');
+    if (document && lie === 'documents') clients.set(asked.get('client_id'), {});
+    if (!clients.has(asked.get('client_id')) && !document) return response.writeHead(400, { 'content-type': 'text/html' }).end('<html>unknown client</html>');
     secrets.add(asked.get('state'));
     const back = new URL(asked.get('redirect_uri'));
     const answer = back.searchParams;
@@ -248,9 +253,11 @@ async function token(request, response, _url, body) {
     if (lie === 'token-html') return response.writeHead(200, { 'content-type': 'text/html' }).end('<html>');
     if (lie === 'token-200-error') return json(response, 200, { error: 'invalid_grant', error_description: `bad ${form.get('code')} ${form.get('code_verifier')}` });
     if (lie === 'token-large') return response.end('x'.repeat(2 << 20));
-    if (lie === 'client-forgotten' && clients.size === 1) return json(response, 401, { error: 'invalid_client' });
+    if (lie === 'client-forgotten' && clients.size === 2) return json(response, 401, { error: 'invalid_client' });
     if (lie === 'client-unknown') return json(response, 401, { error: 'invalid_client' });
+    if (lie === 'token-silent') return; // and never answers
     if (!provenClient(request, form)) return json(response, 401, { error: 'invalid_client', error_description: 'who?' });
+    if (form.get('grant_type') === 'client_credentials') return give(response, form.get('scope') ?? '', ++grants);
     if (form.get('grant_type') === 'refresh_token') {
         if (lie === 'resource-unwanted' && form.has('resource')) return json(response, 400, { error: 'invalid_request', error_description: 'resource?' });
         const old = form.get('refresh_token');

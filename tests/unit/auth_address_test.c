@@ -93,6 +93,47 @@ static void N4_a_server_on_this_host_may_name_one_on_this_host(void **state)
     assert_false(allows(&policy, "169.254.169.254"));
 }
 
+static void N4_blocks(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *block, *address;
+        bool valid, inside;
+    } rows[] = {
+        {"10.0.0.0/8", "10.1.2.3", true, true},
+        {"10.0.0.0/8", "11.0.0.1", true, false},
+        {"10.128.0.0/9", "10.127.0.1", true, false},
+        {"10.128.0.0/9", "10.200.0.1", true, true},
+        {"192.0.2.7", "192.0.2.7", true, true},
+        {"192.0.2.7", "192.0.2.8", true, false},
+        {"0.0.0.0/0", "8.8.8.8", true, true},
+        {"0.0.0.0/0", "::1", true, false},
+        {"fd00::/8", "fd12::1", true, true},
+        {"fd00::/8", "fe80::1", true, false},
+        {"fd00::/7", "fc00::1", true, true},
+        {"10.0.0.0/33", "10.0.0.1", false, false},
+        {"10.0.0.0/", "10.0.0.1", false, false},
+        {"10.0.0/8", "10.0.0.1", false, false},
+        {"", "10.0.0.1", false, false},
+        {"example.com", "10.0.0.1", false, false},
+        {"10.0.0.0/-1", "10.0.0.1", false, false},
+    };
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        struct sockaddr_storage address = address_of(rows[i].address);
+        assert_row(address_block_valid(rows[i].block) == rows[i].valid, rows[i].block);
+        assert_row(address_in_block((const struct sockaddr *)&address, rows[i].block) == rows[i].inside, rows[i].block);
+    }
+}
+
+static void N4_a_block_that_is_allowed_opens_just_that(void **state)
+{
+    (void)state;
+    struct address_policy policy = {.allowed = (char *const[]){"10.0.0.0/8", "0.0.0.0/8", NULL}};
+    assert_true(allows(&policy, "10.1.1.1"));
+    assert_false(allows(&policy, "192.168.0.1"));
+    assert_false(allows(&policy, "0.0.0.0"));  // never
+}
+
 static void zeroed_allows_only_what_is_public(void **state)
 {
     (void)state;
@@ -107,6 +148,8 @@ int main(void)
         cmocka_unit_test(N4_classes),
         cmocka_unit_test(N4_a_public_server_may_not_lead_inside),
         cmocka_unit_test(N4_a_server_on_this_host_may_name_one_on_this_host),
+        cmocka_unit_test(N4_blocks),
+        cmocka_unit_test(N4_a_block_that_is_allowed_opens_just_that),
         cmocka_unit_test(zeroed_allows_only_what_is_public),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

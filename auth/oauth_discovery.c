@@ -1,0 +1,183 @@
+// Owns discovery: from a server's URL to its authorization server's metadata, candidate by candidate.
+#include "base/scan.h"
+#include "oauth_state.h"
+
+#define REVISION "2025-11-25"
+
+static void fetch_get(struct oauth_flow *flow, const char *url)
+{
+    struct oauth_wish wish = {
+        .url = url, .revision = REVISION, .timeout_ms = FLOW_METADATA_MS, .policy = &flow->policy};
+    oauth_fetch_start(&flow->fetch, flow->spec.http, &wish);
+}
+
+// The server itself, without a token: what it answers says where to go on, and where it is says which addresses may
+// be talked to.
+void flow_probe(struct oauth_flow *flow)
+{
+    static const char ping[] = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}";
+    struct oauth_wish wish = {.url = flow->spec.server_url,
+                              .type = "application/json",
+                              .accept = "application/json, text/event-stream",
+                              .body = span_of(ping),
+                              .timeout_ms = FLOW_METADATA_MS,
+                              .policy = &flow->policy};
+    flow_set_state(flow, FLOW_PROBING);
+    flow->policy.learning = true;
+    oauth_fetch_start(&flow->fetch, flow->spec.http, &wish);
+}
+
+static void next_candidate(struct oauth_flow *flow);
+
+void flow_on_probed(struct oauth_flow *flow)
+{
+    struct oauth_challenge *challenge = &flow->spec.challenge;
+    const struct oauth_challenge *found = &flow->fetch.challenge;
+    flow->policy.learning = false;
+    if (flow->fetch.failed) {
+        flow_end(flow, OAUTH_END_DISCOVERY, &flow->fetch.err);
+        return;
+    }
+    flow_note(flow, "POST", flow->spec.server_url, flow->fetch.status);
+    if (flow->fetch.status == 401 && !challenge->bearer && found->bearer) {
+        challenge->bearer = true;
+        challenge->scope = found->scope ? arena_copy(&flow->arena, span_of(found->scope)) : NULL;
+        challenge->resource_metadata =
+            found->resource_metadata ? arena_copy(&flow->arena, span_of(found->resource_metadata)) : NULL;
+    }
+    flow_set_state(flow, FLOW_RESOURCE);
+    flow->url_count = flow->url_at = 0;
+    if (challenge->resource_metadata)
+        flow->urls[flow->url_count++] = challenge->resource_metadata;
+    flow->url_count += oauth_resource_urls(flow->spec.server_url, &flow->arena, flow->urls + flow->url_count);
+    next_candidate(flow);
+}
+
+// D11: no resource metadata anywhere: the server's own origin is asked.
+static void go_legacy(struct oauth_flow *flow)
+{
+    struct oauth_server guess;
+    flow->legacy = true;
+    oauth_server_default(flow->spec.server_url, &flow->arena, &guess);
+    flow->resource = (struct oauth_resource){.servers = {guess.issuer}, .server_count = 1};
+    flow_note(flow, "no protected resource metadata: the server's origin is taken for its authorization server", NULL,
+              0);
+}
+
+static void look_for_server(struct oauth_flow *flow)
+{
+    flow_set_state(flow, FLOW_SERVER);
+    flow->url_at = 0;
+    flow->url_count = oauth_server_urls(flow->resource.servers[flow->server_at], &flow->arena, flow->urls);
+    next_candidate(flow);
+}
+
+static void out_of_candidates(struct oauth_flow *flow)
+{
+    if (flow->state == FLOW_RESOURCE) {
+        go_legacy(flow);
+        look_for_server(flow);
+        return;
+    }
+    if (++flow->server_at < flow->resource.server_count) {
+        look_for_server(flow);
+        return;
+    }
+    if (flow->legacy && !flow->last.code) {
+        oauth_server_default(flow->spec.server_url, &flow->arena, &flow->attempt.server);
+        flow_note(flow, "no authorization server metadata: default endpoints at", flow->attempt.server.issuer, 0);
+        flow_identify(flow);
+        return;
+    }
+    if (!flow->last.code)
+        (void)err_set(&flow->last, ERR_UNAVAILABLE, "no metadata of the authorization server \"%.200s\"",
+                      flow->resource.servers[0]);
+    flow_end(flow, OAUTH_END_DISCOVERY, &flow->last);
+}
+
+static void next_candidate(struct oauth_flow *flow)
+{
+    struct err err;
+    if (flow->url_at == flow->url_count) {
+        out_of_candidates(flow);
+        return;
+    }
+    const char *url = flow->urls[flow->url_at];
+    if (!oauth_url_secure(url)) {
+        (void)err_set(&err, ERR_UPSTREAM_INVALID, "no https URL: %.200s", url);
+        flow_end(flow, OAUTH_END_DISCOVERY, &err);
+        return;
+    }
+    fetch_get(flow, url);
+}
+
+// As far as the grammar goes: one with a key twice is no reason to look elsewhere, but to stop.
+static bool is_object(struct span text)
+{
+    struct err ignored;
+    struct span value;
+    return scan_document(text, false, &value, &ignored) && scan_is_object(value);
+}
+
+// D5: what lets the search go on, and what ends it.
+static bool passes_over(const struct oauth_fetch *fetch)
+{
+    int status = fetch->status;
+    return (status >= 300 && status < 500) || status == 502 || (status == 200 && !is_object(buf_span(&fetch->body)));
+}
+
+static bool answered(struct oauth_flow *flow)
+{
+    struct err err;
+    if (flow->fetch.failed) {
+        flow_note(flow, "GET", flow->urls[flow->url_at], 0);
+        flow_end(flow, OAUTH_END_DISCOVERY, &flow->fetch.err);
+        return false;
+    }
+    flow_note(flow, "GET", flow->urls[flow->url_at], flow->fetch.status);
+    if (passes_over(&flow->fetch)) {
+        flow->url_at++;
+        next_candidate(flow);
+        return false;
+    }
+    if (flow->fetch.status != 200) {
+        (void)err_set(&err, ERR_UNAVAILABLE, "%.200s answered HTTP %d", flow->urls[flow->url_at], flow->fetch.status);
+        flow_end(flow, OAUTH_END_DISCOVERY, &err);
+        return false;
+    }
+    return true;
+}
+
+void flow_on_resource(struct oauth_flow *flow)
+{
+    struct err err;
+    if (!answered(flow))
+        return;
+    if (!oauth_resource_parse(buf_span(&flow->fetch.body), flow->spec.server_url, &flow->arena, &flow->resource,
+                              &err)) {
+        flow_end(flow, OAUTH_END_DISCOVERY, &err);
+        return;
+    }
+    const char *pin = flow->spec.options->issuer;
+    for (size_t i = 0; pin && i < flow->resource.server_count; i++)
+        if (strcmp(flow->resource.servers[i], pin) == 0) {
+            flow->resource.servers[0] = flow->resource.servers[i];
+            flow->resource.server_count = 1;
+        }
+    look_for_server(flow);
+}
+
+void flow_on_server(struct oauth_flow *flow)
+{
+    const char *pin = flow->spec.options->issuer;
+    if (!answered(flow))
+        return;
+    const char *issuer = pin ? pin : flow->resource.servers[flow->server_at];
+    if (!oauth_server_parse(buf_span(&flow->fetch.body), issuer, &flow->arena, &flow->attempt.server, &flow->last)) {
+        flow->url_at = flow->url_count;  // its other documents are not to be trusted either
+        next_candidate(flow);
+        return;
+    }
+    flow_note(flow, "authorization server:", flow->attempt.server.issuer, 0);
+    flow_identify(flow);
+}

@@ -1,0 +1,71 @@
+// A login's own state, shared by the files of the flow: the machine, discovery, and who we are.
+#ifndef AUTH_OAUTH_STATE_H
+#define AUTH_OAUTH_STATE_H
+
+#include "auth/oauth_flow.h"
+#include "oauth_fetch.h"
+
+#define FLOW_METADATA_MS 10000
+#define FLOW_TOKEN_MS 30000
+
+enum flow_state {
+    FLOW_ENDED,
+    FLOW_PROBING,
+    FLOW_RESOURCE,
+    FLOW_SERVER,
+    FLOW_FINDING,
+    FLOW_REGISTERING,
+    FLOW_KEEPING,
+    FLOW_AUTHORIZING,
+    FLOW_EXCHANGING,
+    FLOW_LOOKING,
+    FLOW_SAVING,
+};
+
+struct oauth_flow {
+    struct oauth_flow_spec spec;
+    struct arena arena;
+    enum flow_state state;
+    struct address_policy policy;
+    struct oauth_fetch fetch;
+    struct token_request request;
+    const char *urls[OAUTH_URLS_MAX + 1];  // candidates of the document looked for
+    size_t url_count, url_at;
+    struct oauth_resource resource;
+    size_t server_at;
+    bool legacy;
+    struct oauth_registration registration;
+    struct oauth_attempt attempt;
+    struct registration_fields kept;  // the stored registration, to mark it
+    int64_t kept_generation;
+    bool anew;  // no stored registration is to be used
+    bool documents_failed, registered_twice, authorized_twice, other_method, saved_twice;
+    const char *code;
+    int64_t sent;  // seconds, before the token request
+    struct oauth_tokens tokens;
+    struct grant *grant;
+    struct loop_task begin;
+    struct err last;  // of a candidate that was passed over
+};
+
+// oauth_flow.c: the machine.
+void flow_set_state(struct oauth_flow *flow, enum flow_state state);
+void flow_note(struct oauth_flow *flow, const char *what, const char *text, int status);
+void flow_end(struct oauth_flow *flow, enum oauth_end end, const struct err *err);
+void flow_authorize(struct oauth_flow *flow);
+void flow_exchange(struct oauth_flow *flow);
+
+// oauth_discovery.c: where to log in. Goes on with flow_identify().
+void flow_probe(struct oauth_flow *flow);
+void flow_on_probed(struct oauth_flow *flow);
+void flow_on_resource(struct oauth_flow *flow);
+void flow_on_server(struct oauth_flow *flow);
+
+// oauth_identity.c: who we are there. Goes on with flow_authorize() or flow_exchange().
+void flow_identify(struct oauth_flow *flow);
+void flow_find_client(struct oauth_flow *flow);
+void flow_on_client_found(struct oauth_flow *flow);
+void flow_on_registered(struct oauth_flow *flow);
+void flow_on_client_kept(struct oauth_flow *flow);
+
+#endif

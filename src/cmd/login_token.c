@@ -1,0 +1,87 @@
+// Owns `postern login --token-stdin`: a token that a person has from elsewhere, stored as a grant (L15).
+#include "base/mem.h"
+#include "login.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <termios.h>
+#include <time.h>
+#include <unistd.h>
+
+#define TOKEN_MAX 16384
+#define STORE_MS 10000
+
+// One line from standard input, not shown on a terminal. False: nothing that could be a token.
+static bool read_token(struct secret *token)
+{
+    static char line[TOKEN_MAX];
+    struct termios shown, hidden;
+    bool terminal = isatty(STDIN_FILENO) && tcgetattr(STDIN_FILENO, &shown) == 0;
+    if (terminal) {
+        fputs("Token: ", stderr);
+        hidden = shown;
+        hidden.c_lflag &= ~(tcflag_t)ECHO;
+        tcsetattr(STDIN_FILENO, TCSAFLUSH, &hidden);
+    }
+    bool got = fgets(line, sizeof line, stdin) != NULL;
+    if (terminal) {
+        tcsetattr(STDIN_FILENO, TCSAFLUSH, &shown);
+        fputc('\n', stderr);
+    }
+    size_t len = got ? strcspn(line, "\r\n") : 0;
+    bool whole = got && line[len] != '\0';
+    for (size_t i = 0; i < len; i++)
+        whole = whole && line[i] > ' ' && line[i] < 0x7f;
+    if (whole && len)
+        secret_set(token, span_make(line, len));
+    explicit_bzero(line, sizeof line);
+    return token->len > 0;
+}
+
+static bool save(struct token_store *store, const struct grant *grant, struct err *err)
+{
+    struct grant_key key = grant_key(grant);
+    struct token_request found = {0}, saved = {0};
+    token_store_find(store, &key, &found);
+    bool ok = token_store_wait(store, STORE_MS) && found.answer != TOKEN_FAILED;
+    if (ok) {
+        token_store_save(store, grant, found.answer == TOKEN_DONE ? found.grant->generation : 0, &saved);
+        ok = token_store_wait(store, STORE_MS) && saved.answer == TOKEN_DONE;
+    }
+    if (!ok)
+        (void)err_set(err, ERR_SYSTEM, "the token could not be stored: %s",
+                      *found.err.detail ? found.err.detail : saved.err.detail);
+    token_request_release(&found);
+    token_request_release(&saved);
+    return ok;
+}
+
+int login_with_token(const struct config *config, const struct server *server, const struct flags *flags)
+{
+    struct err err = {0};
+    struct token_store *store = NULL;
+    struct grant_fields fields = {.token_type = mem_string("Bearer"), .obtained_at = (int64_t)time(NULL)};
+    char *user = login_user(flags);
+    struct loop *loop = loop_new(&err);
+    int code = EXIT_OK;
+    if (!user)
+        code = cmd_fail(EXIT_USAGE, "--subject: PROVIDER:NAME, as in a policy");
+    else if (!read_token(&fields.access_token))
+        code = cmd_fail(EXIT_USAGE, "--token-stdin: one line with a token is expected on standard input");
+    else if (!loop || !login_store_open(config, loop, true, &store, &err))
+        code = cmd_fail(EXIT_STORE, "%s", err.detail);
+    if (code == EXIT_OK) {
+        struct grant_key key = {login_tenant(flags), user, LOGIN_TOKEN_ISSUER, server->url};
+        struct grant *grant = grant_new(&key, &fields);
+        code = save(store, grant, &err) ? EXIT_OK : cmd_fail(EXIT_STORE, "%s", err.detail);
+        grant_unref(grant);
+        if (code == EXIT_OK)
+            fprintf(stderr, "The token for %s is stored\n", server->name);
+    }
+    grant_fields_release(&fields);
+    if (store)
+        token_store_close(store);
+    if (loop)
+        loop_free(loop);
+    free(user);
+    return code;
+}
