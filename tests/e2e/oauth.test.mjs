@@ -569,7 +569,7 @@ describe('the gateway', () => {
         withLiar('none', {}, async liar => {
             await liar.login();
             const config = { mcpServers: { liar: { url: liar.url, auth: { mode: 'shared' } } } };
-            const gateways = await Promise.all(Array.from({ length: 8 }, () => startGateway(config, [], { POSTERN_STATE: liar.state })));
+            const gateways = await Promise.all(Array.from({ length: 8 }, () => startGateway(config, [], { variables: { POSTERN_STATE: liar.state } })));
             try {
                 const sessions = await Promise.all(
                     gateways.map(async gateway => {
