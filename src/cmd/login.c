@@ -129,6 +129,8 @@ static void on_page_done(void *arg, const struct err *err)
                 strncmp(login->location, callback_uri(login->callback), len) == 0 && login->location[len] == '?';
     if (back && on_query(login, span_of(login->location + len + 1)))
         return;
+    if (!err)
+        oauth_flow_abandon(login->flow);  // many say on a page like this that they do not know the client (G10)
     const char *why = err ? strstr(err->detail, ": ") : NULL;  // the address before it has the state in it
     if (err)
         finish(login, cmd_fail(EXIT_ANSWER, "the authorization endpoint%s", why ? why : " did not answer"));
