@@ -134,13 +134,32 @@ class Liar {
     }
 }
 
-/** Starts a liar, lets `body` use it, and then looks for what leaked. */
+/**
+ * What holds for every request whatever the lie: no cookies; a secret never in an address, but for the state of the
+ * authorization request; a bearer token to the MCP server alone, and other secrets to the endpoints for tokens alone.
+ */
+async function assertNothingAstray(liar) {
+    const secrets = await liar.get('/secrets');
+    const has = text => secrets.find(secret => text.includes(secret));
+    for (const { path, query, headers, body, away } of await liar.seen()) {
+        const { state, ...rest } = query;
+        const { authorization = '', ...others } = headers;
+        const where = `${away ? 'the other origin ' : ''}${path}`;
+        assert.equal(headers.cookie, undefined, `a cookie went to ${where}`);
+        assert.equal(has(JSON.stringify(path === '/authorize' ? rest : query) + JSON.stringify(others)), undefined, `a secret in the request to ${where}`);
+        if (authorization.startsWith('Bearer ')) assert.deepEqual([path, away], ['/mcp', false], 'where a bearer token went');
+        if (!['/token', '/moved', '/revoke'].includes(path)) assert.equal(has(body), undefined, `a secret in the body to ${where}`);
+    }
+}
+
+/** Starts a liar, lets `body` use it, and then looks for what leaked or went astray. */
 export async function withLiar(lie, auth, body) {
     const liar = await Liar.start(lie);
     try {
         liar.configure(auth);
         await body(liar);
         await liar.assertNothingLeaked();
+        await assertNothingAstray(liar);
     } finally {
         await liar.control({ release: true });
         await liar.peer.stop();

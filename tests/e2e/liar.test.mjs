@@ -4,6 +4,7 @@ import { describe, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 
 import { LIES } from '../peers/lies.mjs';
+import { until } from './gateway.mjs';
 import { EXIT, withLiar } from './liar.mjs';
 import { Session } from './raw.mjs';
 
@@ -109,6 +110,7 @@ const REFUSED = [
     ['resource-500', DISCOVERY, /HTTP 500/, ['/.well-known/oauth-authorization-server', '/register']],
     ['resource-hangup', DISCOVERY, /./, ['/.well-known/oauth-authorization-server', '/register']],
     ['resource-duplicate', DISCOVERY, /not a JSON object/, ['/register']],
+    ['resource-drip', DISCOVERY, /./, ['/register']],
     ['resource-large', DISCOVERY, /larger than/, ['/register']],
     ['resource-mismatch', DISCOVERY, /another resource.*other\.example/, ['/register', '/authorize']],
     ['resource-sibling', DISCOVERY, /another resource/, ['/register', '/authorize']],
@@ -199,7 +201,7 @@ const LATER = [
     ['token-large', UNAVAILABLE, /larger than/, { kept: true }],
     ['refresh-redirect', UNAVAILABLE, /HTTP 307/, { kept: true }],
     ['token-redirect-away', UNAVAILABLE, /HTTP 307/, { kept: true }],
-    ['refresh-invalid-client', UNAVAILABLE, /invalid_client/, { kept: true }],
+    ['refresh-invalid-client', UNAVAILABLE, /invalid_client.*postern login.*--reregister/, { kept: true }],
     ['refresh-echo', UNAVAILABLE, /unsupported_grant_type: not \*+/, { kept: true }],
     ['refresh-echo-cut', UNAVAILABLE, /invalid_scope/, { kept: true }],
     ['refresh-200-error', UNAVAILABLE, /postern login/, { kept: false }],
@@ -317,6 +319,48 @@ describe('a gateway in front of a liar', () => {
                 assert.ok((await liar.seen('/token')).length <= 12, `${(await liar.seen('/token')).length} requests for tokens`);
             })
         );
+});
+
+describe('F12 a gateway that uses a token which ends while the token endpoint', () => {
+    async function withPause(lie, body) {
+        await withLiar('none', {}, async liar => {
+            assert.equal((await liar.login()).status, OK);
+            const gateway = await liar.gateway();
+            try {
+                const session = await Session.open(gateway.url);
+                assert.ok((await session.call('liar__echo')).result);
+                await liar.control({ lie, expire: true });
+                await body(liar, session);
+            } finally {
+                await gateway.stop();
+            }
+        });
+    }
+    const tokenRequests = async liar => (await liar.seen('/token')).length - 1; // without the login's
+
+    for (const [lie, reason] of [['token-503', 'server_unavailable'], ['refresh-html', 'server_unavailable'], ['refresh-invalid-client', 'authorization_required']])
+        test(`fails (${lie}): twenty calls, one request; and it works again by itself`, () =>
+            withPause(lie, async (liar, session) => {
+                for (let i = 0; i < 20; i++) assert.equal((await session.call('liar__echo')).error.data.reason, reason);
+                assert.ok((await tokenRequests(liar)) <= 2);
+                await liar.control({ lie: 'none' });
+                await until(async () => (await session.call('liar__echo')).result, 10_000, 'a call works');
+            }));
+    test('fails, and somebody logs in meanwhile: that is seen at once', () =>
+        withPause('token-503', async (liar, session) => {
+            for (let i = 0; i < 3; i++) assert.ok((await session.call('liar__echo')).error);
+            await liar.control({ lie: 'none' });
+            assert.equal((await liar.login()).status, OK);
+            assert.ok((await session.call('liar__echo')).result);
+            assert.equal((await liar.get('/state')).refreshes, 0);
+        }));
+    test('says when to come back: not before that', () =>
+        withPause('token-429', async (liar, session) => {
+            assert.ok((await session.call('liar__echo')).error);
+            await until(async () => (await tokenRequests(liar)) === 2, 15_000, 'a second try');
+            const [first, second] = (await liar.seen('/token')).slice(1);
+            assert.ok(second.at - first.at > 2900, `${second.at - first.at} ms`);
+        }));
 });
 
 test('F1 a gateway left alone with tokens that end at once refreshes when they are needed, not all the time', () =>

@@ -179,6 +179,7 @@ function resource({ request, response, path }) {
     if (is('resource-list') && !root) return json(response, 200, [1]);
     if (is('resource-redirect') && !root) return redirect(response, path);
     if (is('resource-duplicate')) return response.end(`{"resource":"${origin}/mcp","resource":"${origin}/mcp","authorization_servers":["${origin}"]}`);
+    if (is('resource-drip')) return setInterval(() => response.write(' '), 500);
     if (is('resource-large')) return response.end(`{"pad":"${'x'.repeat(2 << 20)}"}`);
     const elsewhere = is('metadata-elsewhere') && path !== '/elsewhere';
     json(response, 200, {
@@ -378,7 +379,7 @@ function liesInstead({ response, form }) {
     const again = form.get('grant_type') === 'refresh_token';
     const filler = 'x'.repeat(240);
     if (is('token-503') || (is('token-burst') && count.busy++ < 2)) response.writeHead(503).end('busy');
-    else if (is('token-429')) json(response, 429, { error: 'slow_down' }, { 'retry-after': '1' });
+    else if (is('token-429')) json(response, 429, { error: 'slow_down' }, { 'retry-after': '3' });
     else if (is('token-html') || (is('refresh-html') && again)) page(response, 200, 'hello');
     else if (is('token-200-error')) json(response, 200, { error: 'invalid_grant', error_description: `bad ${form.get('code')} ${form.get('code_verifier')}` });
     else if (is('token-form-error')) response.writeHead(200, { 'content-type': 'application/x-www-form-urlencoded' }).end('error=bad_verification_code&error_description=too+late');
@@ -457,7 +458,8 @@ async function serve(request, response, here) {
     const url = new URL(request.url, here);
     const path = url.pathname;
     if (inside[path]) return inside[path](url, body, response);
-    seen.push({ method: request.method, path, query: Object.fromEntries(url.searchParams), headers: request.headers, body, away: here === away });
+    seen.push({ method: request.method, path, query: Object.fromEntries(url.searchParams), headers: request.headers, body, away: here === away, at: Date.now() });
+    response.setHeader('set-cookie', 'liar=1'); // which must not come back
     const route = routes[`${request.method} ${path}`];
     if (!route) return missing(response);
     if (!(await heldBack(response, path, 'before'))) return undefined;

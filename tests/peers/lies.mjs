@@ -20,6 +20,7 @@ export const LIES = {
     'resource-list': 'D5: a JSON list instead of the resource metadata at the path',
     'resource-redirect': 'N2: the resource metadata at the path redirect to another origin',
     'resource-duplicate': 'N9: a key twice in the resource metadata',
+    'resource-drip': 'N6: resource metadata that come byte by byte and do not end',
     'resource-large': 'N6: resource metadata without end',
     'resource-mismatch': 'D6: resource metadata of another host',
     'resource-sibling': 'D6: resource metadata of a path that only begins alike',
