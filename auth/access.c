@@ -58,7 +58,8 @@ struct access {
     struct oauth_flow *flow;
     struct arena arena;  // of one refresh
     int64_t sent;
-    bool without_resource, dying;
+    bool without_resource, resource_unwanted;  // F14: for this refresh; and it has helped before
+    bool dying;
     bool refused;  // the server wants a token
     struct list waiting;
     struct err outcome;  // of what was last tried
@@ -383,6 +384,7 @@ static void on_refreshed(struct oauth_fetch *fetch)
     case OAUTH_VERDICT_CLIENT: fail_client(access, &err); return;
     default: fail(access, &err); return;
     }
+    access->resource_unwanted = access->without_resource;
     oauth_tokens_keep(&fresh, &old, &access->arena);
     struct grant_fields fields = {0};
     grant_fields_copy(&access->lease.grant->is, &fields);
@@ -454,7 +456,7 @@ static void lease(struct access *access)
 {
     struct grant_key key = grant_key(access->grant);
     set_state(access, STATE_LEASING);
-    access->without_resource = false;
+    access->without_resource = access->resource_unwanted;
     access->leased = true;
     access->lease =
         (struct token_lease){.on_ready = on_leased, .on_saved = on_saved, .arg = access, .wait_ms = LEASE_WAIT_MS};

@@ -8,7 +8,7 @@ import { DatabaseSync } from 'node:sqlite';
 import { binary, program, startGateway, startPeer, temporaryDirectory, watch } from './gateway.mjs';
 
 /** Exit codes of the commands. */
-export const EXIT = { OK: 0, CONFIG: 3, UNAVAILABLE: 4, DENIED: 10, TIMEOUT: 11, PORT: 12, REGISTRATION: 13, DISCOVERY: 14, TOKEN: 15, STORE: 16, ANSWER: 17 };
+export const EXIT = { OK: 0, USAGE: 2, CONFIG: 3, UNAVAILABLE: 4, DENIED: 10, TIMEOUT: 11, PORT: 12, REGISTRATION: 13, DISCOVERY: 14, TOKEN: 15, STORE: 16, ANSWER: 17 };
 
 const WAIT_MS = 60_000;
 
@@ -23,19 +23,23 @@ class Liar {
         liar.directory = temporaryDirectory();
         liar.state = join(liar.directory.path, 'state');
         mkdirSync(liar.state, { mode: 0o700 });
-        liar.configure();
         return liar;
     }
 
-    /** What the configuration says about it; ORIGIN in it stands for the liar's own. */
-    configure(auth = {}) {
-        this.auth = JSON.parse(JSON.stringify(auth).replaceAll('ORIGIN', this.origin));
+    /** What the configuration says about it; ORIGIN in it stands for the liar's own. Null: it is named by its URL. */
+    configure(auth) {
+        const settled = JSON.parse(JSON.stringify(auth ?? {}).replaceAll('ORIGIN', this.origin));
+        this.whom = auth ? ['liar'] : ['--url', this.url];
         this.config = join(this.directory.path, 'postern.json');
-        writeFileSync(this.config, JSON.stringify({ mcpServers: { liar: { url: this.url, headers: { 'X-Org': 'ours' }, auth: this.auth } } }));
+        writeFileSync(this.config, JSON.stringify({ mcpServers: { liar: { url: this.url, headers: { 'X-Org': 'ours' }, auth: settled } } }));
     }
 
     async get(path) {
         return (await fetch(`${this.origin}${path}`, { signal: AbortSignal.timeout(WAIT_MS) })).json();
+    }
+
+    secrets() {
+        return this.get('/secrets');
     }
 
     control(order) {
@@ -55,7 +59,8 @@ class Liar {
     /** Starts a command; `ended` gives its {status, signal, stdout, stderr}. */
     start(...args) {
         const env = { PATH: process.env.PATH, HOME: this.state, POSTERN_STATE: this.state };
-        const child = spawn(binary, [...args, '--config', this.config], { env, cwd: this.state, stdio: ['ignore', 'pipe', 'pipe'] });
+        const child = spawn(binary, [...args, '--config', this.config], { env, cwd: this.state, stdio: 'pipe' });
+        child.stdin.on('error', () => {}); // it may have ended before it read anything
         const stdout = watch(child, 'stdout');
         const stderr = watch(child, 'stderr');
         const closed = new Promise(resolve => child.once('close', resolve));
@@ -67,20 +72,21 @@ class Liar {
     }
 
     run(...args) {
-        return this.start(...args).ended;
+        return this.withInput('', ...args);
     }
 
-    /** By its URL where nothing is configured about it, else by its name. */
-    whom() {
-        return Object.keys(this.auth).length > 0 ? ['liar'] : ['--url', this.url];
+    withInput(input, ...args) {
+        const { child, ended } = this.start(...args);
+        child.stdin.end(input);
+        return ended;
     }
 
     login(...args) {
-        return this.run('login', ...this.whom(), '--headless', '--verbose', ...args);
+        return this.run('login', ...this.whom, '--headless', '--verbose', ...args);
     }
 
     startCall() {
-        return this.start('call', ...this.whom(), 'echo', '{"a":1}');
+        return this.start('call', ...this.whom, 'echo', '{"a":1}');
     }
 
     call() {
@@ -125,7 +131,7 @@ class Liar {
     /** No secret it has given out or was sent, nor a long part of one, is in what was printed or on the disk. */
     async assertNothingLeaked() {
         const disk = this.disk();
-        for (const secret of await this.get('/secrets')) {
+        for (const secret of await this.secrets()) {
             for (const part of [secret, secret.slice(0, 14), secret.slice(-14)].filter(({ length }) => length >= 14)) {
                 assert.ok(!this.output.includes(part), `a secret was printed: ${secret}\n${this.output}`);
                 assert.ok(!disk.includes(part), `a secret is on the disk: ${secret}`);
@@ -139,7 +145,7 @@ class Liar {
  * authorization request; a bearer token to the MCP server alone, and other secrets to the endpoints for tokens alone.
  */
 async function assertNothingAstray(liar) {
-    const secrets = await liar.get('/secrets');
+    const secrets = await liar.secrets();
     const has = text => secrets.find(secret => text.includes(secret));
     for (const { path, query, headers, body, away } of await liar.seen()) {
         const { state, ...rest } = query;

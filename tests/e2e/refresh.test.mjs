@@ -71,7 +71,7 @@ async function killGateway(gateway) {
 
 describe('F3 F4 F5: one refresh', () => {
     test(`${GATEWAYS} gateways, ${CALLS} calls at once each, when the server refuses the token`, () =>
-        withLiar('none', {}, async liar => {
+        withLiar('none', null, async liar => {
             await login(liar);
             await withGateways(liar, GATEWAYS, async gateways => {
                 await storm(gateways, 1);
@@ -85,20 +85,20 @@ describe('F3 F4 F5: one refresh', () => {
             });
         }));
     test(`${GATEWAYS} gateways that start with an expired token, ${CALLS} calls at once each`, () =>
-        withLiar('expires-first', {}, async liar => {
+        withLiar('expires-first', null, async liar => {
             await login(liar);
             await whileRefreshing(liar, () => withGateways(liar, GATEWAYS, gateways => storm(gateways)));
             await assertRefreshed(liar, 1);
         }));
     test(`${COMMANDS} commands at once`, () =>
-        withLiar('none', {}, async liar => {
+        withLiar('none', null, async liar => {
             await login(liar);
             await liar.control({ expire: true });
             await whileRefreshing(liar, () => many(COMMANDS, () => callWorks(liar)));
             await assertRefreshed(liar, 1);
         }));
     test('F6 a token endpoint slower than the lease: it is renewed, and all wait', () =>
-        withLiar('none', {}, async liar => {
+        withLiar('none', null, async liar => {
             await login(liar);
             await liar.control({ expire: true });
             await whileRefreshing(liar, () => many(3, () => callWorks(liar)), HOLD_MS + 2000);
@@ -108,7 +108,7 @@ describe('F3 F4 F5: one refresh', () => {
 
 describe('F4 F11: who refreshes is killed', () => {
     test(`before the server did anything: ${GATEWAYS - 1} other gateways, ${CALLS} calls at once each, go on`, () =>
-        withLiar('none', {}, async liar => {
+        withLiar('none', null, async liar => {
             await login(liar);
             await withGateways(liar, GATEWAYS, async ([winner, ...others]) => {
                 await storm([winner, ...others], 1);
@@ -125,7 +125,7 @@ describe('F4 F11: who refreshes is killed', () => {
             });
         }));
     test(`before the server did anything: ${COMMANDS - 1} other commands go on`, () =>
-        withLiar('none', {}, async liar => {
+        withLiar('none', null, async liar => {
             await login(liar);
             await liar.control({ expire: true, hold: '/token', times: 1 });
             const winner = liar.startCall();
@@ -138,7 +138,7 @@ describe('F4 F11: who refreshes is killed', () => {
             await assertRefreshed(liar, 1);
         }));
     test('after the server has rotated: the grant is lost to a strict server, told in one line, and a login mends it', () =>
-        withLiar('none', {}, async liar => {
+        withLiar('none', null, async liar => {
             await login(liar);
             await liar.control({ expire: true, hold: '/token', when: 'after', times: 1 });
             const winner = liar.startCall();
@@ -152,7 +152,7 @@ describe('F4 F11: who refreshes is killed', () => {
             await callWorks(liar);
         }));
     test('after the server has rotated: a server with grace gives it anew', () =>
-        withLiar('rotation-grace', {}, async liar => {
+        withLiar('rotation-grace', null, async liar => {
             await login(liar);
             await liar.control({ expire: true, hold: '/token', when: 'after', times: 1 });
             const winner = liar.startCall();
@@ -162,7 +162,7 @@ describe('F4 F11: who refreshes is killed', () => {
             await assertRefreshed(liar, 2);
         }));
     test('S3 while the answer is stored: the old record or the new one is there, never neither', () =>
-        withLiar('rotation-grace', {}, async liar => {
+        withLiar('rotation-grace', null, async liar => {
             await login(liar);
             for (let delay = 0; delay < 24; delay += 2) {
                 await liar.control({ expire: true, hold: '/token', when: 'after', times: 1 });
@@ -204,7 +204,7 @@ async function killedLogin(liar, hold, when) {
 describe('a login that is killed', () => {
     for (const [path, when] of STEPS)
         test(`${when === 'before' ? 'waiting for' : 'as the server has done'} ${path}: nothing is left, and the next one works`, () =>
-            withLiar('none', {}, async liar => {
+            withLiar('none', null, async liar => {
                 await killedLogin(liar, path, when);
                 assert.deepEqual(await liar.connections(), []);
                 assert.equal((await liar.call()).status, UNAVAILABLE);
@@ -212,7 +212,7 @@ describe('a login that is killed', () => {
                 await callWorks(liar);
             }));
     test('anywhere: the grant of an earlier login stays', () =>
-        withLiar('none', {}, async liar => {
+        withLiar('none', null, async liar => {
             await login(liar);
             for (const [path, when] of STEPS) {
                 await killedLogin(liar, path, when);
