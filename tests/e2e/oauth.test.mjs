@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { writeFileSync } from 'node:fs';
+import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 
@@ -141,6 +142,18 @@ describe('what is sent', () => {
             assert.equal((await liar.seen('/register')).length, 1);
             assert.equal((await liar.login('--callback-port', port, '--reregister')).status, OK);
             assert.equal((await liar.seen('/register')).length, 2);
+        }));
+    test('L1 the port of the last login is preferred, so that its registration fits; taken, another one is registered', () =>
+        withLiar('none', {}, async liar => {
+            const port = await freePort();
+            assert.equal((await liar.login('--callback-port', String(port))).status, OK);
+            assert.equal((await liar.login()).status, OK);
+            assert.equal((await liar.seen('/register')).length, 1);
+            const holder = createServer().listen(port, '127.0.0.1');
+            await once(holder, 'listening');
+            assert.equal((await liar.login()).status, OK);
+            assert.equal((await liar.seen('/register')).length, 2);
+            holder.close();
         }));
     test('G8 a secret that ends soon is not used again', () =>
         withLiar('secret-expired', {}, async liar => {
