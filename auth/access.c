@@ -58,7 +58,8 @@ struct access {
     struct oauth_flow *flow;
     struct arena arena;  // of one refresh
     int64_t sent;
-    bool without_resource, dying;
+    bool without_resource, resource_unwanted;  // F14: for this refresh; and it has helped before
+    bool dying;
     bool refused;  // the server wants a token
     struct list waiting;
     struct err outcome;  // of what was last tried
@@ -66,8 +67,9 @@ struct access {
     struct err news;     // what they will hear
     struct loop_task tell;
     struct loop_timer due;
-    int64_t retry_ms;
-    struct arena heard;  // of the challenge
+    int64_t retry_ms, retry_at;  // the pause after a failure, and when it is over (loop_now); 0: none
+    struct err failure;          // told while it lasts
+    struct arena heard;          // of the challenge
     struct oauth_challenge challenge;
 };
 
@@ -150,7 +152,7 @@ static void hold(struct access *access, const struct grant *grant)
     secret_wipe(header.at, header.room);
     buf_release(&header);
     access->version++;
-    access->retry_ms = 0;
+    access->retry_ms = access->retry_at = 0;
     access->outcome = (struct err){0};
     set_state(access, STATE_HELD);
     schedule(access);
@@ -163,8 +165,12 @@ static void drop(struct access *access)
     access->grant = NULL;
     secret_release(&access->header);
     access->version++;
+    access->retry_ms = access->retry_at = 0;
     set_state(access, STATE_EMPTY);
 }
+
+// Named by --url rather than in the configuration.
+static bool is_url(const struct access *access) { return strcmp(access->server_name, "url") == 0; }
 
 // There is no grant that could be used: a person has to log in (F17), unless the server has not asked for one yet.
 static void need_login(struct access *access, const char *why)
@@ -181,32 +187,68 @@ static void need_login(struct access *access, const char *why)
                       access->server_name, access->user, why ? ": " : "", why ? why : "");
     else
         (void)err_set(&access->outcome, ERR_LOGIN, "server \"%s\" needs authorization%s%s: run 'postern login %s%s'",
-                      access->server_name, why ? ": " : "", why ? why : "",
-                      strcmp(access->server_name, "url") == 0 ? "--url " : "",
-                      strcmp(access->server_name, "url") == 0 ? access->server_url : access->server_name);
+                      access->server_name, why ? ": " : "", why ? why : "", is_url(access) ? "--url " : "",
+                      is_url(access) ? access->server_url : access->server_name);
     end_lease(access);
     drop(access);
     tell(access);
 }
 
+// Twice as long as last time, at least as long as the server asked for, and a little at random (F12).
+static void back_off(struct access *access)
+{
+    int64_t asked = access->state == STATE_REFRESHING ? access->fetch.retry_after_ms : 0;
+    unsigned char random;
+    access->retry_ms = access->retry_ms ? access->retry_ms * 2 : RETRY_FIRST_MS;
+    if (access->retry_ms < asked)
+        access->retry_ms = asked;
+    if (access->retry_ms > RETRY_MAX_MS)
+        access->retry_ms = RETRY_MAX_MS;
+    secret_random(&random, 1);
+    access->retry_at = loop_now(access->spec.loop) + access->retry_ms + access->retry_ms * random / 2560;
+}
+
+// Tells the failure, with what is held as it was.
+static void tell_failure(struct access *access)
+{
+    access->outcome = access->failure;
+    end_lease(access);
+    set_state(access, access->grant ? STATE_HELD : STATE_EMPTY);
+    if (access->grant)
+        set_due(access, access->retry_at - loop_now(access->spec.loop));
+    tell(access);
+}
+
+static bool pausing(const struct access *access) { return loop_now(access->spec.loop) < access->retry_at; }
+
 // Nothing is known about the grant: what is held stays, and it is tried again later (F12).
 static void fail(struct access *access, const struct err *err)
 {
     access->outcome = *err;
+    if (access->outcome.code == ERR_DENIED)  // by the authorization server, not by the policy
+        access->outcome.code = ERR_UNAVAILABLE;
     if (access->leased && access->lease.grant) {
         oauth_scrub(&access->outcome, access->lease.grant->is.refresh_token.bytes);
         oauth_scrub(&access->outcome, access->lease.grant->is.access_token.bytes);
     }
     oauth_scrub(&access->outcome, access->client.secret);
     log_warn("cannot get a token", LOG_STR("server", access->server_name), LOG_STR("detail", access->outcome.detail));
-    end_lease(access);
-    set_state(access, access->grant ? STATE_HELD : STATE_EMPTY);
-    access->retry_ms = access->retry_ms ? access->retry_ms * 2 : RETRY_FIRST_MS;
-    if (access->retry_ms > RETRY_MAX_MS)
-        access->retry_ms = RETRY_MAX_MS;
-    if (access->grant)
-        set_due(access, access->retry_ms);
-    tell(access);
+    access->failure = access->outcome;
+    back_off(access);
+    tell_failure(access);
+}
+
+// G10: the grant belongs to a client that is not known there any more. It is kept, should that be a mistake.
+static void fail_client(struct access *access, const struct err *err)
+{
+    const char *redirect = access->lease.grant->is.client_redirect;
+    struct err told;
+    if (access->spec.mode == ACCESS_USER || !redirect || !*redirect)
+        (void)err_set(&told, ERR_LOGIN, "%.300s", err->detail);
+    else
+        (void)err_set(&told, ERR_LOGIN, "%.300s: run 'postern login %s%s --reregister'", err->detail,
+                      is_url(access) ? "--url " : "", is_url(access) ? access->server_url : access->server_name);
+    fail(access, &told);
 }
 
 // ---- refreshing -----------------------------------------------------------------------------
@@ -339,8 +381,10 @@ static void on_refreshed(struct oauth_fetch *fetch)
         }
         fail(access, &err);
         return;
+    case OAUTH_VERDICT_CLIENT: fail_client(access, &err); return;
     default: fail(access, &err); return;
     }
+    access->resource_unwanted = access->without_resource;
     oauth_tokens_keep(&fresh, &old, &access->arena);
     struct grant_fields fields = {0};
     grant_fields_copy(&access->lease.grant->is, &fields);
@@ -386,6 +430,8 @@ static void on_leased(struct token_lease *held)
     case LEASE_HELD:
         if (held->grant->is.dead_at || !held->grant->is.refresh_token.len || !held->grant->is.token_endpoint)
             need_login(access, held->grant->is.dead_at ? "the grant has ended" : "the token has ended");
+        else if (pausing(access))
+            tell_failure(access);
         else
             find_client(access);
         break;
@@ -410,7 +456,7 @@ static void lease(struct access *access)
 {
     struct grant_key key = grant_key(access->grant);
     set_state(access, STATE_LEASING);
-    access->without_resource = false;
+    access->without_resource = access->resource_unwanted;
     access->leased = true;
     access->lease =
         (struct token_lease){.on_ready = on_leased, .on_saved = on_saved, .arg = access, .wait_ms = LEASE_WAIT_MS};
@@ -507,7 +553,9 @@ static void find(struct access *access)
 static void begin(struct access *access)
 {
     loop_timer_stop(access->spec.loop, &access->due);
-    if (access->spec.mode == ACCESS_CLIENT)
+    if (access->spec.mode == ACCESS_CLIENT && pausing(access))
+        tell_failure(access);
+    else if (access->spec.mode == ACCESS_CLIENT)
         ask(access);
     else if (access->grant)
         lease(access);

@@ -4,6 +4,7 @@
 
 #define CONNECT_MS 5000
 #define HEADERS_MAX 8
+#define RETRY_AFTER_MAX 86400
 
 static void wipe(struct buf *buf)
 {
@@ -23,7 +24,11 @@ static void on_head(void *arg, struct http_transfer *transfer, int status)
 {
     struct oauth_fetch *fetch = arg;
     const char *header;
+    uint64_t seconds;
     fetch->status = status;
+    const char *after = http_transfer_header(transfer, "retry-after");  // as a date it is not understood
+    if (after && span_to_u64(span_of(after), &seconds) && seconds < RETRY_AFTER_MAX)
+        fetch->retry_after_ms = (int64_t)seconds * 1000;
     keep_header(&fetch->type, transfer, "content-type");
     keep_header(&fetch->location, transfer, "location");
     for (size_t i = 0; i < HEADERS_MAX && (header = http_transfer_header_at(transfer, "www-authenticate", i)); i++)
@@ -64,6 +69,7 @@ void oauth_fetch_start(struct oauth_fetch *fetch, struct http_client *http, cons
     oauth_fetch_release(fetch);
     fetch->failed = false;
     fetch->status = 0;
+    fetch->retry_after_ms = 0;
     fetch->body.max = OAUTH_DOCUMENT_MAX;
     fetch->target = http_target_new(http, wish->url, CONNECT_MS);
     http_target_guard(fetch->target, address_policy_allows, wish->policy);

@@ -14,6 +14,7 @@ struct oauth_fetch {
     bool failed;  // there is no whole answer; err says why
     struct err err;
     int status;
+    int64_t retry_after_ms;  // 0: it does not say
     struct buf body, type, location;
     struct arena arena;  // of the challenge
     struct oauth_challenge challenge;

@@ -6,6 +6,7 @@
 
 #define PROBLEM_MAX 256
 #define SCOPE_MAX ((size_t)4 << 10)
+#define SCRUB_MIN 8
 
 static const char *const method_names[OAUTH_METHODS] = {
     [OAUTH_METHOD_NONE] = "none",
@@ -295,11 +296,15 @@ void oauth_put_problem(const json_t *document, struct buf *out)
     }
 }
 
+// The beginning of a secret is struck out too, as far as it goes: the rest may have been cut off.
 void oauth_scrub(struct err *err, const char *secret)
 {
-    size_t len = secret ? strlen(secret) : 0;
+    char head[SCRUB_MIN + 1] = "";
+    size_t len = secret ? strlen(secret) : 0, least = len < SCRUB_MIN ? len : SCRUB_MIN;
     if (len < 4)  // would strike out half the text
         return;
-    for (char *at = err->detail; (at = strstr(at, secret));)
-        memset(at, '*', len);
+    memcpy(head, secret, least);
+    for (char *at = err->detail; (at = strstr(at, head));)
+        for (size_t i = 0; *at && i < len && *at == secret[i]; i++)
+            *at++ = '*';
 }

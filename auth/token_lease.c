@@ -8,6 +8,9 @@
 //                 │          └──► RELEASING ──► over
 //                 └──► over: changed, gone, late, failed
 //
+// While it is held it is renewed, so it need not last as long as the slowest server may take: a holder that was killed
+// keeps the others waiting for seconds only.
+//
 // The lease is a row in the store (store/record.h) under the grant's key. It is got first and the grant read after: what
 // somebody else stored meanwhile is seen. It only saves work and refresh tokens; what is stored is decided by the
 // generation alone. Those in this process who want the same grant wait for each other without asking the disk.
@@ -16,7 +19,7 @@
 #include "token_work.h"
 #include <stdlib.h>
 
-enum { WAIT_MS = 35000, AGAIN_MS = 50, NEIGHBOUR_MS = 1000, UNSAVED_MS = 1000 };
+enum { WAIT_MS = 35000, AGAIN_MS = 50, NEIGHBOUR_MS = 1000, UNSAVED_MS = 1000, RENEW_MS = TOKEN_STORE_HOLD_MS / 4 };
 
 enum phase { OVER, TRYING, HELD, SAVING, UNSAVED, RELEASING };
 
@@ -26,8 +29,9 @@ struct token_lease_work {
     struct token_lease *lease;  // NULL: nobody waits any more
     enum phase phase;
     struct store_job job;
-    bool busy;    // the job is with the worker
-    bool behind;  // waits for another one of this process
+    bool busy;      // the job is with the worker
+    bool renewing;  // and it only renews
+    bool behind;    // waits for another one of this process
     struct loop_timer timer;
     int64_t give_up_ms, started_ms;
     struct buf key;
@@ -101,6 +105,15 @@ static void run_save(struct store_job *job, struct record_store *records)
 
 static void run_release(struct store_job *job, struct record_store *records) { give_back(job->arg, records); }
 
+// One that is lost is not fought for: the generation decides what is stored.
+static void run_renew(struct store_job *job, struct record_store *records)
+{
+    struct token_lease_work *work = job->arg;
+    struct err ignored;
+    if (record_lease_renew(records, key_of(work), &work->held, &ignored) == RECORD_NO)
+        work->holds = false;
+}
+
 // ---- on the loop ----------------------------------------------------------------------------
 
 static void start(struct token_lease_work *work, void (*run)(struct store_job *job, struct record_store *records));
@@ -157,6 +170,7 @@ static void on_tried(struct token_lease_work *work)
         loop_timer_set(store->loop, &work->timer, AGAIN_MS + jitter % AGAIN_MS);
     } else if (work->state == LEASE_HELD) {
         work->phase = HELD;
+        loop_timer_set(store->loop, &work->timer, RENEW_MS);
         work->lease->state = LEASE_HELD;
         work->lease->grant = work->grant;
         work->grant = NULL;
@@ -204,11 +218,23 @@ static void on_saved(struct token_lease_work *work)
         lease->on_saved(lease);
 }
 
+// What was asked for meanwhile is done now.
+static void on_renewed(struct token_lease_work *work)
+{
+    work->renewing = false;
+    if (work->phase == HELD)
+        loop_timer_set(work->store->loop, &work->timer, RENEW_MS);
+    else
+        start(work, work->phase == SAVING ? run_save : run_release);
+}
+
 static void on_ran(struct store_job *job)
 {
     struct token_lease_work *work = job->arg;
     work->busy = false;
-    if (work->phase == TRYING)
+    if (work->renewing)
+        on_renewed(work);
+    else if (work->phase == TRYING)
         on_tried(work);
     else if (work->phase == SAVING || work->phase == UNSAVED)
         on_saved(work);
@@ -249,12 +275,15 @@ static void try_now(struct token_lease_work *work)
 static void on_timer(struct loop_timer *timer)
 {
     struct token_lease_work *work = timer->arg;
-    if (work->phase == TRYING)
-        try_now(work);
-    else if (work->phase == RELEASING)
-        start(work, run_release);
-    else
-        start(work, run_save);
+    switch (work->phase) {
+    case TRYING: try_now(work); break;
+    case HELD:
+        start(work, run_renew);
+        work->renewing = work->busy;
+        break;
+    case RELEASING: start(work, run_release); break;
+    default: start(work, run_save);
+    }
 }
 
 // ---- the interface --------------------------------------------------------------------------
@@ -291,7 +320,9 @@ void token_lease_save(struct token_lease *lease, const struct grant *grant)
     work->give = grant_new(&key, &fields);  // ours alone: it has the generation it is to follow
     work->give->generation = work->generation;
     work->phase = SAVING;
-    start(work, run_save);
+    loop_timer_stop(work->store->loop, &work->timer);
+    if (!work->busy)
+        start(work, run_save);
 }
 
 void token_lease_end(struct token_lease *lease)
@@ -305,7 +336,9 @@ void token_lease_end(struct token_lease *lease)
     work->lease = NULL;
     if (work->phase == HELD) {
         work->phase = RELEASING;
-        start(work, run_release);
+        loop_timer_stop(work->store->loop, &work->timer);
+        if (!work->busy)
+            start(work, run_release);
     } else if (work->phase == TRYING && !work->busy) {
         end(work);
     }

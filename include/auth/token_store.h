@@ -29,7 +29,7 @@ enum {
     TOKEN_STORE_CACHE = 4096,     // grants kept open
     TOKEN_STORE_POLL_MS = 250,    // how often others' changes are looked for
     TOKEN_STORE_STALE_MS = 900,   // and when the cache is not trusted any more
-    TOKEN_STORE_HOLD_MS = 45000,  // a refresh that takes longer may be done by another process
+    TOKEN_STORE_HOLD_MS = 10000,  // how long others wait for a holder that does not renew its lease any more
     TOKEN_STORE_ATTEMPT_MS = 600000,
     TOKEN_STORE_ATTEMPTS = 10000,
 };
@@ -117,8 +117,9 @@ void token_store_attempt_take(struct token_store *store, struct span state, stru
 //                                old one, good as long as it has not expired
 //                 LEASE_FAILED   see err
 //
-// A holder that dies loses the lease after TOKEN_STORE_HOLD_MS. If a refresh took longer than that, saving still goes by
-// the generation: a result is stored unless somebody else has stored one (TOKEN_CONFLICT). Nothing here deletes a grant.
+// The lease is renewed while it is held; a holder that dies or stands still loses it after TOKEN_STORE_HOLD_MS. If that
+// happens to one that lives, saving still goes by the generation: a result is stored unless somebody else has stored one
+// (TOKEN_CONFLICT). Nothing here deletes a grant.
 //
 // If a refreshed grant cannot be written (a full disk), the answer is TOKEN_FAILED, the store keeps the grant in memory
 // (token_store_cached has it), holds the lease, and tries again every second until it is written; token_store_unsaved()

@@ -129,6 +129,8 @@ static void on_page_done(void *arg, const struct err *err)
                 strncmp(login->location, callback_uri(login->callback), len) == 0 && login->location[len] == '?';
     if (back && on_query(login, span_of(login->location + len + 1)))
         return;
+    if (!err)
+        oauth_flow_abandon(login->flow);  // many say on a page like this that they do not know the client (G10)
     const char *why = err ? strstr(err->detail, ": ") : NULL;  // the address before it has the state in it
     if (err)
         finish(login, cmd_fail(EXIT_ANSWER, "the authorization endpoint%s", why ? why : " did not answer"));
@@ -261,6 +263,22 @@ static void on_signal(void *arg, int signal)
 
 // ---- the command ----------------------------------------------------------------------------
 
+// L1: the port of the client that has the grant now, so that it need not be registered anew; 0: there is none.
+static unsigned usual_port(const struct login *login, const char *host)
+{
+    struct grant_filter filter = {login_tenant(login->flags), login->user, NULL};
+    struct token_request request = {0};
+    struct oauth_url uri = {0};
+    const struct grant *grant = NULL;
+    token_store_list(login->store, &filter, &request);
+    if (token_store_wait(login->store, STORE_MS) && request.answer == TOKEN_DONE)
+        grant = access_pick(request.grants, request.count, login->server->url);
+    bool same = grant && oauth_url_parse(grant->is.client_redirect, &uri) &&
+                span_is(uri.host, strcmp(host, "::1") == 0 ? "[::1]" : host);
+    token_request_release(&request);
+    return same ? uri.port : 0;
+}
+
 // The listener is there before anything is registered or opened (A1).
 static bool open_callback(struct login *login, int *code)
 {
@@ -277,13 +295,15 @@ static bool open_callback(struct login *login, int *code)
         *code = cmd_fail(EXIT_USAGE, "--callback-port: a port number");
         return false;
     }
-    struct callback_spec spec = {.loop = login->loop,
-                                 .host = host,
-                                 .first_port = port ? (unsigned)port : FIRST_PORT,
-                                 .last_port = port ? (unsigned)port : LAST_PORT,
-                                 .on_query = on_query,
-                                 .arg = login};
-    login->callback = callback_open(&spec, &err);
+    struct callback_spec spec = {.loop = login->loop, .host = host, .on_query = on_query, .arg = login};
+    spec.first_port = spec.last_port = port ? (unsigned)port : usual_port(login, host);
+    if (spec.first_port)
+        login->callback = callback_open(&spec, &err);
+    if (!login->callback && !port) {
+        spec.first_port = FIRST_PORT;
+        spec.last_port = LAST_PORT;
+        login->callback = callback_open(&spec, &err);
+    }
     if (!login->callback && !port && !options->client_id) {  // it will be registered, so any port will do (L1)
         spec.first_port = spec.last_port = 0;
         login->callback = callback_open(&spec, &err);
@@ -398,7 +418,8 @@ static const struct flag flags_table[] = {
     FLAG_CONFIG,
     FLAG_URL,
     {"callback-host", "HOST", FLAG(callback_host), "Host of the redirect URI: 127.0.0.1, localhost or ::1"},
-    {"callback-port", "PORT", FLAG(callback_port), "Its port; else the first free one of 8085 to 8099"},
+    {"callback-port", "PORT", FLAG(callback_port),
+     "Its port; else that of the last login, or the first free one of 8085 to 8099"},
     {"tenant", "NAME", FLAG(tenant), "The server is one of this tenant"},
     {"subject", "PROVIDER:NAME", FLAG(subject), "The grant is this caller's, for a server with mode per_user"},
     {"no-browser", NULL, FLAG(no_browser), "Only print the address; what the browser ends at may be pasted"},

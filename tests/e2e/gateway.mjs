@@ -25,6 +25,7 @@ const RUN_VARIABLE = 'POSTERN_TEST_RUN';
 export const program = {
     fixture: join(peersDir, 'everything'),
     misbehave: join(peersDir, 'misbehave'),
+    liar: join(peersDir, 'liar'),
     everything: join(packages, 'server-everything/dist/index.js'),
     filesystem: join(packages, 'server-filesystem/dist/index.js'),
     memory: join(packages, 'server-memory/dist/index.js'),

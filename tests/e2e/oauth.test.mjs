@@ -1,182 +1,19 @@
-// Logging in to servers whose authorization server lies in one way each: what works, what is refused, and what is never sent or shown.
+// Logging in, and what follows: what is sent, what is kept, who may use it. The tables of lies are in liar.test.mjs.
 import assert from 'node:assert/strict';
-import { execFile, execFileSync, spawn } from 'node:child_process';
+import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
+import { createServer } from 'node:net';
 import { join } from 'node:path';
-import { after, describe, test } from 'node:test';
-import { fileURLToPath } from 'node:url';
+import { describe, test } from 'node:test';
 
-import { binary, freePort, node, startGateway, startPeer, temporaryDirectory, until } from './gateway.mjs';
+import { binary, freePort, startGateway, until } from './gateway.mjs';
+import { EXIT, withLiar } from './liar.mjs';
 import { initialize, post, send } from './raw.mjs';
 
-const [OK, USAGE, CONFIG, UNAVAILABLE, DENIED, REGISTRATION, DISCOVERY, TOKEN, ANSWER] = [0, 2, 3, 4, 10, 13, 14, 15, 17];
-const program = fileURLToPath(new URL('../peers/liar.mjs', import.meta.url));
-const directory = temporaryDirectory();
-let homes = 0;
-after(() => directory.remove());
+const { OK, USAGE, CONFIG, UNAVAILABLE, DISCOVERY } = EXIT;
 
-/** Starts a liar with a home of its own for whoever logs in to it. */
-async function startLiar(lie, auth = {}) {
-    const liar = await startPeer(node, program, lie);
-    liar.state = join(directory.path, `state-${++homes}`);
-    mkdirSync(liar.state, { mode: 0o700 });
-    liar.config = join(liar.state, 'postern.json');
-    writeFileSync(liar.config, JSON.stringify({ mcpServers: { liar: { url: liar.url, headers: { 'X-Org': 'ours' }, auth } } }));
-    const { origin } = new URL(liar.url);
-    liar.origin = origin;
-    liar.output = '';
-    liar.control = order => fetch(`${origin}/control`, { method: 'POST', body: JSON.stringify(order) });
-    liar.seen = async path => (await (await fetch(`${origin}/seen`)).json()).filter(request => !path || request.path === path);
-    liar.secrets = async () => (await fetch(`${origin}/secrets`)).json();
-    liar.run = (...args) => liar.withInput('', ...args);
-    liar.withInput = (input, ...args) =>
-        new Promise(resolve => {
-            const env = { PATH: process.env.PATH, HOME: liar.state, POSTERN_STATE: liar.state };
-            const child = execFile(binary, [...args, '--config', liar.config], { timeout: 30_000, env }, (_error, stdout, stderr) => {
-                liar.output += stdout + stderr;
-                resolve({ status: child.exitCode, stdout, stderr });
-            });
-            child.stdin.end(input);
-        });
-    liar.login = (...args) => liar.run('login', 'liar', '--headless', ...args);
-    liar.call = () => liar.run('call', 'liar', 'echo', '{"a":1}');
-    return liar;
-}
-
-/** Every secret the liar knows of is nowhere in what was printed, and nowhere on the disk. */
-async function assertNothingLeaked(liar) {
-    const files = readdirSync(liar.state).filter(name => name !== 'postern.json').map(name => readFileSync(join(liar.state, name), 'latin1'));
-    for (const value of await liar.secrets()) {
-        assert.ok(!liar.output.includes(value), `a secret was printed: ${value}`);
-        for (const text of files) assert.ok(!text.includes(value), `a secret is in a file: ${value}`);
-    }
-}
-
-async function withLiar(lie, auth, body) {
-    const liar = await startLiar(lie, auth);
-    try {
-        await body(liar);
-        await assertNothingLeaked(liar);
-    } finally {
-        await liar.stop();
-    }
-}
-
-// Number and title, the lie, what the configuration says about it.
-const WORKS = [
-    ['D3 metadata at the path of the server', 'none'],
-    ['D2 a 401 without a challenge', 'no-challenge'],
-    ['D1 Bearer in the second of two challenges', 'challenge-list'],
-    ['D5 401 for the metadata at the path', 'resource-401'],
-    ['D5 502 for the metadata at the path', 'resource-502'],
-    ['D5 a page instead of the metadata at the path', 'resource-html'],
-    ['N2 a redirect is not followed, the next place is tried', 'resource-redirect'],
-    ['D5 401 for the first server metadata', 'metadata-401'],
-    ['D8 OpenID metadata only', 'oidc-only'],
-    ['D8 an issuer with a path, metadata at the last place', 'issuer-path'],
-    ['D7 the second of two authorization servers', 'two-servers'],
-    ['D9 an issuer with one slash more', 'issuer-slash'],
-    ['D9 an issuer that the configuration spells out', 'issuer-extra-path', { issuer: 'ORIGIN/extra' }],
-    ['D11 no resource metadata: the origin of the server', 'legacy'],
-    ['D11 no metadata at all: default endpoints', 'legacy-bare'],
-    ['D13 PKCE not mentioned, and assumed by the configuration', 'pkce-absent', { pkce: 'assume_s256' }],
-    ['N9 null and empty members', 'null-members'],
-    ['G5 only client_secret_post is offered', 'only-post'],
-    ['G5 only client_secret_basic is offered', 'only-basic'],
-    ['G6 registration answered with 200', 'register-200'],
-    ['G6 a secret without a method', 'secret-no-method'],
-    ['G6 a secret and the method none', 'secret-none'],
-    ['T2 a secret that needs encoding, with basic', 'secret-basic'],
-    ['G10 the client is forgotten between registration and exchange', 'client-forgotten'],
-    ['T4 basic is offered and does not work', 'basic-broken'],
-    ['B3 iss as promised', 'iss-good'],
-    ['T5 tokens as a form', 'token-form'],
-    ['T5 201 for tokens', 'token-201'],
-    ['T6 no token_type', 'type-absent'],
-    ['T7 expires_in is a string', 'expires-string'],
-    ['T7 expires_in is garbage', 'expires-garbage'],
-    ['T7 expires_in is negative', 'expires-negative'],
-    ['T7 expires_in is beyond all numbers', 'expires-huge'],
-    ['T8 no expires_in', 'expires-absent'],
-    ['F9 no refresh token at all', 'no-refresh-token']
-];
-
-describe('lies that a login survives', () => {
-    for (const [title, lie, auth = {}] of WORKS)
-        test(title, async () =>
-            withLiar(lie, {}, async liar => {
-                const settled = JSON.parse(JSON.stringify(auth).replaceAll('ORIGIN', liar.origin));
-                writeFileSync(liar.config, JSON.stringify({ mcpServers: { liar: { url: liar.url, auth: settled } } }));
-                const login = await liar.login();
-                assert.equal(login.status, OK, login.stderr);
-                const call = await liar.call();
-                assert.equal(call.status, OK, call.stderr);
-                assert.match(call.stdout, /echo/);
-            })
-        );
-});
-
-// Number and title, the lie, exit status, what is said, paths that must not have been asked.
-const REFUSED = [
-    ['N1 a token endpoint without TLS', 'token-insecure', DISCOVERY, /token_endpoint is no https URL/, ['/register']],
-    ['N1 metadata without TLS', 'insecure-metadata', DISCOVERY, /no https URL/, ['/register']],
-    ['N1 an authorization server without TLS', 'insecure-server', DISCOVERY, /no authorization server with an https URL/, ['/register']],
-    ['N2 a token endpoint that redirects', 'token-redirect', TOKEN, /HTTP 307/, ['/token']],
-    ['N4 an authorization server at a link-local address', 'link-local-server', DISCOVERY, /may not be connected to/, ['/register']],
-    ['N4 an authorization server at an unusable address', 'unusable-server', DISCOVERY, /may not be connected to/, ['/register']],
-    ['N4 a registration endpoint at a link-local address', 'register-link-local', REGISTRATION, /may not be connected to/, ['/authorize']],
-    ['N4 an authorization endpoint at a link-local address', 'authorize-link-local', ANSWER, /may not be connected to/, ['/token']],
-    ['N6 metadata without end', 'resource-large', DISCOVERY, /larger than/, ['/register']],
-    ['N6 a token answer without end', 'token-large', TOKEN, /larger than/, []],
-    ['D5 500 for the resource metadata', 'resource-500', DISCOVERY, /HTTP 500/, ['/register']],
-    ['D5 503 for the server metadata', 'metadata-503', DISCOVERY, /HTTP 503/, ['/register']],
-    ['D6 metadata of another resource', 'resource-mismatch', DISCOVERY, /another resource/, ['/register', '/authorize']],
-    ['D9 metadata of another issuer', 'issuer-other', DISCOVERY, /another issuer.*other\.example/, ['/register']],
-    ['D9 an issuer with one path more', 'issuer-extra-path', DISCOVERY, /another issuer/, ['/register']],
-    ['D11 another issuer without resource metadata', 'legacy-mismatch', DISCOVERY, /another issuer/, ['/register']],
-    ['D12 metadata that break off are no reason for the old way', 'resource-hangup', DISCOVERY, /oauth-protected-resource/, ['/.well-known/oauth-authorization-server', '/register']],
-    ['D13 PKCE is not mentioned', 'pkce-absent', DISCOVERY, /assume_s256/, ['/register']],
-    ['D13 PKCE only with plain', 'pkce-plain', DISCOVERY, /does not do PKCE/, ['/register']],
-    ['D14 a file as metadata', 'file-metadata', DISCOVERY, /no https URL/, ['/register']],
-    ['D14 a file as authorization endpoint', 'authorize-file', DISCOVERY, /authorization_endpoint is no https URL/, ['/register']],
-    ['A10 no codes', 'no-code', DISCOVERY, /no authorization codes/, ['/register']],
-    ['N9 a key twice', 'resource-duplicate', DISCOVERY, /not a JSON object/, ['/register']],
-    ['G1 no way to become a client', 'no-register', REGISTRATION, /client_id/, ['/authorize']],
-    ['G6 a method without a secret', 'method-without-secret', REGISTRATION, /no client_secret/, ['/authorize']],
-    ['G6 a method we do not have', 'method-unknown', REGISTRATION, /tls_client_auth/, ['/authorize']],
-    ['G12 registration refused', 'register-refused', REGISTRATION, /HTTP 400: invalid_redirect_uri: no\\x1b\[31m loopback.*127\.0\.0\.1/, ['/authorize']],
-    ['G6 a page instead of a registration', 'register-html', REGISTRATION, /not a JSON object/, ['/authorize']],
-    ['B2 another state', 'state-wrong', ANSWER, /another login attempt/, ['/token']],
-    ['B3 no iss though promised', 'iss-missing', ANSWER, /iss/, ['/token']],
-    ['B3 another iss', 'iss-wrong', ANSWER, /another issuer/, ['/token']],
-    ['B3 an iss with one slash more', 'iss-slash', ANSWER, /another issuer/, ['/token']],
-    ['B3 an error of another issuer is not shown', 'denied-by-stranger', ANSWER, /^(?![^]*call this number)/, ['/token']],
-    ['B4 two codes', 'code-twice', ANSWER, /another login attempt/, ['/token']],
-    ['B5 declined', 'denied', DENIED, /declined/, ['/token']],
-    ['B5 refused', 'refused', ANSWER, /server_error/, ['/token']],
-    ['B3 neither code nor error', 'no-code-back', ANSWER, /neither a code nor an error/, ['/token']],
-    ['B1 sent back elsewhere', 'back-elsewhere', ANSWER, /no way back/, ['/token']],
-    ['T5 200 with an error', 'token-200-error', TOKEN, /invalid_grant/, []],
-    ['T5 a page instead of tokens', 'token-html', TOKEN, /not a token answer|not a JSON object/, []],
-    ['T6 another token type', 'type-mac', TOKEN, /token_type/, []],
-    ['T6 no token', 'no-access-token', TOKEN, /access_token/, []],
-    ['T6 a token that would add a header', 'token-header-injection', TOKEN, /access_token/, []],
-    ['F12 the token endpoint is busy', 'token-503', TOKEN, /HTTP 503/, []],
-    ['G10 the client is never known', 'client-unknown', TOKEN, /invalid_client/, []]
-];
-
-describe('lies that end a login', () => {
-    for (const [title, lie, status, said, never] of REFUSED)
-        test(title, async () =>
-            withLiar(lie, {}, async liar => {
-                const login = await liar.login();
-                assert.equal(login.status, status, login.stderr);
-                assert.match(login.stderr, said);
-                for (const path of never) assert.deepEqual(await liar.seen(path), [], `${path} was asked`);
-                assert.deepEqual(JSON.parse((await liar.run('connections')).stdout), [], 'nothing is stored');
-            })
-        );
+describe('what is tried once more, and not for ever', () => {
     test('T13 an unknown code starts the login anew once, not for ever', () =>
         withLiar('token-200-error', {}, async liar => {
             await liar.login();
@@ -305,6 +142,18 @@ describe('what is sent', () => {
             assert.equal((await liar.seen('/register')).length, 1);
             assert.equal((await liar.login('--callback-port', port, '--reregister')).status, OK);
             assert.equal((await liar.seen('/register')).length, 2);
+        }));
+    test('L1 the port of the last login is preferred, so that its registration fits; taken, another one is registered', () =>
+        withLiar('none', {}, async liar => {
+            const port = await freePort();
+            assert.equal((await liar.login('--callback-port', String(port))).status, OK);
+            assert.equal((await liar.login()).status, OK);
+            assert.equal((await liar.seen('/register')).length, 1);
+            const holder = createServer().listen(port, '127.0.0.1');
+            await once(holder, 'listening');
+            assert.equal((await liar.login()).status, OK);
+            assert.equal((await liar.seen('/register')).length, 2);
+            holder.close();
         }));
     test('G8 a secret that ends soon is not used again', () =>
         withLiar('secret-expired', {}, async liar => {

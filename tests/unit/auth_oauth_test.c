@@ -878,6 +878,30 @@ static void F9_what_a_refresh_leaves_out_stays(void **state)
     arena_release(&arena);
 }
 
+static void N10_a_secret_that_is_said_back_is_struck_out(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *said, *shown;
+    } rows[] = {
+        {"bad 0123456789abcdef", "bad ****************"},
+        {"0123456789abcdef and 0123456789abcdef", "**************** and ****************"},
+        {"cut off: 0123456789", "cut off: **********"},
+        {"0123456701234567", "****************"},
+        {"a little of it: 0123456", "a little of it: 0123456"},
+        {"nothing", "nothing"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct err err;
+        (void)err_set(&err, ERR_DENIED, "%s", rows[i].said);
+        oauth_scrub(&err, "0123456789abcdef");
+        assert_string_equal(err.detail, rows[i].shown);
+        oauth_scrub(&err, NULL);
+        oauth_scrub(&err, "not");
+        assert_string_equal(err.detail, rows[i].shown);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -917,6 +941,7 @@ int main(void)
         cmocka_unit_test(F1_when_to_refresh),
         cmocka_unit_test(T9_a_clock_that_went_back),
         cmocka_unit_test(F9_what_a_refresh_leaves_out_stays),
+        cmocka_unit_test(N10_a_secret_that_is_said_back_is_struck_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

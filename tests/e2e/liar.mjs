@@ -1,0 +1,174 @@
+// A liar (tests/peers/liar), and somebody with a home of their own who logs in to it and whose every word is searched for secrets.
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+
+import { binary, program, startGateway, startPeer, temporaryDirectory, watch } from './gateway.mjs';
+
+/** Exit codes of the commands. */
+export const EXIT = { OK: 0, USAGE: 2, CONFIG: 3, UNAVAILABLE: 4, DENIED: 10, TIMEOUT: 11, PORT: 12, REGISTRATION: 13, DISCOVERY: 14, TOKEN: 15, STORE: 16, ANSWER: 17 };
+
+const WAIT_MS = 60_000;
+
+class Liar {
+    output = '';
+
+    static async start(lie) {
+        const liar = new Liar();
+        liar.peer = await startPeer(program.liar, lie);
+        liar.url = liar.peer.url;
+        liar.origin = new URL(liar.url).origin;
+        liar.directory = temporaryDirectory();
+        liar.state = join(liar.directory.path, 'state');
+        mkdirSync(liar.state, { mode: 0o700 });
+        return liar;
+    }
+
+    /** What the configuration says about it; ORIGIN in it stands for the liar's own. Null: it is named by its URL. */
+    configure(auth) {
+        const settled = JSON.parse(JSON.stringify(auth ?? {}).replaceAll('ORIGIN', this.origin));
+        this.whom = auth ? ['liar'] : ['--url', this.url];
+        this.config = join(this.directory.path, 'postern.json');
+        writeFileSync(this.config, JSON.stringify({ mcpServers: { liar: { url: this.url, headers: { 'X-Org': 'ours' }, auth: settled } } }));
+    }
+
+    async get(path) {
+        return (await fetch(`${this.origin}${path}`, { signal: AbortSignal.timeout(WAIT_MS) })).json();
+    }
+
+    secrets() {
+        return this.get('/secrets');
+    }
+
+    control(order) {
+        return fetch(`${this.origin}/control`, { method: 'POST', body: JSON.stringify(order) });
+    }
+
+    /** The requests it got, of one path if one is given; `away` are those to its other origin. */
+    async seen(path) {
+        return (await this.get('/seen')).filter(request => !path || (path === 'away' ? request.away : request.path === path));
+    }
+
+    /** Waits until so many requests are held back. */
+    held(count = 1) {
+        return this.get(`/held?count=${count}`);
+    }
+
+    /** Starts a command; `ended` gives its {status, signal, stdout, stderr}. */
+    start(...args) {
+        const env = { PATH: process.env.PATH, HOME: this.state, POSTERN_STATE: this.state };
+        const child = spawn(binary, [...args, '--config', this.config], { env, cwd: this.state, stdio: 'pipe' });
+        child.stdin.on('error', () => {}); // it may have ended before it read anything
+        const stdout = watch(child, 'stdout');
+        const stderr = watch(child, 'stderr');
+        const closed = new Promise(resolve => child.once('close', resolve));
+        const ended = closed.then(() => {
+            this.output += stdout.log() + stderr.log();
+            return { status: child.exitCode, signal: child.signalCode, stdout: stdout.log(), stderr: stderr.log() };
+        });
+        return { child, ended };
+    }
+
+    run(...args) {
+        return this.withInput('', ...args);
+    }
+
+    withInput(input, ...args) {
+        const { child, ended } = this.start(...args);
+        child.stdin.end(input);
+        return ended;
+    }
+
+    login(...args) {
+        return this.run('login', ...this.whom, '--headless', '--verbose', ...args);
+    }
+
+    startCall() {
+        return this.start('call', ...this.whom, 'echo', '{"a":1}');
+    }
+
+    call() {
+        return this.startCall().ended;
+    }
+
+    async connections() {
+        return JSON.parse((await this.run('connections', '--json')).stdout);
+    }
+
+    /** A gateway with this home; what it logs, as much as it can, is searched too. */
+    async gateway(auth = { mode: 'shared' }) {
+        const config = { log: { level: 'debug' }, mcpServers: { liar: { url: this.url, auth } } };
+        const gateway = await startGateway(config, [], { variables: { POSTERN_STATE: this.state } });
+        const { stop } = gateway;
+        let stopped = false;
+        gateway.stop = async () => {
+            if (stopped) return;
+            stopped = true;
+            try {
+                await stop();
+            } finally {
+                this.output += gateway.log();
+            }
+        };
+        return gateway;
+    }
+
+    /** As if the time of a lease whose holder was killed were over. */
+    endLeases() {
+        const db = new DatabaseSync(join(this.state, 'store.db'));
+        db.exec('DELETE FROM lease');
+        db.close();
+    }
+
+    /** Everything on the disk of whoever logged in. */
+    disk() {
+        const files = readdirSync(this.state, { recursive: true, withFileTypes: true }).filter(entry => entry.isFile());
+        return files.map(entry => readFileSync(join(entry.parentPath, entry.name), 'latin1')).join('\n');
+    }
+
+    /** No secret it has given out or was sent, nor a long part of one, is in what was printed or on the disk. */
+    async assertNothingLeaked() {
+        const disk = this.disk();
+        for (const secret of await this.secrets()) {
+            for (const part of [secret, secret.slice(0, 14), secret.slice(-14)].filter(({ length }) => length >= 14)) {
+                assert.ok(!this.output.includes(part), `a secret was printed: ${secret}\n${this.output}`);
+                assert.ok(!disk.includes(part), `a secret is on the disk: ${secret}`);
+            }
+        }
+    }
+}
+
+/**
+ * What holds for every request whatever the lie: no cookies; a secret never in an address, but for the state of the
+ * authorization request; a bearer token to the MCP server alone, and other secrets to the endpoints for tokens alone.
+ */
+async function assertNothingAstray(liar) {
+    const secrets = await liar.secrets();
+    const has = text => secrets.find(secret => text.includes(secret));
+    for (const { path, query, headers, body, away } of await liar.seen()) {
+        const { state, ...rest } = query;
+        const { authorization = '', ...others } = headers;
+        const where = `${away ? 'the other origin ' : ''}${path}`;
+        assert.equal(headers.cookie, undefined, `a cookie went to ${where}`);
+        assert.equal(has(JSON.stringify(path === '/authorize' ? rest : query) + JSON.stringify(others)), undefined, `a secret in the request to ${where}`);
+        if (authorization.startsWith('Bearer ')) assert.deepEqual([path, away], ['/mcp', false], 'where a bearer token went');
+        if (!['/token', '/moved', '/revoke'].includes(path)) assert.equal(has(body), undefined, `a secret in the body to ${where}`);
+    }
+}
+
+/** Starts a liar, lets `body` use it, and then looks for what leaked or went astray. */
+export async function withLiar(lie, auth, body) {
+    const liar = await Liar.start(lie);
+    try {
+        liar.configure(auth);
+        await body(liar);
+        await liar.assertNothingLeaked();
+        await assertNothingAstray(liar);
+    } finally {
+        await liar.control({ release: true });
+        await liar.peer.stop();
+        liar.directory.remove();
+    }
+}
