@@ -191,8 +191,7 @@ static void what_is_right_is_taken(void **state)
         TOOLS("{\"allow\":[],\"override\":{}}"),
         TOOLS("{\"allow\":[\"a*\"],\"override\":{\"ab\":{\"name\":\"x/"
               "y.z\",\"title\":\"T\",\"description\":\"\"},\"ac\":{}}}"),
-        "{\"tenants\":{\"acme\":{\"mcpServers\":{\"a\":{\"command\":\"x\"}},\"profiles\":{\"dev\":{\"servers\":[\"a\"]}"
-        "}}}}",
+        "{\"tenants\":{\"b\":{\"mcpServers\":{\"a\":{\"command\":\"x\"}},\"profiles\":{\"d\":{\"servers\":[\"a\"]}}}}}",
     };
     unsetenv("UNIT_UNSET");
     for (size_t i = 0; i < COUNT(texts); i++) {
