@@ -71,6 +71,8 @@ struct access {
     struct err failure;          // told while it lasts
     struct arena heard;          // of the challenge
     struct oauth_challenge challenge;
+    struct token_request check;  // is what is held still there?
+    bool gone;                   // it was found not to be
 };
 
 static void lease(struct access *access);
@@ -169,6 +171,12 @@ static void drop(struct access *access)
     set_state(access, STATE_EMPTY);
 }
 
+static void note_refresh(const struct access *access, const struct err *err)
+{
+    if (access->spec.on_refreshed && access->grant)
+        access->spec.on_refreshed(access->spec.arg, access->grant->issuer, err);
+}
+
 // Named by --url rather than in the configuration.
 static bool is_url(const struct access *access) { return strcmp(access->server_name, "url") == 0; }
 
@@ -234,6 +242,8 @@ static void fail(struct access *access, const struct err *err)
     oauth_scrub(&access->outcome, access->client.secret);
     log_warn("cannot get a token", LOG_STR("server", access->server_name), LOG_STR("detail", access->outcome.detail));
     access->failure = access->outcome;
+    if (access->state == STATE_REFRESHING)
+        note_refresh(access, &access->outcome);
     back_off(access);
     tell_failure(access);
 }
@@ -403,7 +413,10 @@ static void on_saved(struct token_lease *held)
     struct access *access = held->arg;
     struct grant *stored = held->grant;
     if (access->dying) {
+        struct err ended;
+        (void)err_set(&ended, ERR_LOGIN, "the grant has ended");
         access->dying = false;
+        note_refresh(access, &ended);
         need_login(access, "the grant has ended");
         return;
     }
@@ -414,6 +427,7 @@ static void on_saved(struct token_lease *held)
     if (held->answer == TOKEN_FAILED)  // F10: it works, and will not outlive this process until it can be written
         log_error("a refreshed token could not be stored; trying again", LOG_STR("server", access->server_name),
                   LOG_STR("detail", held->err.detail));
+    note_refresh(access, NULL);
     hold(access, stored);
     end_lease(access);
 }
@@ -606,6 +620,51 @@ void access_renew(struct access *access, unsigned version, struct access_wait *w
 
 void access_cancel(struct access_wait *wait) { list_remove(&wait->node); }
 
+void access_forget(struct access *access)
+{
+    if (access->spec.mode == ACCESS_STATIC || access->spec.mode == ACCESS_NONE)
+        return;
+    end_lease(access);
+    token_request_cancel(&access->request);
+    token_request_cancel(&access->check);
+    oauth_fetch_cancel(&access->fetch);
+    oauth_flow_free(access->flow);
+    access->flow = NULL;
+    access->dying = false;
+    loop_timer_stop(access->spec.loop, &access->due);
+    drop(access);
+    if (!list_empty(&access->waiting))
+        begin(access);
+}
+
+static void on_checked(struct token_request *request)
+{
+    struct access *access = request->arg;
+    if (access->state != STATE_HELD)
+        return;
+    if (request->answer == TOKEN_ABSENT) {
+        loop_timer_stop(access->spec.loop, &access->due);
+        drop(access);
+        access->gone = true;
+    } else if (request->answer == TOKEN_DONE && request->grant->generation > access->grant->generation &&
+               usable(request->grant)) {
+        hold(access, request->grant);
+    }
+}
+
+bool access_recheck(struct access *access)
+{
+    bool gone = access->gone;
+    access->gone = false;
+    if (access->state != STATE_HELD || !access->spec.store || access->spec.mode == ACCESS_CLIENT || access->check.work)
+        return gone;
+    struct grant_key key = grant_key(access->grant);
+    const struct grant *seen = token_store_cached(access->spec.store, &key);
+    if (!seen || seen->generation != access->grant->generation)
+        token_store_find(access->spec.store, &key, &access->check);
+    return gone;
+}
+
 void access_hear(struct access *access, struct http_transfer *transfer)
 {
     const char *header;
@@ -636,6 +695,7 @@ struct access *access_new(const struct access_spec *spec)
     access->server_url = mem_string(spec->server_url);
     access->server_name = mem_string(spec->server_name);
     access->request.arg = access;
+    access->check = (struct token_request){.on_done = on_checked, .arg = access};
     access->fetch = (struct oauth_fetch){.on_done = on_refreshed, .arg = access};
     access->tell = (struct loop_task){.run = on_tell, .arg = access};
     access->due = (struct loop_timer){.on_due = on_due, .arg = access};
@@ -673,6 +733,7 @@ void access_free(struct access *access)
         return;
     end_lease(access);
     token_request_release(&access->request);
+    token_request_release(&access->check);
     oauth_fetch_cancel(&access->fetch);
     oauth_flow_free(access->flow);
     loop_task_drop(&access->tell);

@@ -91,13 +91,13 @@ void oauth_fetch_cancel(struct oauth_fetch *fetch)
     if (fetch->transfer)
         http_cancel(fetch->transfer);
     fetch->transfer = NULL;
+    http_target_free(fetch->target);  // now, and not with the rest of its owner: the client may be gone by then
+    fetch->target = NULL;
 }
 
 void oauth_fetch_release(struct oauth_fetch *fetch)
 {
     oauth_fetch_cancel(fetch);
-    http_target_free(fetch->target);
-    fetch->target = NULL;
     wipe(&fetch->body);
     wipe(&fetch->type);
     wipe(&fetch->location);

@@ -72,6 +72,8 @@ void flow_authorize(struct oauth_flow *flow)
     buf_release(&url);
 }
 
+const struct oauth_attempt *oauth_flow_attempt(const struct oauth_flow *flow) { return &flow->attempt; }
+
 enum oauth_callback_kind oauth_flow_callback(struct oauth_flow *flow, struct span query, struct err *err)
 {
     if (flow->state != FLOW_AUTHORIZING) {
@@ -293,6 +295,7 @@ struct oauth_flow *oauth_flow_start(const struct oauth_flow_spec *spec)
     flow->spec.user = own(flow, spec->user);
     flow->spec.server_url = own(flow, spec->server_url);
     flow->spec.redirect_uri = own(flow, spec->redirect_uri);
+    flow->spec.document_url = own(flow, spec->document_url);
     flow->spec.held_scope = own(flow, spec->held_scope);
     flow->spec.challenge = (struct oauth_challenge){.bearer = spec->challenge.bearer,
                                                     .resource_metadata = own(flow, spec->challenge.resource_metadata),

@@ -1,5 +1,6 @@
 // Owns who we are to the authorization server: a configured client, a metadata document, or one that is registered.
 #include "base/mem.h"
+#include "loop/http_url.h"
 #include "oauth_key.h"
 #include "oauth_state.h"
 #include <time.h>
@@ -53,15 +54,16 @@ void flow_find_client(struct oauth_flow *flow)
 static void choose_client(struct oauth_flow *flow)
 {
     const struct access_options *options = flow->spec.options;
+    const char *document = options->client_metadata_url ? options->client_metadata_url : flow->spec.document_url;
     struct err err;
     if (options->client_id) {
         if (take_configured(flow, &err))
             flow_authorize(flow);
         else
             flow_end(flow, OAUTH_END_REGISTRATION, &err);
-    } else if (flow->attempt.server.takes_documents && options->client_metadata_url && !flow->documents_failed) {
-        flow->attempt.client = (struct oauth_client){.id = options->client_metadata_url};
-        flow_note(flow, "client id is the document", options->client_metadata_url, 0);
+    } else if (flow->attempt.server.takes_documents && document && !flow->documents_failed) {
+        flow->attempt.client = (struct oauth_client){.id = document};
+        flow_note(flow, "client id is the document", document, 0);
         flow_authorize(flow);
     } else if (flow->attempt.server.registration_endpoint) {
         flow_find_client(flow);
@@ -153,7 +155,7 @@ static void register_client(struct oauth_flow *flow)
     flow->registration = (struct oauth_registration){.redirect_uri = flow->spec.redirect_uri,
                                                      .scope = flow->attempt.scope,
                                                      .method = oauth_registration_method(&flow->attempt.server),
-                                                     .native = true};
+                                                     .native = http_url_is_loopback(flow->spec.redirect_uri)};
     oauth_registration_put(&flow->registration, &body);
     struct oauth_wish wish = {.url = flow->attempt.server.registration_endpoint,
                               .type = "application/json",
@@ -203,8 +205,8 @@ void flow_on_registered(struct oauth_flow *flow)
         oauth_put_problem(tree, &problem);
         json_decref(tree);
         (void)err_set(&err, ERR_DENIED,
-                      "registration was refused with HTTP %d: %s (redirect_uri %s, application_type native)", status,
-                      buf_text(&problem), flow->spec.redirect_uri);
+                      "registration was refused with HTTP %d: %s (redirect_uri %s, application_type %s)", status,
+                      buf_text(&problem), flow->spec.redirect_uri, flow->registration.native ? "native" : "web");
         buf_release(&problem);
         flow_end(flow, OAUTH_END_REGISTRATION, &err);
     } else if (!oauth_registration_parse(buf_span(&flow->fetch.body), &flow->registration, &flow->arena,

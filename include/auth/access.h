@@ -49,6 +49,9 @@ struct access_spec {
     const struct access_options *options;
     const char *tenant, *user;
     const char *server_url, *server_name;
+    void (*on_refreshed)(void *arg, const char *issuer,
+                         const struct err *err);  // err: it failed; for the record, or NULL
+    void *arg;
 };
 
 struct access *access_new(const struct access_spec *spec);
@@ -70,6 +73,11 @@ void access_get(struct access *access, struct access_wait *wait);
 // The server refused (401) the token of this version: gets another one.
 void access_renew(struct access *access, unsigned version, struct access_wait *wait);
 void access_cancel(struct access_wait *wait);
+// The grant was given anew or taken back: what is held is let go of, and who waits gets what there is now.
+void access_forget(struct access *access);
+// To be called about once a second: looks whether what is held is still in the store, where another process may have
+// deleted or replaced it. True, once, when it was found to be gone; then nothing is held any more.
+bool access_recheck(struct access *access);
 
 // What the server said when it refused (401, or 403 for want of scope), from the head of its answer; kept for a login.
 void access_hear(struct access *access, struct http_transfer *transfer);

@@ -36,6 +36,7 @@ struct oauth_flow_spec {
     const char *tenant, *user;
     const char *server_url;
     const char *redirect_uri;
+    const char *document_url;          // G2: where our own client metadata are, if they are anywhere; NULL: nowhere
     struct oauth_challenge challenge;  // of the call that was refused; zeroed: none
     const char *held_scope;            // step-up: what was asked for before (A9)
     bool register_anew;                // do not use a registration that is stored
@@ -48,6 +49,8 @@ struct oauth_flow_spec {
 };
 
 struct oauth_flow *oauth_flow_start(const struct oauth_flow_spec *spec);  // copies what it needs but the options
+// What the user is asked for: complete from on_browse on.
+const struct oauth_attempt *oauth_flow_attempt(const struct oauth_flow *flow);
 // The query of a request to the redirect URI. OAUTH_CALLBACK_STRANGE: not for this login, go on waiting.
 enum oauth_callback_kind oauth_flow_callback(struct oauth_flow *flow, struct span query, struct err *err);
 // Which addresses this login may connect to, as far as it is known: for who plays the browser.

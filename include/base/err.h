@@ -50,6 +50,7 @@
     X(SCOPE,               403, -32000, "insufficient_scope",     "The token lacks a scope that is needed here") \
     X(AUTH_UNAVAILABLE,    503, -32000, "auth_unavailable",       "Authentication is not possible now; try again later") \
     X(LOGIN,               200, -32003, "authorization_required", "The server needs authorization that has not been given") \
+    X(LOGIN_URL,           200, -32042, "authorization_required", "The server needs authorization that has not been given") \
     X(DENIED,              200,    403, "denied",                 "Denied by policy")              \
     X(LIMITED,             200,    429, "limited",                "Too many requests")             \
     X(TOO_MANY,            503, -32000, "overloaded",             "The gateway has no room for more; try again later") \

@@ -6,6 +6,7 @@
 #include "auth/vault.h"
 #include "base/err.h"
 #include "base/option.h"
+#include "gate/hosted.h"
 #include "store/audit.h"
 #include "store/record.h"
 #include "upstream/server.h"
@@ -98,6 +99,7 @@ struct config {
     struct audit_config audit;
     struct record_config store;  // paths of these two: relative to the file, and resolved
     struct vault_config vault;
+    struct hosted_config hosted;
     struct config_limits limits;
     struct config_timeouts timeouts;
     char *folder;  // of the file: what relative paths in it are relative to

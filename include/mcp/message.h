@@ -36,6 +36,9 @@ void message_put_notification(struct buf *out, const char *method, struct span p
 void message_put_result(struct buf *out, struct span id, struct span result);
 // `data_members` is raw JSON members to add to `data` after "reason", such as "\"uri\":\"x\"", or empty.
 void message_put_error(struct buf *out, struct span id, enum err_code code, struct span data_members);
+// The same with a text of its own; NULL: the code's.
+void message_put_error_text(struct buf *out, struct span id, enum err_code code, const char *text,
+                            struct span data_members);
 // An error object that came from elsewhere, raw.
 void message_put_raw_error(struct buf *out, struct span id, struct span error);
 

@@ -79,6 +79,8 @@ struct upstream_spec {
 
 struct upstream *upstream_new(const struct upstream_spec *spec);
 void upstream_start(struct upstream *upstream);
+// Its grant is another one now: the connection that began with the old one is given up, and the next request begins anew.
+void upstream_restart(struct upstream *upstream);
 // Ends it within the time; on_closed comes when nothing of it is left, and may call upstream_free().
 void upstream_close(struct upstream *upstream, int64_t within_ms,
                     void (*on_closed)(void *arg, struct upstream *upstream), void *arg);

@@ -124,13 +124,19 @@ static int run_logout(const struct flags *flags)
 
 // ---- connections ----------------------------------------------------------------------------
 
-static const char *name_of(const struct desk *desk, struct grant *grant)
+static const struct server *server_of(const struct desk *desk, struct grant *grant)
 {
     const struct server *servers = desk->config ? desk->config->servers.at : NULL;
     for (size_t i = 0; servers && i < desk->config->servers.count; i++)
         if (servers[i].url && access_pick(&grant, 1, servers[i].url))
-            return servers[i].name;
-    return *grant->resource ? grant->resource : grant->issuer;
+            return &servers[i];
+    return NULL;
+}
+
+static const char *name_of(const struct desk *desk, struct grant *grant)
+{
+    const struct server *server = server_of(desk, grant);
+    return server ? server->name : *grant->resource ? grant->resource : grant->issuer;
 }
 
 // S10: enough of a digest to tell two tokens apart, nothing of the token.
@@ -151,8 +157,40 @@ static void put_expiry(const struct grant *grant, char out[32])
         strftime(out, 32, "%Y-%m-%dT%H:%M:%SZ", &parts);
 }
 
+// H14: what a user who left has granted, or all that was granted at one issuer. A running gateway follows.
+static int purge(const struct flags *flags)
+{
+    struct desk desk = {0};
+    int code = EXIT_OK;
+    size_t count = 0;
+    if (!flags->subject && !flags->issuer)
+        return cmd_fail(EXIT_USAGE, "connections --purge: say whose, --subject PROVIDER:NAME, or --issuer URL");
+    char *user = flags->subject ? login_user(flags) : NULL;
+    if (flags->subject && !user)
+        return cmd_fail(EXIT_USAGE, "--subject: PROVIDER:NAME, as in a policy");
+    if (desk_open(&desk, flags, user, &code))
+        for (size_t i = 0; code == EXIT_OK && i < desk.held.count; i++) {
+            struct grant *grant = desk.held.grants[i];
+            if (flags->issuer && strcmp(grant->issuer, flags->issuer) != 0)
+                continue;
+            if (let_go(&desk, grant, server_of(&desk, grant)))
+                count++;
+            else
+                code = EXIT_STORE;
+        }
+    if (code == EXIT_OK)
+        printf("%zu purged\n", count);
+    desk_close(&desk);
+    free(user);
+    return code;
+}
+
 static int run_connections(const struct flags *flags)
 {
+    if (flags->purge)
+        return purge(flags);
+    if (flags->subject || flags->issuer)
+        return cmd_fail(EXIT_USAGE, "connections: --subject and --issuer go with --purge");
     static const char *titles[] = {"SERVER", "USER", "EXPIRES", "SCOPE", NULL};
     struct desk desk = {0};
     int code = EXIT_OK;
@@ -194,7 +232,15 @@ static const struct flag logout_flags[] = {
     {0},
 };
 static const struct flag connections_flags[] = {
-    FLAG_CONFIG, FLAG_URL, {"tenant", "NAME", FLAG(tenant), "Of this tenant"}, FLAG_JSON, {0}};
+    FLAG_CONFIG,
+    FLAG_URL,
+    {"tenant", "NAME", FLAG(tenant), "Of this tenant"},
+    {"purge", NULL, FLAG(purge), "Revoke and delete them, of --subject or --issuer"},
+    {"subject", "PROVIDER:NAME", FLAG(subject), "With --purge: all that this caller has granted"},
+    {"issuer", "URL", FLAG(issuer), "With --purge: all that was granted at this authorization server"},
+    FLAG_JSON,
+    {0},
+};
 
 const struct command command_logout = {
     .name = "logout",
@@ -206,7 +252,7 @@ const struct command command_logout = {
 };
 const struct command command_connections = {
     .name = "connections",
-    .synopsis = "connections [--json]",
+    .synopsis = "connections [--json] | connections --purge [--subject PROVIDER:NAME] [--issuer URL]",
     .summary = "List the servers that were logged in to",
     .details = "Tokens are never shown: \"token\" in the JSON is a piece of a digest, to tell two apart.",
     .flags = connections_flags,

@@ -92,6 +92,7 @@ static void caller_free(void *object)
     struct caller *caller = object;
     tls_release_peer(&caller->peer);
     tls_end(&caller->line);
+    free(caller->query);
     free(caller);
 }
 
@@ -115,9 +116,13 @@ void caller_on_connection(void *arg, struct MHD_Connection *connection, void **c
 // The request line is in: from here the headers have their time.
 void *caller_on_request_line(void *arg, const char *uri, struct MHD_Connection *connection)
 {
-    (void)uri;
     struct http_face *face = arg;
     struct caller *caller = caller_of(connection);
+    const char *query = strncmp(uri, "/oauth/", 7) == 0 ? strchr(uri, '?') : NULL;
+    if (caller) {
+        free(caller->query);
+        caller->query = query ? mem_string(query + 1) : NULL;
+    }
     int64_t deadline = loop_now(face->loop) + face->config->limits.header_timeout_ms;
     if (caller && (!caller->deadline_ms || deadline < caller->deadline_ms))
         caller->deadline_ms = deadline;

@@ -37,6 +37,7 @@ struct caller {
     int64_t moved_ms;     // when that last changed
     struct loop_watch hangup;
     struct visit *visit;
+    char *query;  // of the request that begins, if it is for a page; as it came
     struct MHD_Connection *connection;
     struct peer peer;
     bool peer_known;  // the certificate was looked at
@@ -52,6 +53,7 @@ enum visit_state { VISIT_BODY, VISIT_WAITING, VISIT_ANSWERED, VISIT_STREAMING };
 // One request.
 struct visit {
     struct arrival arrival;
+    struct page *page;  // NULL: it is for the gate's calls
     struct http_face *face;
     struct caller *caller;
     struct MHD_Connection *connection;

@@ -14,6 +14,7 @@
 #include "guard.h"
 #include "mcp/message.h"
 #include "mcp/sse.h"
+#include "page.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -460,6 +461,8 @@ static void begin_visit(struct visit *visit, const struct guard_line *line)
         visit->answer.status = 204;
     } else if (visit->anywhere) {
         set_metadata(visit);
+    } else if (page_begin(visit, line, &headers)) {
+        return;
     } else if (!read_target(visit, line->url, line->method, &headers, &err) || !check_headers(visit, &headers, &err) ||
                !read_length(visit, &headers, &err)) {
         set_error(visit, &err);
@@ -486,6 +489,8 @@ static enum MHD_Result next_step(struct visit *visit)
     switch (visit->state) {
     case VISIT_ANSWERED:
         visit->caller->deadline_ms = 0;
+        if (visit->page)
+            return page_send(visit);
         return visit->answer.status == 204 ? send_preflight(visit) : send_answer(visit);
     case VISIT_STREAMING: visit->caller->deadline_ms = 0; return send_stream(visit);
     case VISIT_WAITING: suspend(visit); return MHD_YES;
@@ -540,7 +545,10 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
             visit->state = VISIT_ANSWERED;
         } else {
             visit->state = VISIT_WAITING;
-            gate_arrive(visit->face->gate, &visit->arrival);
+            if (visit->page)
+                page_arrive(visit);
+            else
+                gate_arrive(visit->face->gate, &visit->arrival);
         }
     }
     return next_step(visit);
@@ -549,6 +557,7 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
 static void visit_free(void *object)
 {
     struct visit *visit = object;
+    page_free(visit->page);
     buf_release(&visit->arrival.body);
     buf_release(&visit->answer.body);
     buf_release(&visit->out);
@@ -566,6 +575,7 @@ static void on_completed(void *arg, struct MHD_Connection *connection, void **st
         return;
     struct http_face *face = visit->face;
     *state = NULL;
+    page_gone(visit);
     gate_gone(face->gate, &visit->arrival);
     loop_timer_stop(face->loop, &visit->heartbeat);
     if (visit->stream) {
@@ -742,6 +752,7 @@ void http_face_free(struct http_face *face)
                 struct err err;
                 (void)err_set(&err, ERR_SHUTTING_DOWN, "stopped");
                 gate_gone(face->gate, &caller->visit->arrival);
+                page_gone(caller->visit);
                 set_error(caller->visit, &err);
             }
             visit_resume(caller->visit);

@@ -62,6 +62,7 @@ struct call {
     // the answer
     struct err err;
     struct buf error_data;               // raw JSON members for error.data
+    const char *error_text;              // instead of the code's own; NULL: that one
     int64_t retry_ms;                    // when the caller may try again, told with the error
     const struct upstream_reply *reply;  // of the server; lives only while the call is resumed with it
     struct buf text;                     // the whole JSON-RPC message

@@ -423,6 +423,11 @@ static const struct option rows[] = {
      .offset = AT(vault),
      .sub = &vault_options,
      .help = "The keys those tokens are sealed with."},
+    {.name = "hosted",
+     .type = OPTION_OBJECT,
+     .offset = AT(hosted),
+     .sub = &hosted_options,
+     .help = "How users connect their accounts at servers with auth mode `per_user`: see docs/oauth.md."},
     {.name = "limits",
      .type = OPTION_OBJECT,
      .offset = AT(limits),
@@ -591,7 +596,7 @@ static struct config *load(const char *path, bool literal, struct err *err)
     char *folder = config_file(config, "tenants.d");
     bool ok = tenants_d_read(&config->tenants, &tenant_options, &(struct option_place){folder, "", literal}, err);
     free(folder);
-    if (ok)
+    if (ok && (literal || hosted_check(config, path, err)))
         return config;
     config_free(config);
     return NULL;

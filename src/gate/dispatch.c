@@ -3,6 +3,7 @@
 #include "base/mem.h"
 #include "base/scan.h"
 #include "call.h"
+#include "hosted.h"
 #include "level.h"
 #include "mcp/rewrite.h"
 #include "subscription.h"
@@ -294,6 +295,7 @@ static void put_instructions(const struct call *call, struct buf *out)
     for (size_t i = 0; i < call->scope->link_count; i++) {
         const struct link *link = call->scope->links[i];
         struct span own = upstream_instructions(link->upstream);
+        hosted_put_hint(link, &text);
         if (!own.len)
             continue;
         buf_printf(&text, "%sServer \"%s\" says:\n", text.len ? "\n\n" : "", upstream_server(link->upstream)->name);

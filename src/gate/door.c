@@ -77,3 +77,27 @@ int64_t door_wait(const struct door *door, const struct peer *peer, int64_t now_
                                 : NULL;
     return bucket ? bucket_wait(bucket, now_ms) : 0;
 }
+
+void door_put_address(const struct peer *peer, struct buf *out)
+{
+    struct address address;
+    if (read_address(peer, &address))
+        buf_put_span(out, key_of(&address));
+}
+
+void door_put_address_text(const struct peer *peer, struct buf *out)
+{
+    char text[INET6_ADDRSTRLEN] = "";
+    struct sockaddr_in four;
+    struct sockaddr_in6 six;
+    if (peer->address.ss_family == AF_INET) {
+        memcpy(&four, &peer->address, sizeof four);
+        (void)inet_ntop(AF_INET, &four.sin_addr, text, sizeof text);
+    } else if (peer->address.ss_family == AF_INET6) {
+        memcpy(&six, &peer->address, sizeof six);
+        (void)inet_ntop(AF_INET6, &six.sin6_addr, text, sizeof text);
+    } else if (peer->address.ss_family == AF_UNIX) {
+        buf_put_text(out, "unix");
+    }
+    buf_put_text(out, text);
+}

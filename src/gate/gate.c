@@ -4,9 +4,11 @@
 #include "base/mem.h"
 #include "base/secret.h"
 #include "call.h"
+#include "hosted.h"
 #include <stdlib.h>
 
 #define SWEEP_MS 250
+#define RECHECK_SWEEPS 2
 
 static void sweep_sessions(struct gate *gate)
 {
@@ -36,6 +38,8 @@ static void on_sweep(struct loop_timer *timer)
     stream_slow_calls(gate);
     if (++gate->sweeps % 20 == 0)
         sweep_sessions(gate);
+    if (gate->tokens && gate->sweeps % RECHECK_SWEEPS == 0)
+        link_recheck_all(gate);
     loop_timer_set(gate->loop, &gate->sweep, SWEEP_MS);
 }
 
@@ -78,6 +82,7 @@ struct gate *gate_new(const struct gate_parts *parts)
     list_init(&gate->quick);
     gate->sweep = (struct loop_timer){.on_due = on_sweep, .arg = gate};
     loop_timer_set(loop, &gate->sweep, SWEEP_MS);
+    gate->hosted = hosted_new(gate);
     return gate;
 }
 
@@ -218,6 +223,7 @@ void gate_free(struct gate *gate)
         return;
     loop_timer_stop(gate->loop, &gate->sweep);
     loop_timer_stop(gate->loop, &gate->deadline);
+    hosted_free(gate->hosted);
     scope_release_all(gate);
     task_release_all(gate);
     for (size_t i = 0; i < gate->tenant_count; i++) {

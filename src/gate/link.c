@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/scan.h"
 #include "call.h"
+#include "hosted.h"
 #include "level.h"
 #include <stdlib.h>
 
@@ -53,9 +54,12 @@ static void put_key(const struct session *session, int isolation, struct buf *ou
 {
     const struct identity *who = session->identity;
     buf_printf(out, "%s/", who->tenant);
-    if (isolation == SERVER_PER_USER)
-        buf_printf(out, "user/%s/%s", who->provider, who->subject);
-    else if (isolation == SERVER_PER_SESSION)
+    if (isolation == SERVER_PER_USER) {
+        char *user = grant_user(who);  // a slash in an issuer's URL is none between it and a subject
+        buf_printf(out, "user/%s", user);
+        free(user);
+    }
+    if (isolation == SERVER_PER_SESSION)
         buf_printf(out, "session/%s", session->id);
 }
 
@@ -151,9 +155,21 @@ static void on_request(void *arg, struct upstream *upstream, const struct messag
 
 const struct upstream_listener link_listener = {on_state, on_notification, on_request};
 
-// Whose grants: those of the caller and nobody else's, or those that the configuration gives to all of the tenant (H1, H13).
-static struct access *link_access(const struct gate *gate, const struct server *server, const struct identity *who)
+static void on_refreshed(void *arg, const char *issuer, const struct err *err)
 {
+    const struct link *link = arg;
+    hosted_audit(link->gate, &(struct hosted_record){.event = err ? HOSTED_EVENT_NOT_REFRESHED : HOSTED_EVENT_REFRESHED,
+                                                     .tenant = link->tenant,
+                                                     .identity = link->user,
+                                                     .server = upstream_server(link->upstream),
+                                                     .issuer = issuer,
+                                                     .reason = err ? err_reason(err->code) : NULL});
+}
+
+// Whose grants: those of the caller and nobody else's, or those that the configuration gives to all of the tenant (H1, H13).
+static struct access *link_access(struct link *link, const struct server *server, const struct identity *who)
+{
+    const struct gate *gate = link->gate;
     bool own = server->auth.mode == ACCESS_USER;
     bool proven = who->proof != IDENTITY_NONE && who->proof != IDENTITY_ANONYMOUS;
     char *user = own ? grant_user(who) : NULL;
@@ -165,7 +181,9 @@ static struct access *link_access(const struct gate *gate, const struct server *
                                .tenant = who->tenant,
                                .user = own ? user : ACCESS_SHARED_USER,
                                .server_url = server->url,
-                               .server_name = server->name};
+                               .server_name = server->name,
+                               .on_refreshed = on_refreshed,
+                               .arg = link};
     struct access *access = server->auth.mode == ACCESS_NONE ? NULL : access_new(&spec);
     free(user);
     return access;
@@ -185,6 +203,8 @@ static struct link *link_get(struct gate *gate, const struct server *server, str
         link->gate = gate;
         link->level = -1;
         link->owner = own ? session : NULL;
+        link->tenant = gate_tenant(gate, session->identity->tenant)->name;
+        link->user = server->auth.mode == ACCESS_USER ? identity_ref(session->identity) : NULL;
         list_init(&link->calls);
         struct upstream_spec spec = {gate->loop,
                                      gate->http,
@@ -193,7 +213,7 @@ static struct link *link_get(struct gate *gate, const struct server *server, str
                                      (size_t)gate->config->limits.max_message,
                                      &link_listener,
                                      link,
-                                     link->access = link_access(gate, server, session->identity)};
+                                     link->access = link_access(link, server, session->identity)};
         link->upstream = upstream_new(&spec);
         link->source = source_new(gate->loop, link->upstream, on_source_change, link);
         link->key_len = key.len;
@@ -213,6 +233,7 @@ static void link_free(void *object)
     source_free(link->source);
     upstream_free(link->upstream);
     access_free(link->access);
+    identity_unref(link->user);
     subscription_release_link(link);
     void *value;
     for (size_t at = 0; map_next(&link->elicited, &at, NULL, &value);)
@@ -253,6 +274,16 @@ void link_close_all(struct gate *gate, int64_t within_ms)
     void *value;
     for (size_t at = 0; map_next(&gate->links, &at, NULL, &value); at = 0)
         link_close(value, within_ms);
+}
+
+void link_recheck_all(struct gate *gate)
+{
+    void *value;
+    for (size_t at = 0; map_next(&gate->links, &at, NULL, &value);) {
+        struct link *link = value;
+        if (link->access && access_recheck(link->access))
+            upstream_restart(link->upstream);
+    }
 }
 
 void link_push_level(struct link *link)

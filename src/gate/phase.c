@@ -19,6 +19,7 @@
 #include "base/mem.h"
 #include "base/scan.h"
 #include "call.h"
+#include "hosted.h"
 #include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -417,8 +418,11 @@ static enum phase_result shape(struct call *call)
         buf_clear(&call->text);
     else if (call->err.code) {
         buf_clear(&call->text);
+        if (request && call->err.code == ERR_LOGIN)
+            hosted_tell(call);
         if (request || call->message.kind == MESSAGE_INVALID)
-            message_put_error(&call->text, call->message.id, call->err.code, buf_span(&call->error_data));
+            message_put_error_text(&call->text, call->message.id, call->err.code, call->error_text,
+                                   buf_span(&call->error_data));
     } else if (call->batch.len)
         put_batch(call, &call->text);
     else if (call->reply)

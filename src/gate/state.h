@@ -29,6 +29,7 @@ struct gate {
     struct provider_chain *providers;
     struct audit *audit;         // NULL: none
     struct token_store *tokens;  // NULL: none
+    struct hosted *hosted;       // NULL: no server needs it
     struct door door;
     struct tenant *tenants;  // the first is `default`
     size_t tenant_count;
@@ -66,9 +67,11 @@ struct link {
     struct access *access;  // what is presented to the server; NULL: nothing
     struct upstream *upstream;
     struct source *source;
-    unsigned refs;           // scopes
-    struct list calls;       // in flight here
-    struct session *owner;   // with isolation `session`
+    unsigned refs;          // scopes
+    struct list calls;      // in flight here
+    struct session *owner;  // with isolation `session`
+    const char *tenant;
+    struct identity *user;   // whose grant it uses; NULL: nobody's in particular
     struct map watched;      // resource URI -> struct watched
     struct map elicited;     // elicitation id -> session id, for notifications/elicitation/complete
     struct map task_tokens;  // our progress token -> struct task_token, for tasks whose call is over
@@ -160,6 +163,7 @@ struct link *scope_link(const struct scope *scope, const struct source *source);
 void scope_release_all(struct gate *gate);
 void link_close_all(struct gate *gate, int64_t within_ms);
 void link_push_level(struct link *link);
+void link_recheck_all(struct gate *gate);  // grants may have been deleted by another process
 
 // ---- relay.c: what servers say on their own
 void relay_notification(struct link *link, const struct message *message, struct upstream_request *origin);

@@ -189,9 +189,16 @@ void message_put_result(struct buf *out, struct span id, struct span result)
 
 void message_put_error(struct buf *out, struct span id, enum err_code code, struct span data_members)
 {
+    message_put_error_text(out, id, code, NULL, data_members);
+}
+
+void message_put_error_text(struct buf *out, struct span id, enum err_code code, const char *text,
+                            struct span data_members)
+{
     put_head(out, id);
-    buf_printf(out, ",\"error\":{\"code\":%d,\"message\":\"%s\",\"data\":{\"reason\":\"%s\"", err_rpc_code(code),
-               err_text(code), err_reason(code));
+    buf_printf(out, ",\"error\":{\"code\":%d,\"message\":", err_rpc_code(code));
+    scan_encode_lossy(span_of(text ? text : err_text(code)), out);
+    buf_printf(out, ",\"data\":{\"reason\":\"%s\"", err_reason(code));
     if (data_members.len) {
         buf_put_char(out, ',');
         buf_put_span(out, data_members);

@@ -416,6 +416,16 @@ void upstream_start(struct upstream *upstream)
         begin(upstream);
 }
 
+void upstream_restart(struct upstream *upstream)
+{
+    struct err err;
+    if (upstream->state != UPSTREAM_READY && upstream->state != UPSTREAM_STARTING)
+        return;
+    (void)err_set(&err, ERR_LOGIN, "server \"%s\": what was granted there has changed", upstream->server->name);
+    upstream->failures = 0;
+    go_down(upstream, &err);
+}
+
 void upstream_switch(struct upstream *upstream, const struct transport *transport)
 {
     struct err err = {0};

@@ -1,7 +1,9 @@
 // A real OpenID provider (npm oidc-provider) with registration, PKCE, rotation with reuse detection and resource indicators, and an MCP
 // server that takes its tokens and no others.
 //
-// usage: tests/peers/node tests/peers/authority.mjs [SECONDS]     prints the URL of the MCP server; SECONDS a token lives, 3600 if not given
+// usage: tests/peers/node tests/peers/authority.mjs [SECONDS] [ask [documents]]     prints the URL of the MCP server; SECONDS a token lives, 3600 if not
+// given; with `ask` there is a page with a name and two buttons for a browser, and nobody is signed in by itself; with
+// `documents` client ids may be URLs of metadata documents, whoever vouches for their certificates
 //
 // GET /count of the MCP server gives how often each grant type was asked for; POST /deny makes the user decline from now on.
 import { createServer } from 'node:http';
@@ -10,6 +12,9 @@ import { createLocalJWKSet, exportJWK, generateKeyPair, jwtVerify } from 'jose';
 import { Provider } from 'oidc-provider';
 
 const lifetime = Number(process.argv[2] ?? 3600);
+const asks = process.argv[3] === 'ask';
+const documents = process.argv[4] === 'documents';
+if (documents) process.env.NODE_TLS_REJECT_UNAUTHORIZED = '0';
 const count = {};
 let deny = false;
 
@@ -28,18 +33,20 @@ const resource = `http://127.0.0.1:${back.address().port}/mcp`;
 // ---- the provider ---------------------------------------------------------------------------
 
 const provider = new Provider(issuer, {
+    fetch: (url, { dispatcher, ...options }) => fetch(url, options),
     jwks: { keys: [key] },
     clients: [],
     scopes: ['openid', 'offline_access', 'mcp:use', 'mcp:write'],
     pkce: { required: () => true },
     rotateRefreshToken: true,
     issueRefreshToken: (_context, client) => client.grantTypeAllowed('refresh_token'),
-    interactions: { url: (_context, interaction) => `/auto/${interaction.uid}` },
+    interactions: { url: (_context, interaction) => `/${asks ? 'ask' : 'auto'}/${interaction.uid}` },
     findAccount: (_context, id) => ({ accountId: id, claims: () => ({ sub: id }) }),
     ttl: { AccessToken: lifetime, Grant: 86400, RefreshToken: 86400, Session: 86400, Interaction: 600 },
     features: {
         devInteractions: { enabled: false },
         registration: { enabled: true },
+        ...(documents && { clientIdMetadataDocument: { enabled: true, ack: 'draft-02' } }),
         revocation: { enabled: true, allowedPolicy: () => true },
         resourceIndicators: {
             enabled: true,
@@ -53,21 +60,37 @@ const provider = new Provider(issuer, {
     }
 });
 provider.on('grant.success', context => (count[context.oidc.params.grant_type] = (count[context.oidc.params.grant_type] ?? 0) + 1));
+provider.on('refresh_token.destroyed', () => (count.revoked = (count.revoked ?? 0) + 1));
+provider.on('registration_create.success', () => (count.registered = (count.registered ?? 0) + 1));
 provider.on('grant.error', context => (count.refused = (count.refused ?? 0) + 1));
 
 /** The user who is always signed in and always agrees, or always declines. */
-async function decide(request, response) {
+async function decide(request, response, accountId = 'alice', denied = deny) {
     const { params, grantId } = await provider.interactionDetails(request, response);
-    if (deny) return provider.interactionFinished(request, response, { error: 'access_denied', error_description: 'the user declined' });
-    const grant = grantId ? await provider.Grant.find(grantId) : new provider.Grant({ accountId: 'alice', clientId: params.client_id });
+    if (denied) return provider.interactionFinished(request, response, { error: 'access_denied', error_description: 'the user declined' });
+    const grant = grantId ? await provider.Grant.find(grantId) : new provider.Grant({ accountId, clientId: params.client_id });
     grant.addOIDCScope('openid offline_access mcp:use mcp:write');
     grant.addResourceScope(resource, 'mcp:use mcp:write');
-    const result = { login: { accountId: 'alice' }, consent: { grantId: await grant.save() } };
+    const result = { login: { accountId }, consent: { grantId: await grant.save() } };
     await provider.interactionFinished(request, response, result, { mergeWithLastSubmission: true });
+}
+
+/** The page that asks, and its answer. */
+async function ask(request, response) {
+    if (request.method === 'POST') {
+        const chunks = [];
+        for await (const chunk of request) chunks.push(chunk);
+        const form = new URLSearchParams(Buffer.concat(chunks).toString());
+        return decide(request, response, form.get('name'), form.get('answer') === 'deny');
+    }
+    response.writeHead(200, { 'content-type': 'text/html' });
+    response.end(`<title>Authority</title><form method="post"><input name="name" value="alice"><button name="answer" value="allow">Allow</button>
+        <button name="answer" value="deny">Deny</button></form>`);
 }
 
 const handle = provider.callback();
 front.on('request', (request, response) => {
+    if (request.url.startsWith('/ask/')) return ask(request, response);
     if (request.url.startsWith('/auto/')) return decide(request, response);
     handle(request, response);
 });

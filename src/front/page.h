@@ -1,0 +1,30 @@
+// The HTML pages of the gateway: requests below /oauth/, and their rendering.
+#ifndef FRONT_PAGE_H
+#define FRONT_PAGE_H
+
+#include "base/buf.h"
+#include "face.h"
+#include "gate/hosted.h"
+#include "guard.h"
+
+// What a request for a page holds on to while it waits.
+struct page {
+    struct hosted_visit visit;
+    struct visit *owner;
+    bool asked, post;
+    char *query;                              // of a callback, as it came
+    struct buf ticket, server, csrf, answer;  // fields of the request
+    struct buf headers;                       // of the answer: "Name: value\n"
+};
+
+// Is it one of the pages? Then the visit has a `page`, or an answer already.
+bool page_begin(struct visit *visit, const struct guard_line *line, const struct guard_headers *headers);
+void page_arrive(struct visit *visit);  // the body is in
+void page_gone(struct visit *visit);
+void page_free(struct page *page);
+enum MHD_Result page_send(struct visit *visit);
+
+// page_text.c: the page as HTML, its status, and (in `headers`) what else goes with it.
+unsigned page_render(const struct hosted_page *page, struct buf *html, struct buf *headers);
+
+#endif

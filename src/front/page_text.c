@@ -1,0 +1,285 @@
+// Owns the HTML of the gateway's pages: one frame, one style, no script; everything from elsewhere is escaped.
+#include "auth/oauth.h"
+#include "base/secret.h"
+#include "page.h"
+#include <inttypes.h>
+
+static const char style[] =
+    ":root{color-scheme:light dark;--ink:#1c2430;--soft:#5b6675;--page:#f4f5f7;--card:#fff;--line:#dde1e7;"
+    "--deed:#1f5fbf;--on-deed:#fff;--warn:#7a4b00;--warn-back:#fff4dc;--good:#176b3a}"
+    "@media(prefers-color-scheme:dark){:root{--ink:#e7eaef;--soft:#a3adba;--page:#14171c;--card:#1d2128;--line:#343b46;"
+    "--deed:#7fb0ff;--on-deed:#0b1a30;--warn:#ffd58a;--warn-back:#3a2d12;--good:#7fd6a2}}"
+    "*{box-sizing:border-box}"
+    "body{margin:0;background:var(--page);color:var(--ink);font:1rem/1.55 system-ui,sans-serif}"
+    "main{max-width:36rem;margin:8vh auto 2rem;padding:2rem;background:var(--card);border:1px solid var(--line);"
+    "border-radius:.75rem}"
+    "h1{margin:0 0 1rem;font-size:1.45rem;line-height:1.25}h2{margin:0;font-size:1.05rem}"
+    "p{margin:0 0 1rem}main>:last-child{margin-bottom:0}small,.soft{color:var(--soft)}"
+    "dl{display:grid;grid-template-columns:max-content 1fr;gap:.5rem 1.25rem;margin:1.5rem 0;padding:1rem 0;"
+    "border-top:1px solid var(--line);border-bottom:1px solid var(--line)}"
+    "dt{color:var(--soft)}dd{margin:0;overflow-wrap:anywhere;unicode-bidi:isolate}"
+    "ul{list-style:none;margin:0;padding:0}code{font-family:ui-monospace,monospace;font-size:.9em}"
+    "strong{overflow-wrap:anywhere;unicode-bidi:isolate}"
+    ".warn{padding:.75rem 1rem;border-radius:.5rem;background:var(--warn-back);color:var(--warn)}"
+    ".row{display:flex;flex-wrap:wrap;gap:.75rem;align-items:center}"
+    "li.item{display:flex;flex-wrap:wrap;gap:.75rem;align-items:center;justify-content:space-between;padding:1rem 0;"
+    "border-top:1px solid var(--line)}.good{color:var(--good)}"
+    "button,a.deed{display:inline-block;font:inherit;padding:.55rem 1.2rem;border-radius:.5rem;text-decoration:none;"
+    "border:1px solid var(--line);background:none;color:var(--ink);cursor:pointer}"
+    "button.deed,a.deed{background:var(--deed);border-color:var(--deed);color:var(--on-deed)}"
+    "button:hover,a.deed:hover{filter:brightness(1.08)}"
+    ":focus-visible{outline:3px solid var(--deed);outline-offset:2px}"
+    "@media(max-width:40rem){main{margin:0;min-height:100vh;border:0;border-radius:0;padding:1.5rem}"
+    "dl{grid-template-columns:1fr;gap:0}dd{margin-bottom:.75rem}}";
+
+// Pages that always say the same; those without a text here are put together below.
+static const struct {
+    unsigned status;
+    const char *title, *text;
+} fixed[HOSTED_KINDS] = {
+    [HOSTED_FAILED] = {502, "Not connected",
+                       "The account could not be connected. Nothing was kept. You can try again from where you came "
+                       "from; if it goes on like this, the gateway's log says why."},
+    [HOSTED_ASKS] = {200, "Connect an account", NULL},
+    [HOSTED_CONTINUES] = {200, "One moment", NULL},
+    [HOSTED_MOVED] = {303, "One moment", NULL},
+    [HOSTED_CONNECTED] = {200, "Connected",
+                          "The account is connected. You can close this tab and try again what you were doing."},
+    [HOSTED_DECLINED] = {200, "Not connected", "You said no, and nothing was connected. You can close this tab."},
+    [HOSTED_LISTS] = {200, "Your connections", NULL},
+    [HOSTED_EXPIRED] = {410, "This link is not valid any more",
+                        "Connect links are good for a few minutes. Try again what you were doing to get a new one."},
+    [HOSTED_USED] =
+        {409, "This link was used already",
+         "Each connect link is good once. If the account is not connected yet, try again what you were doing "
+         "to get a new link."},
+    [HOSTED_WRONG_USER] = {403, "This link is for somebody else",
+                           "You are signed in as another user than the one this link was made for, so nothing was "
+                           "connected and the link does not work any more. If somebody sent it to you, tell your "
+                           "administrator."},
+    [HOSTED_WRONG_BROWSER] = {403, "This login began in another browser",
+                              "A login ends in the browser it began in. Go back to that one, or begin again here. "
+                              "Nothing was connected."},
+    [HOSTED_STRANGE] = {400, "This answer belongs to no login",
+                        "It came too late, or it is not an answer to anything that was asked here. Nothing was "
+                        "connected."},
+    [HOSTED_FORGED] =
+        {403, "That did not come from a page of this gateway",
+         "Nothing was done. If you did press a button here, cookies may be blocked, or the page was open for "
+         "too long: open the link again."},
+    [HOSTED_NOBODY] =
+        {403, "This gateway cannot tell who you are",
+         "Accounts are connected to the user who is signed in, and nobody is. Open the link where you are "
+         "signed in to the gateway, or ask your administrator."},
+    [HOSTED_NO_SERVER] = {404, "There is nothing to connect here",
+                          "No server of this name lets users connect accounts."},
+    [HOSTED_LIMITED] = {429, "Too many tries", "Please wait a minute and try again."},
+};
+
+// ---- pieces ---------------------------------------------------------------------------------
+
+static void put_escaped(struct buf *out, const char *text)
+{
+    for (; text && *text; text++)
+        switch (*text) {
+        case '&': buf_put_text(out, "&amp;"); break;
+        case '<': buf_put_text(out, "&lt;"); break;
+        case '>': buf_put_text(out, "&gt;"); break;
+        case '"': buf_put_text(out, "&quot;"); break;
+        case '\'': buf_put_text(out, "&#39;"); break;
+        default: buf_put_char(out, *text); break;
+        }
+}
+
+// {} in the text stands for the value.
+static void put(struct buf *out, const char *html, const char *value)
+{
+    const char *hole = strstr(html, "{}");
+    if (!hole) {
+        buf_put_text(out, html);
+        return;
+    }
+    buf_put(out, html, (size_t)(hole - html));
+    put_escaped(out, value);
+    buf_put_text(out, hole + 2);
+}
+
+// The host is what people know an authorization server by.
+static void put_host(struct buf *out, const char *issuer)
+{
+    struct oauth_url url;
+    char host[256] = "?";
+    if (issuer && oauth_url_parse(issuer, &url) && url.origin.len - (url.https ? 8U : 7U) < sizeof host) {
+        struct span authority = span_after(url.origin, url.https ? 8 : 7);
+        memcpy(host, authority.at, authority.len);
+        host[authority.len] = '\0';
+    }
+    put_escaped(out, host);
+}
+
+static void put_scopes(struct buf *out, const char *scopes)
+{
+    if (!scopes || !*scopes) {
+        buf_put_text(out, "what the server gives without being asked");
+        return;
+    }
+    buf_put_text(out, "<ul>");
+    while (*scopes) {
+        char one[256];
+        size_t len = strcspn(scopes, " "), kept = len < sizeof one ? len : sizeof one - 1;
+        memcpy(one, scopes, kept);
+        one[kept] = '\0';
+        if (len)
+            put(out, "<li><code>{}</code></li>", one);
+        scopes += len + (scopes[len] ? 1 : 0);
+    }
+    buf_put_text(out, "</ul>");
+}
+
+static void put_hidden(struct buf *out, const char *name, const char *value)
+{
+    put(out, "<input type=\"hidden\" name=\"{}\"", name);
+    put(out, " value=\"{}\">", value);
+}
+
+// ---- pages that are put together ------------------------------------------------------------
+
+static void put_question(const struct hosted_page *page, struct buf *out)
+{
+    put(out, "<h1>Connect “{}”</h1>", page->server);
+    buf_put_text(out, "<p>This gateway asks to use your account at <strong>");
+    put_host(out, page->issuer);
+    put(out,
+        "</strong>. What you allow there is given to this gateway for <strong>{}</strong>, and used only for the "
+        "calls ",
+        page->user);
+    buf_put_text(out, "this user makes through it.</p>");
+    if (page->unbound)
+        put(out,
+            "<p class=\"warn\" role=\"note\">Nobody is signed in here, so please look twice: the account you connect "
+            "will "
+            "be used by <strong>{}</strong>. If that is not you, or somebody sent you this link, cancel.</p>",
+            page->user);
+    put(out, page->unbound ? "<dl><dt>Connects for</dt><dd>{}</dd>" : "<dl><dt>Signed in as</dt><dd>{}</dd>",
+        page->user);
+    put(out, "<dt>Server</dt><dd>{}</dd>", page->server);
+    buf_put_text(out, "<dt>You will sign in at</dt><dd>");
+    put_host(out, page->issuer);
+    put(out, "<br><small>{}</small></dd><dt>It will be asked for</dt><dd>", page->issuer);
+    put_scopes(out, page->scope);
+    buf_put_text(out, "</dd></dl><form method=\"post\" action=\"connect\" class=\"row\">");
+    put_hidden(out, "t", page->ticket);
+    put_hidden(out, "csrf", page->csrf);
+    buf_put_text(out, "<button class=\"deed\" name=\"answer\" value=\"yes\">Continue</button>"
+                      "<button name=\"answer\" value=\"no\">Cancel</button></form>");
+}
+
+// Not a redirect: the answer to a form may lead only to where form-action says, and nobody knows where an authorization
+// server sends its users on to.
+static void put_continue(const struct hosted_page *page, struct buf *out)
+{
+    buf_put_text(out, "<h1>On to ");
+    put_host(out, page->issuer);
+    put(out,
+        "</h1><p>You are being taken to where you sign in.</p><p><a class=\"deed\" href=\"{}\" rel=\"noreferrer\">",
+        page->url);
+    buf_put_text(out, "Continue</a></p>");
+}
+
+static void put_connection(const struct hosted_connection *connection, const char *csrf, struct buf *out)
+{
+    put(out, "<li class=\"item\"><div><h2>{}</h2>", connection->server);
+    if (connection->connected || connection->ended) {
+        buf_put_text(out,
+                     connection->connected ? "<span class=\"good\">Connected</span> at " : "Ended, was connected at ");
+        put_host(out, connection->issuer);
+        put(out, "<br><small><code>{}</code></small>", connection->scope);
+    } else {
+        buf_put_text(out, "<span class=\"soft\">Not connected</span>");
+    }
+    buf_put_text(out, "</div>");
+    if (connection->connected) {
+        buf_put_text(out, "<form method=\"post\" action=\"disconnect\">");
+        put_hidden(out, "server", connection->server);
+        put_hidden(out, "csrf", csrf);
+        put(out, "<button aria-label=\"Disconnect {}\">Disconnect</button></form></li>", connection->server);
+    } else {
+        put(out, "<a class=\"deed\" href=\"connect/{}\"", connection->server);
+        put(out, " aria-label=\"Connect {}\">Connect</a></li>", connection->server);
+    }
+}
+
+static void put_list(const struct hosted_page *page, struct buf *out)
+{
+    put(out,
+        "<h1>Your connections</h1><p>Signed in as <strong>{}</strong>. Accounts you connect are used for your calls "
+        "only.</p><ul>",
+        page->user);
+    for (size_t i = 0; i < page->connection_count; i++)
+        put_connection(&page->connections[i], page->csrf, out);
+    buf_put_text(out, "</ul>");
+}
+
+static void put_fixed(const struct hosted_page *page, struct buf *out)
+{
+    put(out, "<h1>{}</h1>", fixed[page->kind].title);
+    put(out, "<p>{}</p>", fixed[page->kind].text);
+    if (page->server)
+        put(out, "<p class=\"soft\">Server: {}</p>", page->server);
+}
+
+// ---- the frame ------------------------------------------------------------------------------
+
+static void put_cookies(const struct hosted_page *page, struct buf *headers)
+{
+    for (size_t i = 0; i < page->cookie_count; i++) {
+        const struct hosted_cookie *cookie = &page->cookies[i];
+        buf_printf(headers, "Set-Cookie: %s=%s; Path=/; Max-Age=%" PRId64 "; HttpOnly; SameSite=Lax%s\n", cookie->name,
+                   cookie->value, cookie->max_age, page->secure ? "; Secure" : "");
+    }
+}
+
+static void put_headers(const struct hosted_page *page, struct buf *headers)
+{
+    unsigned char digest[SECRET_MAC_BYTES];
+    struct buf hash = {0};
+    secret_digest(span_of(style), digest);
+    secret_encode(&hash, span_make((const char *)digest, sizeof digest));
+    for (size_t i = 0; i < hash.len; i++)
+        hash.at[i] = hash.at[i] == '-' ? '+' : hash.at[i] == '_' ? '/' : hash.at[i];
+    buf_put_text(headers, "Content-Type: text/html; charset=utf-8\n");
+    buf_printf(
+        headers,
+        "Content-Security-Policy: default-src 'none'; style-src 'sha256-%s='; form-action 'self'; base-uri 'none'; "
+        "frame-ancestors 'none'\n",
+        buf_text(&hash));
+    // With no-referrer a browser would not say where a form comes from, either.
+    buf_printf(headers, "Referrer-Policy: %s\n",
+               page->kind == HOSTED_ASKS || page->kind == HOSTED_LISTS ? "same-origin" : "no-referrer");
+    if (page->kind == HOSTED_MOVED)
+        buf_printf(headers, "Location: %s\n", page->url);
+    if (page->retry_ms)
+        buf_printf(headers, "Retry-After: %" PRId64 "\n", (page->retry_ms + 999) / 1000);
+    put_cookies(page, headers);
+    buf_release(&hash);
+}
+
+unsigned page_render(const struct hosted_page *page, struct buf *html, struct buf *headers)
+{
+    put(html,
+        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>{} · Postern</title>"
+        "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">",
+        fixed[page->kind].title);
+    if (page->kind == HOSTED_CONTINUES)
+        put(html, "<meta http-equiv=\"refresh\" content=\"0;url={}\">", page->url);
+    buf_printf(html, "<style>%s</style></head><body><main>", style);
+    switch (page->kind) {
+    case HOSTED_ASKS: put_question(page, html); break;
+    case HOSTED_CONTINUES: put_continue(page, html); break;
+    case HOSTED_LISTS: put_list(page, html); break;
+    default: put_fixed(page, html); break;
+    }
+    buf_put_text(html, "</main></body></html>\n");
+    put_headers(page, headers);
+    return fixed[page->kind].status;
+}
