@@ -1,0 +1,247 @@
+// Owns connections to servers, and how libcurl, which opens them, waits on the loop.
+//
+//   opening ─► busy ⇄ idle ─► retired
+//
+// curl resolves, connects, secures and tunnels (CURLOPT_CONNECT_ONLY); from then on the socket's events are the
+// client's. A handle stays with the multi handle as long as its connection is used. Multi functions are forbidden inside
+// curl's callbacks, so closing is done at the end of the turn.
+#include "base/mem.h"
+#include "http_state.h"
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define IDLE_MS 60000  // how long a connection waits for its next use
+
+// ---- sockets and the timer ------------------------------------------------------------------
+
+static void on_socket_ready(struct loop_watch *watch, unsigned events)
+{
+    struct client_socket *socket = watch->arg;
+    struct http_client *client = socket->client;
+    if (socket->connection) {
+        http_client_ready(socket->connection, events);
+        return;
+    }
+    if (!socket->in_use) {
+        loop_unwatch(client->loop, watch);
+        return;
+    }
+    int mask = (events & LOOP_READ ? CURL_CSELECT_IN : 0) | (events & LOOP_WRITE ? CURL_CSELECT_OUT : 0);
+    int running;
+    curl_multi_socket_action(client->multi, watch->fd, mask, &running);
+    http_client_settle(client);
+}
+
+static struct client_socket *socket_get(struct http_client *client, curl_socket_t fd)
+{
+    size_t index = (size_t)fd;
+    if (index >= client->socket_room) {
+        size_t room = index * 2 + 16;
+        client->sockets = mem_resize(client->sockets, room * sizeof *client->sockets);
+        memset(client->sockets + client->socket_room, 0, (room - client->socket_room) * sizeof *client->sockets);
+        client->socket_room = room;
+    }
+    if (!client->sockets[index]) {
+        struct client_socket *socket = mem_new(struct client_socket);
+        socket->client = client;
+        socket->watch = (struct loop_watch){.fd = fd, .on_ready = on_socket_ready, .arg = socket};
+        client->sockets[index] = socket;
+    }
+    return client->sockets[index];
+}
+
+static int on_curl_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *assigned)
+{
+    (void)easy;
+    (void)assigned;
+    struct http_client *client = arg;
+    struct client_socket *socket = socket_get(client, fd);
+    if (what == CURL_POLL_REMOVE) {
+        socket->in_use = false;
+        if (!socket->ours)  // the resolver's: closed without a word, and its number used again
+            loop_unwatch(client->loop, &socket->watch);
+        return 0;
+    }
+    struct err err;
+    socket->in_use = true;
+    unsigned events = (what & CURL_POLL_IN ? LOOP_READ : 0) | (what & CURL_POLL_OUT ? LOOP_WRITE : 0);
+    return loop_watch(client->loop, &socket->watch, events, &err) ? 0 : -1;
+}
+
+static curl_socket_t on_curl_open(void *arg, curlsocktype purpose, struct curl_sockaddr *address)
+{
+    (void)purpose;
+    struct http_connection *connection = arg;
+    if (connection->retired)  // its target may be gone
+        return CURL_SOCKET_BAD;
+    struct http_target *target = connection->target;
+    struct http_client *client = target->client;
+    if (target->allow && !target->allow(target->allow_arg, &address->addr)) {
+        connection->disallowed = true;
+        return CURL_SOCKET_BAD;
+    }
+    curl_socket_t fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+    if (fd < 0)
+        return CURL_SOCKET_BAD;
+    struct client_socket *socket = socket_get(client, fd);
+    loop_unwatch(client->loop, &socket->watch);
+    socket->ours = true;
+    return fd;
+}
+
+static int on_curl_close(void *arg, curl_socket_t fd)
+{
+    struct http_client *client = arg;
+    struct client_socket *socket = (size_t)fd < client->socket_room ? client->sockets[fd] : NULL;
+    if (socket) {
+        client->sockets[fd] = NULL;
+        socket->connection = NULL;
+        loop_unwatch(client->loop, &socket->watch);
+        loop_reap(client->loop, socket, free);
+    }
+    return close(fd);
+}
+
+static int on_curl_timer(CURLM *multi, long after_ms, void *arg)
+{
+    (void)multi;
+    struct http_client *client = arg;
+    client->kick = after_ms == 0;
+    if (after_ms < 0)
+        loop_timer_stop(client->loop, &client->timer);
+    else if (after_ms == 0)
+        loop_task_put(client->loop, &client->work);
+    else
+        loop_timer_set(client->loop, &client->timer, after_ms);
+    return 0;
+}
+
+static void on_timer(struct loop_timer *timer)
+{
+    struct http_client *client = timer->arg;
+    int running;
+    curl_multi_socket_action(client->multi, CURL_SOCKET_TIMEOUT, 0, &running);
+    http_client_settle(client);
+}
+
+// ---- connections ----------------------------------------------------------------------------
+
+struct http_connection *http_connection_new(struct http_target *target)
+{
+    struct http_connection *connection = mem_new(struct http_connection);
+    CURL *easy = connection->easy = curl_easy_init();
+    if (!easy)
+        abort();
+    connection->target = target;
+    if (target->parsed)
+        curl_easy_setopt(easy, CURLOPT_CURLU, target->parsed);
+    else
+        curl_easy_setopt(easy, CURLOPT_URL, target->url);  // curl itself says what is wrong with it
+    curl_easy_setopt(easy, CURLOPT_CONNECT_ONLY, 1L);
+    curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
+    curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_1_1);
+    curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L);
+    curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
+    curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, (long)HTTP_READ_BYTES);
+    curl_easy_setopt(easy, CURLOPT_CAPATH,
+                     NULL);  // with the file alone, curl reads the authorities once, not each time
+    curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)target->connect_timeout_ms);
+    curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, on_curl_open);
+    curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, connection);
+    curl_easy_setopt(easy, CURLOPT_CLOSESOCKETFUNCTION, on_curl_close);
+    curl_easy_setopt(easy, CURLOPT_CLOSESOCKETDATA, target->client);
+    curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, connection->problem);
+    curl_easy_setopt(easy, CURLOPT_PRIVATE, connection);
+    curl_easy_setopt(easy, CURLOPT_HTTPPROXYTUNNEL, 1L);  // through a proxy, never to it
+    if (target->loopback || target->allow)                // and never through one of the environment
+        curl_easy_setopt(easy, CURLOPT_PROXY, "");
+    return connection;
+}
+
+// Out of all lists; the `work` task closes it.
+void http_connection_retire(struct http_connection *connection)
+{
+    struct http_client *client = connection->target->client;
+    if (connection->retired)
+        return;
+    connection->retired = true;
+    connection->transfer = NULL;
+    if (connection->socket)
+        loop_unwatch(client->loop, &connection->socket->watch);
+    list_remove(&connection->node);
+    list_remove(&connection->target_node);
+    list_append(&client->retired, &connection->node);
+    loop_task_put(client->loop, &client->work);
+}
+
+void http_connection_close_retired(struct http_client *client)
+{
+    while (!list_empty(&client->retired)) {
+        struct http_connection *connection = list_entry(client->retired.next, struct http_connection, node);
+        list_remove(&connection->node);
+        curl_multi_remove_handle(client->multi, connection->easy);  // closes the socket, too
+        curl_easy_cleanup(connection->easy);
+        loop_reap(client->loop, connection, free);
+    }
+}
+
+void http_connection_rest(struct http_connection *connection)
+{
+    struct http_client *client = connection->target->client;
+    connection->transfer = NULL;
+    connection->used = true;
+    connection->idle_since_ms = loop_now(client->loop);
+    list_remove(&connection->node);
+    list_append(&client->idle, &connection->node);
+    list_append(&connection->target->idle, &connection->target_node);
+    if (!client->expiry.slot)
+        loop_timer_set(client->loop, &client->expiry, IDLE_MS);
+}
+
+static void on_expiry(struct loop_timer *timer)
+{
+    struct http_client *client = timer->arg;
+    list_each(node, &client->idle) {
+        struct http_connection *connection = list_entry(node, struct http_connection, node);
+        int64_t left = connection->idle_since_ms + IDLE_MS - loop_now(client->loop);
+        if (left > 0) {
+            loop_timer_set(client->loop, timer, left);
+            return;
+        }
+        http_connection_retire(connection);
+    }
+}
+
+// The last used one, if it is still there.
+struct http_connection *http_connection_find_idle(struct http_target *target)
+{
+    if (list_empty(&target->idle))
+        return NULL;
+    struct http_connection *connection = list_entry(target->idle.prev, struct http_connection, target_node);
+    list_remove(&connection->target_node);
+    list_remove(&connection->node);
+    return connection;
+}
+
+bool http_connection_watch(struct http_connection *connection, unsigned events, struct err *err)
+{
+    return loop_watch(connection->target->client->loop, &connection->socket->watch, events, err);
+}
+
+void http_connection_opened(struct http_connection *connection, curl_socket_t fd)
+{
+    connection->socket = socket_get(connection->target->client, fd);
+    connection->socket->connection = connection;
+}
+
+void http_connection_drive(struct http_client *client)
+{
+    client->timer = (struct loop_timer){.on_due = on_timer, .arg = client};
+    client->expiry = (struct loop_timer){.on_due = on_expiry, .arg = client};
+    curl_multi_setopt(client->multi, CURLMOPT_SOCKETFUNCTION, on_curl_socket);
+    curl_multi_setopt(client->multi, CURLMOPT_SOCKETDATA, client);
+    curl_multi_setopt(client->multi, CURLMOPT_TIMERFUNCTION, on_curl_timer);
+    curl_multi_setopt(client->multi, CURLMOPT_TIMERDATA, client);
+}

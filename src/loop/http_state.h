@@ -1,0 +1,110 @@
+// What the files of the HTTP client share: the objects, and who calls whom.
+//
+//   http_client.c      transfers: the request, the answer, its end
+//   http_connection.c  connections, and libcurl's sockets and timer in the loop
+//   http_target.c      targets: a URL and its fixed headers
+#ifndef HTTP_STATE_H
+#define HTTP_STATE_H
+
+#include "base/buf.h"
+#include "base/list.h"
+#include "loop/http1.h"
+#include "loop/http_client.h"
+#include <curl/curl.h>
+
+#define HTTP_READ_BYTES 65536
+
+struct client_socket {
+    struct loop_watch watch;
+    struct http_client *client;
+    struct http_connection *connection;  // whose exchanges it carries; NULL while curl opens it
+    bool in_use;                         // curl wants its events now
+    bool ours;                           // opened by on_curl_open, so on_curl_close will tell of its end
+};
+
+struct http_client {
+    struct loop *loop;
+    CURLM *multi;
+    struct loop_timer timer;
+    struct loop_timer expiry;
+    struct loop_timer more;
+    struct loop_task work;
+    struct list waiting;             // transfers to start
+    struct list unread;              // connections with more to read than one turn allows
+    struct list idle;                // connections, the one that waits longest first
+    struct list retired;             // connections to close
+    struct client_socket **sockets;  // by descriptor
+    size_t socket_room;
+    bool kick;
+    char *room;  // HTTP_READ_BYTES, for whatever is read
+};
+
+struct http_target {
+    struct http_client *client;
+    char *url;
+    CURLU *parsed;
+    int64_t connect_timeout_ms;
+    struct header {
+        char *name, *value;
+    } * headers;
+    size_t header_count;
+    struct buf head;   // of a request, from the path to the last fixed header
+    struct list idle;  // connections, the last used one last
+    unsigned running;
+    bool loopback, secure;
+    bool orphan;  // freed by its owner while transfers ran
+    bool (*allow)(void *arg, const struct sockaddr *address);
+    void *allow_arg;
+};
+
+struct http_connection {
+    struct http_target *target;
+    struct list node;         // in the client's `idle`, `unread` or `retired`
+    struct list target_node;  // in the target's `idle`
+    CURL *easy;
+    struct client_socket *socket;  // once it is open
+    struct http_transfer *transfer;
+    int64_t idle_since_ms;
+    bool used;  // it has carried an exchange before
+    bool retired;
+    bool disallowed;  // its address was refused
+    char problem[CURL_ERROR_SIZE];
+};
+
+struct http_transfer {
+    struct http_target *target;
+    struct list node;
+    struct http_connection *connection;
+    struct http1 answer;
+    struct buf request;  // kept until the answer begins, for a second try
+    size_t sent;
+    struct loop_timer deadline;
+    bool over;      // nothing is said any more
+    bool answered;  // a byte of the answer has come
+    bool retried;
+    const struct http_events *events;
+    void *arg;
+};
+
+// ---- http_connection.c ----------------------------------------------------------------------
+
+void http_connection_drive(struct http_client *client);  // sets up the multi handle and the timers
+struct http_connection *http_connection_new(struct http_target *target);
+void http_connection_opened(struct http_connection *connection, curl_socket_t fd);  // its events come to the client now
+bool http_connection_watch(struct http_connection *connection, unsigned events, struct err *err) MUST_CHECK;
+void http_connection_rest(struct http_connection *connection);  // until its next use
+struct http_connection *http_connection_find_idle(struct http_target *target);
+void http_connection_retire(
+    struct http_connection *connection);  // out of all lists; it is closed at the end of the turn
+void http_connection_close_retired(struct http_client *client);
+
+// ---- http_client.c --------------------------------------------------------------------------
+
+void http_client_settle(struct http_client *client);                          // hears which connections curl has opened
+void http_client_ready(struct http_connection *connection, unsigned events);  // an event on one of ours
+
+// ---- http_target.c --------------------------------------------------------------------------
+
+void http_target_release(struct http_target *target);
+
+#endif
