@@ -85,6 +85,11 @@ static const struct option rows[] = {
      .offset = AT(allow_addresses),
      .help = "Blocks of addresses like \"10.0.0.0/8\" where its authorization server may be although it is elsewhere: "
              "without this only public addresses, and the kind of network the server is in."},
+    {.name = "assertion",
+     .type = OPTION_OBJECT,
+     .offset = AT(assertion),
+     .sub = &assertion_option_table,
+     .help = "Tells the server who calls, beside whatever `mode` presents; needs `isolation` `user` or `session`."},
     {0},
 };
 

@@ -6,6 +6,7 @@
 #ifndef AUTH_ACCESS_H
 #define AUTH_ACCESS_H
 
+#include "auth/assertion.h"
 #include "auth/oauth.h"
 #include "auth/token_store.h"
 #include "base/list.h"
@@ -31,6 +32,7 @@ struct access_options {
     int64_t callback_port;
     struct option_pairs authorize_params;
     char **allow_addresses;
+    struct assertion_options assertion;
 };
 
 extern const struct option_table access_option_table;
