@@ -9,7 +9,8 @@
 //                                              ▼
 //                                         EXCHANGING ─► LOOKING ─► SAVING ─► ENDED (granted)
 //
-//   SERVER ─► EXCHANGING (client_credentials: no browser, nothing stored)
+//   SERVER ─► EXCHANGING (client_credentials, workload, token_exchange: no browser, nothing stored)
+//   SERVER ─► ASSERTING ─► EXCHANGING (enterprise: the identity provider is asked first)
 //   EXCHANGING ─► REGISTERING  once, when the server does not know our client any more (G3, G10)
 //   EXCHANGING ─► AUTHORIZING  once, when it does not know the code (T13)
 //   any ─► ENDED (failed)
@@ -19,6 +20,7 @@
 #include "auth/oauth_flow.h"
 #include "base/mem.h"
 #include "oauth_state.h"
+#include "oauth_subject.h"
 #include <stdlib.h>
 #include <time.h>
 
@@ -44,6 +46,8 @@ void flow_end(struct oauth_flow *flow, enum oauth_end end, const struct err *err
 {
     struct err shown = err ? *err : (struct err){0};
     const char *secrets[] = {flow->code,
+                             flow->subject,
+                             flow->spec.options->idp.client_secret,
                              flow->attempt.verifier,
                              flow->attempt.state,
                              flow->tokens.access,
@@ -94,6 +98,27 @@ enum oauth_callback_kind oauth_flow_callback(struct oauth_flow *flow, struct spa
 
 // ---- the token ------------------------------------------------------------------------------
 
+static void wipe(struct buf *buf)
+{
+    if (buf->at)
+        secret_wipe(buf->at, buf->room);
+    buf_release(buf);
+}
+
+void flow_post_form(struct oauth_flow *flow, const char *url, struct buf *form, struct buf *authorization,
+                    struct address_policy *policy)
+{
+    struct oauth_wish wish = {.url = url,
+                              .type = "application/x-www-form-urlencoded",
+                              .body = buf_span(form),
+                              .authorization = authorization->len ? buf_text(authorization) : NULL,
+                              .timeout_ms = FLOW_TOKEN_MS,
+                              .policy = policy};
+    oauth_fetch_start(&flow->fetch, flow->spec.http, &wish);
+    wipe(form);
+    wipe(authorization);
+}
+
 void flow_exchange(struct oauth_flow *flow)
 {
     struct buf form = {0}, authorization = {0};
@@ -101,31 +126,22 @@ void flow_exchange(struct oauth_flow *flow)
     flow_set_state(flow, FLOW_EXCHANGING);
     if (flow->spec.redirect_uri) {
         oauth_exchange_put(&flow->attempt, flow->code, &form);
+    } else if (flow->subject) {
+        oauth_subject_put(flow->spec.options, &flow->attempt, flow->subject, &form);
     } else {
         oauth_form_put(&form, "grant_type", "client_credentials");
         oauth_form_put(&form, "scope", flow->attempt.scope);
         oauth_form_put(&form, "resource", flow->attempt.resource);
     }
     flow->sent = now();
-    bool ok =
-        oauth_client_apply(&flow->attempt.client, flow->attempt.server.issuer, flow->sent, &form, &authorization, &err);
-    if (ok) {
-        struct oauth_wish wish = {.url = flow->attempt.server.token_endpoint,
-                                  .type = "application/x-www-form-urlencoded",
-                                  .body = buf_span(&form),
-                                  .authorization = authorization.len ? buf_text(&authorization) : NULL,
-                                  .timeout_ms = FLOW_TOKEN_MS,
-                                  .policy = &flow->policy};
-        oauth_fetch_start(&flow->fetch, flow->spec.http, &wish);
+    if (oauth_client_apply(&flow->attempt.client, flow->attempt.server.issuer, flow->sent, &form, &authorization,
+                           &err)) {
+        flow_post_form(flow, flow->attempt.server.token_endpoint, &form, &authorization, &flow->policy);
+        return;
     }
-    if (form.at)
-        secret_wipe(form.at, form.room);
-    if (authorization.at)
-        secret_wipe(authorization.at, authorization.room);
-    buf_release(&form);
-    buf_release(&authorization);
-    if (!ok)
-        flow_end(flow, OAUTH_END_TOKEN, &err);
+    wipe(&form);
+    wipe(&authorization);
+    flow_end(flow, OAUTH_END_TOKEN, &err);
 }
 
 // T4: basic and post are told apart badly in the wild; the other one is tried once, where the server allows it.
@@ -246,6 +262,7 @@ static void on_fetched(struct oauth_fetch *fetch)
     case FLOW_RESOURCE: flow_on_resource(flow); break;
     case FLOW_SERVER: flow_on_server(flow); break;
     case FLOW_REGISTERING: flow_on_registered(flow); break;
+    case FLOW_ASSERTING: flow_on_asserted(flow); break;
     case FLOW_EXCHANGING: on_token(flow); break;
     default: break;
     }

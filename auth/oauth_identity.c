@@ -100,9 +100,9 @@ void flow_identify(struct oauth_flow *flow)
     choose_scope(flow);
     if (!flow->spec.redirect_uri) {
         if (!flow->spec.options->client_id)
-            (void)err_set(&err, ERR_CONFIG, "mode client_credentials needs a client_id");
+            (void)err_set(&err, ERR_CONFIG, "this mode needs a client_id");
         else if (take_configured(flow, &err)) {
-            flow_exchange(flow);
+            flow_assert(flow);
             return;
         }
         flow_end(flow, OAUTH_END_REGISTRATION, &err);

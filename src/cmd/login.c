@@ -401,7 +401,7 @@ static int run_login(const struct flags *flags)
         return code;
     log_setup(LOG_OFF, LOG_FORMAT_TEXT);
     const struct server *server = login_server(config, flags, &code);
-    if (server && (server->auth.mode == ACCESS_STATIC || server->auth.mode == ACCESS_CLIENT))
+    if (server && (server->auth.mode == ACCESS_STATIC || access_mode_asks((enum access_mode)server->auth.mode)))
         code = cmd_fail(EXIT_USAGE, "server \"%s\" has no use for a login: see its auth.mode", server->name);
     else if (server && server->auth.mode == ACCESS_USER && !flags->subject)
         code = cmd_fail(EXIT_USAGE, "server \"%s\" has mode per_user: --subject says whose grant it will be",
