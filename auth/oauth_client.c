@@ -35,6 +35,12 @@ void oauth_registration_put(const struct oauth_registration *wish, struct buf *o
                   wish->redirect_uri, "grant_types", "authorization_code", "refresh_token", "response_types", "code",
                   "token_endpoint_auth_method", oauth_method_text(wish->method), "application_type",
                   wish->native ? "native" : "web", "software_id", "postern", "software_version", POSTERN_VERSION);
+    if (wish->device) {
+        json_object_del(tree, "redirect_uris");
+        json_object_set_new(tree, "response_types", json_array());
+        json_object_set_new(tree, "grant_types",
+                            json_pack("[s,s]", "urn:ietf:params:oauth:grant-type:device_code", "refresh_token"));
+    }
     if (wish->scope)
         json_object_set_new(tree, "scope", json_string(wish->scope));
     dump(tree, out);

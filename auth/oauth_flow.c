@@ -10,6 +10,7 @@
 //                                         EXCHANGING ─► LOOKING ─► SAVING ─► ENDED (granted)
 //
 //   SERVER ─► EXCHANGING (client_credentials, workload, token_exchange: no browser, nothing stored)
+//   … ─► DEVICE ─► WAITING ⇄ EXCHANGING (device: instead of AUTHORIZING)
 //   SERVER ─► ASSERTING ─► EXCHANGING (enterprise: the identity provider is asked first)
 //   EXCHANGING ─► REGISTERING  once, when the server does not know our client any more (G3, G10)
 //   EXCHANGING ─► AUTHORIZING  once, when it does not know the code (T13)
@@ -47,6 +48,7 @@ void flow_end(struct oauth_flow *flow, enum oauth_end end, const struct err *err
     struct err shown = err ? *err : (struct err){0};
     const char *secrets[] = {flow->code,
                              flow->subject,
+                             flow->device_code,
                              flow->spec.options->idp.client_secret,
                              flow->attempt.verifier,
                              flow->attempt.state,
@@ -66,6 +68,10 @@ void flow_authorize(struct oauth_flow *flow)
 {
     const struct option_pairs *extra = &flow->spec.options->authorize_params;
     struct buf url = {0};
+    if (flow->spec.device) {
+        flow_device_ask(flow);
+        return;
+    }
     flow_set_state(flow, FLOW_AUTHORIZING);
     oauth_attempt_seed(&flow->attempt);
     flow->attempt.extra_count = 0;
@@ -124,7 +130,9 @@ void flow_exchange(struct oauth_flow *flow)
     struct buf form = {0}, authorization = {0};
     struct err err;
     flow_set_state(flow, FLOW_EXCHANGING);
-    if (flow->spec.redirect_uri) {
+    if (flow->spec.device) {
+        flow_device_put(flow, &form);
+    } else if (flow->spec.redirect_uri) {
         oauth_exchange_put(&flow->attempt, flow->code, &form);
     } else if (flow->subject) {
         oauth_subject_put(flow->spec.options, &flow->attempt, flow->subject, &form);
@@ -206,6 +214,8 @@ static void on_token(struct oauth_flow *flow)
 {
     struct oauth_answer answer = {flow->fetch.status, buf_span(&flow->fetch.type), buf_span(&flow->fetch.body)};
     struct err err = {0};
+    if (flow->spec.device && flow_device_waits(flow))
+        return;
     if (flow->fetch.failed) {
         flow_end(flow, OAUTH_END_TOKEN, &flow->fetch.err);
         return;
@@ -262,6 +272,7 @@ static void on_fetched(struct oauth_fetch *fetch)
     case FLOW_RESOURCE: flow_on_resource(flow); break;
     case FLOW_SERVER: flow_on_server(flow); break;
     case FLOW_REGISTERING: flow_on_registered(flow); break;
+    case FLOW_DEVICE: flow_on_device(flow); break;
     case FLOW_ASSERTING: flow_on_asserted(flow); break;
     case FLOW_EXCHANGING: on_token(flow); break;
     default: break;
@@ -318,6 +329,7 @@ struct oauth_flow *oauth_flow_start(const struct oauth_flow_spec *spec)
     flow->policy.allowed = spec->options->allow_addresses;
     flow->fetch = (struct oauth_fetch){.on_done = on_fetched, .arg = flow};
     flow->request = (struct token_request){.on_done = on_stored, .arg = flow};
+    flow->poll = (struct loop_timer){.on_due = flow_on_poll, .arg = flow};
     flow->begin = (struct loop_task){.run = on_begin, .arg = flow};
     flow_set_state(flow, FLOW_PROBING);
     loop_task_put(spec->loop, &flow->begin);
@@ -359,5 +371,6 @@ void oauth_flow_free(struct oauth_flow *flow)
     oauth_fetch_cancel(&flow->fetch);
     token_request_release(&flow->request);
     loop_task_drop(&flow->begin);
+    loop_timer_stop(flow->spec.loop, &flow->poll);
     loop_reap(flow->spec.loop, flow, release);
 }

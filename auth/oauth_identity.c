@@ -108,7 +108,15 @@ void flow_identify(struct oauth_flow *flow)
         flow_end(flow, OAUTH_END_REGISTRATION, &err);
         return;
     }
-    if (!oauth_pkce_check(server, flow->spec.options->pkce == ACCESS_PKCE_ASSUME, &err)) {
+    if (flow->spec.device) {
+        if (server->device_endpoint) {
+            choose_client(flow);
+            return;
+        }
+        (void)err_set(&err, ERR_UPSTREAM_INVALID, "authorization server \"%.200s\" has no codes for devices",
+                      server->issuer);
+        flow_end(flow, OAUTH_END_DISCOVERY, &err);
+    } else if (!oauth_pkce_check(server, flow->spec.options->pkce == ACCESS_PKCE_ASSUME, &err)) {
         flow_end(flow, OAUTH_END_DISCOVERY, &err);
     } else if (!server->code || !server->authorization_endpoint) {
         (void)err_set(&err, ERR_UPSTREAM_INVALID, "authorization server \"%.200s\" gives no authorization codes",
@@ -153,7 +161,8 @@ static void register_client(struct oauth_flow *flow)
     flow->registration = (struct oauth_registration){.redirect_uri = flow->spec.redirect_uri,
                                                      .scope = flow->attempt.scope,
                                                      .method = oauth_registration_method(&flow->attempt.server),
-                                                     .native = true};
+                                                     .native = true,
+                                                     .device = flow->spec.device};
     oauth_registration_put(&flow->registration, &body);
     struct oauth_wish wish = {.url = flow->attempt.server.registration_endpoint,
                               .type = "application/json",
