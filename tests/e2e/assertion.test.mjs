@@ -42,11 +42,21 @@ async function startServer() {
         'tools/list': { tools: [{ name: 'who', inputSchema: { type: 'object' } }] },
         'tools/call': { content: [{ type: 'text', text: 'you' }] }
     };
+    let events; // the stream of HTTP+SSE
     const http = createServer(async (req, res) => {
         const body = await text(req);
         const message = body ? JSON.parse(body) : {};
         seen.push({ method: message.method ?? req.method, headers: req.headers });
+        if (req.method === 'GET' && req.url === '/sse') {
+            events = res.writeHead(200, { 'content-type': 'text/event-stream' });
+            return events.write('event: endpoint\ndata: /messages\n\n');
+        }
         if (req.method !== 'POST') return res.writeHead(405).end();
+        if (req.url === '/messages') {
+            res.writeHead(202).end();
+            if (message.id !== undefined) events.write(`event: message\ndata: ${JSON.stringify({ jsonrpc: '2.0', id: message.id, result: answers[message.method] ?? {} })}\n\n`);
+            return;
+        }
         if (message.id === undefined) return res.writeHead(202).end();
         res.writeHead(200, { 'content-type': 'application/json' });
         res.end(JSON.stringify({ jsonrpc: '2.0', id: message.id, result: answers[message.method] ?? {} }));
@@ -143,6 +153,21 @@ test('algorithm, key, header and audience are as configured, beside a static tok
         const { aud, iat, exp } = claims(headers['x-caller'], 'RS256');
         assert.deepEqual([aud, exp - iat, headers.authorization], ['tracker', 10, 'Bearer fixed']);
         assert.equal(JSON.parse(Buffer.from(headers['x-caller'].split('.')[0], 'base64url')).kid, 'k7');
+    } finally {
+        await gateway.stop();
+    }
+});
+
+test('over HTTP+SSE the stream and every message carry it', async () => {
+    const bearer = token('ida', 'dev');
+    const gateway = await startGateway(configure(undefined, { type: 'sse', url: server.url.replace('/mcp', '/sse') }));
+    try {
+        assert.ok((await call(gateway, bearer)).result);
+        assert.deepEqual([seen[0].method, seen.at(-1).method], ['GET', 'tools/call']);
+        for (const { method, headers } of seen) {
+            const { sub, aud, roles } = claims(headers['x-postern-identity']);
+            assert.deepEqual([sub, aud, roles], ['bearer:ida', server.url.replace('/mcp', '/sse'), method === 'tools/call' ? ['dev'] : []], method);
+        }
     } finally {
         await gateway.stop();
     }
