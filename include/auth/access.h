@@ -41,6 +41,7 @@ struct access_options {
     int pkce;
     char *callback_host;
     int64_t callback_port;
+    bool device;
     struct option_pairs authorize_params;
     char **allow_addresses;
     char *subject_token_file;

@@ -26,7 +26,8 @@ struct login {
     struct token_store *store;
     const struct server *server;
     const struct flags *flags;
-    char *user;  // whose grant it will be
+    bool device;  // a code is entered elsewhere: no listener
+    char *user;   // whose grant it will be
     struct callback *callback;
     struct oauth_flow *flow;
     struct loop_timer deadline;
@@ -341,7 +342,7 @@ static void start(struct login *login, const struct login_cause *cause)
                                    .user = login->user,
                                    .server_url = login->server->url,
                                    .redirect_uri = login->callback ? callback_uri(login->callback) : OAUTH_DEVICE_URI,
-                                   .device = login->flags->device,
+                                   .device = login->device,
                                    .on_device = on_device,
                                    .register_anew = login->flags->reregister,
                                    .on_browse = on_browse,
@@ -384,6 +385,7 @@ int login_run(const struct config *config, const struct server *server, const st
 {
     struct login login = {.server = server, .flags = flags, .terminal = {.fd = -1}, .pasted = {.max = 2 * PASTE_MAX}};
     struct err err = {0};
+    login.device = flags->device || (server->auth.device && !flags->headless && !flags->no_browser);  // L14
     if (!(login.loop = loop_new(&err)))
         return cmd_fail_err(&err);
     if (!loop_on_signal(login.loop, on_signal, &login, &err) || !(login.http = http_client_new(login.loop, &err)))
@@ -392,7 +394,7 @@ int login_run(const struct config *config, const struct server *server, const st
         login.code = cmd_fail(EXIT_STORE, "%s", err.detail);
     else if (!(login.user = login_user(flags)))
         login.code = cmd_fail(EXIT_USAGE, "--subject: PROVIDER:NAME, as in a policy");
-    else if (read_timeout(&login, &login.code) && (flags->device || open_callback(&login, &login.code))) {
+    else if (read_timeout(&login, &login.code) && (login.device || open_callback(&login, &login.code))) {
         start(&login, cause);
         loop_run(login.loop);
     }

@@ -72,7 +72,11 @@ async function startPeer() {
 }
 
 async function run(...args) {
-    const config = writeConfig(folder.path, { mcpServers: { server: { url: `${peer.origin}/mcp`, auth: { mode: 'shared' } } } });
+    return runWith({}, ...args);
+}
+
+async function runWith(auth, ...args) {
+    const config = writeConfig(folder.path, { mcpServers: { server: { url: `${peer.origin}/mcp`, auth: { mode: 'shared', ...auth } } } });
     const child = spawn(binary, [...args, '--config', config], { stdio: ['ignore', 'pipe', 'pipe'], env: { ...process.env, POSTERN_STATE: folder.path } });
     const [stdout, stderr, status] = await Promise.all([text(child.stdout), text(child.stderr), new Promise(done => child.once('exit', done))]);
     for (const one of [tokens.access_token, tokens.refresh_token, device?.[1].device_code].filter(Boolean))
@@ -144,6 +148,19 @@ describe('L14 the login ends', () => {
             assert.equal(status, code, stderr);
             assert.match(stderr, message);
         });
+});
+
+test('L14 the configuration may say so, and --no-browser otherwise', async () => {
+    folder = temporaryDirectory();
+    try {
+        assert.equal((await runWith({ device: true }, 'login', 'server')).status, 0);
+        assert.equal(polls().length, 1);
+        const other = await runWith({ device: true, pkce: 'assume_s256' }, 'login', 'server', '--no-browser', '--timeout', '1s');
+        assert.equal(other.status, 11, other.stderr);
+        assert.equal(polls().length, 1);
+    } finally {
+        folder.remove();
+    }
 });
 
 test('--device goes with no browser', async () => {
