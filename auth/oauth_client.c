@@ -148,7 +148,7 @@ bool oauth_assertion(const struct oauth_client *client, const char *audience, in
 {
     struct oauth_key key = {client->key_pem, client->key_alg ? client->key_alg : "RS256", client->key_id};
     json_t *claims = json_pack("{s:s, s:s, s:s, s:I, s:I}", "iss", client->id, "sub", client->id, "aud", audience,
-                               "iat", (json_int_t)now, "exp", (json_int_t)(now + ASSERTION_LIFETIME));
+                               "iat", (json_int_t)now, "exp", (json_int_t)now + ASSERTION_LIFETIME);
     bool ok = oauth_key_sign(&key, claims, out, err);
     json_decref(claims);
     return ok;
