@@ -11,7 +11,7 @@
 //                                        │ refused for good: saved as dead ─► EMPTY
 //                                        └ no answer: what is held stays, and later again
 //
-// Mode client_credentials goes EMPTY ─► ASKING (a flow) ─► HELD, and again when it is due.
+// Modes that ask (client_credentials, workload, …) go EMPTY ─► ASKING (a flow) ─► HELD, and again when it is due.
 //
 // Who waits is told once, from a task of its own, whatever happened. A token is replaced, never changed: the version
 // tells a transport that it has to look again (tests/unit/auth_access_test.c).
@@ -133,7 +133,7 @@ static void schedule(struct access *access)
 {
     struct oauth_tokens tokens = tokens_of(access->grant);
     int64_t at = oauth_tokens_refresh_at(&tokens);
-    if (!at || (!tokens.refresh && access->spec.mode != ACCESS_CLIENT))
+    if (!at || (!tokens.refresh && !access_mode_asks(access->spec.mode)))
         return;
     unsigned char random;
     secret_random(&random, 1);
@@ -567,9 +567,9 @@ static void find(struct access *access)
 static void begin(struct access *access)
 {
     loop_timer_stop(access->spec.loop, &access->due);
-    if (access->spec.mode == ACCESS_CLIENT && pausing(access))
+    if (access_mode_asks(access->spec.mode) && pausing(access))
         tell_failure(access);
-    else if (access->spec.mode == ACCESS_CLIENT)
+    else if (access_mode_asks(access->spec.mode))
         ask(access);
     else if (access->grant)
         lease(access);
@@ -610,7 +610,7 @@ void access_renew(struct access *access, unsigned version, struct access_wait *w
     } else if (version != access->version && access->state == STATE_HELD) {  // another one came meanwhile
         access->outcome = (struct err){0};
         tell(access);
-    } else if (access->state == STATE_HELD && access->spec.mode != ACCESS_CLIENT &&
+    } else if (access->state == STATE_HELD && !access_mode_asks(access->spec.mode) &&
                !access->grant->is.refresh_token.len) {
         need_login(access, "the token is refused");
     } else if (idle(access)) {
@@ -656,7 +656,7 @@ bool access_recheck(struct access *access)
 {
     bool gone = access->gone;
     access->gone = false;
-    if (access->state != STATE_HELD || !access->spec.store || access->spec.mode == ACCESS_CLIENT || access->check.work)
+    if (access->state != STATE_HELD || !access->spec.store || access_mode_asks(access->spec.mode) || access->check.work)
         return gone;
     struct grant_key key = grant_key(access->grant);
     const struct grant *seen = token_store_cached(access->spec.store, &key);

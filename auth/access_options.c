@@ -2,8 +2,29 @@
 #include "auth/access.h"
 #include "auth/address.h"
 
-static const char *const modes[] = {"none", "static", "shared", "per_user", "client_credentials", NULL};
+static const char *const modes[] = {"none",     "static",         "shared",     "per_user", "client_credentials",
+                                    "workload", "token_exchange", "enterprise", NULL};
+static const char *const subjects[] = {"id_token", "access_token", "jwt", NULL};
 static const char *const pkces[] = {"require", "assume_s256", NULL};
+
+#define AT(member) offsetof(struct access_idp, member)
+static const struct option idp_rows[] = {
+    {.name = "token_endpoint",
+     .type = OPTION_STRING,
+     .offset = AT(token_endpoint),
+     .help = "Where it exchanges tokens; https, or http on loopback."},
+    {.name = "client_id", .type = OPTION_STRING, .offset = AT(client_id), .help = "Our client there."},
+    {.name = "client_secret",
+     .type = OPTION_STRING,
+     .offset = AT(client_secret),
+     .secret = true,
+     .help = "Its secret, if it has one."},
+    {0},
+};
+#undef AT
+
+static const struct option_table idp_table = {"The identity provider (mcpServers.NAME.auth.idp)",
+                                              sizeof(struct access_idp), idp_rows, NULL};
 
 #define AT(member) offsetof(struct access_options, member)
 
@@ -16,7 +37,9 @@ static const struct option rows[] = {
      .help =
          "`none`: nothing is presented. `static`: `token`. `shared`: one grant for all callers, got by `postern login "
          "SERVER`. `per_user`: each caller's own grant, and no other; makes `isolation` at least `user`. "
-         "`client_credentials`: the client's own rights."},
+         "`client_credentials`: the client's own rights. `workload`: those of the workload whose token is in "
+         "`subject_token_file` (RFC 7523). `token_exchange`: that token is exchanged (RFC 8693). `enterprise`: it is "
+         "exchanged at `idp` for one that the authorization server takes (ID-JAG)."},
     {.name = "token",
      .type = OPTION_STRING,
      .offset = AT(token),
@@ -76,6 +99,11 @@ static const struct option rows[] = {
      .fallback = "0",
      .max = 65535,
      .help = "Its port; 0: that of the last login, or the first free one of 8085 to 8099."},
+    {.name = "device",
+     .type = OPTION_BOOL,
+     .offset = AT(device),
+     .fallback = "false",
+     .help = "`postern login` shows a code to enter on another device, as with `--device`."},
     {.name = "authorize_params",
      .type = OPTION_PAIRS,
      .offset = AT(authorize_params),
@@ -85,8 +113,59 @@ static const struct option rows[] = {
      .offset = AT(allow_addresses),
      .help = "Blocks of addresses like \"10.0.0.0/8\" where its authorization server may be although it is elsewhere: "
              "without this only public addresses, and the kind of network the server is in."},
+    {.name = "subject_token_file",
+     .type = OPTION_STRING,
+     .offset = AT(subject_token_file),
+     .help = "File with the token of modes `workload`, `token_exchange` and `enterprise`; read anew each time."},
+    {.name = "subject_token_type",
+     .type = OPTION_ENUM,
+     .offset = AT(subject_token_type),
+     .fallback = "\"id_token\"",
+     .choices = subjects,
+     .help = "What it is, for `token_exchange` and `enterprise`."},
+    {.name = "idp",
+     .type = OPTION_OBJECT,
+     .offset = AT(idp),
+     .sub = &idp_table,
+     .help = "The identity provider of mode `enterprise`."},
+    {.name = "assertion",
+     .type = OPTION_OBJECT,
+     .offset = AT(assertion),
+     .sub = &assertion_option_table,
+     .help = "Tells the server who calls, beside whatever `mode` presents; needs `isolation` `user` or `session`."},
     {0},
 };
+
+bool access_mode_asks(enum access_mode mode)
+{
+    return mode == ACCESS_CLIENT || mode == ACCESS_WORKLOAD || mode == ACCESS_EXCHANGE || mode == ACCESS_ENTERPRISE;
+}
+
+// What is sent to whom: a subject's token goes to an identity provider or issuer that a person named.
+static bool check_subject(const struct access_options *options, const struct option_place *place, struct err *err)
+{
+    bool wanted = access_mode_asks((enum access_mode)options->mode) && options->mode != ACCESS_CLIENT;
+    const struct access_idp *idp = &options->idp;
+    if (wanted != (options->subject_token_file != NULL))
+        return err_set(err, ERR_CONFIG,
+                       "%s: %s: a \"subject_token_file\" and mode \"workload\", \"token_exchange\" or \"enterprise\" "
+                       "belong together",
+                       place->file, place->path);
+    if (wanted && !options->client_id)
+        return err_set(err, ERR_CONFIG, "%s: %s: mode \"%s\" needs a client_id", place->file, place->path,
+                       modes[options->mode]);
+    if (options->mode == ACCESS_EXCHANGE && !options->issuer)
+        return err_set(err, ERR_CONFIG, "%s: %s: mode \"token_exchange\" needs an \"issuer\"", place->file,
+                       place->path);
+    if ((options->mode == ACCESS_ENTERPRISE) != (idp->token_endpoint && idp->client_id))
+        return err_set(err, ERR_CONFIG,
+                       "%s: %s/idp: a token_endpoint and a client_id, and mode \"enterprise\", belong together",
+                       place->file, place->path);
+    if (idp->token_endpoint && !oauth_url_secure(idp->token_endpoint))
+        return err_set(err, ERR_CONFIG, "%s: %s/idp/token_endpoint: https, or http on loopback", place->file,
+                       place->path);
+    return true;
+}
 
 static bool check(void *object, const struct option_place *place, struct err *err)
 {
@@ -101,6 +180,8 @@ static bool check(void *object, const struct option_place *place, struct err *er
             err, ERR_CONFIG,
             "%s: %s: mode \"client_credentials\" needs a client_id, and a client_secret or a private_key_file",
             place->file, place->path);
+    if (!check_subject(options, place, err))
+        return false;
     if (options->client_metadata_url && strncmp(options->client_metadata_url, "https://", 8) != 0)
         return err_set(err, ERR_CONFIG, "%s: %s/client_metadata_url: must be an https:// URL", place->file,
                        place->path);

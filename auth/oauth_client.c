@@ -2,7 +2,7 @@
 #include "auth/oauth.h"
 #include "base/mem.h"
 #include "base/secret.h"
-#include <jwt.h>
+#include "oauth_key.h"
 #include <openssl/evp.h>
 #include <stdlib.h>
 
@@ -35,6 +35,12 @@ void oauth_registration_put(const struct oauth_registration *wish, struct buf *o
                   wish->redirect_uri, "grant_types", "authorization_code", "refresh_token", "response_types", "code",
                   "token_endpoint_auth_method", oauth_method_text(wish->method), "application_type",
                   wish->native ? "native" : "web", "software_id", "postern", "software_version", POSTERN_VERSION);
+    if (wish->device) {
+        json_object_del(tree, "redirect_uris");
+        json_object_set_new(tree, "response_types", json_array());
+        json_object_set_new(tree, "grant_types",
+                            json_pack("[s,s]", "urn:ietf:params:oauth:grant-type:device_code", "refresh_token"));
+    }
     if (wish->scope)
         json_object_set_new(tree, "scope", json_string(wish->scope));
     dump(tree, out);
@@ -140,29 +146,12 @@ static void put_basic(const struct oauth_client *client, struct buf *authorizati
 bool oauth_assertion(const struct oauth_client *client, const char *audience, int64_t now, struct buf *out,
                      struct err *err)
 {
-    unsigned char random[16];
-    struct buf id = {0};
-    jwt_t *jwt = NULL;
-    char *text = NULL;
-    jwt_alg_t alg = jwt_str_alg(client->key_alg ? client->key_alg : "RS256");
-    secret_random(random, sizeof random);
-    secret_encode(&id, span_make((const char *)random, sizeof random));
-    if (alg != JWT_ALG_NONE && alg != JWT_ALG_INVAL && alg > JWT_ALG_HS512 && jwt_new(&jwt) == 0 &&
-        jwt_add_grant(jwt, "iss", client->id) == 0 && jwt_add_grant(jwt, "sub", client->id) == 0 &&
-        jwt_add_grant(jwt, "aud", audience) == 0 && jwt_add_grant(jwt, "jti", buf_text(&id)) == 0 &&
-        jwt_add_grant_int(jwt, "iat", (long)now) == 0 &&
-        jwt_add_grant_int(jwt, "exp", (long)(now + ASSERTION_LIFETIME)) == 0 &&
-        (!client->key_id || jwt_add_header(jwt, "kid", client->key_id) == 0) &&
-        jwt_set_alg(jwt, alg, (const unsigned char *)client->key_pem, (int)strlen(client->key_pem)) == 0)
-        text = jwt_encode_str(jwt);
-    buf_release(&id);
-    jwt_free(jwt);
-    if (!text)
-        return err_set(err, ERR_CONFIG, "cannot sign with the client's private key: is it a PEM key for %s?",
-                       client->key_alg ? client->key_alg : "RS256");
-    buf_put_text(out, text);
-    free(text);
-    return true;
+    struct oauth_key key = {client->key_pem, client->key_alg ? client->key_alg : "RS256", client->key_id};
+    json_t *claims = json_pack("{s:s, s:s, s:s, s:I, s:I}", "iss", client->id, "sub", client->id, "aud", audience,
+                               "iat", (json_int_t)now, "exp", (json_int_t)now + ASSERTION_LIFETIME);
+    bool ok = oauth_key_sign(&key, claims, out, err);
+    json_decref(claims);
+    return ok;
 }
 
 bool oauth_client_apply(const struct oauth_client *client, const char *audience, int64_t now, struct buf *form,

@@ -9,7 +9,9 @@
 //                                              ▼
 //                                         EXCHANGING ─► LOOKING ─► SAVING ─► ENDED (granted)
 //
-//   SERVER ─► EXCHANGING (client_credentials: no browser, nothing stored)
+//   SERVER ─► EXCHANGING (client_credentials, workload, token_exchange: no browser, nothing stored)
+//   … ─► DEVICE ─► WAITING ⇄ EXCHANGING (device: instead of AUTHORIZING)
+//   SERVER ─► ASSERTING ─► EXCHANGING (enterprise: the identity provider is asked first)
 //   EXCHANGING ─► REGISTERING  once, when the server does not know our client any more (G3, G10)
 //   EXCHANGING ─► AUTHORIZING  once, when it does not know the code (T13)
 //   any ─► ENDED (failed)
@@ -19,6 +21,7 @@
 #include "auth/oauth_flow.h"
 #include "base/mem.h"
 #include "oauth_state.h"
+#include "oauth_subject.h"
 #include <stdlib.h>
 #include <time.h>
 
@@ -44,6 +47,9 @@ void flow_end(struct oauth_flow *flow, enum oauth_end end, const struct err *err
 {
     struct err shown = err ? *err : (struct err){0};
     const char *secrets[] = {flow->code,
+                             flow->subject,
+                             flow->device_code,
+                             flow->spec.options->idp.client_secret,
                              flow->attempt.verifier,
                              flow->attempt.state,
                              flow->tokens.access,
@@ -62,6 +68,10 @@ void flow_authorize(struct oauth_flow *flow)
 {
     const struct option_pairs *extra = &flow->spec.options->authorize_params;
     struct buf url = {0};
+    if (flow->spec.device) {
+        flow_device_ask(flow);
+        return;
+    }
     flow_set_state(flow, FLOW_AUTHORIZING);
     oauth_attempt_seed(&flow->attempt);
     flow->attempt.extra_count = 0;
@@ -96,38 +106,52 @@ enum oauth_callback_kind oauth_flow_callback(struct oauth_flow *flow, struct spa
 
 // ---- the token ------------------------------------------------------------------------------
 
+static void wipe(struct buf *buf)
+{
+    if (buf->at)
+        secret_wipe(buf->at, buf->room);
+    buf_release(buf);
+}
+
+void flow_post_form(struct oauth_flow *flow, const char *url, struct buf *form, struct buf *authorization,
+                    struct address_policy *policy)
+{
+    struct oauth_wish wish = {.url = url,
+                              .type = "application/x-www-form-urlencoded",
+                              .body = buf_span(form),
+                              .authorization = authorization->len ? buf_text(authorization) : NULL,
+                              .timeout_ms = FLOW_TOKEN_MS,
+                              .policy = policy};
+    oauth_fetch_start(&flow->fetch, flow->spec.http, &wish);
+    wipe(form);
+    wipe(authorization);
+}
+
 void flow_exchange(struct oauth_flow *flow)
 {
     struct buf form = {0}, authorization = {0};
     struct err err;
     flow_set_state(flow, FLOW_EXCHANGING);
-    if (flow->spec.redirect_uri) {
+    if (flow->spec.device) {
+        flow_device_put(flow, &form);
+    } else if (flow->spec.redirect_uri) {
         oauth_exchange_put(&flow->attempt, flow->code, &form);
+    } else if (flow->subject) {
+        oauth_subject_put(flow->spec.options, &flow->attempt, flow->subject, &form);
     } else {
         oauth_form_put(&form, "grant_type", "client_credentials");
         oauth_form_put(&form, "scope", flow->attempt.scope);
         oauth_form_put(&form, "resource", flow->attempt.resource);
     }
     flow->sent = now();
-    bool ok =
-        oauth_client_apply(&flow->attempt.client, flow->attempt.server.issuer, flow->sent, &form, &authorization, &err);
-    if (ok) {
-        struct oauth_wish wish = {.url = flow->attempt.server.token_endpoint,
-                                  .type = "application/x-www-form-urlencoded",
-                                  .body = buf_span(&form),
-                                  .authorization = authorization.len ? buf_text(&authorization) : NULL,
-                                  .timeout_ms = FLOW_TOKEN_MS,
-                                  .policy = &flow->policy};
-        oauth_fetch_start(&flow->fetch, flow->spec.http, &wish);
+    if (oauth_client_apply(&flow->attempt.client, flow->attempt.server.issuer, flow->sent, &form, &authorization,
+                           &err)) {
+        flow_post_form(flow, flow->attempt.server.token_endpoint, &form, &authorization, &flow->policy);
+        return;
     }
-    if (form.at)
-        secret_wipe(form.at, form.room);
-    if (authorization.at)
-        secret_wipe(authorization.at, authorization.room);
-    buf_release(&form);
-    buf_release(&authorization);
-    if (!ok)
-        flow_end(flow, OAUTH_END_TOKEN, &err);
+    wipe(&form);
+    wipe(&authorization);
+    flow_end(flow, OAUTH_END_TOKEN, &err);
 }
 
 // T4: basic and post are told apart badly in the wild; the other one is tried once, where the server allows it.
@@ -192,6 +216,8 @@ static void on_token(struct oauth_flow *flow)
 {
     struct oauth_answer answer = {flow->fetch.status, buf_span(&flow->fetch.type), buf_span(&flow->fetch.body)};
     struct err err = {0};
+    if (flow->spec.device && flow_device_waits(flow))
+        return;
     if (flow->fetch.failed) {
         flow_end(flow, OAUTH_END_TOKEN, &flow->fetch.err);
         return;
@@ -248,6 +274,8 @@ static void on_fetched(struct oauth_fetch *fetch)
     case FLOW_RESOURCE: flow_on_resource(flow); break;
     case FLOW_SERVER: flow_on_server(flow); break;
     case FLOW_REGISTERING: flow_on_registered(flow); break;
+    case FLOW_DEVICE: flow_on_device(flow); break;
+    case FLOW_ASSERTING: flow_on_asserted(flow); break;
     case FLOW_EXCHANGING: on_token(flow); break;
     default: break;
     }
@@ -304,6 +332,7 @@ struct oauth_flow *oauth_flow_start(const struct oauth_flow_spec *spec)
     flow->policy.allowed = spec->options->allow_addresses;
     flow->fetch = (struct oauth_fetch){.on_done = on_fetched, .arg = flow};
     flow->request = (struct token_request){.on_done = on_stored, .arg = flow};
+    flow->poll = (struct loop_timer){.on_due = flow_on_poll, .arg = flow};
     flow->begin = (struct loop_task){.run = on_begin, .arg = flow};
     flow_set_state(flow, FLOW_PROBING);
     loop_task_put(spec->loop, &flow->begin);
@@ -345,5 +374,6 @@ void oauth_flow_free(struct oauth_flow *flow)
     oauth_fetch_cancel(&flow->fetch);
     token_request_release(&flow->request);
     loop_task_drop(&flow->begin);
+    loop_timer_stop(flow->spec.loop, &flow->poll);
     loop_reap(flow->spec.loop, flow, release);
 }

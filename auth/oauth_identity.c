@@ -102,15 +102,23 @@ void flow_identify(struct oauth_flow *flow)
     choose_scope(flow);
     if (!flow->spec.redirect_uri) {
         if (!flow->spec.options->client_id)
-            (void)err_set(&err, ERR_CONFIG, "mode client_credentials needs a client_id");
+            (void)err_set(&err, ERR_CONFIG, "this mode needs a client_id");
         else if (take_configured(flow, &err)) {
-            flow_exchange(flow);
+            flow_assert(flow);
             return;
         }
         flow_end(flow, OAUTH_END_REGISTRATION, &err);
         return;
     }
-    if (!oauth_pkce_check(server, flow->spec.options->pkce == ACCESS_PKCE_ASSUME, &err)) {
+    if (flow->spec.device) {
+        if (server->device_endpoint) {
+            choose_client(flow);
+            return;
+        }
+        (void)err_set(&err, ERR_UPSTREAM_INVALID, "authorization server \"%.200s\" has no codes for devices",
+                      server->issuer);
+        flow_end(flow, OAUTH_END_DISCOVERY, &err);
+    } else if (!oauth_pkce_check(server, flow->spec.options->pkce == ACCESS_PKCE_ASSUME, &err)) {
         flow_end(flow, OAUTH_END_DISCOVERY, &err);
     } else if (!server->code || !server->authorization_endpoint) {
         (void)err_set(&err, ERR_UPSTREAM_INVALID, "authorization server \"%.200s\" gives no authorization codes",
@@ -152,10 +160,12 @@ static void register_client(struct oauth_flow *flow)
 {
     struct buf body = {0};
     flow_set_state(flow, FLOW_REGISTERING);
-    flow->registration = (struct oauth_registration){.redirect_uri = flow->spec.redirect_uri,
-                                                     .scope = flow->attempt.scope,
-                                                     .method = oauth_registration_method(&flow->attempt.server),
-                                                     .native = http_url_is_loopback(flow->spec.redirect_uri)};
+    flow->registration =
+        (struct oauth_registration){.redirect_uri = flow->spec.redirect_uri,
+                                    .scope = flow->attempt.scope,
+                                    .method = oauth_registration_method(&flow->attempt.server),
+                                    .native = flow->spec.device || http_url_is_loopback(flow->spec.redirect_uri),
+                                    .device = flow->spec.device};
     oauth_registration_put(&flow->registration, &body);
     struct oauth_wish wish = {.url = flow->attempt.server.registration_endpoint,
                               .type = "application/json",

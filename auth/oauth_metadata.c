@@ -137,7 +137,8 @@ static bool take_endpoints(const json_t *tree, struct arena *arena, struct oauth
     if (!take_endpoint(tree, "authorization_endpoint", arena, &out->authorization_endpoint, err) ||
         !take_endpoint(tree, "token_endpoint", arena, &out->token_endpoint, err) ||
         !take_endpoint(tree, "registration_endpoint", arena, &out->registration_endpoint, err) ||
-        !take_endpoint(tree, "revocation_endpoint", arena, &out->revocation_endpoint, err))
+        !take_endpoint(tree, "revocation_endpoint", arena, &out->revocation_endpoint, err) ||
+        !take_endpoint(tree, "device_authorization_endpoint", arena, &out->device_endpoint, err))
         return false;
     return out->token_endpoint ||
            err_set(err, ERR_UPSTREAM_INVALID, "authorization server metadata: no token_endpoint");

@@ -17,6 +17,9 @@ enum flow_state {
     FLOW_REGISTERING,
     FLOW_KEEPING,
     FLOW_AUTHORIZING,
+    FLOW_ASSERTING,
+    FLOW_DEVICE,
+    FLOW_WAITING,
     FLOW_EXCHANGING,
     FLOW_LOOKING,
     FLOW_SAVING,
@@ -41,7 +44,12 @@ struct oauth_flow {
     bool anew;  // no stored registration is to be used
     bool documents_failed, registered_twice, authorized_twice, other_method, saved_twice;
     const char *code;
-    int64_t sent;  // seconds, before the token request
+    const char *subject;      // a token that somebody else made: to be exchanged, or to be shown
+    const char *device_code;  // what is polled with
+    int64_t interval_s, device_ends;
+    struct loop_timer poll;
+    struct address_policy idp_policy;  // of the identity provider
+    int64_t sent;                      // seconds, before the token request
     struct oauth_tokens tokens;
     struct grant *grant;
     struct loop_task begin;
@@ -54,6 +62,19 @@ void flow_note(struct oauth_flow *flow, const char *what, const char *text, int 
 void flow_end(struct oauth_flow *flow, enum oauth_end end, const struct err *err);
 void flow_authorize(struct oauth_flow *flow);
 void flow_exchange(struct oauth_flow *flow);
+void flow_post_form(struct oauth_flow *flow, const char *url, struct buf *form, struct buf *authorization,
+                    struct address_policy *policy);  // wipes both
+
+// oauth_device.c: a code that a person enters elsewhere. Goes on with flow_exchange(), again and again.
+void flow_device_ask(struct oauth_flow *flow);
+void flow_on_device(struct oauth_flow *flow);
+void flow_device_put(const struct oauth_flow *flow, struct buf *form);
+void flow_on_poll(struct loop_timer *timer);
+bool flow_device_waits(struct oauth_flow *flow);  // the answer to a poll: it goes on waiting, or has ended
+
+// oauth_assert.c: with a token that somebody else made. Goes on with flow_exchange().
+void flow_assert(struct oauth_flow *flow);
+void flow_on_asserted(struct oauth_flow *flow);
 
 // oauth_discovery.c: where to log in. Goes on with flow_identify().
 void flow_probe(struct oauth_flow *flow);

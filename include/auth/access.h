@@ -6,6 +6,7 @@
 #ifndef AUTH_ACCESS_H
 #define AUTH_ACCESS_H
 
+#include "auth/assertion.h"
 #include "auth/oauth.h"
 #include "auth/token_store.h"
 #include "base/list.h"
@@ -14,7 +15,18 @@
 #include "loop/loop.h"
 
 // The last is no choice of the configuration: a grant is used if there is one (the command line's way).
-enum access_mode { ACCESS_NONE, ACCESS_STATIC, ACCESS_SHARED, ACCESS_USER, ACCESS_CLIENT, ACCESS_OPTIONAL };
+enum access_mode {
+    ACCESS_NONE,
+    ACCESS_STATIC,
+    ACCESS_SHARED,
+    ACCESS_USER,
+    ACCESS_CLIENT,
+    ACCESS_WORKLOAD,
+    ACCESS_EXCHANGE,
+    ACCESS_ENTERPRISE,
+    ACCESS_OPTIONAL,
+};
+enum access_subject { ACCESS_SUBJECT_ID_TOKEN, ACCESS_SUBJECT_ACCESS_TOKEN, ACCESS_SUBJECT_JWT };
 enum access_pkce { ACCESS_PKCE_REQUIRE, ACCESS_PKCE_ASSUME };
 
 // `auth` of a server in the configuration.
@@ -29,11 +41,21 @@ struct access_options {
     int pkce;
     char *callback_host;
     int64_t callback_port;
+    bool device;
     struct option_pairs authorize_params;
     char **allow_addresses;
+    char *subject_token_file;
+    int subject_token_type;
+    struct access_idp {  // mode enterprise
+        char *token_endpoint, *client_id, *client_secret;
+    } idp;
+    struct assertion_options assertion;
 };
 
 extern const struct option_table access_option_table;
+
+// Tokens of this mode are asked for when they are needed, of nobody but machines, and are not stored.
+bool access_mode_asks(enum access_mode mode);
 
 // The owner of grants that are nobody's in particular: the command line's, and `mode: shared`.
 #define ACCESS_TENANT "default"

@@ -87,6 +87,7 @@ enum oauth_pkce { OAUTH_PKCE_REFUSED, OAUTH_PKCE_UNSAID, OAUTH_PKCE_S256 };
 struct oauth_server {
     const char *issuer;  // as its metadata say it (D10)
     const char *authorization_endpoint, *token_endpoint, *registration_endpoint, *revocation_endpoint;
+    const char *device_endpoint;
     enum oauth_pkce pkce;
     unsigned methods;      // 1 << enum oauth_method; what it lists
     bool methods_listed;   // false: it said nothing
@@ -138,6 +139,7 @@ struct oauth_registration {
     const char *redirect_uri, *scope;
     enum oauth_method method;
     bool native;  // application_type
+    bool device;  // no redirect: RFC 8628
 };
 
 // G5: what to ask for.

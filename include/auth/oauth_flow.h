@@ -16,12 +16,16 @@
 
 struct oauth_flow;
 
+// In the place of a redirect URI when there is none: what a registration for devices is kept under.
+#define OAUTH_DEVICE_URI "urn:ietf:params:oauth:grant-type:device_code"
+
 // Where it ended; zero is a failure.
 enum oauth_end {
     OAUTH_END_DISCOVERY,
     OAUTH_END_REGISTRATION,
     OAUTH_END_AUTHORIZATION,  // the answer to the authorization request was wrong, or an error
     OAUTH_END_DENIED,         // the user said no
+    OAUTH_END_EXPIRED,        // device: nobody entered the code in time
     OAUTH_END_TOKEN,
     OAUTH_END_STORE,
     OAUTH_END_FOUND,  // only_discover: a login can be tried
@@ -41,7 +45,9 @@ struct oauth_flow_spec {
     const char *held_scope;            // step-up: what was asked for before (A9)
     bool register_anew;                // do not use a registration that is stored
     bool only_discover;                // stop before anything is registered or anybody is asked
+    bool device;                       // a code is entered on another device (RFC 8628); OAUTH_DEVICE_URI
     void (*on_browse)(void *arg, const char *url);
+    void (*on_device)(void *arg, const char *url, const char *code, const char *whole_url);  // whole_url may be NULL
     void (*on_note)(void *arg, const char *note);  // each URL tried, and what was decided (D17); may be NULL
     // `grant` is the callee's to keep (grant_ref) during the call; NULL unless granted.
     void (*on_end)(void *arg, enum oauth_end end, const struct grant *grant, const struct err *err);

@@ -39,6 +39,7 @@ struct upstream_request {
     void (*on_reply)(struct upstream_request *request, const struct upstream_reply *reply);
     void (*on_progress)(struct upstream_request *request, struct span params);  // may be NULL
     void *arg;
+    const struct identity *who;  // whose call it is; NULL: the connection's own business
     // private to the upstream and its transport
     struct upstream *upstream;
     uint64_t id;
@@ -74,7 +75,8 @@ struct upstream_spec {
     size_t max_message;
     const struct upstream_listener *listener;
     void *arg;
-    struct access *access;  // what is presented to the server; NULL: nothing. Outlives the upstream
+    struct access *access;        // what is presented to the server; NULL: nothing. Outlives the upstream
+    struct assertion *assertion;  // tells it who calls; NULL: nothing does. Outlives the upstream
 };
 
 struct upstream *upstream_new(const struct upstream_spec *spec);

@@ -43,7 +43,7 @@ struct flags {
     const char *inventory, *inventory_before;
     const char *since, *until, *limit;
     const char *callback_host, *callback_port, *timeout, *issuer;
-    bool defaults, token_stdin, no_browser, headless, interactive, reregister, verbose, all, purge;
+    bool defaults, device, token_stdin, no_browser, headless, interactive, reregister, verbose, all, purge;
     bool stdio, json, help, markdown, show_args, check, fail_on_new_access, denied, follow;
     const char *args[8];
     int count;

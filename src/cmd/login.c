@@ -26,7 +26,8 @@ struct login {
     struct token_store *store;
     const struct server *server;
     const struct flags *flags;
-    char *user;  // whose grant it will be
+    bool device;  // a code is entered elsewhere: no listener
+    char *user;   // whose grant it will be
     struct callback *callback;
     struct oauth_flow *flow;
     struct loop_timer deadline;
@@ -206,6 +207,14 @@ static void on_browse(void *arg, const char *url)
     }
 }
 
+static void on_device(void *arg, const char *url, const char *code, const char *whole_url)
+{
+    struct login *login = arg;
+    fprintf(stderr, "To log in to %s, open\n%s\non any device and enter the code %s\n", login->server->name, url, code);
+    if (whole_url)
+        fprintf(stderr, "or open\n%s\n", whole_url);
+}
+
 // ---- the flow -------------------------------------------------------------------------------
 
 static void on_note(void *arg, const char *note)
@@ -229,13 +238,10 @@ static void tell_grant(const struct login *login, const struct grant *grant)
 static void on_end(void *arg, enum oauth_end end, const struct grant *grant, const struct err *err)
 {
     static const int codes[] = {
-        [OAUTH_END_DISCOVERY] = EXIT_DISCOVERY,
-        [OAUTH_END_REGISTRATION] = EXIT_REGISTRATION,
-        [OAUTH_END_AUTHORIZATION] = EXIT_ANSWER,
-        [OAUTH_END_DENIED] = EXIT_DENIED,
-        [OAUTH_END_TOKEN] = EXIT_TOKEN,
-        [OAUTH_END_STORE] = EXIT_STORE,
-        [OAUTH_END_FOUND] = EXIT_OK,
+        [OAUTH_END_DISCOVERY] = EXIT_DISCOVERY,  [OAUTH_END_REGISTRATION] = EXIT_REGISTRATION,
+        [OAUTH_END_AUTHORIZATION] = EXIT_ANSWER, [OAUTH_END_DENIED] = EXIT_DENIED,
+        [OAUTH_END_EXPIRED] = EXIT_TIMEOUT,      [OAUTH_END_TOKEN] = EXIT_TOKEN,
+        [OAUTH_END_STORE] = EXIT_STORE,          [OAUTH_END_FOUND] = EXIT_OK,
         [OAUTH_END_GRANTED] = EXIT_OK,
     };
     struct login *login = arg;
@@ -243,7 +249,8 @@ static void on_end(void *arg, enum oauth_end end, const struct grant *grant, con
         tell_grant(login, grant);
     else
         cmd_fail(codes[end], "%s", err->detail);
-    callback_finish(login->callback, grant != NULL);
+    if (login->callback)
+        callback_finish(login->callback, grant != NULL);
     finish(login, codes[end]);
 }
 
@@ -334,7 +341,9 @@ static void start(struct login *login, const struct login_cause *cause)
                                    .tenant = login_tenant(login->flags),
                                    .user = login->user,
                                    .server_url = login->server->url,
-                                   .redirect_uri = callback_uri(login->callback),
+                                   .redirect_uri = login->callback ? callback_uri(login->callback) : OAUTH_DEVICE_URI,
+                                   .device = login->device,
+                                   .on_device = on_device,
                                    .register_anew = login->flags->reregister,
                                    .on_browse = on_browse,
                                    .on_note = login->flags->verbose ? on_note : NULL,
@@ -347,7 +356,8 @@ static void start(struct login *login, const struct login_cause *cause)
     login->flow = oauth_flow_start(&spec);
     login->deadline = (struct loop_timer){.on_due = on_deadline, .arg = login};
     loop_timer_set(login->loop, &login->deadline, login->timeout_ms);
-    watch_terminal(login);
+    if (login->callback)
+        watch_terminal(login);
 }
 
 static void release(struct login *login)
@@ -375,6 +385,7 @@ int login_run(const struct config *config, const struct server *server, const st
 {
     struct login login = {.server = server, .flags = flags, .terminal = {.fd = -1}, .pasted = {.max = 2 * PASTE_MAX}};
     struct err err = {0};
+    login.device = flags->device || (server->auth.device && !flags->headless && !flags->no_browser);  // L14
     if (!(login.loop = loop_new(&err)))
         return cmd_fail_err(&err);
     if (!loop_on_signal(login.loop, on_signal, &login, &err) || !(login.http = http_client_new(login.loop, &err)))
@@ -383,7 +394,7 @@ int login_run(const struct config *config, const struct server *server, const st
         login.code = cmd_fail(EXIT_STORE, "%s", err.detail);
     else if (!(login.user = login_user(flags)))
         login.code = cmd_fail(EXIT_USAGE, "--subject: PROVIDER:NAME, as in a policy");
-    else if (read_timeout(&login, &login.code) && open_callback(&login, &login.code)) {
+    else if (read_timeout(&login, &login.code) && (login.device || open_callback(&login, &login.code))) {
         start(&login, cause);
         loop_run(login.loop);
     }
@@ -401,11 +412,13 @@ static int run_login(const struct flags *flags)
         return code;
     log_setup(LOG_OFF, LOG_FORMAT_TEXT);
     const struct server *server = login_server(config, flags, &code);
-    if (server && (server->auth.mode == ACCESS_STATIC || server->auth.mode == ACCESS_CLIENT))
+    if (server && (server->auth.mode == ACCESS_STATIC || access_mode_asks((enum access_mode)server->auth.mode)))
         code = cmd_fail(EXIT_USAGE, "server \"%s\" has no use for a login: see its auth.mode", server->name);
     else if (server && server->auth.mode == ACCESS_USER && !flags->subject)
         code = cmd_fail(EXIT_USAGE, "server \"%s\" has mode per_user: --subject says whose grant it will be",
                         server->name);
+    else if (server && flags->device && (flags->headless || flags->no_browser || flags->token_stdin))
+        code = cmd_fail(EXIT_USAGE, "--device goes with neither --headless, --no-browser nor --token-stdin");
     else if (server && flags->token_stdin)
         code = login_with_token(config, server, flags);
     else if (server)
@@ -424,6 +437,7 @@ static const struct flag flags_table[] = {
     {"subject", "PROVIDER:NAME", FLAG(subject), "The grant is this caller's, for a server with mode per_user"},
     {"no-browser", NULL, FLAG(no_browser), "Only print the address; what the browser ends at may be pasted"},
     {"headless", NULL, FLAG(headless), "No browser: one GET, for servers that ask nobody"},
+    {"device", NULL, FLAG(device), "No browser here: show a code to enter on another device (RFC 8628)"},
     {"token-stdin", NULL, FLAG(token_stdin), "No OAuth: store the token that is on standard input"},
     {"reregister", NULL, FLAG(reregister), "Register a new client even if one is known"},
     {"timeout", "TIME", FLAG(timeout), "How long to wait for the browser (300s)"},

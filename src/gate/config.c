@@ -513,18 +513,36 @@ static bool check_listeners(const struct config *config, const struct option_pla
     return true;
 }
 
+// What tells a server who calls says also who says so, and that must be one who knows.
+static bool check_assertion(const struct config *config, const struct server *server, const struct option_place *place,
+                            struct err *err)
+{
+    if (!server->auth.assertion.key_file || server->disabled)
+        return true;
+    if (!config->public_url)
+        return err_set(err, ERR_CONFIG, "%s: /mcpServers/%s/auth/assertion: needs /public_url, as the issuer",
+                       place->file, server->name);
+    return provider_proves(&config->auth) ||
+           err_set(err, ERR_CONFIG,
+                   "%s: /mcpServers/%s/auth/assertion: needs a provider in /auth/providers that proves who calls",
+                   place->file, server->name);
+}
+
 // Grants of users need users: where nobody proves who calls, all would be one.
 static bool check_users(const struct config *config, const struct option_items *items, const struct option_place *place,
                         struct err *err)
 {
     const struct server *servers = items->at;
-    for (size_t i = 0; i < items->count; i++)
+    for (size_t i = 0; i < items->count; i++) {
         if (servers[i].auth.mode == ACCESS_USER && !servers[i].disabled && !provider_proves(&config->auth))
             return err_set(
                 err, ERR_CONFIG,
                 "%s: /mcpServers/%s/auth/mode: \"per_user\" needs a provider in /auth/providers that proves who "
                 "calls",
                 place->file, servers[i].name);
+        if (!check_assertion(config, &servers[i], place, err))
+            return false;
+    }
     return true;
 }
 

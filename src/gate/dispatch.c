@@ -522,6 +522,7 @@ static enum phase_result do_forward(struct call *call)
     call->request.on_reply = on_server_reply;
     call->request.on_progress = on_server_progress;
     call->request.arg = call;
+    call->request.who = call->identity;
     upstream_reserve(call->link->upstream, &call->request);
     bool changed = rewrite_json(call->message.params, param_rules(call), 2, translate, call, &params);
     list_append(&call->link->calls, &call->link_node);

@@ -189,6 +189,13 @@ static struct access *link_access(struct link *link, const struct server *server
     return access;
 }
 
+static struct assertion *link_assertion(const struct gate *gate, const struct server *server,
+                                        const struct identity *who)
+{
+    struct assertion_spec spec = {&server->auth.assertion, gate->config->public_url, server->url, who};
+    return server->auth.assertion.key_file ? assertion_new(&spec) : NULL;
+}
+
 static struct link *link_get(struct gate *gate, const struct server *server, struct session *session)
 {
     struct buf key = {0};
@@ -213,7 +220,8 @@ static struct link *link_get(struct gate *gate, const struct server *server, str
                                      (size_t)gate->config->limits.max_message,
                                      &link_listener,
                                      link,
-                                     link->access = link_access(link, server, session->identity)};
+                                     link->access = link_access(link, server, session->identity),
+                                     link->assertion = link_assertion(gate, server, session->identity)};
         link->upstream = upstream_new(&spec);
         link->source = source_new(gate->loop, link->upstream, on_source_change, link);
         link->key_len = key.len;
@@ -234,6 +242,7 @@ static void link_free(void *object)
     upstream_free(link->upstream);
     access_free(link->access);
     identity_unref(link->user);
+    assertion_free(link->assertion);
     subscription_release_link(link);
     void *value;
     for (size_t at = 0; map_next(&link->elicited, &at, NULL, &value);)

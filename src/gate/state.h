@@ -64,7 +64,8 @@ struct link {
     struct gate *gate;
     char *key;  // in gate->links
     size_t key_len;
-    struct access *access;  // what is presented to the server; NULL: nothing
+    struct access *access;        // what is presented to the server; NULL: nothing
+    struct assertion *assertion;  // tells it who calls; NULL: nothing does
     struct upstream *upstream;
     struct source *source;
     unsigned refs;          // scopes

@@ -3,6 +3,7 @@
 #include "loop/http_client.h"
 #include "loop/http_url.h"
 #include <ctype.h>
+#include <strings.h>
 
 static const char *const types[] = {"auto", "stdio", "http", "streamable-http", "sse", NULL};
 static const char *const isolations[] = {"shared", "user", "session", NULL};
@@ -96,6 +97,22 @@ static bool good_key(const char *key)
     return len >= 1 && len <= 48;
 }
 
+// It is about one person, so a connection that all share cannot carry it.
+static bool check_assertion(const struct server *server, const struct option_place *place, struct err *err)
+{
+    if (server->command)
+        return err_set(err, ERR_CONFIG, "%s: %s/auth/assertion: only for a server with a \"url\"", place->file,
+                       place->path);
+    if (server->isolation == SERVER_SHARED)
+        return err_set(err, ERR_CONFIG, "%s: %s/auth/assertion: needs \"isolation\" \"user\" or \"session\"",
+                       place->file, place->path);
+    for (size_t i = 0; i < server->headers.count; i++)
+        if (strcasecmp(server->headers.at[i].name, server->auth.assertion.header) == 0)
+            return err_set(err, ERR_CONFIG, "%s: %s/headers/%s: this header carries the assertion", place->file,
+                           place->path, server->headers.at[i].name);
+    return true;
+}
+
 static bool check(void *object, const struct option_place *place, struct err *err)
 {
     struct server *server = object;
@@ -120,6 +137,8 @@ static bool check(void *object, const struct option_place *place, struct err *er
                        place->file, place->path);
     if (server->auth.mode == ACCESS_USER && server->isolation == SERVER_SHARED)
         server->isolation = SERVER_PER_USER;  // what a server knows of one user must not reach another (H2)
+    if (server->auth.assertion.key_file && !check_assertion(server, place, err))
+        return false;
     if (web && !http_url_valid(server->url))
         return err_set(err, ERR_CONFIG,
                        "%s: %s/url: must be an absolute http:// or https:// URL; a user and password belong into "

@@ -60,5 +60,7 @@ void upstream_on_resend(struct upstream *upstream, struct upstream_request *requ
 // The server does not take the token of this version: once more with another one, or it fails.
 void upstream_on_refused(struct upstream *upstream, struct upstream_request *request, unsigned version);
 void upstream_switch(struct upstream *upstream, const struct transport *transport);
+// Before each transfer: the header that tells the server who calls, if it wants one. NULL: not for a caller's request.
+void upstream_assert(struct upstream *upstream, struct http_target *target, const struct upstream_request *request);
 
 #endif

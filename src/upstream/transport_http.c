@@ -103,6 +103,7 @@ static void present(struct http_wire *wire)
 static void exchange_start(struct exchange *exchange, enum http_method method, struct span body)
 {
     present(exchange->wire);
+    upstream_assert(exchange->wire->upstream, exchange->wire->target, exchange->request);
     exchange->presented = exchange->wire->presented;
     struct buf header = {0};
     if (exchange->kind == EXCHANGE_RESUME || (exchange->kind == EXCHANGE_LISTEN && exchange->parser.id.len))

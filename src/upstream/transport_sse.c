@@ -117,6 +117,7 @@ static struct post *post_message(struct sse_wire *wire, struct span message, str
                                 .timeout_ms = wire->upstream->server->timeout_ms,
                                 .events = &post_events,
                                 .arg = post};
+    upstream_assert(wire->upstream, wire->post_target, request);
     post->transfer = http_start(wire->post_target, &spec);
     return post;
 }
@@ -208,6 +209,7 @@ static bool sse_start(struct upstream *upstream, struct err *err)
         http_target_new(upstream->spec.http, upstream->server->url, upstream->server->start_timeout_ms);
     set_headers(upstream, wire->stream_target);
     http_target_header(wire->stream_target, "Accept", "text/event-stream");
+    upstream_assert(upstream, wire->stream_target, NULL);
     struct http_request spec = {.method = HTTP_GET, .events = &stream_events, .arg = wire};
     wire->stream = http_start(wire->stream_target, &spec);
     upstream->wire = wire;

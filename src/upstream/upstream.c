@@ -17,6 +17,7 @@
 #include "mcp/method.h"
 #include "transport.h"
 #include <stdlib.h>
+#include <time.h>
 
 #define BACKOFF_FIRST_MS 500
 #define BACKOFF_MAX_MS 30000
@@ -396,12 +397,26 @@ static void on_access(struct access_wait *wait, const struct err *err)
         open_wire(upstream);
 }
 
+static const char *find_assertion(struct upstream *upstream, const struct identity *who)
+{
+    struct err err;
+    const char *text = assertion_text(upstream->spec.assertion, who, (int64_t)time(NULL), &err);
+    if (!text)
+        log_error("cannot tell a server who calls", LOG_STR("server", upstream->server->name),
+                  LOG_STR("detail", err.detail));
+    return text;
+}
+
 static void begin(struct upstream *upstream)
 {
     loop_timer_stop(upstream->spec.loop, &upstream->retry);
     upstream->transport = transport_of(upstream->server);  // what was found out last time may have been a passing fault
     set_state(upstream, UPSTREAM_STARTING);
-    if (upstream->spec.access) {
+    struct err err;
+    if (upstream->spec.assertion && !find_assertion(upstream, NULL)) {
+        (void)err_set(&err, ERR_UNAVAILABLE, "server \"%s\" cannot be told who calls", upstream->server->name);
+        go_down(upstream, &err);
+    } else if (upstream->spec.access) {
         access_cancel(&upstream->ready);
         access_get(upstream->spec.access, &upstream->ready);
     } else {
@@ -424,6 +439,14 @@ void upstream_restart(struct upstream *upstream)
     (void)err_set(&err, ERR_LOGIN, "server \"%s\": what was granted there has changed", upstream->server->name);
     upstream->failures = 0;
     go_down(upstream, &err);
+}
+
+// Nothing rather than something old: the server will refuse it.
+void upstream_assert(struct upstream *upstream, struct http_target *target, const struct upstream_request *request)
+{
+    if (upstream->spec.assertion)
+        http_target_header(target, assertion_header(upstream->spec.assertion),
+                           find_assertion(upstream, request ? request->who : NULL));
 }
 
 void upstream_switch(struct upstream *upstream, const struct transport *transport)

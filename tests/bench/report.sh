@@ -130,6 +130,20 @@ print_verify() {
     done <<<"$verifications"
 }
 
+print_token() {
+    local ns verdict
+    [ -n "$lookups" ] || return 0
+    ns=$(field ns "$lookups")
+    verdict="$(judge "$ns" '<' "$bar_token") (< $bar_token ns)"
+    [[ $verdict != MISSED* ]] || missed=1
+    if [ "$json" -eq 1 ]; then
+        json_rows+=("\"token\":$lookups")
+    else
+        printf 'token, %s users: %s ns: %s ns to find it, %s ns to be given it  %s\n' "$(field users "$lookups")" "$ns" \
+            "$(field store_ns "$lookups")" "$(field access_ns "$lookups")" "$verdict"
+    fi
+}
+
 print_foot() {
     if [ "$json" -eq 1 ]; then
         local IFS=, ok=true
@@ -137,7 +151,7 @@ print_foot() {
         printf '{%s,"rounds":%s,"ok":%s}\n' "${json_rows[*]}" "$rounds" $ok
         return
     fi
-    [[ $only != decide && $only != verify ]] || return 0
+    [[ $only != decide && $only != verify && $only != token ]] || return 0
     cat <<TEXT
 Median of $rounds rounds of $seconds s, of twice as many for what was below a bar. p50/99 in microseconds; CPU: microseconds
 of nginx/postern per call, which other work on the machine disturbs least; ratio: postern to nginx, round by round.

@@ -19,6 +19,13 @@ function authOf() {
     if (context.client_secret) auth.client_secret = context.client_secret;
     if (scenario === 'auth/basic-cimd') auth.client_metadata_url = 'https://conformance-test.local/client-metadata.json';
     if (scenario.startsWith('auth/client-credentials')) auth.mode = 'client_credentials';
+    const subject = context.valid_jwt ?? context.idp_id_token;
+    if (subject) {
+        auth.mode = context.idp_id_token ? 'enterprise' : 'workload';
+        auth.subject_token_file = join(state, 'subject');
+        writeFileSync(auth.subject_token_file, subject, { mode: 0o600 });
+    }
+    if (context.idp_token_endpoint) auth.idp = { token_endpoint: context.idp_token_endpoint, client_id: context.idp_client_id };
     if (context.private_key_pem) {
         auth.private_key_file = join(state, 'key.pem');
         auth.signing_algorithm = context.signing_algorithm ?? 'ES256';

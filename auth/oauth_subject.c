@@ -1,0 +1,124 @@
+// Owns what is sent to get a token with one that somebody else made, and reading an ID-JAG out of an answer.
+#include "oauth_subject.h"
+#include "auth/jwt.h"
+#include "base/mem.h"
+#include "base/secret.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define SUBJECT_MAX ((size_t)64 << 10)
+#define TYPE "urn:ietf:params:oauth:token-type:"
+#define GRANT "urn:ietf:params:oauth:grant-type:"
+
+static const char *const types[] = {TYPE "id_token", TYPE "access_token", TYPE "jwt"};  // enum access_subject
+
+// Anything that is no token68 of a header is no token.
+static bool is_token(struct span text)
+{
+    for (size_t i = 0; i < text.len; i++)
+        if ((unsigned char)text.at[i] <= ' ' || (unsigned char)text.at[i] >= 0x7f)
+            return false;
+    return text.len > 0;
+}
+
+static struct span trim(struct span text)
+{
+    while (text.len && strchr(" \t\r\n", text.at[0]))
+        text = span_after(text, 1);
+    while (text.len && strchr(" \t\r\n", text.at[text.len - 1]))
+        text.len--;
+    return text;
+}
+
+const char *oauth_subject_read(const char *path, struct arena *arena, struct err *err)
+{
+    char *text = mem_alloc(SUBJECT_MAX);
+    const char *token = NULL;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    ssize_t got = fd >= 0 ? read(fd, text, SUBJECT_MAX) : -1;
+    struct span said = got > 0 ? trim(span_make(text, (size_t)got)) : (struct span){0};
+    if (got < 0)
+        (void)err_set(err, ERR_CONFIG, "%s: %s", path, strerror(errno));
+    else if ((size_t)got == SUBJECT_MAX || !is_token(said))
+        (void)err_set(err, ERR_CONFIG, "%s: not a token", path);
+    else
+        token = arena_copy(arena, said);
+    secret_wipe(text, SUBJECT_MAX);
+    free(text);
+    if (fd >= 0)
+        close(fd);
+    return token;
+}
+
+bool oauth_subject_meant_for(const char *token, const char *issuer)
+{
+    struct jwt jwt;
+    struct err ignored;
+    if (!jwt_parse(span_of(token), &jwt, &ignored))
+        return false;
+    const json_t *audience = json_object_get(jwt.payload, "aud");
+    const char *only = json_string_value(audience);
+    bool meant = only && oauth_issuer_matches(issuer, only);
+    for (size_t i = 0; i < json_array_size(audience) && !meant; i++) {
+        const char *one = json_string_value(json_array_get(audience, i));
+        meant = one && oauth_issuer_matches(issuer, one);
+    }
+    jwt_release(&jwt);
+    return meant;
+}
+
+static void put_exchange(const struct access_options *options, const char *token, struct buf *form)
+{
+    oauth_form_put(form, "grant_type", GRANT "token-exchange");
+    oauth_form_put(form, "subject_token", token);
+    oauth_form_put(form, "subject_token_type", types[options->subject_token_type]);
+}
+
+void oauth_subject_put(const struct access_options *options, const struct oauth_attempt *attempt, const char *token,
+                       struct buf *form)
+{
+    if (options->mode == ACCESS_EXCHANGE) {
+        put_exchange(options, token, form);
+        oauth_form_put(form, "requested_token_type", TYPE "access_token");
+    } else {
+        oauth_form_put(form, "grant_type", GRANT "jwt-bearer");
+        oauth_form_put(form, "assertion", token);
+    }
+    oauth_form_put(form, "scope", attempt->scope);
+    oauth_form_put(form, "resource", attempt->resource);
+}
+
+void oauth_jag_put(const struct access_options *options, const struct oauth_attempt *attempt, const char *token,
+                   struct buf *form)
+{
+    put_exchange(options, token, form);
+    oauth_form_put(form, "requested_token_type", TYPE "id-jag");
+    oauth_form_put(form, "audience", attempt->server.issuer);
+    oauth_form_put(form, "resource", attempt->resource);
+    oauth_form_put(form, "scope", attempt->scope);
+}
+
+const char *oauth_jag_parse(const struct oauth_answer *answer, struct arena *arena, struct err *err)
+{
+    json_t *tree = oauth_document(answer->body, "the identity provider's answer", err);
+    const char *token = oauth_member(tree, "access_token"), *type = oauth_member(tree, "issued_token_type"),
+               *jag = NULL;
+    struct buf problem = {0};
+    bool ok = answer->status >= 200 && answer->status <= 299 && !oauth_member(tree, "error");
+    if (tree && !ok) {
+        oauth_put_problem(tree, &problem);
+        (void)err_set(err, answer->status >= 500 ? ERR_UNAVAILABLE : ERR_DENIED,
+                      "the identity provider answered HTTP %d: %s", answer->status, buf_text(&problem));
+    } else if (tree && (!type || strcmp(type, TYPE "id-jag") != 0)) {
+        (void)err_set(err, ERR_UPSTREAM_INVALID, "the identity provider gave something that is no ID-JAG");
+    } else if (tree && (!token || strlen(token) > SUBJECT_MAX || !is_token(span_of(token)))) {
+        (void)err_set(err, ERR_UPSTREAM_INVALID, "the identity provider gave no usable ID-JAG");
+    } else if (tree) {
+        jag = arena_copy(arena, span_of(token));
+    }
+    buf_release(&problem);
+    json_decref(tree);
+    return jag;
+}
