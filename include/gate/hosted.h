@@ -60,10 +60,10 @@ struct hosted_connection {
     bool connected, ended;  // ended: it was, and must be connected again
 };
 
-enum { HOSTED_COOKIES = 4 };
+enum { HOSTED_COOKIES = 4, HOSTED_COOKIE_NAME = 48 };
 
 struct hosted_cookie {
-    char name[48], value[64];
+    char name[HOSTED_COOKIE_NAME], value[64];
     int64_t max_age;  // seconds; 0: it is to be forgotten
 };
 

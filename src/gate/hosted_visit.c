@@ -11,7 +11,6 @@
 
 #define COOKIES_MAX 8  // logins of one browser at once (H7)
 #define CSRF_SECONDS 3600
-#define TEXT_MAX 128
 
 // H18
 static const struct bucket_rate open_rate = {10, 60000, 10}, return_rate = {30, 60000, 30}, issuer_rate = {5, 1000, 5};
@@ -66,7 +65,7 @@ static void put_token(const struct gate *gate, struct span cookie, struct span a
 
 static const char *csrf_cookie(const struct hosted_visit *visit)
 {
-    char name[TEXT_MAX];
+    char name[HOSTED_COOKIE_NAME];
     csrf_name(visit->gate->hosted, name, sizeof name);
     const char *value = visit->cookie(visit->arg, name);
     return value && strlen(value) == SESSION_ID_LEN ? value : NULL;
@@ -78,7 +77,7 @@ void hosted_put_csrf(struct hosted_visit *visit, struct span about, struct hoste
     struct buf made = {0};
     if (!cookie) {  // one that is there is kept, so that several tabs work
         unsigned char random[32];
-        char name[TEXT_MAX];
+        char name[HOSTED_COOKIE_NAME];
         secret_random(random, sizeof random);
         secret_encode(&made, span_make((const char *)random, sizeof random));
         cookie = buf_text(&made);
@@ -113,7 +112,7 @@ static void attempt_cookie_name(const struct attempt *attempt, char *out, size_t
 
 static bool is_that_browser(const struct hosted_visit *visit, const struct attempt *attempt)
 {
-    char name[TEXT_MAX];
+    char name[HOSTED_COOKIE_NAME];
     unsigned char digest[SECRET_MAC_BYTES];
     attempt_cookie_name(attempt, name, sizeof name);
     const char *value = visit->cookie(visit->arg, name);
@@ -137,7 +136,7 @@ static void drop_oldest(const struct hosted_visit *visit, struct hosted_page *pa
     }
     if (count < COOKIES_MAX)
         return;
-    char name[TEXT_MAX];
+    char name[HOSTED_COOKIE_NAME];
     attempt_cookie_name(oldest, name, sizeof name);
     add_cookie(page, name, "", 0);
     attempt_end(oldest);
@@ -146,7 +145,7 @@ static void drop_oldest(const struct hosted_visit *visit, struct hosted_page *pa
 static void put_cookie(struct attempt *attempt, struct hosted_page *page)
 {
     unsigned char random[32];
-    char name[TEXT_MAX];
+    char name[HOSTED_COOKIE_NAME];
     struct buf value = {0};
     secret_random(random, sizeof random);
     secret_encode(&value, span_make((const char *)random, sizeof random));
@@ -182,7 +181,7 @@ static void put_user(const struct identity *identity, struct buf *out)
 void visit_show_attempt(struct hosted_visit *visit, const struct attempt *attempt, enum hosted_kind kind)
 {
     struct buf user = {0}, token = {0};
-    char name[TEXT_MAX];
+    char name[HOSTED_COOKIE_NAME];
     struct hosted_page page = {.kind = kind, .server = attempt->server->name, .tenant = attempt->identity->tenant};
     put_user(attempt->identity, &user);
     page.user = buf_text(&user);
