@@ -1,7 +1,7 @@
 // Starts and stops the gateway under test and the peers beside it; checks that nothing it started outlives it.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
-import { randomUUID } from 'node:crypto';
+import { randomInt, randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
@@ -184,14 +184,20 @@ async function end(peer) {
     await peer.exited;
 }
 
-/** A port of 127.0.0.1 that nobody listens on now. */
+/**
+ * A port of 127.0.0.1 that nobody listens on, for a server that comes later: below those that the system hands out, so
+ * that nobody gets it meanwhile.
+ */
 export async function freePort() {
-    const server = createServer().listen(0, '127.0.0.1');
-    await once(server, 'listening');
-    const { port } = server.address();
-    server.close();
-    await once(server, 'close');
-    return port;
+    for (;;) {
+        const port = randomInt(20_000, 32_000);
+        const server = createServer();
+        const taken = await new Promise(resolve => server.once('error', () => resolve(true)).listen(port, '127.0.0.1', () => resolve(false)));
+        if (taken) continue;
+        server.close();
+        await once(server, 'close');
+        return port;
+    }
 }
 
 /** Process ids of everything whose environment carries the mark. */
