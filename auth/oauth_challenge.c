@@ -3,6 +3,7 @@
 // A comma separates both challenges and parameters (RFC 9110 §11.6.1); a word is a parameter's name if an equals
 // sign follows it, and a scheme otherwise. What does not parse ends the reading; what was read before it stands.
 #include "auth/oauth.h"
+#include "base/field.h"
 #include <strings.h>
 
 #define HEADER_MAX ((size_t)16 << 10)
@@ -11,13 +12,7 @@ struct reader {
     const char *at, *end;
 };
 
-static bool is_token(char c)
-{
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-           (c && strchr("!#$%&'*+-.^_`|~", c));
-}
-
-static bool is_token68(char c) { return is_token(c) || c == '/' || c == '='; }
+static bool is_token68(char c) { return field_is_name_char(c) || c == '/' || c == '='; }
 
 static void skip(struct reader *reader, const char *set)
 {
@@ -91,7 +86,7 @@ static bool take_parameters(struct reader *reader, struct oauth_challenge *into,
     skip(&probe, " \t");
     if (probe.at == probe.end || *probe.at == ',') {  // one opaque value, or nothing
         struct reader name = *reader;
-        struct span word = take(&name, is_token);
+        struct span word = take(&name, field_is_name_char);
         bool pair = word.len && name.at < name.end && *name.at == '=' && name.at + 1 < probe.at;
         if (!pair)
             *reader = probe;
@@ -99,7 +94,7 @@ static bool take_parameters(struct reader *reader, struct oauth_challenge *into,
     for (;;) {
         skip(reader, " \t,");
         struct reader word = *reader;
-        struct span name = take(&word, is_token);
+        struct span name = take(&word, field_is_name_char);
         skip(&word, " \t");
         if (reader->at == reader->end)
             return true;
@@ -123,7 +118,7 @@ void oauth_challenge_parse(struct span header, struct arena *arena, struct oauth
     while (more) {
         struct oauth_challenge one = {0};
         skip(&reader, " \t,");
-        struct span scheme = take(&reader, is_token);
+        struct span scheme = take(&reader, field_is_name_char);
         if (!scheme.len)
             return;
         one.bearer = scheme.len == 6 && strncasecmp(scheme.at, "Bearer", 6) == 0;

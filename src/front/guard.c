@@ -2,6 +2,7 @@
 // two Content-Lengths, "Name :", folded lines, NULs and bare LF. Each of them is refused here, because a proxy
 // in front may read such a request differently and let a second one slip through.
 #include "guard.h"
+#include "base/field.h"
 #include <strings.h>
 
 struct reading {
@@ -11,44 +12,19 @@ struct reading {
     bool ok;
 };
 
-static bool is_token(struct span name)
-{
-    static const char others[] = "!#$%&'*+-.^_`|~";
-    for (size_t i = 0; i < name.len; i++) {
-        char c = name.at[i];
-        bool alnum = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-        if (!alnum && !memchr(others, c, sizeof others - 1))
-            return false;
-    }
-    return name.len > 0;
-}
-
-static bool same_name(struct span name, const char *known)
-{
-    return name.len == strlen(known) && strncasecmp(name.at, known, name.len) == 0;
-}
-
 static struct span *slot(struct guard_headers *headers, struct span name)
 {
-    return same_name(name, "host")                   ? &headers->host
-           : same_name(name, "origin")               ? &headers->origin
-           : same_name(name, "accept")               ? &headers->accept[0]
-           : same_name(name, "content-type")         ? &headers->content_type
-           : same_name(name, "mcp-session-id")       ? &headers->session_id
-           : same_name(name, "mcp-protocol-version") ? &headers->version
-           : same_name(name, "last-event-id")        ? &headers->last_event_id
-           : same_name(name, "content-length")       ? &headers->content_length
-           : same_name(name, "transfer-encoding")    ? &headers->transfer_encoding
-           : same_name(name, "authorization")        ? &headers->authorization
-                                                     : NULL;
-}
-
-static bool clean(struct span value)
-{
-    for (size_t i = 0; i < value.len; i++)
-        if ((unsigned char)value.at[i] < 0x20 ? value.at[i] != '\t' : value.at[i] == 0x7f)
-            return false;
-    return true;
+    return field_is_named(name, "host")                   ? &headers->host
+           : field_is_named(name, "origin")               ? &headers->origin
+           : field_is_named(name, "accept")               ? &headers->accept[0]
+           : field_is_named(name, "content-type")         ? &headers->content_type
+           : field_is_named(name, "mcp-session-id")       ? &headers->session_id
+           : field_is_named(name, "mcp-protocol-version") ? &headers->version
+           : field_is_named(name, "last-event-id")        ? &headers->last_event_id
+           : field_is_named(name, "content-length")       ? &headers->content_length
+           : field_is_named(name, "transfer-encoding")    ? &headers->transfer_encoding
+           : field_is_named(name, "authorization")        ? &headers->authorization
+                                                          : NULL;
 }
 
 static enum MHD_Result refuse(struct reading *reading, const char *why, struct span name)
@@ -64,9 +40,9 @@ static enum MHD_Result on_header(void *arg, enum MHD_ValueKind kind, const char 
     (void)kind;
     struct reading *reading = arg;
     struct span name = span_make(key, key_len), text = span_make(value ? value : "", value ? value_len : 0);
-    if (!is_token(name))
+    if (!field_is_name(name))
         return refuse(reading, "not a header name", name);
-    if (!clean(text))
+    if (!field_is_value(text))
         return refuse(reading, "control character in a header", name);
     // libmicrohttpd parses in place, so a request of plain `Name: value CRLF` lines leaves its names and
     // values back to back in one buffer. A bare LF, a NUL, a folded or an otherwise odd line leaves a gap.
@@ -103,7 +79,7 @@ bool guard_read(struct MHD_Connection *connection, const struct guard_line *line
         return err_set(err, ERR_BAD_FRAMING, "no Host header");
     if (out->content_length.at && out->transfer_encoding.at)
         return err_set(err, ERR_BAD_FRAMING, "Content-Length beside Transfer-Encoding");
-    if (out->transfer_encoding.at && !same_name(out->transfer_encoding, "chunked"))
+    if (out->transfer_encoding.at && !field_is_named(out->transfer_encoding, "chunked"))
         return err_set(err, ERR_BAD_FRAMING, "Transfer-Encoding other than chunked");
     for (size_t i = 0; out->content_length.at && i < out->content_length.len; i++)
         if (out->content_length.at[i] < '0' || out->content_length.at[i] > '9')
@@ -126,7 +102,7 @@ static struct span host_part(struct span authority)
 
 static bool is_loopback_name(struct span host)
 {
-    if (same_name(host, "localhost") || same_name(host, "[::1]"))
+    if (field_is_named(host, "localhost") || field_is_named(host, "[::1]"))
         return true;
     if (!span_starts(host, "127.") || host.len > 15)
         return false;
@@ -153,7 +129,7 @@ static struct span authority_of(struct span origin)
 static bool listed(char *const *names, struct span wanted)
 {
     for (; names && *names; names++)
-        if (same_name(wanted, *names))
+        if (field_is_named(wanted, *names))
             return true;
     return false;
 }
@@ -212,7 +188,7 @@ static bool line_accepts(struct span accept, const char *type)
         const char *comma = memchr(accept.at, ',', accept.len);
         struct span item = media_type(comma ? span_make(accept.at, (size_t)(comma - accept.at)) : accept);
         bool half = item.len == major + 1 && strncasecmp(item.at, type, major) == 0 && item.at[major] == '*';
-        if (same_name(item, type) || same_name(item, "*/*") || half)
+        if (field_is_named(item, type) || field_is_named(item, "*/*") || half)
             return true;
         accept = comma ? span_after(accept, (size_t)(comma - accept.at) + 1) : (struct span){"", 0};
     }
@@ -224,4 +200,4 @@ bool guard_accepts(const struct guard_headers *headers, const char *type)
     return line_accepts(headers->accept[0], type) || line_accepts(headers->accept[1], type);
 }
 
-bool guard_is_json(struct span content_type) { return same_name(media_type(content_type), "application/json"); }
+bool guard_is_json(struct span content_type) { return field_is_named(media_type(content_type), "application/json"); }

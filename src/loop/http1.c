@@ -7,6 +7,7 @@
 // Where the answer ends decides what the next call on the connection reads, so a length that can be read in two
 // ways is an error (RFC 9112 §6.3), and what is doubtful but harmless ends the connection after the answer.
 #include "loop/http1.h"
+#include "base/field.h"
 #include <strings.h>
 
 #define HEAD_MAX ((size_t)64 << 10)
@@ -76,18 +77,6 @@ static bool take_status(struct http1 *answer, struct span line)
     return answer->status >= 100;
 }
 
-// A name is what RFC 9110 calls a token; a line that begins with a blank (a folded one) has none.
-static bool is_token(struct span name)
-{
-    static const char others[] = "!#$%&'*+-.^_`|~";
-    for (size_t i = 0; i < name.len; i++) {
-        char c = name.at[i], lower = (char)(c | 0x20);
-        if (!digit(c) && !(lower >= 'a' && lower <= 'z') && !memchr(others, c, sizeof others - 1))
-            return false;
-    }
-    return name.len > 0;
-}
-
 static struct span trim(struct span text)
 {
     while (text.len && (text.at[0] == ' ' || text.at[0] == '\t'))
@@ -97,18 +86,13 @@ static struct span trim(struct span text)
     return text;
 }
 
-static bool is_named(struct span name, const char *known)
-{
-    return name.len == strlen(known) && strncasecmp(name.at, known, name.len) == 0;
-}
-
 // Is the word in the comma-separated list?
 static bool lists(struct span list, const char *word)
 {
     while (list.len) {
         const char *comma = memchr(list.at, ',', list.len);
         size_t len = comma ? (size_t)(comma - list.at) : list.len;
-        if (is_named(trim(span_make(list.at, len)), word))
+        if (field_is_named(trim(span_make(list.at, len)), word))
             return true;
         list = span_after(list, len + 1);
     }
@@ -119,20 +103,20 @@ static const char *take_field(struct http1 *answer, struct span line)
 {
     const char *colon = memchr(line.at, ':', line.len);
     struct span name = colon ? span_make(line.at, (size_t)(colon - line.at)) : line;
-    if (!colon || !is_token(name))
+    if (!colon || !field_is_name(name))  // also a folded line, which begins with a blank
         return "a line of its head is no header";
     struct span value = trim(span_after(line, name.len + 1));
-    if (is_named(name, "content-length")) {
+    if (field_is_named(name, "content-length")) {
         uint64_t length;
         if (!span_to_u64(value, &length) || (answer->sized && length != answer->left))
             return "its Content-Length is no single number";
         answer->sized = true;
         answer->left = length;
-    } else if (is_named(name, "transfer-encoding")) {
-        if (answer->chunked || !is_named(value, "chunked"))
+    } else if (field_is_named(name, "transfer-encoding")) {
+        if (answer->chunked || !field_is_named(value, "chunked"))
             return "a Transfer-Encoding other than chunked";
         answer->chunked = true;
-    } else if (is_named(name, "connection") && lists(value, "close")) {
+    } else if (field_is_named(name, "connection") && lists(value, "close")) {
         answer->keep = false;
     }
     buf_put_span(&answer->fields, name);

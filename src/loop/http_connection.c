@@ -145,8 +145,7 @@ struct http_connection *http_connection_new(struct http_target *target)
     curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L);
     curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
     curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, (long)HTTP_READ_BYTES);
-    curl_easy_setopt(easy, CURLOPT_CAPATH,
-                     NULL);  // with the file alone, curl reads the authorities once, not each time
+    curl_easy_setopt(easy, CURLOPT_CAPATH, NULL);  // from the file alone curl reads the authorities only once
     curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)target->connect_timeout_ms);
     curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, on_curl_open);
     curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, connection);

@@ -1,6 +1,6 @@
 // Owns the option rows of one server.
 #include "upstream/server.h"
-#include "loop/http_client.h"
+#include "base/field.h"
 #include "loop/http_url.h"
 #include <ctype.h>
 #include <strings.h>
@@ -113,6 +113,24 @@ static bool check_assertion(const struct server *server, const struct option_pla
     return true;
 }
 
+// A line break (of a variable that was read from a file, say) would begin another header.
+static bool check_headers(const struct server *server, const struct option_place *place, struct err *err)
+{
+    for (size_t i = 0; i < server->headers.count; i++) {
+        const char *name = server->headers.at[i].name;
+        if (!field_is_name(span_of(name)))
+            return err_set(err, ERR_CONFIG, "%s: %s/headers: \"%.64s\" is no name of a header", place->file,
+                           place->path, name);
+        if (!field_is_value(span_of(server->headers.at[i].value)))
+            return err_set(err, ERR_CONFIG, "%s: %s/headers/%s: has a line break or another control character",
+                           place->file, place->path, name);
+    }
+    if (server->auth.token && !field_is_value(span_of(server->auth.token)))
+        return err_set(err, ERR_CONFIG, "%s: %s/auth/token: has a line break or another control character", place->file,
+                       place->path);
+    return true;
+}
+
 static bool check(void *object, const struct option_place *place, struct err *err)
 {
     struct server *server = object;
@@ -144,7 +162,7 @@ static bool check(void *object, const struct option_place *place, struct err *er
                        "%s: %s/url: must be an absolute http:// or https:// URL; a user and password belong into "
                        "\"headers\", as Authorization",
                        place->file, place->path);
-    return true;
+    return check_headers(server, place, err);
 }
 
 const struct option_table server_options = {"A server (mcpServers.NAME)", sizeof(struct server), rows, check};

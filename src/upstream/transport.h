@@ -42,6 +42,7 @@ struct upstream {
     int64_t ready_since_ms;
     char problem[512];
     bool needs_login;            // nobody has logged in, or the grant has ended: `problem` says how to
+    bool greeted_late;           // the token ended during this handshake
     struct access_wait ready;    // for a token, before the server is started
     struct access_wait renewal;  // for another token
     struct list refused;         // requests that wait for it
@@ -57,6 +58,8 @@ void upstream_on_stopped(struct upstream *upstream);
 void upstream_on_ready(struct upstream *upstream);
 void upstream_on_session_lost(struct upstream *upstream);                              // shakes hands again
 void upstream_on_resend(struct upstream *upstream, struct upstream_request *request);  // once more, when ready
+// The token of this version ended between initialize and notifications/initialized: all of it once more, with another.
+void upstream_on_greeted_late(struct upstream *upstream, unsigned version);
 // The server does not take the token of this version: once more with another one, or it fails.
 void upstream_on_refused(struct upstream *upstream, struct upstream_request *request, unsigned version);
 void upstream_switch(struct upstream *upstream, const struct transport *transport);

@@ -274,25 +274,6 @@ static void listen_ended(struct exchange *exchange)
     exchange_end(exchange);
 }
 
-static void greeted(struct exchange *exchange, const struct err *err)
-{
-    struct http_wire *wire = exchange->wire;
-    struct upstream *upstream = wire->upstream;
-    struct err refused;
-    if (!err && (exchange->status < 200 || exchange->status > 299)) {
-        (void)err_set(&refused, ERR_UNAVAILABLE, "server \"%s\" answered notifications/initialized with HTTP %d",
-                      upstream->server->name, exchange->status);
-        err = &refused;
-    }
-    exchange_end(exchange);
-    if (err) {
-        upstream_on_lost(upstream, err);
-        return;
-    }
-    listen_start(wire, (struct span){0});
-    upstream_on_ready(upstream);
-}
-
 // A login is needed: the server takes no token of ours (401), or wants one that allows more (403).
 static bool wants_login(const struct exchange *exchange)
 {
@@ -301,6 +282,32 @@ static bool wants_login(const struct exchange *exchange)
         return false;
     const char *error = access_challenge(access)->error;
     return exchange->status == 401 || (exchange->status == 403 && error && strcmp(error, "insufficient_scope") == 0);
+}
+
+static void greeted(struct exchange *exchange, const struct err *err)
+{
+    struct http_wire *wire = exchange->wire;
+    struct upstream *upstream = wire->upstream;
+    struct err refused;
+    unsigned presented = exchange->presented;
+    bool late = !err && exchange->status == 401 && upstream->spec.access && !upstream->greeted_late;
+    if (!err && (exchange->status < 200 || exchange->status > 299)) {
+        (void)err_set(&refused, wants_login(exchange) ? ERR_LOGIN : ERR_UNAVAILABLE,
+                      "server \"%s\" answered notifications/initialized with HTTP %d", upstream->server->name,
+                      exchange->status);
+        err = &refused;
+    }
+    exchange_end(exchange);
+    if (late) {
+        upstream_on_greeted_late(upstream, presented);
+        return;
+    }
+    if (err) {
+        upstream_on_lost(upstream, err);
+        return;
+    }
+    listen_start(wire, (struct span){0});
+    upstream_on_ready(upstream);
 }
 
 static void bad_status(struct exchange *exchange)

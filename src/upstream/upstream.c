@@ -411,6 +411,7 @@ static void begin(struct upstream *upstream)
 {
     loop_timer_stop(upstream->spec.loop, &upstream->retry);
     upstream->transport = transport_of(upstream->server);  // what was found out last time may have been a passing fault
+    upstream->greeted_late = false;
     set_state(upstream, UPSTREAM_STARTING);
     struct err err;
     if (upstream->spec.assertion && !find_assertion(upstream, NULL)) {
@@ -496,6 +497,14 @@ static void on_renewed(struct access_wait *wait, const struct err *err)
         }
     }
     flush_waiting(upstream);
+}
+
+void upstream_on_greeted_late(struct upstream *upstream, unsigned version)
+{
+    upstream->greeted_late = true;
+    upstream->transport->release(upstream);
+    upstream->wire = NULL;
+    access_renew(upstream->spec.access, version, &upstream->ready);
 }
 
 void upstream_on_refused(struct upstream *upstream, struct upstream_request *request, unsigned version)

@@ -4,6 +4,7 @@
 // the median of the rounds, `same_ns` that of one caller who asks again and again, `p99_ns` of decisions timed one by one.
 #include "auth/policy.h"
 #include "base/buf.h"
+#include "rounds.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -12,13 +13,6 @@
 enum { ROUNDS = 9, DECISIONS = 20000, CALLERS = 4 };
 
 static const char *const names[] = {"get_1_x", "get_7_x", "tool_21", "other"};
-
-static int64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
 
 static void put_rules(struct buf *out, int rules)
 {
@@ -67,12 +61,6 @@ static struct identity *caller(int number)
     return who;
 }
 
-static int by_size(const void *a, const void *b)
-{
-    int64_t one = *(const int64_t *)a, other = *(const int64_t *)b;
-    return (one > other) - (one < other);
-}
-
 static enum verdict ask(struct policy *policy, const struct identity *who, int i)
 {
     struct policy_question question = {who, i % 2 ? "s7" : "s1", POLICY_TOOL, span_of(names[i % 4]), NULL};
@@ -89,8 +77,7 @@ static int64_t measure(struct policy *policy, struct identity *const *callers, i
             *allowed += ask(policy, callers[i % count], i) == VERDICT_ALLOW;
         rounds[round] = (now_ns() - start) / DECISIONS;
     }
-    qsort(rounds, ROUNDS, sizeof *rounds, by_size);
-    return rounds[ROUNDS / 2];
+    return percentile(rounds, ROUNDS, 50);
 }
 
 static int64_t measure_p99(struct policy *policy, struct identity *const *callers)
@@ -101,8 +88,7 @@ static int64_t measure_p99(struct policy *policy, struct identity *const *caller
         (void)ask(policy, callers[i % CALLERS], i);
         each[i] = now_ns() - start;
     }
-    qsort(each, DECISIONS, sizeof *each, by_size);
-    return each[DECISIONS * 99 / 100];
+    return percentile(each, DECISIONS, 99);
 }
 
 static bool report(int rules)

@@ -3,6 +3,7 @@
 #include "auth/access.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "rounds.h"
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,19 +24,6 @@ struct bench {
     int left;  // how often still
     bool ok;
 };
-
-static int64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
-static int by_size(const void *a, const void *b)
-{
-    int64_t one = *(const int64_t *)a, other = *(const int64_t *)b;
-    return (one > other) - (one < other);
-}
 
 static struct grant_key key_of(const struct bench *bench, int user)
 {
@@ -86,11 +74,7 @@ static void ask_times(struct bench *bench, int times)
     loop_run(bench->loop);
 }
 
-static int64_t median(int64_t *rounds)
-{
-    qsort(rounds, ROUNDS, sizeof *rounds, by_size);
-    return rounds[ROUNDS / 2];
-}
+static int64_t median(int64_t *rounds) { return percentile(rounds, ROUNDS, 50); }
 
 static int64_t measure_store(struct bench *bench)
 {

@@ -2,6 +2,7 @@
 //
 // The keys were made for this and their private halves thrown away.
 #include "auth/jwt.h"
+#include "rounds.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -41,19 +42,6 @@ static const struct vector {
 };
 // clang-format on
 
-static int64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
-static int by_size(const void *a, const void *b)
-{
-    int64_t one = *(const int64_t *)a, other = *(const int64_t *)b;
-    return (one > other) - (one < other);
-}
-
 static bool verify(const struct jwks *keys, const char *token, struct jwt_cache *cache)
 {
     static char audience[] = AUDIENCE;
@@ -84,8 +72,7 @@ static int64_t measure(const struct jwks *keys, const char *token, bool cached, 
         rounds[round] = (now_ns() - start) / count;
     }
     jwt_cache_free(cache);
-    qsort(rounds, ROUNDS, sizeof *rounds, by_size);
-    return rounds[ROUNDS / 2];
+    return percentile(rounds, ROUNDS, 50);
 }
 
 int main(void)

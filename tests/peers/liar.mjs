@@ -36,7 +36,7 @@ const codes = new Map();
 const access = new Map(); // token -> {scope, resource, grant}
 const refresh = new Map(); // token -> {scope, resource, grant, spent, next}
 const grants = new Set(); // those that are alive
-const count = { refreshes: 0, reuses: 0, busy: 0, clients: 0, grants: 0 };
+const count = { refreshes: 0, reuses: 0, busy: 0, clients: 0, grants: 0, late: 0 };
 let origin, away, moved;
 
 function known(name) {
@@ -137,6 +137,10 @@ function mcp({ request, response, body }) {
     if (is('mcp-redirect') && token) return redirect(response, '/mcp');
     if (!is('open') && !may) return json(response, 401, { error: `unauthorized ${is('mcp-echo') ? token : ''}` }, challenge(token));
     const message = JSON.parse(body);
+    if (message.method === 'notifications/initialized' && (is('greeting-refused') || (is('greeting-late') && count.late++ === 0))) {
+        access.clear();
+        return json(response, 401, {}, challenge(token));
+    }
     const wanted = is('scope-forever') ? 'more' : is('step-up') && !may.scope.split(' ').includes('write') ? 'write' : undefined;
     if (message.method === 'tools/call' && wanted) return json(response, 403, {}, { 'www-authenticate': `Bearer error="insufficient_scope", scope="${wanted}"` });
     if (message.id === undefined) return response.writeHead(202).end();

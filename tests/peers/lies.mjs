@@ -121,6 +121,8 @@ export const LIES = {
     'token-burst': 'F12: the token endpoint is busy twice',
     'token-redirect': 'N2: the token endpoint redirects to its own origin',
     'token-redirect-away': 'N2: the token endpoint redirects to another origin',
+    'greeting-late': 'F5: the token ends between initialize and notifications/initialized',
+    'greeting-refused': 'F5: no token is good enough for notifications/initialized',
     'token-header-injection': 'T6: a token with a line break',
     'no-access-token': 'T6: no access_token',
     'type-mac': 'T6: another token_type',

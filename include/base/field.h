@@ -1,0 +1,12 @@
+// What may stand in a header field of HTTP (RFC 9110 §5), towards whomever: its name and its value.
+#ifndef BASE_FIELD_H
+#define BASE_FIELD_H
+
+#include "base/span.h"
+
+bool field_is_name_char(char c);         // of a token
+bool field_is_name(struct span name);    // a token
+bool field_is_value(struct span value);  // no line break, no NUL, no other control character but the tab
+bool field_is_named(struct span name, const char *known);  // whatever the case
+
+#endif

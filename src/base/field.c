@@ -1,0 +1,31 @@
+// Owns what may stand in a header field of HTTP: a line break in one would begin another.
+#include "base/field.h"
+#include <strings.h>
+
+bool field_is_name_char(char c)
+{
+    static const char others[] = "!#$%&'*+-.^_`|~";
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+           memchr(others, c, sizeof others - 1);
+}
+
+bool field_is_name(struct span name)
+{
+    for (size_t i = 0; i < name.len; i++)
+        if (!field_is_name_char(name.at[i]))
+            return false;
+    return name.len > 0;
+}
+
+bool field_is_value(struct span value)
+{
+    for (size_t i = 0; i < value.len; i++)
+        if ((unsigned char)value.at[i] < 0x20 ? value.at[i] != '\t' : value.at[i] == 0x7f)
+            return false;
+    return true;
+}
+
+bool field_is_named(struct span name, const char *known)
+{
+    return name.len == strlen(known) && strncasecmp(name.at, known, name.len) == 0;
+}
