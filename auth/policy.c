@@ -49,6 +49,7 @@ struct policy {
     struct index tenants, subjects, servers, names;
     word *kinds[POLICY_KINDS];
     word *deny, *allow, *shadow;
+    bool shadows;  // there are any
     word *scratch, *principals;
     struct identity *asking;  // whose principals those are: mostly the same caller asks again
     int64_t next_expiry;
@@ -198,6 +199,7 @@ static void set_live(struct policy *policy, int64_t now)
     memset(policy->allow, 0, policy->words * sizeof(word));
     memset(policy->shadow, 0, policy->words * sizeof(word));
     policy->next_expiry = INT64_MAX;
+    policy->shadows = false;
     for (size_t i = 0; i < policy->count; i++) {
         const struct policy_rule *rule = policy->rules[i];
         if (rule->expires_at && rule->expires_at <= now)
@@ -205,6 +207,7 @@ static void set_live(struct policy *policy, int64_t now)
         if (rule->expires_at && rule->expires_at < policy->next_expiry)
             policy->next_expiry = rule->expires_at;
         bits_set(rule->mode ? policy->shadow : rule->effect ? policy->allow : policy->deny, i);
+        policy->shadows = policy->shadows || rule->mode;
     }
 }
 
@@ -406,7 +409,7 @@ size_t policy_conditions(struct policy *policy, const struct policy_question *qu
 
 const struct policy_rule *policy_shadow(struct policy *policy, const struct policy_question *question)
 {
-    if (!policy || policy->allow_all || !prepared(policy, question))
+    if (!policy || policy->allow_all || !prepared(policy, question) || !policy->shadows)
         return NULL;
     return first_match(policy, candidates(policy, question), policy->shadow, question->args);
 }

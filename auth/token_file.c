@@ -475,7 +475,8 @@ enum provider_verdict token_file_find(const struct token_file *file, struct span
     *out = NULL;
     if (!span_starts(presented, TOKEN_FILE_PREFIX))
         return PROVIDER_PASS;
-    const struct token_entry *entry = token_file_is_token(presented) ? token_file_named(file, id_of(presented)) : NULL;
+    bool fits = presented.len == TOKEN_FILE_TOKEN_CHARS;  // whether it is whole, the digest tells
+    const struct token_entry *entry = fits ? token_file_named(file, id_of(presented)) : NULL;
     if (presented.len > TOKEN_FILE_TOKEN_CHARS)
         presented.len = TOKEN_FILE_TOKEN_CHARS;  // damaged anyway: its length must not buy work
     secret_digest(presented, digest);

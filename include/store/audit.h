@@ -6,9 +6,6 @@
 // when they are 0. The very first row follows 64 zeros. So a row that was changed, taken out or moved is found by
 // audit_verify(). Whoever may write the file can make a whole new chain: keep the head that `verify` prints, or the JSON
 // lines, somewhere else.
-//
-// Columns that came later (`roles`, with version 2 of the table) are absent in the rows before, so those rows' hashes
-// stay right. Opening an older database to write adds them; reading or verifying one changes nothing.
 #ifndef STORE_AUDIT_H
 #define STORE_AUDIT_H
 
@@ -136,9 +133,9 @@ struct audit_reader *audit_reader_open(const char *path, const struct audit_filt
 enum audit_next audit_reader_next(struct audit_reader *reader, struct audit_row *row, struct err *err) MUST_CHECK;
 void audit_reader_close(struct audit_reader *reader);
 
-// When each token was last used for a call, as far as the rows go back: `time` as in a row.
-bool audit_last_uses(const char *path, void (*on_token)(void *arg, struct span token, struct span time), void *arg,
-                     struct err *err) MUST_CHECK;
+// Each use of a token for a call, in order, as far as the rows go back: `time` as in a row.
+bool audit_uses(const char *path, void (*on_use)(void *arg, struct span token, struct span time), void *arg,
+                struct err *err) MUST_CHECK;
 
 struct audit_verdict {
     int64_t rows, first_seq, last_seq;

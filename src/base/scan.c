@@ -584,6 +584,7 @@ static void encode(struct span text, struct buf *out, bool lossy)
     buf_put_char(out, '"');
     while (at < end) {
         const char *start = at;
+        at = skip_plain(at, end);
         while (at < end && (unsigned char)*at >= 0x20 && *at != '"' && *at != '\\' &&
                !(lossy && (unsigned char)*at >= 0x80))
             at++;

@@ -94,7 +94,7 @@ json_t *token_record_uses(const struct flags *flags)
     char *path = config ? audit_path(config->audit.path) : NULL;
     json_t *uses = json_object();
     bool there = config && config_audited(config) && access(path, F_OK) == 0;
-    if ((!config && err.code) || (there && !audit_last_uses(path, on_token, uses, &err)))
+    if ((!config && err.code) || (there && !audit_uses(path, on_token, uses, &err)))
         (void)cmd_fail(EXIT_OK, "no telling when tokens were last used: %s", err.detail);
     free(path);
     config_free(config);

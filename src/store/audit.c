@@ -30,12 +30,6 @@ enum {
 
 #define DAY_MS 86400000LL
 
-struct batch {
-    struct audit_record *at;
-    size_t count, room, bytes;
-    struct arena texts;
-};
-
 struct result {
     bool wrote, lined;
     bool more;  // retention is not done yet
@@ -52,7 +46,7 @@ struct audit {
     bool with_lines;
     struct redact *redact;  // NULL: arguments are not kept
 
-    struct batch pending, writing;
+    struct audit_batch pending, writing;
     struct offload_job job;
     struct result result;
     bool busy;     // the job is with the worker
@@ -133,46 +127,17 @@ static int64_t wall_ms(void)
 
 // ---- batches --------------------------------------------------------------------------------
 
-static size_t bytes_of(const struct audit_record *record)
+static void add(struct audit_batch *batch, const struct audit_record *record)
 {
-    size_t bytes = sizeof *record;
-    for (const struct audit_row_field *field = audit_row_fields; field->name; field++)
-        if (field->type == AUDIT_ROW_TEXT)
-            bytes += ((const struct span *)(const void *)((const char *)record + field->offset))->len;
-    return bytes;
-}
-
-static void batch_add(struct batch *batch, const struct audit_record *record)
-{
-    if (batch->count == batch->room) {
-        batch->room = batch->room ? batch->room * 2 : 64;
-        batch->at = mem_resize(batch->at, batch->room * sizeof *batch->at);
-    }
-    struct audit_record *copy = &batch->at[batch->count++];
-    audit_row_copy(&batch->texts, record, copy);
-    if (!copy->time_ms)
-        copy->time_ms = wall_ms();
-    batch->bytes += bytes_of(copy);
-}
-
-static void batch_clear(struct batch *batch)
-{
-    arena_release(&batch->texts);
-    batch->count = batch->bytes = 0;
-}
-
-static void batch_release(struct batch *batch)
-{
-    batch_clear(batch);
-    free(batch->at);
-    *batch = (struct batch){0};
+    audit_batch_add(batch, record, record->time_ms ? record->time_ms : wall_ms());
 }
 
 static size_t queued(const struct audit *audit) { return audit->pending.count + audit->writing.count; }
 
 static bool has_room(const struct audit *audit)
 {
-    return queued(audit) < (size_t)audit->config.queue && audit->pending.bytes + audit->writing.bytes < QUEUE_BYTES;
+    return queued(audit) < (size_t)audit->config.queue &&
+           audit->pending.text.len + audit->writing.text.len < QUEUE_BYTES;
 }
 
 // ---- on the worker --------------------------------------------------------------------------
@@ -194,8 +159,8 @@ static void run(struct offload_job *job)
     struct audit *audit = job->arg;
     struct result *result = &audit->result;
     struct buf text = {0}, *lines = audit->with_lines ? &text : NULL;
-    result->wrote = audit->writing.count == 0 || audit_db_write(&audit->db, audit->writing.at, audit->writing.count,
-                                                                lines, &result->last_seq, &result->err);
+    result->wrote = audit->writing.count == 0 ||
+                    audit_db_write(&audit->db, &audit->writing, lines, &result->last_seq, &result->err);
     if (!result->wrote)
         buf_clear(&text);
     if (audit->trim)  // also when nothing could be written: it may make the room
@@ -210,9 +175,8 @@ static void put_gap(struct audit *audit)
 {
     if (!audit->gap)
         return;
-    log_error("audit records dropped", LOG_INT("audit_dropped", audit->gap), LOG_STR("file", audit->db.path));
-    batch_add(
-        &audit->pending,
+    log_error("audit records dropped", LOG_INT("audit_dropped", audit->gap), LOG_STR("file", audit->db.db.path));
+    add(&audit->pending,
         &(struct audit_record){.event = AUDIT_GAP, .reason = span_of("audit_dropped"), .count = (int64_t)audit->gap});
     audit->gap = 0;
 }
@@ -222,7 +186,7 @@ static void start_write(struct audit *audit)
     if (audit->busy)
         return;
     if (audit->writing.count == 0) {
-        struct batch empty = audit->writing;
+        struct audit_batch empty = audit->writing;
         audit->writing = audit->pending;
         audit->pending = empty;
     }
@@ -260,7 +224,7 @@ static void note_written(struct audit *audit)
     if (audit->writing.count)
         stats->last_seq = audit->result.last_seq;
     audit->rows_since_trim += audit->writing.count;
-    batch_clear(&audit->writing);
+    audit_batch_clear(&audit->writing);
 }
 
 static void note_lines(struct audit *audit)
@@ -327,7 +291,7 @@ bool audit_put(struct audit *audit, const struct audit_record *record)
         return false;
     }
     put_gap(audit);
-    batch_add(&audit->pending, record);
+    add(&audit->pending, record);
     if (!audit->busy && !audit->stats.failing && (!audit->gather.slot || audit->pending.count == GATHER_ROWS))
         loop_timer_set(audit->loop, &audit->gather, audit->pending.count < GATHER_ROWS ? GATHER_MS : 0);
     return true;
@@ -364,8 +328,8 @@ static void release(struct audit *audit)
         jsonl_close(&audit->lines);
     audit_db_close(&audit->db);
     redact_free(audit->redact);
-    batch_release(&audit->pending);
-    batch_release(&audit->writing);
+    audit_batch_release(&audit->pending);
+    audit_batch_release(&audit->writing);
     free(audit);
 }
 
@@ -401,7 +365,7 @@ void audit_close(struct audit *audit)
     start_write(audit);  // also when the last attempt failed: one more
     if (!offload_wait(audit->pool, CLOSE_MS)) {
         atomic_store(&audit->db.hurry, true);
-        sqlite3_interrupt(audit->db.sqlite);
+        sqlite3_interrupt(audit->db.db.sqlite);
         (void)offload_wait(audit->pool, HURRY_MS);
     }
     loop_timer_stop(audit->loop, &audit->retry);
@@ -414,13 +378,13 @@ bool audit_write(const struct audit_config *config, const struct audit_record *r
 {
     struct audit_db db = {0};
     struct jsonl out = {0};
-    struct batch batch = {0};
+    struct audit_batch batch = {0};
     struct buf text = {0};
     int64_t seq;
     bool lined = config->jsonl && strcmp(config->jsonl, "-") != 0;
-    batch_add(&batch, record);
+    add(&batch, record);
     bool ok = audit_db_open(&db, config, err);
-    if (ok && audit_db_write(&db, batch.at, 1, lined ? &text : NULL, &seq, err)) {
+    if (ok && audit_db_write(&db, &batch, lined ? &text : NULL, &seq, err)) {
         ok = !lined || (jsonl_open(&out, config->jsonl, err) && jsonl_write(&out, buf_span(&text), &db.hurry, err));
         if (lined)
             jsonl_close(&out);
@@ -428,7 +392,7 @@ bool audit_write(const struct audit_config *config, const struct audit_record *r
         ok = false;
     }
     audit_db_close(&db);
-    batch_release(&batch);
+    audit_batch_release(&batch);
     buf_release(&text);
     return ok;
 }

@@ -1,90 +1,43 @@
-// Owns the audit's SQLite file: opening it, the writing transaction, retention, and reading rows back.
+// Owns the audit's SQLite file: its tables, the writing transaction, and retention.
+//
+// Table `segment` has the rows, some hundred of them in each of its own, as they were gathered: a JSON array that is kept
+// as it was hashed. One row in each would cost the writer three times as much. The view `audit` shows people with
+// sqlite3 the single rows. Table `anchor` has one row: seq and prev of the first row kept, and seq and hash of the last
+// one written, so that rows missing at either end are found. Both change in one transaction, and the writer reads the
+// anchor in it, so that two processes may write to one file.
 //
 // A deletion by retention adds a row that says which row is the first now; audit_verify() holds the anchor against it.
 //
 // WAL with synchronous NORMAL: a crash of the process loses no transaction, a loss of power may lose the last ones and
 // leaves a chain that verifies. With `required` it is FULL, and only what was queued is lost.
 #include "audit_db.h"
-#include "audit_schema.h"
 #include "base/mem.h"
-#include <errno.h>
-#include <fcntl.h>
+#include "store/state.h"
 #include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
-enum { BUSY_STEP_MS = 10, BUSY_STEPS = 500 };
+enum { BUSY_STEP_MS = 10, BUSY_STEPS = 500, SEGMENT_ROWS = 256, SEGMENT_BYTES = 128 << 10 };
 
-bool audit_db_fail(sqlite3 *sqlite, const char *path, struct err *err)
-{
-    int code = sqlite ? sqlite3_errcode(sqlite) : SQLITE_NOMEM;
-    const char *said = sqlite ? sqlite3_errmsg(sqlite) : "out of memory";
-    switch (code & 0xFF) {
-    case SQLITE_NOTADB:
-    case SQLITE_CORRUPT:
-        return err_set(err, ERR_CONFIG,
-                       "%s: not an audit database, or a damaged one (%s); move it away, and a new one is made", path,
-                       said);
-    case SQLITE_FULL: return err_set(err, ERR_SYSTEM, "%s: no room left (%s)", path, said);
-    case SQLITE_CANTOPEN:
-        return err_set(err, ERR_CONFIG, "%s: cannot be opened (%s)", path, strerror(sqlite3_system_errno(sqlite)));
-    default: return err_set(err, ERR_SYSTEM, "%s: %s", path, said);
-    }
-}
-
-bool audit_db_run(sqlite3 *sqlite, const char *path, const char *sql, struct err *err)
-{
-    return sqlite3_exec(sqlite, sql, NULL, NULL, NULL) == SQLITE_OK || audit_db_fail(sqlite, path, err);
-}
-
-static int on_text(void *arg, int count, char **values, char **names)
-{
-    (void)names;
-    buf_put_text(arg, count && values[0] ? values[0] : "");
-    return 0;
-}
-
-bool audit_db_text(sqlite3 *sqlite, const char *path, const char *sql, struct buf *text, struct err *err)
-{
-    return sqlite3_exec(sqlite, sql, on_text, text, NULL) == SQLITE_OK || audit_db_fail(sqlite, path, err);
-}
-
-bool audit_db_ask(sqlite3 *sqlite, const char *path, const char *sql, int64_t *number, struct err *err)
-{
-    struct buf text = {0};
-    bool ok = audit_db_text(sqlite, path, sql, &text, err);
-    *number = ok ? strtoll(buf_text(&text), NULL, 10) : 0;
-    buf_release(&text);
-    return ok;
-}
+// Pages of 16 KiB: a segment has fewer of them, and each is a call of the kernel's and a frame of the log.
+static const struct db_kind kind = {
+    .what = "an audit database",
+    .if_lost = "move it away, and a new one is made",
+    .application = 0x506f7374,
+    .version = 3,
+    .open = true,
+    .fresh = "PRAGMA page_size=16384;PRAGMA auto_vacuum=INCREMENTAL",
+    .settings = "PRAGMA wal_autocheckpoint=1000;PRAGMA journal_size_limit=67108864",
+    .tables = "CREATE TABLE segment(seq INTEGER PRIMARY KEY,last INTEGER NOT NULL,since INTEGER NOT NULL,"
+              "until INTEGER NOT NULL,prev TEXT NOT NULL,rows TEXT NOT NULL) STRICT;"
+              "CREATE TABLE anchor(id INTEGER PRIMARY KEY CHECK(id=1),first_seq INTEGER NOT NULL,"
+              "first_prev TEXT NOT NULL,head_seq INTEGER NOT NULL,head_hash TEXT NOT NULL) STRICT;"
+              "INSERT INTO anchor VALUES(1,1,'" AUDIT_ROW_ZERO "',0,'" AUDIT_ROW_ZERO "')",
+};
 
 // ---- opening --------------------------------------------------------------------------------
-
-// The folders of a path nobody chose; what cannot be made shows when the file is.
-static void make_folders(const char *path)
-{
-    char *part = mem_string(path);
-    for (char *slash = strchr(part + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-        *slash = '\0';
-        mkdir(part, 0700);
-        *slash = '/';
-    }
-    free(part);
-}
-
-// Only for the owner; SQLite gives its other files the same mode. An existing file is not touched: closing a
-// descriptor of it would drop the locks of others in this process.
-static bool make_file(const char *path, struct err *err)
-{
-    int fd = open(path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
-    if (fd < 0 && errno != EEXIST)
-        return err_set(err, ERR_CONFIG, "%s: the audit database cannot be made: %s", path, strerror(errno));
-    if (fd >= 0)
-        close(fd);
-    return true;
-}
 
 static int on_busy(void *arg, int times)
 {
@@ -95,59 +48,42 @@ static int on_busy(void *arg, int times)
     return 1;
 }
 
-static bool prepare_insert(struct audit_db *db, struct err *err)
+// The rows one by one, with their members as columns.
+static bool make_view(struct audit_db *db, struct err *err)
 {
     struct buf sql = {0};
-    buf_put_text(&sql, "INSERT INTO audit(\"seq\",\"time\"");
-    for (const struct audit_row_field *field = audit_row_fields; field->name; field++)
-        buf_printf(&sql, ",\"%s\"", field->name);
-    buf_put_text(&sql, ",\"prev\",\"hash\") VALUES(?,?");
-    for (const struct audit_row_field *field = audit_row_fields; field->name; field++)
-        buf_put_text(&sql, ",?");
-    buf_put_text(&sql, ",?,?)");
-    bool ok =
-        sqlite3_prepare_v3(db->sqlite, buf_text(&sql), -1, SQLITE_PREPARE_PERSISTENT, &db->insert, NULL) == SQLITE_OK ||
-        audit_db_fail(db->sqlite, db->path, err);
+    buf_put_text(&sql, "CREATE VIEW IF NOT EXISTS audit AS SELECT row.value->>'seq' AS seq,row.value->>'time' AS time");
+    for (const struct audit_row_field *field = audit_row_fields; field->key; field++) {
+        struct span name = audit_row_name(field);
+        buf_printf(&sql, ",row.value->>'%.*s' AS \"%.*s\"", SPAN_ARG(name), SPAN_ARG(name));
+    }
+    buf_put_text(&sql, ",row.value->>'hash' AS hash FROM segment,json_each(segment.rows) AS row");
+    bool ok = db_run(&db->db, buf_text(&sql), err);
     buf_release(&sql);
     return ok;
 }
 
 static bool set_up(struct audit_db *db, const struct audit_config *config, struct err *err)
 {
-    bool is_new = false;
-    struct buf limit = {0};
-    sqlite3_busy_handler(db->sqlite, on_busy, db);
-    sqlite3_db_config(db->sqlite, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
-    sqlite3_db_config(db->sqlite, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
-    sqlite3_db_config(db->sqlite, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, NULL);
-    if (!audit_schema_check(db->sqlite, db->path, &is_new, err) ||
-        (is_new && !audit_db_run(db->sqlite, db->path, "PRAGMA auto_vacuum=INCREMENTAL", err)) ||
-        !audit_db_run(db->sqlite, db->path,
-                      "PRAGMA journal_mode=WAL;PRAGMA wal_autocheckpoint=4000;PRAGMA journal_size_limit=67108864",
-                      err) ||
-        !audit_db_run(db->sqlite, db->path, config->required ? "PRAGMA synchronous=FULL" : "PRAGMA synchronous=NORMAL",
-                      err) ||
-        (is_new && !audit_schema_make(db->sqlite, db->path, err)) || !audit_schema_upgrade(db->sqlite, db->path, err))
-        return false;
-    if (config->page_limit)
-        buf_printf(&limit, "PRAGMA max_page_count=%" PRId64, config->page_limit);
-    bool limited = audit_db_run(db->sqlite, db->path, buf_text(&limit), err);
-    buf_release(&limit);
+    char limit[64] = "";
     struct audit_anchor anchor = {0};
-    return limited && audit_db_anchor(db->sqlite, &anchor, err) && prepare_insert(db, err);
+    sqlite3_busy_handler(db->db.sqlite, on_busy, db);
+    if (config->page_limit)
+        snprintf(limit, sizeof limit, "PRAGMA max_page_count=%" PRId64, config->page_limit);
+    db->insert = NULL;
+    return db_run(&db->db, config->required ? "PRAGMA synchronous=FULL" : "PRAGMA synchronous=NORMAL", err) &&
+           make_view(db, err) && db_run(&db->db, limit, err) && audit_db_anchor(&db->db, &anchor, err) &&
+           (db->insert =
+                db_prepare(&db->db, "INSERT INTO segment(" AUDIT_SEGMENT_COLUMNS ") VALUES(?1,?2,?3,?4,?5,?6)", err));
 }
 
 bool audit_db_open(struct audit_db *db, const struct audit_config *config, struct err *err)
 {
-    db->path = audit_path(config->path);
+    char *path = audit_path(config->path);
     if (!config->path)
-        make_folders(db->path);
-    if (make_file(db->path, err)) {
-        if (sqlite3_open_v2(db->path, &db->sqlite, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL) != SQLITE_OK)
-            (void)audit_db_fail(db->sqlite, db->path, err);
-        else if (set_up(db, config, err))
-            return true;
-    }
+        state_make_folders(path);
+    if (db_open(&db->db, &kind, path, err) && set_up(db, config, err))
+        return true;
     audit_db_close(db);
     return false;
 }
@@ -155,73 +91,50 @@ bool audit_db_open(struct audit_db *db, const struct audit_config *config, struc
 void audit_db_close(struct audit_db *db)
 {
     sqlite3_finalize(db->insert);
-    sqlite3_close(db->sqlite);
-    free(db->path);
     db->insert = NULL;
-    db->sqlite = NULL;
-    db->path = NULL;
+    db_close(&db->db);
+    buf_release(&db->rows);
+    buf_release(&db->scratch);
 }
 
-static int reader_busy(void *arg, int times)
+bool audit_db_open_to_read(struct db *db, const char *path, struct err *err)
 {
-    (void)arg;
-    nanosleep(&(struct timespec){.tv_nsec = BUSY_STEP_MS * 1000000L}, NULL);
-    return times < BUSY_STEPS;
-}
-
-sqlite3 *audit_db_open_to_read(const char *path, struct err *err)
-{
-    sqlite3 *sqlite = NULL;
-    bool is_new = false;
-    if (access(path, R_OK) != 0) {
-        (void)err_set(err, ERR_CONFIG, "%s: %s", path, strerror(errno));
-        return NULL;
-    }
-    if (sqlite3_open_v2(path, &sqlite, SQLITE_OPEN_READONLY, NULL) != SQLITE_OK) {
-        (void)audit_db_fail(sqlite, path, err);
-        sqlite3_close(sqlite);
-        return NULL;
-    }
-    sqlite3_busy_handler(sqlite, reader_busy, NULL);
-    sqlite3_db_config(sqlite, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
-    bool ok = audit_schema_check(sqlite, path, &is_new, err);
-    if (ok && is_new)
-        ok = err_set(err, ERR_CONFIG, "%s: an empty file, not an audit database", path);
-    if (ok)
-        return sqlite;
-    sqlite3_close(sqlite);
-    return NULL;
+    return db_open_to_read(db, &kind, mem_string(path), err);
 }
 
 // ---- the anchor -----------------------------------------------------------------------------
 
-static bool take_hash(sqlite3_stmt *select, int column, char out[AUDIT_HASH_CHARS + 1])
+static struct span column(sqlite3_stmt *select, int at)
 {
-    const void *text = sqlite3_column_text(select, column);
-    if (!text || sqlite3_column_bytes(select, column) != AUDIT_HASH_CHARS)
+    const char *text = (const char *)sqlite3_column_text(select, at);
+    return span_make(text ? text : "", text ? (size_t)sqlite3_column_bytes(select, at) : 0);
+}
+
+static bool take_hash(struct span text, char out[AUDIT_HASH_CHARS + 1])
+{
+    if (text.len != AUDIT_HASH_CHARS)
         return false;
-    memcpy(out, text, AUDIT_HASH_CHARS);
+    memcpy(out, text.at, AUDIT_HASH_CHARS);
     out[AUDIT_HASH_CHARS] = '\0';
     return true;
 }
 
-bool audit_db_anchor(sqlite3 *sqlite, struct audit_anchor *anchor, struct err *err)
+bool audit_db_anchor(struct db *db, struct audit_anchor *anchor, struct err *err)
 {
-    sqlite3_stmt *select = NULL;
-    const char *path = sqlite3_db_filename(sqlite, "main");
-    if (sqlite3_prepare_v2(sqlite, "SELECT first_seq,first_prev,head_seq,head_hash FROM anchor", -1, &select, NULL) !=
-        SQLITE_OK)
-        return audit_db_fail(sqlite, path, err);
+    sqlite3_stmt *select = db_prepare(db, "SELECT first_seq,first_prev,head_seq,head_hash FROM anchor", err);
+    if (!select)
+        return false;
     int got = sqlite3_step(select);
-    bool ok = got == SQLITE_ROW && take_hash(select, 1, anchor->first_prev) && take_hash(select, 3, anchor->head_hash);
+    bool ok = got == SQLITE_ROW && take_hash(column(select, 1), anchor->first_prev) &&
+              take_hash(column(select, 3), anchor->head_hash);
     if (ok) {
         anchor->first_seq = sqlite3_column_int64(select, 0);
         anchor->head_seq = sqlite3_column_int64(select, 2);
     } else if (got == SQLITE_ROW || got == SQLITE_DONE) {
         (void)err_set(err, ERR_CONFIG, "%s: the anchor of the audit database is missing or not one; move the file away",
-                      path);
+                      db->path);
     } else {
-        (void)audit_db_fail(sqlite, path, err);
+        (void)db_fail(db, err);
     }
     sqlite3_finalize(select);
     return ok;
@@ -233,119 +146,119 @@ static bool put_anchor(struct audit_db *db, const struct audit_anchor *anchor, s
     buf_printf(&sql,
                "UPDATE anchor SET first_seq=%" PRId64 ",first_prev='%s',head_seq=%" PRId64 ",head_hash='%s' WHERE id=1",
                anchor->first_seq, anchor->first_prev, anchor->head_seq, anchor->head_hash);
-    bool ok = audit_db_run(db->sqlite, db->path, buf_text(&sql), err);
+    bool ok = db_run(&db->db, buf_text(&sql), err);
     buf_release(&sql);
     return ok;
 }
 
+void audit_db_segment(sqlite3_stmt *select, struct audit_segment *segment)
+{
+    *segment = (struct audit_segment){.first = sqlite3_column_int64(select, 0),
+                                      .last = sqlite3_column_int64(select, 1),
+                                      .since_ms = sqlite3_column_int64(select, 2),
+                                      .until_ms = sqlite3_column_int64(select, 3),
+                                      .prev = column(select, 4),
+                                      .rows = column(select, 5)};
+}
+
 // ---- writing --------------------------------------------------------------------------------
 
-static void bind_text(sqlite3_stmt *insert, int column, struct span text)
+static bool insert(struct audit_db *db, const struct audit_segment *segment, struct err *err)
 {
-    if (text.len)
-        sqlite3_bind_text(insert, column, text.at, (int)text.len, SQLITE_STATIC);
-    else
-        sqlite3_bind_null(insert, column);
-}
-
-static void bind_row(sqlite3_stmt *insert, const struct audit_row *row)
-{
-    int column = 1;
-    sqlite3_bind_int64(insert, column++, row->seq);
-    bind_text(insert, column++, row->time);
-    for (const struct audit_row_field *field = audit_row_fields; field->name; field++) {
-        const void *at = (const char *)&row->record + field->offset;
-        if (field->type == AUDIT_ROW_TEXT)
-            bind_text(insert, column++, *(const struct span *)at);
-        else if (field->type == AUDIT_ROW_WORD)
-            bind_text(insert, column++, span_of(field->words[*(const unsigned *)at]));
-        else
-            sqlite3_bind_int64(insert, column++, *(const int64_t *)at);
-    }
-    bind_text(insert, column++, row->prev);
-    bind_text(insert, column, row->hash);
-}
-
-// Puts the record at the end of the chain, and moves the anchor in memory.
-static bool append(struct audit_db *db, struct audit_anchor *anchor, const struct audit_record *record,
-                   struct buf *scratch, struct err *err)
-{
-    char stamp[AUDIT_ROW_STAMP_CHARS + 1], hash[AUDIT_HASH_CHARS + 1];
-    audit_row_stamp(record->time_ms, stamp);
-    struct audit_row row = {.seq = anchor->head_seq + 1,
-                            .time = span_make(stamp, AUDIT_ROW_STAMP_CHARS),
-                            .record = *record,
-                            .prev = span_make(anchor->head_hash, AUDIT_HASH_CHARS)};
-    audit_row_hash(&row, scratch, hash);
-    row.hash = span_make(hash, AUDIT_HASH_CHARS);
-    bind_row(db->insert, &row);
-    bool ok = sqlite3_step(db->insert) == SQLITE_DONE || audit_db_fail(db->sqlite, db->path, err);
+    const int64_t numbers[] = {segment->first, segment->last, segment->since_ms, segment->until_ms};
+    const struct span texts[] = {segment->prev, segment->rows};
+    for (int i = 0; i < 4; i++)
+        sqlite3_bind_int64(db->insert, i + 1, numbers[i]);
+    for (int i = 0; i < 2; i++)
+        sqlite3_bind_text(db->insert, i + 5, texts[i].at, (int)texts[i].len, SQLITE_STATIC);
+    bool ok = sqlite3_step(db->insert) == SQLITE_DONE || db_fail(&db->db, err);
     sqlite3_reset(db->insert);
-    anchor->head_seq = row.seq;
-    memcpy(anchor->head_hash, hash, sizeof hash);
     return ok;
 }
 
-// The row just hashed, as a line: the hashed text without its brace, and the two hashes.
-static void put_line(struct buf *lines, struct span chained, const struct audit_anchor *anchor)
+// Where the batch is read.
+struct cursor {
+    const struct audit_waiting *at, *end;
+    const char *text;
+};
+
+// Puts the next row at the end of the chain, and moves the anchor in memory.
+static void append(struct audit_db *db, struct audit_anchor *anchor, struct cursor *cursor, struct buf *lines)
 {
-    struct span json = span_after(chained, AUDIT_HASH_CHARS);
-    buf_put(lines, json.at, json.len - 1);
-    buf_put_text(lines, ",\"prev\":\"");
-    buf_put(lines, chained.at, AUDIT_HASH_CHARS);
-    buf_put_text(lines, "\",\"hash\":\"");
-    buf_put_text(lines, anchor->head_hash);
-    buf_put_text(lines, "\"}\n");
+    char hash[AUDIT_HASH_CHARS + 1];
+    struct span prev = {anchor->head_hash, AUDIT_HASH_CHARS};
+    buf_put_text(&db->rows, db->rows.len ? ",\n" : "[");
+    size_t start = db->rows.len;
+    audit_row_put(prev, ++anchor->head_seq, span_make(cursor->text, cursor->at->len), &db->rows, &db->scratch, hash);
+    if (lines) {
+        audit_row_show(prev, span_after(buf_span(&db->rows), start), lines);
+        buf_put_char(lines, '\n');
+    }
+    memcpy(anchor->head_hash, hash, sizeof hash);
+    cursor->text += cursor->at->len;
+    cursor->at++;
+}
+
+static bool add_segment(struct audit_db *db, struct audit_anchor *anchor, struct cursor *cursor, struct buf *lines,
+                        struct err *err)
+{
+    char prev[AUDIT_HASH_CHARS + 1];
+    struct audit_segment segment = {.first = anchor->head_seq + 1,
+                                    .since_ms = cursor->at->time_ms,
+                                    .until_ms = cursor->at->time_ms,
+                                    .prev = {prev, AUDIT_HASH_CHARS}};
+    memcpy(prev, anchor->head_hash, sizeof prev);
+    buf_clear(&db->rows);
+    for (int i = 0; i < SEGMENT_ROWS && cursor->at < cursor->end && db->rows.len < SEGMENT_BYTES; i++) {
+        int64_t time_ms = cursor->at->time_ms;
+        segment.since_ms = time_ms < segment.since_ms ? time_ms : segment.since_ms;
+        segment.until_ms = time_ms > segment.until_ms ? time_ms : segment.until_ms;
+        append(db, anchor, cursor, lines);
+    }
+    buf_put_char(&db->rows, ']');
+    segment.last = anchor->head_seq;
+    segment.rows = buf_span(&db->rows);
+    return insert(db, &segment, err);
+}
+
+static bool add_all(struct audit_db *db, struct audit_anchor *anchor, const struct audit_batch *batch,
+                    struct buf *lines, struct err *err)
+{
+    struct cursor cursor = {batch->at, batch->at + batch->count, batch->text.at};
+    while (cursor.at < cursor.end) {
+        if (atomic_load(&db->hurry))
+            return err_set(err, ERR_SYSTEM, "%s: there was no time left to write", db->db.path);
+        if (!add_segment(db, anchor, &cursor, lines, err))
+            return false;
+    }
+    return true;
 }
 
 // Rows behind the head are not ours; the chain goes on after them, and verify tells.
 static bool start(struct audit_db *db, struct audit_anchor *anchor, struct err *err)
 {
     int64_t last;
-    if (!audit_db_run(db->sqlite, db->path, "BEGIN IMMEDIATE", err))
-        return false;
-    if (!audit_db_anchor(db->sqlite, anchor, err) ||
-        !audit_db_ask(db->sqlite, db->path, "SELECT max(\"seq\") FROM audit", &last, err))
+    if (!db_begin(&db->db, err) || !audit_db_anchor(&db->db, anchor, err) ||
+        !db_ask(&db->db, "SELECT last FROM segment ORDER BY seq DESC LIMIT 1", &last, err))
         return false;
     if (last > anchor->head_seq)
         anchor->head_seq = last;
     return true;
 }
 
-static bool add_all(struct audit_db *db, struct audit_anchor *anchor, struct audit_record *records, size_t count,
-                    struct buf *lines, struct err *err)
-{
-    struct buf scratch = {0};
-    struct arena arena = {0};
-    bool ok = true;
-    for (size_t i = 0; ok && i < count; i++) {
-        if (atomic_load(&db->hurry)) {
-            ok = err_set(err, ERR_SYSTEM, "%s: there was no time left to write", db->path);
-            break;
-        }
-        audit_row_clean(&arena, &records[i]);
-        ok = append(db, anchor, &records[i], &scratch, err);
-        if (ok && lines)
-            put_line(lines, buf_span(&scratch), anchor);
-    }
-    buf_release(&scratch);
-    arena_release(&arena);
-    return ok;
-}
-
 static bool finish(struct audit_db *db, const struct audit_anchor *anchor, bool ok, struct err *err)
 {
-    if (ok && put_anchor(db, anchor, err) && audit_db_run(db->sqlite, db->path, "COMMIT", err))
-        return true;
-    sqlite3_exec(db->sqlite, "ROLLBACK", NULL, NULL, NULL);
+    if (ok && put_anchor(db, anchor, err))
+        return db_commit(&db->db, err);
+    db_rollback(&db->db);
     return false;
 }
 
-bool audit_db_write(struct audit_db *db, struct audit_record *records, size_t count, struct buf *lines,
-                    int64_t *last_seq, struct err *err)
+bool audit_db_write(struct audit_db *db, const struct audit_batch *batch, struct buf *lines, int64_t *last_seq,
+                    struct err *err)
 {
     struct audit_anchor anchor = {0};
-    bool ok = start(db, &anchor, err) && add_all(db, &anchor, records, count, lines, err);
+    bool ok = start(db, &anchor, err) && add_all(db, &anchor, batch, lines, err);
     if (!finish(db, &anchor, ok, err))
         return false;
     *last_seq = anchor.head_seq;
@@ -354,103 +267,116 @@ bool audit_db_write(struct audit_db *db, struct audit_record *records, size_t co
 
 // ---- retention ------------------------------------------------------------------------------
 
+static bool ask(struct audit_db *db, int64_t *number, struct err *err, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+static bool ask(struct audit_db *db, int64_t *number, struct err *err, const char *format, ...)
+{
+    char sql[256];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(sql, sizeof sql, format, args);
+    va_end(args);
+    return db_ask(&db->db, sql, number, err);
+}
+
 // The first row to keep because of its age; only the oldest `rows` are looked at.
 static bool cut_by_age(struct audit_db *db, const struct audit_anchor *anchor, const struct audit_db_limits *limits,
                        int64_t *cut, struct err *err)
 {
-    char stamp[AUDIT_ROW_STAMP_CHARS + 1];
-    struct buf sql = {0};
-    audit_row_stamp(limits->before_ms, stamp);
-    buf_printf(&sql, "SELECT min(\"seq\") FROM audit WHERE \"seq\"<%" PRId64 " AND +\"time\">='%s'",
-               anchor->first_seq + limits->rows, stamp);
-    bool ok = audit_db_ask(db->sqlite, db->path, buf_text(&sql), cut, err);
-    buf_release(&sql);
-    if (ok && *cut == 0) {  // none of them: all go
-        int64_t end = anchor->first_seq + limits->rows;
-        *cut = end <= anchor->head_seq ? end : anchor->head_seq + 1;
-    }
-    return ok;
+    int64_t end = anchor->first_seq + limits->rows;
+    if (!ask(db, cut, err, "SELECT min(seq) FROM segment WHERE seq<%" PRId64 " AND until>=%" PRId64, end,
+             limits->before_ms))
+        return false;
+    if (*cut == 0 && !ask(db, cut, err, "SELECT min(seq) FROM segment WHERE seq>=%" PRId64, end))
+        return false;
+    if (*cut == 0)  // all of them are old
+        *cut = anchor->head_seq + 1;
+    return true;
 }
 
-// The first row to keep because of the size: to nine tenths of the limit, by the mean size of a row.
+// The first row to keep because of the size: to nine tenths of the limit, by the mean size of a row. The last segment
+// stays.
 static bool cut_by_size(struct audit_db *db, const struct audit_anchor *anchor, const struct audit_db_limits *limits,
                         int64_t *cut, struct err *err)
 {
-    int64_t pages, spare, page_size, rows = anchor->head_seq - anchor->first_seq + 1;
-    if (!audit_db_ask(db->sqlite, db->path, "PRAGMA page_count", &pages, err) ||
-        !audit_db_ask(db->sqlite, db->path, "PRAGMA freelist_count", &spare, err) ||
-        !audit_db_ask(db->sqlite, db->path, "PRAGMA page_size", &page_size, err))
+    int64_t pages, spare, page_size, last, rows = anchor->head_seq - anchor->first_seq + 1;
+    if (!db_ask(&db->db, "PRAGMA page_count", &pages, err) || !db_ask(&db->db, "PRAGMA freelist_count", &spare, err) ||
+        !db_ask(&db->db, "PRAGMA page_size", &page_size, err))
         return false;
     int64_t used = (pages - spare) * page_size;
     *cut = anchor->first_seq;
-    if (used <= limits->size || rows < 2)
+    if (used <= limits->size || rows < 1)
         return true;
     int64_t over = (used - limits->size / 10 * 9) / (used / rows + 1) + 1;
     if (over > limits->rows)
         over = limits->rows;
-    *cut += over < rows ? over : rows - 1;
+    if (!ask(db, cut, err, "SELECT min(seq) FROM segment WHERE seq>=%" PRId64, anchor->first_seq + over) ||
+        !ask(db, &last, err, "SELECT max(seq) FROM segment"))
+        return false;
+    if (*cut == 0)
+        *cut = last;
     return true;
 }
 
 static bool prev_of(struct audit_db *db, int64_t seq, char out[AUDIT_HASH_CHARS + 1], struct err *err)
 {
-    sqlite3_stmt *select = NULL;
-    if (sqlite3_prepare_v2(db->sqlite, "SELECT \"prev\" FROM audit WHERE \"seq\">=? ORDER BY \"seq\" LIMIT 1", -1,
-                           &select, NULL) != SQLITE_OK)
-        return audit_db_fail(db->sqlite, db->path, err);
+    sqlite3_stmt *select = db_prepare(&db->db, "SELECT prev FROM segment WHERE seq=?1", err);
+    if (!select)
+        return false;
     sqlite3_bind_int64(select, 1, seq);
-    bool ok = sqlite3_step(select) == SQLITE_ROW && take_hash(select, 0, out);
+    bool ok = sqlite3_step(select) == SQLITE_ROW && take_hash(column(select, 0), out);
     sqlite3_finalize(select);
-    return ok || err_set(err, ERR_SYSTEM, "%s: row %" PRId64 " of the audit cannot be read", db->path, seq);
+    return ok || err_set(err, ERR_SYSTEM, "%s: row %" PRId64 " of the audit cannot be read", db->db.path, seq);
 }
 
-static bool drop_before(struct audit_db *db, struct audit_anchor *anchor, int64_t cut, int64_t *deleted,
-                        struct err *err)
+static bool drop_before(struct audit_db *db, struct audit_anchor *anchor, int64_t cut, struct err *err)
 {
-    struct buf sql = {0};
-    buf_printf(&sql, "DELETE FROM audit WHERE \"seq\"<%" PRId64, cut);
+    char sql[64];
+    snprintf(sql, sizeof sql, "DELETE FROM segment WHERE seq<%" PRId64, cut);
     if (cut > anchor->head_seq)
         memcpy(anchor->first_prev, anchor->head_hash, sizeof anchor->first_prev);
     else if (!prev_of(db, cut, anchor->first_prev, err))
         return false;
-    bool ok = audit_db_run(db->sqlite, db->path, buf_text(&sql), err);
-    buf_release(&sql);
-    *deleted = sqlite3_changes64(db->sqlite);
     anchor->first_seq = cut;
-    return ok;
+    return db_run(&db->db, sql, err);
 }
 
 static bool trim(struct audit_db *db, struct audit_anchor *anchor, const struct audit_db_limits *limits,
                  struct buf *lines, int64_t *deleted, struct err *err)
 {
-    int64_t by_age = 0, by_size = 0;
+    int64_t by_age = 0, by_size = 0, first = anchor->first_seq;
     if (limits->before_ms && !cut_by_age(db, anchor, limits, &by_age, err))
         return false;
     if (limits->size && !cut_by_size(db, anchor, limits, &by_size, err))
         return false;
     int64_t cut = by_age > by_size ? by_age : by_size;
-    if (cut <= anchor->first_seq)
+    if (cut <= first)
         return true;
-    if (!drop_before(db, anchor, cut, deleted, err))
+    if (!drop_before(db, anchor, cut, err))
         return false;
+    *deleted = cut - first;
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
-    struct audit_record record = {.time_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000,
-                                  .event = AUDIT_RETENTION,
-                                  .status = AUDIT_OK,
-                                  .reason = span_of(by_age >= by_size ? "age" : "size"),
-                                  .count = *deleted,
-                                  .first_seq = cut};
-    return add_all(db, anchor, &record, 1, lines, err);
+    struct audit_batch batch = {0};
+    audit_batch_add(&batch,
+                    &(struct audit_record){.event = AUDIT_RETENTION,
+                                           .status = AUDIT_OK,
+                                           .reason = span_of(by_age >= by_size ? "age" : "size"),
+                                           .count = *deleted,
+                                           .first_seq = cut},
+                    (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000);
+    bool ok = add_all(db, anchor, &batch, lines, err);
+    audit_batch_release(&batch);
+    return ok;
 }
 
-// Is a look enough? Nothing is written when the oldest row is young and the file small.
+// Is a look enough? Nothing is written when the oldest rows are young and the file small.
 static bool over(struct audit_db *db, const struct audit_db_limits *limits, bool *yes, struct err *err)
 {
     struct audit_anchor anchor = {0};
     int64_t by_age = 0, by_size = 0;
     *yes = false;
-    if (!audit_db_anchor(db->sqlite, &anchor, err))
+    if (!audit_db_anchor(&db->db, &anchor, err))
         return false;
     if (anchor.head_seq < anchor.first_seq)
         return true;
@@ -477,59 +403,5 @@ bool audit_db_trim(struct audit_db *db, const struct audit_db_limits *limits, st
         *deleted = 0;
         return false;
     }
-    return audit_db_run(db->sqlite, db->path, "PRAGMA incremental_vacuum", err);
-}
-
-// ---- reading --------------------------------------------------------------------------------
-
-// Absent or a clean text that is not empty.
-static bool read_text(sqlite3_stmt *select, int column, struct span *out)
-{
-    *out = (struct span){NULL, 0};
-    if (sqlite3_column_type(select, column) == SQLITE_NULL)
-        return true;
-    if (sqlite3_column_type(select, column) != SQLITE_TEXT)
-        return false;
-    out->at = (const char *)sqlite3_column_text(select, column);
-    out->len = (size_t)sqlite3_column_bytes(select, column);
-    return out->at && out->len && audit_row_is_clean(*out);
-}
-
-static bool read_word(struct span text, const char *const *words, unsigned *out)
-{
-    for (*out = 0; words[*out]; ++*out)
-        if (span_is(text, words[*out]))
-            return true;
-    *out = 0;
-    return false;
-}
-
-static bool read_field(sqlite3_stmt *select, int column, const struct audit_row_field *field,
-                       struct audit_record *record)
-{
-    void *at = (char *)record + field->offset;
-    struct span word;
-    if (field->type == AUDIT_ROW_TEXT)
-        return read_text(select, column, at);
-    if (field->type == AUDIT_ROW_WORD)
-        return read_text(select, column, &word) && read_word(word, field->words, at);
-    *(int64_t *)at = sqlite3_column_int64(select, column);
-    return sqlite3_column_type(select, column) == SQLITE_INTEGER;
-}
-
-const char *audit_db_row(sqlite3_stmt *select, struct audit_row *row)
-{
-    const char *wrong = NULL;
-    int column = 0;
-    *row = (struct audit_row){.seq = sqlite3_column_int64(select, column++)};
-    if (!read_text(select, column++, &row->time))
-        wrong = "time";
-    for (const struct audit_row_field *field = audit_row_fields; field->name; field++)
-        if (!read_field(select, column++, field, &row->record) && !wrong)
-            wrong = field->name;
-    if (!read_text(select, column++, &row->prev) && !wrong)
-        wrong = "prev";
-    if (!read_text(select, column, &row->hash) && !wrong)
-        wrong = "hash";
-    return wrong;
+    return db_run(&db->db, "PRAGMA incremental_vacuum", err);
 }

@@ -1,16 +1,16 @@
-// The audit database: opening it, adding rows to the chain, deleting the oldest, reading a row back.
+// The audit database: opening it, adding rows to the chain, deleting the oldest, and its segments.
 #ifndef STORE_AUDIT_DB_H
 #define STORE_AUDIT_DB_H
 
 #include "audit_row.h"
-#include <sqlite3.h>
+#include "db.h"
 #include <stdatomic.h>
 
 struct audit_db {
-    sqlite3 *sqlite;
+    struct db db;
     sqlite3_stmt *insert;
-    char *path;
-    atomic_bool hurry;  // the end is near: do not wait for locks
+    struct buf rows, scratch;  // of the segment being written
+    atomic_bool hurry;         // the end is near: do not wait for locks
 };
 
 // The one row of the table `anchor`: where the chain begins and where it ends.
@@ -28,22 +28,26 @@ struct audit_db_limits {
 // Opens or makes the file, for writing.
 bool audit_db_open(struct audit_db *db, const struct audit_config *config, struct err *err) MUST_CHECK;
 void audit_db_close(struct audit_db *db);
-// Adds the records in one transaction: all of them or none. `lines`, if not NULL, gets the rows as JSON lines.
-bool audit_db_write(struct audit_db *db, struct audit_record *records, size_t count, struct buf *lines,
-                    int64_t *last_seq, struct err *err) MUST_CHECK;
-// Deletes the oldest rows over the limits, one chunk of them; *deleted says how many, 0: nothing is over.
+// Adds the rows in one transaction: all of them or none. `lines`, if not NULL, gets them as JSON lines.
+bool audit_db_write(struct audit_db *db, const struct audit_batch *batch, struct buf *lines, int64_t *last_seq,
+                    struct err *err) MUST_CHECK;
+// Deletes the oldest segments over the limits, some of them; *deleted says how many rows, 0: nothing is over.
 bool audit_db_trim(struct audit_db *db, const struct audit_db_limits *limits, struct buf *lines, int64_t *deleted,
                    struct err *err) MUST_CHECK;
 
-sqlite3 *audit_db_open_to_read(const char *path, struct err *err) MUST_CHECK;
-bool audit_db_anchor(sqlite3 *sqlite, struct audit_anchor *anchor, struct err *err) MUST_CHECK;
-// NULL, or what is wrong with the row: something in it that is never written.
-const char *audit_db_row(sqlite3_stmt *select, struct audit_row *row);
-// What SQLite says, for people. False, as err_set().
-bool audit_db_fail(sqlite3 *sqlite, const char *path, struct err *err);
-bool audit_db_run(sqlite3 *sqlite, const char *path, const char *sql, struct err *err) MUST_CHECK;
-// The first column of the rows, as text or, of one row, as a number.
-bool audit_db_text(sqlite3 *sqlite, const char *path, const char *sql, struct buf *text, struct err *err) MUST_CHECK;
-bool audit_db_ask(sqlite3 *sqlite, const char *path, const char *sql, int64_t *number, struct err *err) MUST_CHECK;
+// ---- reading --------------------------------------------------------------------------------
+
+bool audit_db_open_to_read(struct db *db, const char *path, struct err *err) MUST_CHECK;
+bool audit_db_anchor(struct db *db, struct audit_anchor *anchor, struct err *err) MUST_CHECK;
+
+// The columns of a segment, as SELECT gives them; the spans are valid until its next step.
+#define AUDIT_SEGMENT_COLUMNS "seq,last,since,until,prev,rows"
+struct audit_segment {
+    int64_t first, last;         // seq of its rows
+    int64_t since_ms, until_ms;  // of the oldest and the newest
+    struct span prev;            // the hash before its first row
+    struct span rows;            // a JSON array
+};
+void audit_db_segment(sqlite3_stmt *select, struct audit_segment *segment);
 
 #endif

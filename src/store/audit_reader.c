@@ -1,186 +1,194 @@
-// Owns reading the audit: a filter as SQL, rows in order, and going on where it ended.
+// Owns reading the audit: segments in order, the rows in them that match, and going on where it ended.
 //
-// It reads in passes, each up to the newest row there is when it begins, and holds no lock between them, so that the
-// writer's log can be folded back into the file however long somebody follows.
+// It reads in passes, each up to the newest segment there is when it begins, and holds no lock between two segments, so
+// that the writer's log can be folded back into the file however long somebody follows.
 #include "audit_db.h"
-#include "audit_schema.h"
 #include "base/mem.h"
+#include "base/scan.h"
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 struct audit_reader {
-    sqlite3 *sqlite;
-    sqlite3_stmt *select;  // NULL: between passes
-    char *path;
+    struct db db;
+    sqlite3_stmt *forward, *backward;
     const struct audit_filter *filter;
-    int64_t from, to;  // this pass; the next one begins after `to`
-    bool again;        // not the first pass any more
+    int64_t from, to;  // segments of this pass; the next one begins after `to`
+    bool passing;
+    bool again;    // not the first pass any more
+    int64_t skip;  // rows that match and are more than the limit
+
+    struct buf rows;        // of the segment in hand
+    struct scan_walk walk;  // where in it
+    struct arena arena;     // of the row in hand
+    char prev[AUDIT_HASH_CHARS + 1], hash[AUDIT_HASH_CHARS + 1];
     struct buf json;
 };
 
+#define SEGMENT(order)                                                                                              \
+    "SELECT " AUDIT_SEGMENT_COLUMNS " FROM segment WHERE seq>=?1 AND seq<=?2 AND until>=?3 AND (?4=0 OR since<?4) " \
+    "ORDER BY seq " order " LIMIT 1"
+
 struct audit_reader *audit_reader_open(const char *path, const struct audit_filter *filter, struct err *err)
 {
-    sqlite3 *sqlite = audit_db_open_to_read(path, err);
-    if (!sqlite)
-        return NULL;
     struct audit_reader *reader = mem_new(struct audit_reader);
-    reader->sqlite = sqlite;
-    reader->path = mem_string(path);
     reader->filter = filter;
-    return reader;
+    reader->from = 1;
+    if (audit_db_open_to_read(&reader->db, path, err) &&
+        (reader->forward = db_prepare(&reader->db, SEGMENT("ASC"), err)) &&
+        (reader->backward = db_prepare(&reader->db, SEGMENT("DESC"), err)))
+        return reader;
+    audit_reader_close(reader);
+    return NULL;
 }
 
 void audit_reader_close(struct audit_reader *reader)
 {
     if (!reader)
         return;
-    sqlite3_finalize(reader->select);
-    sqlite3_close(reader->sqlite);
+    sqlite3_finalize(reader->forward);
+    sqlite3_finalize(reader->backward);
+    db_close(&reader->db);
+    buf_release(&reader->rows);
+    arena_release(&reader->arena);
     buf_release(&reader->json);
-    free(reader->path);
     free(reader);
 }
 
-static bool number(struct audit_reader *reader, const char *sql, const char *text, int64_t *out, struct err *err)
+// ---- rows of the segment in hand ------------------------------------------------------------
+
+static bool is_meant(const char *wanted, struct span text) { return !wanted || span_is(text, wanted); }
+
+static bool is_in_time(const struct audit_filter *filter, struct span time)
 {
-    sqlite3_stmt *select = NULL;
-    if (sqlite3_prepare_v2(reader->sqlite, sql, -1, &select, NULL) != SQLITE_OK)
-        return audit_db_fail(reader->sqlite, reader->path, err);
-    if (text)
-        sqlite3_bind_text(select, 1, text, -1, SQLITE_TRANSIENT);
-    bool ok = sqlite3_step(select) == SQLITE_ROW || audit_db_fail(reader->sqlite, reader->path, err);
-    *out = ok ? sqlite3_column_int64(select, 0) : 0;
-    sqlite3_finalize(select);
-    return ok;
+    char since[AUDIT_ROW_STAMP_CHARS + 1], until[AUDIT_ROW_STAMP_CHARS + 1];
+    audit_row_stamp(filter->since_ms, since);
+    audit_row_stamp(filter->until_ms, until);
+    return time.len == AUDIT_ROW_STAMP_CHARS && memcmp(time.at, since, time.len) >= 0 &&
+           (!filter->until_ms || memcmp(time.at, until, time.len) < 0);
 }
 
-// The first pass begins at the first row that is young enough: the index tells. (Wall clocks may go back, so each row
-// is asked as well.)
-static bool find_bounds(struct audit_reader *reader, struct err *err)
+static bool matches(const struct audit_filter *filter, const struct audit_row *row)
 {
-    char stamp[AUDIT_ROW_STAMP_CHARS + 1];
-    reader->from = reader->to + 1;
-    if (!number(reader, "SELECT max(\"seq\") FROM audit", NULL, &reader->to, err))
-        return false;
-    if (reader->to < reader->from - 1)
-        reader->to = reader->from - 1;
-    if (reader->again || !reader->filter->since_ms)
+    const struct audit_record *record = &row->record;
+    return is_meant(filter->subject, record->subject) && is_meant(filter->tenant, record->tenant) &&
+           is_meant(filter->server, record->server) && is_meant(filter->name, record->name) &&
+           (!filter->denied || record->decision == AUDIT_DENY || record->status == AUDIT_DENIED) &&
+           ((!filter->since_ms && !filter->until_ms) || is_in_time(filter, row->time));
+}
+
+// The next one that matches; what is no row is passed over: verify is who tells.
+static bool next_row(struct audit_reader *reader, struct audit_row *row)
+{
+    struct span kept;
+    while (scan_element(&reader->walk, &kept)) {
+        arena_release(&reader->arena);
+        if (!audit_row_read(kept, &reader->arena, row))
+            continue;
+        memcpy(reader->prev, reader->hash, sizeof reader->prev);
+        memcpy(reader->hash, row->hash.at, AUDIT_HASH_CHARS);
+        if (!matches(reader->filter, row))
+            continue;
+        row->prev = span_of(reader->prev);
+        buf_clear(&reader->json);
+        audit_row_show(row->prev, kept, &reader->json);
+        row->json = buf_span(&reader->json);
         return true;
-    audit_row_stamp(reader->filter->since_ms, stamp);
-    if (!number(reader, "SELECT min(\"seq\") FROM audit WHERE \"time\">=?", stamp, &reader->from, err))
-        return false;
-    if (reader->from == 0)
-        reader->from = reader->to + 1;
-    return true;
+    }
+    return false;
 }
 
-static void put_conditions(const struct audit_filter *filter, struct buf *sql)
+// ---- segments -------------------------------------------------------------------------------
+
+// The first or the last one of those left. A segment that is no list of rows has none.
+static enum audit_next take_segment(struct audit_reader *reader, sqlite3_stmt *select, int64_t *seq, struct err *err)
 {
-    buf_put_text(sql, " FROM audit WHERE \"seq\">=?1 AND \"seq\"<=?2");
-    if (filter->since_ms)
-        buf_put_text(sql, " AND +\"time\">=?3");
-    if (filter->until_ms)
-        buf_put_text(sql, " AND +\"time\"<?4");
-    if (filter->subject)
-        buf_put_text(sql, " AND \"subject\"=?5");
-    if (filter->tenant)
-        buf_put_text(sql, " AND \"tenant\"=?6");
-    if (filter->server)
-        buf_put_text(sql, " AND \"server\"=?7");
-    if (filter->name)
-        buf_put_text(sql, " AND \"name\"=?8");
-    if (filter->denied)
-        buf_put_text(sql, " AND (\"decision\"='deny' OR \"status\"='denied')");
-    buf_put_text(sql, " ORDER BY \"seq\"");
+    struct audit_segment segment;
+    struct span rows;
+    const int64_t bounds[] = {reader->from, reader->to, reader->filter->since_ms, reader->filter->until_ms};
+    for (int i = 0; i < 4; i++)
+        sqlite3_bind_int64(select, i + 1, bounds[i]);
+    int got = sqlite3_step(select);
+    buf_clear(&reader->rows);
+    if (got == SQLITE_ROW) {
+        audit_db_segment(select, &segment);
+        *seq = segment.first;
+        buf_put_span(&reader->rows, segment.rows);
+        snprintf(reader->hash, sizeof reader->hash, "%.*s", SPAN_ARG(segment.prev));
+    } else if (got != SQLITE_DONE) {
+        (void)db_fail(&reader->db, err);
+    }
+    sqlite3_reset(select);
+    bool whole = scan_document(buf_span(&reader->rows), false, &rows, &(struct err){0}) && scan_is_array(rows);
+    reader->walk = scan_walk(whole ? rows : span_of("[]"));
+    return got == SQLITE_ROW ? AUDIT_READ_ROW : got == SQLITE_DONE ? AUDIT_READ_END : AUDIT_READ_FAILED;
 }
 
-// The columns are asked for with each pass: a writer may have added some meanwhile.
-static bool put_select(const struct audit_reader *reader, struct buf *sql, struct err *err)
+// Where to begin so that only the last ones come: backwards until there are enough.
+static bool find_last(struct audit_reader *reader, struct err *err)
 {
-    bool last = !reader->again && reader->filter->limit > 0;
-    buf_put_text(sql, last ? "SELECT * FROM (SELECT " : "SELECT ");
-    if (!audit_schema_columns(reader->sqlite, reader->path, sql, err))
-        return false;
-    put_conditions(reader->filter, sql);
-    if (last)
-        buf_printf(sql, " DESC LIMIT %" PRId64 ") ORDER BY \"seq\"", reader->filter->limit);
-    return true;
-}
-
-static void bind(sqlite3_stmt *select, int at, const char *text)
-{
-    if (text && at <= sqlite3_bind_parameter_count(select))
-        sqlite3_bind_text(select, at, text, -1, SQLITE_TRANSIENT);
+    struct audit_row row;
+    int64_t found = 0, seq = 0, newest = reader->to;
+    enum audit_next got = AUDIT_READ_END;
+    while (found < reader->filter->limit &&
+           (got = take_segment(reader, reader->backward, &seq, err)) == AUDIT_READ_ROW) {
+        while (next_row(reader, &row))
+            found++;
+        reader->to = seq - 1;
+    }
+    reader->from = found < reader->filter->limit ? reader->from : seq;
+    reader->skip = found < reader->filter->limit ? 0 : found - reader->filter->limit;
+    reader->to = newest;
+    reader->walk = scan_walk(span_of("[]"));
+    return got != AUDIT_READ_FAILED;
 }
 
 static bool start_pass(struct audit_reader *reader, struct err *err)
 {
-    const struct audit_filter *filter = reader->filter;
-    char since[AUDIT_ROW_STAMP_CHARS + 1], until[AUDIT_ROW_STAMP_CHARS + 1];
-    struct buf sql = {0};
-    if (!find_bounds(reader, err))
+    int64_t newest;
+    if (!db_ask(&reader->db, "SELECT max(seq) FROM segment", &newest, err))
         return false;
-    bool ok = put_select(reader, &sql, err);
-    if (ok && sqlite3_prepare_v2(reader->sqlite, buf_text(&sql), -1, &reader->select, NULL) != SQLITE_OK)
-        ok = audit_db_fail(reader->sqlite, reader->path, err);
-    buf_release(&sql);
-    if (!ok)
-        return false;
-    audit_row_stamp(filter->since_ms, since);
-    audit_row_stamp(filter->until_ms, until);
-    sqlite3_bind_int64(reader->select, 1, reader->from);
-    sqlite3_bind_int64(reader->select, 2, reader->to);
-    bind(reader->select, 3, since);
-    bind(reader->select, 4, until);
-    bind(reader->select, 5, filter->subject);
-    bind(reader->select, 6, filter->tenant);
-    bind(reader->select, 7, filter->server);
-    bind(reader->select, 8, filter->name);
-    reader->again = true;
-    return true;
+    reader->to = newest;
+    reader->walk = scan_walk(span_of("[]"));
+    bool last = !reader->again && reader->filter->limit > 0;
+    reader->again = reader->passing = true;
+    return !last || find_last(reader, err);
 }
 
 enum audit_next audit_reader_next(struct audit_reader *reader, struct audit_row *row, struct err *err)
 {
-    if (!reader->select && !start_pass(reader, err))
+    enum audit_next got = AUDIT_READ_ROW;
+    int64_t seq;
+    if (!reader->passing && !start_pass(reader, err))
         return AUDIT_READ_FAILED;
-    int got = sqlite3_step(reader->select);
-    if (got == SQLITE_ROW) {
-        (void)audit_db_row(reader->select, row);  // verify is who tells about odd rows
-        buf_clear(&reader->json);
-        audit_row_json(row, &reader->json);
-        row->json = buf_span(&reader->json);
-        return AUDIT_READ_ROW;
+    while (got == AUDIT_READ_ROW) {
+        while (next_row(reader, row)) {
+            if (!reader->skip)
+                return AUDIT_READ_ROW;
+            reader->skip--;
+        }
+        got = take_segment(reader, reader->forward, &seq, err);
+        if (got == AUDIT_READ_ROW)
+            reader->from = seq + 1;
     }
-    if (got != SQLITE_DONE)
-        (void)audit_db_fail(reader->sqlite, reader->path, err);
-    sqlite3_finalize(reader->select);
-    reader->select = NULL;
-    return got == SQLITE_DONE ? AUDIT_READ_END : AUDIT_READ_FAILED;
+    reader->passing = false;
+    if (reader->from <= reader->to)
+        reader->from = reader->to + 1;
+    return got;
 }
 
-static struct span column(sqlite3_stmt *select, int i)
-{
-    return span_make((const char *)sqlite3_column_text(select, i), (size_t)sqlite3_column_bytes(select, i));
-}
+// ---- uses of tokens --------------------------------------------------------------------------
 
-bool audit_last_uses(const char *path, void (*on_token)(void *arg, struct span token, struct span time), void *arg,
-                     struct err *err)
+bool audit_uses(const char *path, void (*on_use)(void *arg, struct span token, struct span time), void *arg,
+                struct err *err)
 {
-    sqlite3_stmt *select = NULL;
-    sqlite3 *sqlite = audit_db_open_to_read(path, err);
-    if (!sqlite)
-        return false;
-    int got =
-        sqlite3_prepare_v2(sqlite,
-                           "SELECT \"token\",max(\"time\") FROM audit WHERE \"event\"='call' AND \"token\" IS NOT "
-                           "NULL GROUP BY \"token\"",
-                           -1, &select, NULL);
-    while (got == SQLITE_OK || got == SQLITE_ROW)
-        if ((got = sqlite3_step(select)) == SQLITE_ROW)
-            on_token(arg, column(select, 0), column(select, 1));
-    bool ok = got == SQLITE_DONE || audit_db_fail(sqlite, path, err);
-    sqlite3_finalize(select);
-    sqlite3_close(sqlite);
-    return ok;
+    struct audit_filter all = {0};
+    struct audit_row row;
+    enum audit_next got = AUDIT_READ_FAILED;
+    struct audit_reader *reader = audit_reader_open(path, &all, err);
+    while (reader && (got = audit_reader_next(reader, &row, err)) == AUDIT_READ_ROW)
+        if (row.record.event == AUDIT_CALL && row.record.token.len)
+            on_use(arg, row.record.token, row.time);
+    audit_reader_close(reader);
+    return got == AUDIT_READ_END;
 }

@@ -1,216 +1,183 @@
-// Owns what an audit row consists of: the table of its columns, its canonical JSON and its hash.
+// Owns what an audit row consists of: the table of its members, its canonical JSON and its hash.
 //
-// The JSON must be one-to-one with the columns, or a change could hide: every text is quoted (also `arguments`, though
-// it is JSON itself), "" and NULL are not both possible, and texts are valid UTF-8, which the encoder leaves as it is.
+// A row becomes JSON once, when it is put; what is hashed is what is kept and what is shown:
+//
+//     waiting    ,"time":"…","event":"call", …            all but its place in the chain
+//     chained    PREV{"seq":7,"time":"…", …}              what is hashed; PREV is the hash of the row before
+//     kept       {"seq":7,"time":"…", …,"hash":"…"}       in the database
+//     shown      {"seq":7,"time":"…", …,"prev":"…","hash":"…"}
 #include "audit_row.h"
+#include "base/mem.h"
 #include "base/scan.h"
 #include "base/secret.h"
-#include <stdio.h>
+#include <stdlib.h>
 #include <time.h>
 
-enum { TEXT_MAX = 1024, LONG_MAX_BYTES = 64 * 1024 };
+enum { TEXT_MAX = 1024, LONG_MAX_BYTES = 64 * 1024, KEPT_BATCH_BYTES = 1 << 20 };
 
 static const char *const events[] = {"call", "authentication", "policy", "token", "gap", "retention", NULL};
 static const char *const decisions[] = {"", "deny", "allow", NULL};
 static const char *const statuses[] = {"error", "ok", "denied", "timeout", "cancelled", "gone", NULL};
 
+#define KEY(name) ",\"" name "\":", sizeof(",\"" name "\":") - 1
 #define AT(member) offsetof(struct audit_record, member)
 // clang-format off
 const struct audit_row_field audit_row_fields[] = {
-    {"event",            AUDIT_ROW_WORD,  AT(event),            events,    1},
-    {"request",          AUDIT_ROW_TEXT,  AT(request),          NULL,      1},
-    {"tenant",           AUDIT_ROW_TEXT,  AT(tenant),           NULL,      1},
-    {"provider",         AUDIT_ROW_TEXT,  AT(provider),         NULL,      1},
-    {"subject",          AUDIT_ROW_TEXT,  AT(subject),          NULL,      1},
-    {"proof",            AUDIT_ROW_TEXT,  AT(proof),            NULL,      1},
-    {"token",            AUDIT_ROW_TEXT,  AT(token),            NULL,      1},
-    {"roles",            AUDIT_ROW_TEXT,  AT(roles),            NULL,      2},
-    {"server",           AUDIT_ROW_TEXT,  AT(server),           NULL,      1},
-    {"kind",             AUDIT_ROW_TEXT,  AT(kind),             NULL,      1},
-    {"name",             AUDIT_ROW_TEXT,  AT(name),             NULL,      1},
-    {"method",           AUDIT_ROW_TEXT,  AT(method),           NULL,      1},
-    {"decision",         AUDIT_ROW_WORD,  AT(decision),         decisions, 1},
-    {"rule",             AUDIT_ROW_TEXT,  AT(rule),             NULL,      1},
-    {"policy",           AUDIT_ROW_TEXT,  AT(policy),           NULL,      1},
-    {"arguments_sha256", AUDIT_ROW_TEXT,  AT(arguments_sha256), NULL,      1},
-    {"arguments",        AUDIT_ROW_TEXT,  AT(arguments),        NULL,      1},
-    {"status",           AUDIT_ROW_WORD,  AT(status),           statuses,  1},
-    {"reason",           AUDIT_ROW_TEXT,  AT(reason),           NULL,      1},
-    {"duration_us",      AUDIT_ROW_INT,   AT(duration_us),      NULL,      1},
-    {"bytes_in",         AUDIT_ROW_INT,   AT(bytes_in),         NULL,      1},
-    {"bytes_out",        AUDIT_ROW_INT,   AT(bytes_out),        NULL,      1},
-    {"count",            AUDIT_ROW_COUNT, AT(count),            NULL,      1},
-    {"first_seq",        AUDIT_ROW_COUNT, AT(first_seq),        NULL,      1},
+    {KEY("event"),            AUDIT_ROW_WORD,  AT(event),            events},
+    {KEY("request"),          AUDIT_ROW_TEXT,  AT(request),          NULL},
+    {KEY("tenant"),           AUDIT_ROW_TEXT,  AT(tenant),           NULL},
+    {KEY("provider"),         AUDIT_ROW_TEXT,  AT(provider),         NULL},
+    {KEY("subject"),          AUDIT_ROW_TEXT,  AT(subject),          NULL},
+    {KEY("proof"),            AUDIT_ROW_TEXT,  AT(proof),            NULL},
+    {KEY("token"),            AUDIT_ROW_TEXT,  AT(token),            NULL},
+    {KEY("roles"),            AUDIT_ROW_TEXT,  AT(roles),            NULL},
+    {KEY("server"),           AUDIT_ROW_TEXT,  AT(server),           NULL},
+    {KEY("kind"),             AUDIT_ROW_TEXT,  AT(kind),             NULL},
+    {KEY("name"),             AUDIT_ROW_TEXT,  AT(name),             NULL},
+    {KEY("method"),           AUDIT_ROW_TEXT,  AT(method),           NULL},
+    {KEY("decision"),         AUDIT_ROW_WORD,  AT(decision),         decisions},
+    {KEY("rule"),             AUDIT_ROW_TEXT,  AT(rule),             NULL},
+    {KEY("policy"),           AUDIT_ROW_TEXT,  AT(policy),           NULL},
+    {KEY("arguments_sha256"), AUDIT_ROW_TEXT,  AT(arguments_sha256), NULL},
+    {KEY("arguments"),        AUDIT_ROW_TEXT,  AT(arguments),        NULL},
+    {KEY("status"),           AUDIT_ROW_WORD,  AT(status),           statuses},
+    {KEY("reason"),           AUDIT_ROW_TEXT,  AT(reason),           NULL},
+    {KEY("duration_us"),      AUDIT_ROW_INT,   AT(duration_us),      NULL},
+    {KEY("bytes_in"),         AUDIT_ROW_INT,   AT(bytes_in),         NULL},
+    {KEY("bytes_out"),        AUDIT_ROW_INT,   AT(bytes_out),        NULL},
+    {KEY("count"),            AUDIT_ROW_COUNT, AT(count),            NULL},
+    {KEY("first_seq"),        AUDIT_ROW_COUNT, AT(first_seq),        NULL},
     {0},
 };
 // clang-format on
 #undef AT
+#undef KEY
+
+static const char time_key[] = ",\"time\":\"", hash_key[] = ",\"hash\":\"", prev_key[] = ",\"prev\":\"";
+enum { HASH_MEMBER = sizeof hash_key - 1 + AUDIT_HASH_CHARS + 2 };  // with its quote and the brace
 
 const char *audit_event_text(enum audit_event event) { return events[event]; }
 const char *audit_decision_text(enum audit_decision decision) { return decision ? decisions[decision] : NULL; }
 const char *audit_status_text(enum audit_status status) { return statuses[status]; }
 
-// ---- texts ----------------------------------------------------------------------------------
-
-static struct span *text_at(const struct audit_row_field *field, struct audit_record *record)
+struct span audit_row_name(const struct audit_row_field *field)
 {
-    return (struct span *)(void *)((char *)record + field->offset);
+    return span_make(field->key + 2, field->key_len - 4);
 }
 
-static struct span copy_cut(struct arena *arena, struct span text, size_t max)
-{
-    static const char more[] = "\xE2\x80\xA6";  // …
-    if (text.len <= max)
-        return text.len ? arena_span(arena, text) : (struct span){NULL, 0};
-    while (max > 0 && ((unsigned char)text.at[max] & 0xC0) == 0x80)  // not in the middle of a character
-        max--;
-    char *copy = arena_alloc(arena, max + sizeof more);
-    memcpy(copy, text.at, max);
-    memcpy(copy + max, more, sizeof more);
-    return span_make(copy, max + sizeof more - 1);
-}
+// ---- rows that wait -------------------------------------------------------------------------
 
-void audit_row_copy(struct arena *arena, const struct audit_record *from, struct audit_record *to)
+static char *put_digits(char *at, int value, int digits)
 {
-    *to = *from;
-    for (const struct audit_row_field *field = audit_row_fields; field->name; field++)
-        if (field->type == AUDIT_ROW_TEXT) {
-            struct span *text = text_at(field, to);
-            *text = copy_cut(arena, *text, text == &to->arguments || text == &to->roles ? LONG_MAX_BYTES : TEXT_MAX);
-        }
+    for (int i = digits; i-- > 0; value /= 10)
+        at[i] = (char)('0' + value % 10);
+    return at + digits;
 }
-
-static bool is_plain(struct span text)
-{
-    for (size_t i = 0; i < text.len; i++)
-        if ((unsigned char)(text.at[i] - 1) >= 0x7F)
-            return false;
-    return true;
-}
-
-// The text as the encoder would give it back: what is no UTF-8 becomes U+FFFD.
-static void lossy(struct span text, struct buf *out)
-{
-    struct buf quoted = {0};
-    scan_encode_lossy(text, &quoted);
-    scan_decode(buf_span(&quoted), out);
-    buf_release(&quoted);
-}
-
-bool audit_row_is_clean(struct span text)
-{
-    if (is_plain(text))
-        return true;
-    struct buf round = {0};
-    lossy(text, &round);
-    bool same = span_equal(buf_span(&round), text) && !memchr(text.at, '\0', text.len);
-    buf_release(&round);
-    return same;
-}
-
-static struct span clean(struct arena *arena, struct span text)
-{
-    struct buf whole = {0}, out = {0};
-    lossy(text, &whole);
-    for (size_t i = 0; i < whole.len; i++)
-        if (whole.at[i])
-            buf_put_char(&out, whole.at[i]);
-        else
-            buf_put_text(&out, "\xEF\xBF\xBD");
-    struct span kept = arena_span(arena, buf_span(&out));
-    buf_release(&whole);
-    buf_release(&out);
-    return kept;
-}
-
-void audit_row_clean(struct arena *arena, struct audit_record *record)
-{
-    for (const struct audit_row_field *field = audit_row_fields; field->name; field++) {
-        struct span *text = field->type == AUDIT_ROW_TEXT ? text_at(field, record) : NULL;
-        if (text && !is_plain(*text))
-            *text = clean(arena, *text);
-    }
-}
-
-// ---- JSON and hash --------------------------------------------------------------------------
 
 void audit_row_stamp(int64_t time_ms, char out[AUDIT_ROW_STAMP_CHARS + 1])
 {
     struct tm parts;
     time_t seconds = (time_t)(time_ms / 1000);
     gmtime_r(&seconds, &parts);
-    char room[80];  // for years nobody will see
-    snprintf(room, sizeof room, "%04d-%02d-%02dT%02d:%02d:%02d.%03dZ", parts.tm_year + 1900, parts.tm_mon + 1,
-             parts.tm_mday, parts.tm_hour, parts.tm_min, parts.tm_sec, (int)(time_ms % 1000));
-    memcpy(out, room, AUDIT_ROW_STAMP_CHARS);
-    out[AUDIT_ROW_STAMP_CHARS] = '\0';
+    const struct {
+        int value, digits;
+        char then;
+    } all[] = {{parts.tm_year + 1900, 4, '-'}, {parts.tm_mon + 1, 2, '-'}, {parts.tm_mday, 2, 'T'},
+               {parts.tm_hour, 2, ':'},        {parts.tm_min, 2, ':'},     {parts.tm_sec, 2, '.'},
+               {(int)(time_ms % 1000), 3, 'Z'}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        out = put_digits(out, all[i].value, all[i].digits);
+        *out++ = all[i].then;
+    }
+    *out = '\0';
 }
 
-static void put_name(struct buf *out, const char *name)
+// The text as JSON. A long one is cut, not in the middle of a character, and ends in "…"; a NUL, which few readers of
+// JSON like, becomes U+FFFD as what is no UTF-8 does.
+static void put_text(struct buf *out, struct span text, size_t max)
 {
-    buf_put(out, ",\"", 2);
-    buf_put_text(out, name);
-    buf_put(out, "\":", 2);
+    struct buf clean = {0};
+    if (text.len <= max && !memchr(text.at, '\0', text.len)) {
+        scan_encode_lossy(text, out);
+        return;
+    }
+    size_t len = text.len <= max ? text.len : max;
+    while (len > 0 && len < text.len && ((unsigned char)text.at[len] & 0xC0) == 0x80)
+        len--;
+    for (size_t i = 0; i < len; i++)
+        if (text.at[i])
+            buf_put_char(&clean, text.at[i]);
+        else
+            buf_put_text(&clean, "\xEF\xBF\xBD");
+    if (len < text.len)
+        buf_put_text(&clean, "\xE2\x80\xA6");
+    scan_encode_lossy(buf_span(&clean), out);
+    buf_release(&clean);
 }
 
 static void put_field(struct buf *out, const struct audit_row_field *field, const struct audit_record *record)
 {
     const void *at = (const char *)record + field->offset;
+    const struct span *text = at;
+    const int64_t *number = at;
+    const char *word;
     switch (field->type) {
     case AUDIT_ROW_TEXT:
-        if (((const struct span *)at)->len) {
-            put_name(out, field->name);
-            scan_encode_lossy(*(const struct span *)at, out);
-        }
-        break;
-    case AUDIT_ROW_WORD: {
-        const char *word = field->words[*(const unsigned *)at];
-        if (*word) {
-            put_name(out, field->name);
-            buf_put_char(out, '"');
-            buf_put_text(out, word);
-            buf_put_char(out, '"');
-        }
-        break;
-    }
+        if (!text->len)
+            return;
+        buf_put(out, field->key, field->key_len);
+        put_text(out, *text, text == &record->arguments || text == &record->roles ? LONG_MAX_BYTES : TEXT_MAX);
+        return;
+    case AUDIT_ROW_WORD:
+        word = field->words[*(const unsigned *)at];
+        if (!*word)
+            return;
+        buf_put(out, field->key, field->key_len);
+        buf_put_char(out, '"');
+        buf_put_text(out, word);
+        buf_put_char(out, '"');
+        return;
     case AUDIT_ROW_COUNT:
-        if (!*(const int64_t *)at)
-            break;
+        if (!*number)
+            return;
         // fall through
-    case AUDIT_ROW_INT:
-        put_name(out, field->name);
-        buf_put_int(out, *(const int64_t *)at);
-        break;
+    case AUDIT_ROW_INT: buf_put(out, field->key, field->key_len); buf_put_int(out, *number);
     }
 }
 
-// Without the closing brace.
-static void put_members(const struct audit_row *row, struct buf *out)
+void audit_batch_add(struct audit_batch *batch, const struct audit_record *record, int64_t time_ms)
 {
-    buf_put_text(out, "{\"seq\":");
-    buf_put_int(out, row->seq);
-    put_name(out, "time");
-    scan_encode_lossy(row->time, out);
-    for (const struct audit_row_field *field = audit_row_fields; field->name; field++)
-        put_field(out, field, &row->record);
+    size_t start = batch->text.len;
+    if (batch->count == batch->room) {
+        batch->room = batch->room ? batch->room * 2 : 64;
+        batch->at = mem_resize(batch->at, batch->room * sizeof *batch->at);
+    }
+    if (!batch->stamp[0] || time_ms != batch->stamped_ms)
+        audit_row_stamp(batch->stamped_ms = time_ms, batch->stamp);
+    buf_put(&batch->text, time_key, sizeof time_key - 1);
+    buf_put(&batch->text, batch->stamp, AUDIT_ROW_STAMP_CHARS);
+    buf_put_char(&batch->text, '"');
+    for (const struct audit_row_field *field = audit_row_fields; field->key; field++)
+        put_field(&batch->text, field, record);
+    batch->at[batch->count++] = (struct audit_waiting){batch->text.len - start, time_ms};
 }
 
-void audit_row_chain(const struct audit_row *row, struct buf *out)
+void audit_batch_clear(struct audit_batch *batch)
 {
-    buf_put_span(out, row->prev);
-    put_members(row, out);
-    buf_put_char(out, '}');
+    if (batch->text.room > KEPT_BATCH_BYTES)
+        audit_batch_release(batch);
+    buf_clear(&batch->text);
+    batch->count = 0;
 }
 
-void audit_row_json(const struct audit_row *row, struct buf *out)
+void audit_batch_release(struct audit_batch *batch)
 {
-    put_members(row, out);
-    put_name(out, "prev");
-    scan_encode_lossy(row->prev, out);
-    put_name(out, "hash");
-    scan_encode_lossy(row->hash, out);
-    buf_put_char(out, '}');
+    buf_release(&batch->text);
+    free(batch->at);
+    *batch = (struct audit_batch){0};
 }
+
+// ---- rows of the chain ----------------------------------------------------------------------
 
 void audit_digest(struct span bytes, char out[AUDIT_HASH_CHARS + 1])
 {
@@ -224,9 +191,121 @@ void audit_digest(struct span bytes, char out[AUDIT_HASH_CHARS + 1])
     out[AUDIT_HASH_CHARS] = '\0';
 }
 
-void audit_row_hash(const struct audit_row *row, struct buf *scratch, char out[AUDIT_HASH_CHARS + 1])
+static void put_hash(const char *key, struct span hash, struct buf *out)
+{
+    buf_put(out, key, sizeof hash_key - 1);
+    buf_put(out, hash.at, hash.len);
+    buf_put_char(out, '"');
+}
+
+void audit_row_put(struct span prev, int64_t seq, struct span waiting, struct buf *out, struct buf *scratch,
+                   char hash[AUDIT_HASH_CHARS + 1])
 {
     buf_clear(scratch);
-    audit_row_chain(row, scratch);
-    audit_digest(buf_span(scratch), out);
+    buf_put_span(scratch, prev);
+    buf_put_text(scratch, "{\"seq\":");
+    buf_put_int(scratch, seq);
+    buf_put_span(scratch, waiting);
+    buf_put_char(scratch, '}');
+    audit_digest(buf_span(scratch), hash);
+    buf_put(out, scratch->at + prev.len, scratch->len - prev.len - 1);
+    put_hash(hash_key, span_make(hash, AUDIT_HASH_CHARS), out);
+    buf_put_char(out, '}');
+}
+
+void audit_row_show(struct span prev, struct span kept, struct buf *out)
+{
+    buf_put(out, kept.at, kept.len - HASH_MEMBER);
+    put_hash(prev_key, prev, out);
+    buf_put_span(out, span_after(kept, kept.len - HASH_MEMBER));
+}
+
+void audit_row_hash(struct span prev, struct span kept, struct buf *scratch, char hash[AUDIT_HASH_CHARS + 1])
+{
+    buf_clear(scratch);
+    buf_put_span(scratch, prev);
+    buf_put(scratch, kept.at, kept.len - HASH_MEMBER);
+    buf_put_char(scratch, '}');
+    audit_digest(buf_span(scratch), hash);
+}
+
+// ---- reading --------------------------------------------------------------------------------
+
+static bool read_text(struct span raw, struct arena *arena, struct span *out)
+{
+    struct buf decoded = {0};
+    if (!scan_is_string(raw))
+        return false;
+    *out = span_make(raw.at + 1, raw.len - 2);
+    if (!memchr(out->at, '\\', out->len))
+        return true;
+    scan_decode(raw, &decoded);
+    *out = arena_span(arena, buf_span(&decoded));
+    buf_release(&decoded);
+    return true;
+}
+
+static bool read_number(struct span raw, int64_t *out)
+{
+    uint64_t number;
+    bool negative = raw.len && *raw.at == '-';
+    struct span digits = span_after(raw, negative);
+    if (digits.len > 18 || !span_to_u64(digits, &number))
+        return false;
+    *out = negative ? -(int64_t)number : (int64_t)number;
+    return true;
+}
+
+static bool read_word(struct span raw, const char *const *words, unsigned *out)
+{
+    for (*out = 0; words[*out]; ++*out)
+        if (raw.len >= 2 && span_is(span_make(raw.at + 1, raw.len - 2), words[*out]))
+            return true;
+    *out = 0;
+    return false;
+}
+
+static bool read_field(const struct audit_row_field *field, struct span raw, struct arena *arena,
+                       struct audit_record *record)
+{
+    void *at = (char *)record + field->offset;
+    switch (field->type) {
+    case AUDIT_ROW_TEXT: return read_text(raw, arena, at);
+    case AUDIT_ROW_WORD: return read_word(raw, field->words, at);
+    default: return read_number(raw, at);
+    }
+}
+
+static bool is_key(struct span raw_key, const char *name)  // of a key that has no escapes
+{
+    return span_is(span_make(raw_key.at + 1, raw_key.len - 2), name);
+}
+
+static bool read_hash(struct span raw, struct span *hash)
+{
+    *hash = span_make(raw.at + 1, AUDIT_HASH_CHARS);
+    return raw.len == AUDIT_HASH_CHARS + 2 && *raw.at == '"';
+}
+
+// The members come in their order, and none is another's.
+bool audit_row_read(struct span kept, struct arena *arena, struct audit_row *row)
+{
+    struct span key, raw;
+    *row = (struct audit_row){0};
+    if (!scan_is_object(kept))
+        return false;
+    struct scan_walk walk = scan_walk(kept);
+    if (!scan_member(&walk, &key, &raw) || !is_key(key, "seq") || !read_number(raw, &row->seq) ||
+        !scan_member(&walk, &key, &raw) || !is_key(key, "time") || !read_text(raw, arena, &row->time))
+        return false;
+    for (const struct audit_row_field *field = audit_row_fields; scan_member(&walk, &key, &raw); field++) {
+        while (field->key && !(key.len == field->key_len - 2 && memcmp(key.at, field->key + 1, key.len) == 0))
+            field++;
+        if (!field->key)  // the last one
+            return is_key(key, "hash") && read_hash(raw, &row->hash) && !scan_member(&walk, &key, &raw) &&
+                   kept.at + kept.len - HASH_MEMBER == row->hash.at - (sizeof hash_key - 1);
+        if (!read_field(field, raw, arena, &row->record))
+            return false;
+    }
+    return false;
 }

@@ -1,17 +1,13 @@
 // Owns the check of the audit's chain: which row was changed, moved, added or taken out.
 //
-// Each row is held against its own hash, its prev against the row before it, its seq against its place, and both ends
-// against the anchor. What one change breaks is told once: after a finding the check goes on from what the row says.
+// Each row is held against its own hash, its seq against its place, what a segment says of itself against its rows, and
+// both ends against the anchor. What one change breaks is told once: after a finding the check goes on from what the row
+// says.
 #include "audit_db.h"
-#include "audit_schema.h"
+#include "base/scan.h"
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
-
-enum {
-    MOVED_MAX = 1000,  // how far from its place a row is looked for
-    MOVED_ROWS = 100,  // and for how many rows: when more are wrong, that they are is enough
-};
 
 struct check {
     void (*on_finding)(void *arg, int64_t seq, const char *text);
@@ -19,10 +15,17 @@ struct check {
     struct audit_verdict *verdict;
     struct audit_anchor anchor;
     int64_t next_seq;
-    // What the next row's prev may be: the hash the last row states, or the one it should have. Empty: not known.
+    // What comes before the next row: the hash the last row states, or the one it should have. Empty: not known.
     char stated[AUDIT_HASH_CHARS + 1], proper[AUDIT_HASH_CHARS + 1];
     int64_t kept_from;  // what the last retention row says; 0: there is none
     struct buf scratch;
+    struct arena arena;
+};
+
+// What the rows of a segment are, to hold against what it says.
+struct seen {
+    int64_t first, last;
+    char since[AUDIT_ROW_STAMP_CHARS + 1], until[AUDIT_ROW_STAMP_CHARS + 1];
 };
 
 static void tell(struct check *check, int64_t seq, const char *format, ...) __attribute__((format(printf, 3, 4)));
@@ -44,62 +47,117 @@ static void missing(struct check *check, int64_t from, int64_t to, const char *w
         tell(check, from, "row %" PRId64 " is missing%s", from, where);
     else
         tell(check, from, "rows %" PRId64 " to %" PRId64 " are missing%s", from, to, where);
+    check->stated[0] = check->proper[0] = '\0';
 }
 
-// The place at which this row would be right; 0: there is none near.
-static int64_t place_of(struct check *check, struct audit_row row)
+// ---- rows -----------------------------------------------------------------------------------
+
+static bool follows(struct check *check, const char *prev, struct span kept, struct span hash)
 {
-    char hash[AUDIT_HASH_CHARS + 1];
-    int64_t here = row.seq;
-    for (int64_t off = 1; off <= MOVED_MAX; off++)
-        for (int side = -1; side <= 1; side += 2) {
-            row.seq = here + side * off;
-            audit_row_hash(&row, &check->scratch, hash);
-            if (row.seq > 0 && span_is(row.hash, hash))
-                return row.seq;
-        }
-    return 0;
+    char proper[AUDIT_HASH_CHARS + 1];
+    audit_row_hash(span_of(prev), kept, &check->scratch, proper);
+    return span_is(hash, proper);
 }
 
-static void keep(char out[AUDIT_HASH_CHARS + 1], struct span hash)
+static void check_row(struct check *check, const struct audit_row *row, struct span kept)
 {
-    snprintf(out, AUDIT_HASH_CHARS + 1, "%.*s", SPAN_ARG(hash));
-}
-
-static void check_place(struct check *check, const struct audit_row *row)
-{
-    if (row->seq > check->next_seq) {
+    bool moved = row->seq < check->next_seq;
+    if (row->seq > check->next_seq)
         missing(check, check->next_seq, row->seq - 1, check->verdict->rows == 1 ? " at the beginning" : "");
-        check->stated[0] = check->proper[0] = '\0';
-    } else if (row->seq < check->next_seq) {  // only before the first row: the table is in order
-        tell(check, row->seq, "row %" PRId64 " is before the beginning: the first row kept is %" PRId64, row->seq,
+    if (moved)
+        tell(check, row->seq, "row %" PRId64 " is out of order: it stands where row %" PRId64 " belongs", row->seq,
              check->next_seq);
+    else if (check->stated[0] && !follows(check, check->stated, kept, row->hash) &&
+             !follows(check, check->proper, kept, row->hash))
+        tell(check, row->seq, "row %" PRId64 " does not match its hash: it was changed, or the row before it replaced",
+             row->seq);
+    audit_row_hash(span_of(check->stated), kept, &check->scratch, check->proper);
+    snprintf(check->stated, sizeof check->stated, "%.*s", SPAN_ARG(row->hash));
+    if (moved)
         check->stated[0] = check->proper[0] = '\0';
+    else
+        check->next_seq = row->seq + 1;
+}
+
+static void note_row(struct check *check, const struct audit_row *row)
+{
+    struct audit_verdict *verdict = check->verdict;
+    if (verdict->rows++ == 0)
+        verdict->first_seq = row->seq;
+    verdict->last_seq = row->seq;
+    if (row->record.event == AUDIT_RETENTION)
+        check->kept_from = row->record.first_seq;
+    if (row->record.event == AUDIT_GAP)
+        verdict->dropped += row->record.count;
+}
+
+static void see(struct seen *seen, const struct audit_row *row)
+{
+    char time[AUDIT_ROW_STAMP_CHARS + 1];
+    snprintf(time, sizeof time, "%.*s", SPAN_ARG(row->time));
+    if (!seen->first || strcmp(time, seen->since) < 0)
+        memcpy(seen->since, time, sizeof time);
+    if (!seen->first || strcmp(time, seen->until) > 0)
+        memcpy(seen->until, time, sizeof time);
+    seen->last = row->seq;
+    if (!seen->first)
+        seen->first = row->seq;
+}
+
+// ---- segments -------------------------------------------------------------------------------
+
+static void unreadable(struct check *check, int64_t from, int64_t to)
+{
+    if (from == to)
+        tell(check, from, "row %" PRId64 " was changed: it is nothing that was ever written", from);
+    else
+        tell(check, from, "rows %" PRId64 " to %" PRId64 " were changed: they are nothing that was ever written", from,
+             to);
+    check->stated[0] = check->proper[0] = '\0';
+    if (to >= check->next_seq)
+        check->next_seq = to + 1;
+}
+
+static void check_labels(struct check *check, const struct audit_segment *segment, const struct seen *seen)
+{
+    char since[AUDIT_ROW_STAMP_CHARS + 1], until[AUDIT_ROW_STAMP_CHARS + 1];
+    audit_row_stamp(segment->since_ms, since);
+    audit_row_stamp(segment->until_ms, until);
+    if (segment->last > seen->last) {
+        missing(check, seen->last + 1, segment->last, "");
+        check->next_seq = segment->last + 1;
+    } else if (segment->first != seen->first || segment->last != seen->last || strcmp(since, seen->since) != 0 ||
+               strcmp(until, seen->until) != 0) {
+        tell(check, segment->first, "the segment of row %" PRId64 " is not labelled as its rows are", segment->first);
     }
 }
 
-static void check_row(struct check *check, const struct audit_row *row, const char *wrong)
+static void check_segment(struct check *check, const struct audit_segment *segment)
 {
-    char hash[AUDIT_HASH_CHARS + 1];
-    check_place(check, row);
-    audit_row_hash(row, &check->scratch, hash);
-    bool whole = !wrong && span_is(row->hash, hash);
-    bool follows = !check->stated[0] || span_is(row->prev, check->stated) || span_is(row->prev, check->proper);
-    bool search = !whole && !wrong && check->verdict->findings < MOVED_ROWS;
-    int64_t place = !search ? 0 : place_of(check, *row);
-    keep(check->stated, row->hash);
-    keep(check->proper, span_of(hash));
-    if (wrong)
-        tell(check, row->seq, "row %" PRId64 " was changed: its %s is nothing that was ever written", row->seq, wrong);
-    else if (place) {
-        tell(check, row->seq, "row %" PRId64 " is out of order: it was written as row %" PRId64, row->seq, place);
-        check->stated[0] = check->proper[0] = '\0';
-    } else if (!whole)
-        tell(check, row->seq, "row %" PRId64 " was changed: it does not match its hash", row->seq);
-    else if (!follows)
-        tell(check, row->seq, "row %" PRId64 " does not follow row %" PRId64 ": one of them was replaced", row->seq,
-             row->seq - 1);
-    check->next_seq = row->seq + 1;
+    struct span rows, kept;
+    struct seen seen = {0};
+    size_t findings = check->verdict->findings;
+    if (!scan_document(segment->rows, false, &rows, &(struct err){0}) || !scan_is_array(rows)) {
+        unreadable(check, segment->first, segment->last);
+        return;
+    }
+    if (segment->first == check->next_seq && check->stated[0] && !span_is(segment->prev, check->stated) &&
+        !span_is(segment->prev, check->proper))
+        tell(check, segment->first, "row %" PRId64 " does not follow row %" PRId64 ": one of them was replaced",
+             segment->first, segment->first - 1);
+    for (struct scan_walk walk = scan_walk(rows); scan_element(&walk, &kept);) {
+        struct audit_row row;
+        arena_release(&check->arena);
+        if (!audit_row_read(kept, &check->arena, &row)) {
+            unreadable(check, check->next_seq, check->next_seq);
+            continue;
+        }
+        note_row(check, &row);
+        check_row(check, &row, kept);
+        see(&seen, &row);
+    }
+    if (check->verdict->findings == findings)
+        check_labels(check, segment, &seen);
 }
 
 static void check_ends(struct check *check)
@@ -119,31 +177,18 @@ static void check_ends(struct check *check)
              first);
 }
 
-static bool walk(struct check *check, sqlite3 *sqlite, const char *path, struct err *err)
+static bool walk_segments(struct check *check, struct db *db, struct err *err)
 {
-    struct buf sql = {0};
-    sqlite3_stmt *select = NULL;
-    buf_put_text(&sql, "SELECT ");
-    bool ok = audit_schema_columns(sqlite, path, &sql, err);
-    buf_put_text(&sql, " FROM audit NOT INDEXED ORDER BY \"seq\"");
-    int got = ok ? sqlite3_prepare_v2(sqlite, buf_text(&sql), -1, &select, NULL) : SQLITE_ERROR;
-    buf_release(&sql);
-    if (got != SQLITE_OK)
-        return ok && audit_db_fail(sqlite, path, err);
-    struct audit_verdict *verdict = check->verdict;
+    int got;
+    struct audit_segment segment;
+    sqlite3_stmt *select = db_prepare(db, "SELECT " AUDIT_SEGMENT_COLUMNS " FROM segment ORDER BY seq", err);
+    if (!select)
+        return false;
     while ((got = sqlite3_step(select)) == SQLITE_ROW) {
-        struct audit_row row;
-        const char *wrong = audit_db_row(select, &row);
-        if (verdict->rows++ == 0)
-            verdict->first_seq = row.seq;
-        verdict->last_seq = row.seq;
-        check_row(check, &row, wrong);
-        if (row.record.event == AUDIT_RETENTION)
-            check->kept_from = row.record.first_seq;
-        if (row.record.event == AUDIT_GAP)
-            verdict->dropped += row.record.count;
+        audit_db_segment(select, &segment);
+        check_segment(check, &segment);
     }
-    ok = got == SQLITE_DONE || audit_db_fail(sqlite, path, err);
+    bool ok = got == SQLITE_DONE || db_fail(db, err);
     sqlite3_finalize(select);
     return ok;
 }
@@ -153,21 +198,21 @@ bool audit_verify(const char *path, void (*on_finding)(void *arg, int64_t seq, c
 {
     *verdict = (struct audit_verdict){0};
     struct check check = {.on_finding = on_finding, .arg = arg, .verdict = verdict};
-    sqlite3 *sqlite = audit_db_open_to_read(path, err);
-    if (!sqlite)
+    struct db db;
+    if (!audit_db_open_to_read(&db, path, err))
         return false;
-    bool ok = sqlite3_exec(sqlite, "BEGIN", NULL, NULL, NULL) == SQLITE_OK || audit_db_fail(sqlite, path, err);
-    ok = ok && audit_db_anchor(sqlite, &check.anchor, err);
+    bool ok = db_run(&db, "BEGIN", err) && audit_db_anchor(&db, &check.anchor, err);
     if (ok) {
         check.next_seq = check.anchor.first_seq;
         memcpy(check.stated, check.anchor.first_prev, sizeof check.stated);
         memcpy(check.proper, check.anchor.first_prev, sizeof check.proper);
-        ok = walk(&check, sqlite, path, err);
+        ok = walk_segments(&check, &db, err);
     }
     if (ok)
         check_ends(&check);
     memcpy(verdict->head, check.anchor.head_hash, sizeof verdict->head);
     buf_release(&check.scratch);
-    sqlite3_close(sqlite);
+    arena_release(&check.arena);
+    db_close(&db);
     return ok;
 }

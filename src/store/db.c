@@ -90,16 +90,16 @@ static char *folder_of(const char *path)
 }
 
 // Whoever may write to the folder could put another file in the place of this one.
-static bool check_folder(const char *folder, struct err *err)
+static bool check_folder(const struct db *db, const char *folder, struct err *err)
 {
     struct stat is;
     struct statfs system;
     if (stat(folder, &is) != 0 || statfs(folder, &system) != 0)
-        return err_set(err, ERR_CONFIG, "%s: %s", folder, strerror(errno));
-    if (is.st_uid != geteuid() && is.st_uid != 0)
+        return err_set(err, ERR_CONFIG, "%s: its folder: %s", db->path, strerror(errno));
+    if (!db->kind->open && is.st_uid != geteuid() && is.st_uid != 0)
         return err_set(err, ERR_CONFIG, "%s: belongs to another user (uid %ld); chown it, or name another folder",
                        folder, (long)is.st_uid);
-    if (is.st_mode & (S_IWGRP | S_IWOTH))
+    if (!db->kind->open && is.st_mode & (S_IWGRP | S_IWOTH))
         return err_set(err, ERR_CONFIG, "%s: others may write to this folder; chmod 700 %s", folder, folder);
     unsigned long type = (unsigned long)system.f_type & 0xFFFFFFFFUL;
     if (type == NFS_SUPER_MAGIC || type == SMB_SUPER_MAGIC || type == CIFS_MAGIC || type == SMB2_MAGIC)
@@ -122,6 +122,8 @@ static bool check_file(const struct db *db, struct err *err)
         return err_set(err, ERR_CONFIG, "%s: %s", db->path, strerror(errno));
     if (!S_ISREG(is.st_mode))
         return err_set(err, ERR_CONFIG, "%s: not a file", db->path);
+    if (db->kind->open)
+        return true;
     if (is.st_uid != geteuid())
         return err_set(err, ERR_CONFIG, "%s: belongs to another user (uid %ld); chown it", db->path, (long)is.st_uid);
     if (is.st_mode & (S_IRWXG | S_IRWXO))
@@ -156,7 +158,9 @@ static bool check_content(struct db *db, bool *is_new, struct err *err)
     if (application != db->kind->application)
         return err_set(err, ERR_CONFIG, "%s: a database of another program, not %s", db->path, db->kind->what);
     if (version != db->kind->version)
-        return err_set(err, ERR_CONFIG, "%s: made by another version of postern (format %" PRId64 ", this one has %d)",
+        return err_set(err, ERR_CONFIG,
+                       "%s: made by another version of postern (format %" PRId64
+                       ", this one has %d), which can still read it; move it away, and a new one is made",
                        db->path, version, db->kind->version);
     return pages * page_size > CHECKED_BYTES || is_sound(db, err);
 }
@@ -178,14 +182,19 @@ static bool make_tables(struct db *db, struct err *err)
     return false;
 }
 
-static bool set_up(struct db *db, struct err *err)
+static void set_guards(struct db *db)
 {
-    bool is_new = false;
     sqlite3_busy_timeout(db->sqlite, BUSY_MS);
     sqlite3_db_config(db->sqlite, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
     sqlite3_db_config(db->sqlite, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
     sqlite3_db_config(db->sqlite, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, NULL);
-    return check_content(db, &is_new, err) &&
+}
+
+static bool set_up(struct db *db, struct err *err)
+{
+    bool is_new = false;
+    set_guards(db);
+    return check_content(db, &is_new, err) && (!is_new || db_run(db, db->kind->fresh, err)) &&
            db_run(db, "PRAGMA journal_mode=WAL;PRAGMA synchronous=FULL;PRAGMA secure_delete=ON", err) &&
            db_run(db, db->kind->settings, err) && (!is_new || make_tables(db, err));
 }
@@ -194,7 +203,7 @@ bool db_open(struct db *db, const struct db_kind *kind, char *path, struct err *
 {
     *db = (struct db){.path = path, .kind = kind};
     char *folder = folder_of(path);
-    bool ok = check_folder(folder, err) && check_file(db, err);
+    bool ok = check_folder(db, folder, err) && check_file(db, err);
     free(folder);
     if (ok && sqlite3_open_v2(path, &db->sqlite, SQLITE_OPEN_READWRITE, NULL) != SQLITE_OK)
         ok = db_fail(db, err);
@@ -202,6 +211,24 @@ bool db_open(struct db *db, const struct db_kind *kind, char *path, struct err *
         return true;
     db_close(db);
     return false;
+}
+
+bool db_open_to_read(struct db *db, const struct db_kind *kind, char *path, struct err *err)
+{
+    bool is_new = false;
+    *db = (struct db){.path = path, .kind = kind};
+    bool ok = access(path, R_OK) == 0 || err_set(err, ERR_CONFIG, "%s: %s", path, strerror(errno));
+    if (ok && sqlite3_open_v2(path, &db->sqlite, SQLITE_OPEN_READONLY, NULL) != SQLITE_OK)
+        ok = db_fail(db, err);
+    if (ok) {
+        set_guards(db);
+        ok = check_content(db, &is_new, err);
+    }
+    if (ok && is_new)
+        ok = err_set(err, ERR_CONFIG, "%s: an empty file, not %s", path, kind->what);
+    if (!ok)
+        db_close(db);
+    return ok;
 }
 
 void db_close(struct db *db)

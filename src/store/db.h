@@ -12,7 +12,9 @@ struct db_kind {
     const char *if_lost;   // what to do about a damaged one
     int application;       // PRAGMA application_id
     int version;           // PRAGMA user_version
-    const char *settings;  // SQL, each time it is opened
+    bool open;             // others may be given the file to read, and it may be in any folder
+    const char *fresh;     // SQL, before anything is in it; or NULL
+    const char *settings;  // SQL, each time it is opened to write
     const char *tables;    // SQL, once
 };
 
@@ -22,9 +24,11 @@ struct db {
     const struct db_kind *kind;
 };
 
-// Opens the file, or makes it with its tables. It must be the owner's alone, in a folder nobody else may write to, on a
-// file system where processes can lock. `path` is the database's from now on, also when this fails.
+// Opens the file, or makes it with its tables, for the owner. It must be the owner's alone, in a folder nobody else may
+// write to, unless its kind is open; and on a file system where processes can lock. `path` is the database's from now
+// on, also when this fails.
 bool db_open(struct db *db, const struct db_kind *kind, char *path, struct err *err) MUST_CHECK;
+bool db_open_to_read(struct db *db, const struct db_kind *kind, char *path, struct err *err) MUST_CHECK;
 void db_close(struct db *db);
 
 bool db_run(struct db *db, const char *sql, struct err *err) MUST_CHECK;
