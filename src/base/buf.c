@@ -31,7 +31,7 @@ void buf_reserve(struct buf *buf, size_t extra)
     buf->room = room;
 }
 
-void buf_put(struct buf *buf, const void *bytes, size_t len)
+void buf_put_more(struct buf *buf, const void *bytes, size_t len)
 {
     if (len == 0 || buf->overflow)
         return;
@@ -43,12 +43,6 @@ void buf_put(struct buf *buf, const void *bytes, size_t len)
     memcpy(buf->at + buf->len, bytes, len);
     buf->len += len;
 }
-
-void buf_put_span(struct buf *buf, struct span s) { buf_put(buf, s.at, s.len); }
-
-void buf_put_text(struct buf *buf, const char *text) { buf_put(buf, text, strlen(text)); }
-
-void buf_put_char(struct buf *buf, char c) { buf_put(buf, &c, 1); }
 
 void buf_put_int(struct buf *buf, int64_t value)
 {

@@ -578,16 +578,24 @@ static void encode_char(unsigned char c, struct buf *out)
     }
 }
 
+// Up to the first byte that cannot stand in a string as it is, or that has to be looked at.
+static const char *skip_unchanged(const char *at, const char *end, bool lossy)
+{
+    at = skip_plain(at, end);
+    while (at < end && (unsigned char)*at >= 0x20 && *at != '"' && *at != '\\' &&
+           !(lossy && (unsigned char)*at >= 0x80))
+        at++;
+    return at;
+}
+
 static void encode(struct span text, struct buf *out, bool lossy)
 {
     const char *at = text.at ? text.at : "", *end = at + text.len;
+    buf_reserve(out, text.len + 2);
     buf_put_char(out, '"');
     while (at < end) {
         const char *start = at;
-        at = skip_plain(at, end);
-        while (at < end && (unsigned char)*at >= 0x20 && *at != '"' && *at != '\\' &&
-               !(lossy && (unsigned char)*at >= 0x80))
-            at++;
+        at = skip_unchanged(at, end, lossy);
         buf_put(out, start, (size_t)(at - start));
         if (at >= end)
             break;

@@ -37,6 +37,10 @@ static const struct db_kind kind = {
               "INSERT INTO anchor VALUES(1,1,'" AUDIT_ROW_ZERO "',0,'" AUDIT_ROW_ZERO "')",
 };
 
+#define READ_ANCHOR \
+    "SELECT first_seq,first_prev,head_seq,head_hash,(SELECT last FROM segment ORDER BY seq DESC LIMIT 1) FROM anchor"
+#define MOVE_ANCHOR "UPDATE anchor SET first_seq=?1,first_prev=?2,head_seq=?3,head_hash=?4 WHERE id=1"
+
 // ---- opening --------------------------------------------------------------------------------
 
 static int on_busy(void *arg, int times)
@@ -70,9 +74,9 @@ static bool set_up(struct audit_db *db, const struct audit_config *config, struc
     sqlite3_busy_handler(db->db.sqlite, on_busy, db);
     if (config->page_limit)
         snprintf(limit, sizeof limit, "PRAGMA max_page_count=%" PRId64, config->page_limit);
-    db->insert = NULL;
     return db_run(&db->db, config->required ? "PRAGMA synchronous=FULL" : "PRAGMA synchronous=NORMAL", err) &&
            make_view(db, err) && db_run(&db->db, limit, err) && audit_db_anchor(&db->db, &anchor, err) &&
+           (db->anchor = db_prepare(&db->db, READ_ANCHOR, err)) && (db->move = db_prepare(&db->db, MOVE_ANCHOR, err)) &&
            (db->insert =
                 db_prepare(&db->db, "INSERT INTO segment(" AUDIT_SEGMENT_COLUMNS ") VALUES(?1,?2,?3,?4,?5,?6)", err));
 }
@@ -90,8 +94,10 @@ bool audit_db_open(struct audit_db *db, const struct audit_config *config, struc
 
 void audit_db_close(struct audit_db *db)
 {
+    sqlite3_finalize(db->anchor);
+    sqlite3_finalize(db->move);
     sqlite3_finalize(db->insert);
-    db->insert = NULL;
+    db->anchor = db->move = db->insert = NULL;
     db_close(&db->db);
     buf_release(&db->rows);
     buf_release(&db->scratch);
@@ -119,35 +125,46 @@ static bool take_hash(struct span text, char out[AUDIT_HASH_CHARS + 1])
     return true;
 }
 
-bool audit_db_anchor(struct db *db, struct audit_anchor *anchor, struct err *err)
+static bool read_anchor(struct db *db, sqlite3_stmt *select, struct audit_anchor *anchor, struct err *err)
 {
-    sqlite3_stmt *select = db_prepare(db, "SELECT first_seq,first_prev,head_seq,head_hash FROM anchor", err);
-    if (!select)
-        return false;
     int got = sqlite3_step(select);
     bool ok = got == SQLITE_ROW && take_hash(column(select, 1), anchor->first_prev) &&
               take_hash(column(select, 3), anchor->head_hash);
     if (ok) {
         anchor->first_seq = sqlite3_column_int64(select, 0);
         anchor->head_seq = sqlite3_column_int64(select, 2);
+        anchor->last_seq = sqlite3_column_int64(select, 4);
     } else if (got == SQLITE_ROW || got == SQLITE_DONE) {
         (void)err_set(err, ERR_CONFIG, "%s: the anchor of the audit database is missing or not one; move the file away",
                       db->path);
     } else {
         (void)db_fail(db, err);
     }
+    sqlite3_reset(select);
+    return ok;
+}
+
+bool audit_db_anchor(struct db *db, struct audit_anchor *anchor, struct err *err)
+{
+    sqlite3_stmt *select = db_prepare(db, READ_ANCHOR, err);
+    bool ok = select && read_anchor(db, select, anchor, err);
     sqlite3_finalize(select);
     return ok;
 }
 
-static bool put_anchor(struct audit_db *db, const struct audit_anchor *anchor, struct err *err)
+static void bind_hash(sqlite3_stmt *statement, int at, const char *hash)
 {
-    struct buf sql = {0};
-    buf_printf(&sql,
-               "UPDATE anchor SET first_seq=%" PRId64 ",first_prev='%s',head_seq=%" PRId64 ",head_hash='%s' WHERE id=1",
-               anchor->first_seq, anchor->first_prev, anchor->head_seq, anchor->head_hash);
-    bool ok = db_run(&db->db, buf_text(&sql), err);
-    buf_release(&sql);
+    sqlite3_bind_text(statement, at, hash, AUDIT_HASH_CHARS, SQLITE_STATIC);
+}
+
+static bool move_anchor(struct audit_db *db, const struct audit_anchor *anchor, struct err *err)
+{
+    sqlite3_bind_int64(db->move, 1, anchor->first_seq);
+    bind_hash(db->move, 2, anchor->first_prev);
+    sqlite3_bind_int64(db->move, 3, anchor->head_seq);
+    bind_hash(db->move, 4, anchor->head_hash);
+    bool ok = sqlite3_step(db->move) == SQLITE_DONE || db_fail(&db->db, err);
+    sqlite3_reset(db->move);
     return ok;
 }
 
@@ -237,18 +254,16 @@ static bool add_all(struct audit_db *db, struct audit_anchor *anchor, const stru
 // Rows behind the head are not ours; the chain goes on after them, and verify tells.
 static bool start(struct audit_db *db, struct audit_anchor *anchor, struct err *err)
 {
-    int64_t last;
-    if (!db_begin(&db->db, err) || !audit_db_anchor(&db->db, anchor, err) ||
-        !db_ask(&db->db, "SELECT last FROM segment ORDER BY seq DESC LIMIT 1", &last, err))
+    if (!db_begin(&db->db, err) || !read_anchor(&db->db, db->anchor, anchor, err))
         return false;
-    if (last > anchor->head_seq)
-        anchor->head_seq = last;
+    if (anchor->last_seq > anchor->head_seq)
+        anchor->head_seq = anchor->last_seq;
     return true;
 }
 
 static bool finish(struct audit_db *db, const struct audit_anchor *anchor, bool ok, struct err *err)
 {
-    if (ok && put_anchor(db, anchor, err))
+    if (ok && move_anchor(db, anchor, err))
         return db_commit(&db->db, err);
     db_rollback(&db->db);
     return false;

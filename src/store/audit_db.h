@@ -8,7 +8,7 @@
 
 struct audit_db {
     struct db db;
-    sqlite3_stmt *insert;
+    sqlite3_stmt *anchor, *move, *insert;
     struct buf rows, scratch;  // of the segment being written
     atomic_bool hurry;         // the end is near: do not wait for locks
 };
@@ -16,6 +16,7 @@ struct audit_db {
 // The one row of the table `anchor`: where the chain begins and where it ends.
 struct audit_anchor {
     int64_t first_seq, head_seq;
+    int64_t last_seq;  // not in it: of the last segment
     char first_prev[AUDIT_HASH_CHARS + 1], head_hash[AUDIT_HASH_CHARS + 1];
 };
 
