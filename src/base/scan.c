@@ -578,12 +578,18 @@ static void encode_char(unsigned char c, struct buf *out)
     }
 }
 
-// Up to the first byte that cannot stand in a string as it is, or that has to be looked at.
+// What stands in a string as it is, and is ASCII.
+static const bool is_plain[256] = {
+    [' '] = true,
+    ['!'] = true,
+    ['#' ... '['] = true,
+    [']' ... 0x7F] = true,
+};
+
 static const char *skip_unchanged(const char *at, const char *end, bool lossy)
 {
     at = skip_plain(at, end);
-    while (at < end && (unsigned char)*at >= 0x20 && *at != '"' && *at != '\\' &&
-           !(lossy && (unsigned char)*at >= 0x80))
+    while (at < end && (is_plain[(unsigned char)*at] || (!lossy && (unsigned char)*at >= 0x80)))
         at++;
     return at;
 }
