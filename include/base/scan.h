@@ -55,6 +55,6 @@ static inline bool scan_is_number(struct span v)
 bool scan_is_utf8(struct span text);                        // any text, not JSON
 void scan_decode(struct span raw_string, struct buf *out);  // appends the string's characters
 void scan_encode(struct span text, struct buf *out);        // appends a quoted JSON string
-void scan_encode_lossy(struct span text, struct buf *out);  // same; bytes that are no UTF-8 become U+FFFD
+void scan_encode_lossy(struct span text, struct buf *out);  // same; what is no UTF-8, and NUL, becomes U+FFFD
 
 #endif

@@ -605,11 +605,11 @@ static void encode(struct span text, struct buf *out, bool lossy)
         buf_put(out, start, (size_t)(at - start));
         if (at >= end)
             break;
-        if ((unsigned char)*at < 0x80) {
+        if ((unsigned char)*at < 0x80 && !(lossy && !*at)) {
             encode_char((unsigned char)*at++, out);
             continue;
         }
-        size_t len = utf8_len((const unsigned char *)at, (size_t)(end - at));
+        size_t len = *at ? utf8_len((const unsigned char *)at, (size_t)(end - at)) : 0;
         buf_put(out, len ? at : "\xEF\xBF\xBD", len ? len : 3);
         at += len ? len : 1;
     }

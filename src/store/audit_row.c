@@ -92,27 +92,18 @@ void audit_row_stamp(int64_t time_ms, char out[AUDIT_ROW_STAMP_CHARS + 1])
     *out = '\0';
 }
 
-// The text as JSON. A long one is cut, not in the middle of a character, and ends in "…"; a NUL, which few readers of
-// JSON like, becomes U+FFFD as what is no UTF-8 does.
+// The text as JSON; a long one is cut, not in the middle of a character, and ends in "…".
 static void put_text(struct buf *out, struct span text, size_t max)
 {
-    struct buf clean = {0};
-    if (text.len <= max && !memchr(text.at, '\0', text.len)) {
+    if (text.len <= max) {
         scan_encode_lossy(text, out);
         return;
     }
-    size_t len = text.len <= max ? text.len : max;
-    while (len > 0 && len < text.len && ((unsigned char)text.at[len] & 0xC0) == 0x80)
-        len--;
-    for (size_t i = 0; i < len; i++)
-        if (text.at[i])
-            buf_put_char(&clean, text.at[i]);
-        else
-            buf_put_text(&clean, "\xEF\xBF\xBD");
-    if (len < text.len)
-        buf_put_text(&clean, "\xE2\x80\xA6");
-    scan_encode_lossy(buf_span(&clean), out);
-    buf_release(&clean);
+    while (max > 0 && ((unsigned char)text.at[max] & 0xC0) == 0x80)
+        max--;
+    scan_encode_lossy(span_make(text.at, max), out);
+    out->len--;  // its quote
+    buf_put_text(out, "\xE2\x80\xA6\"");
 }
 
 static void put_field(struct buf *out, const struct audit_row_field *field, const struct audit_record *record)

@@ -424,7 +424,8 @@ static void what_is_encoded_decodes_to_the_same(void **state)
         assert_span(buf_span(&back), text, "round trip");
         buf_clear(&back);
         scan_encode_lossy(text, &back);
-        assert_span(buf_span(&back), buf_span(&raw), "lossy is the same for UTF-8");
+        if (from > 0)  // NUL is before
+            assert_span(buf_span(&back), buf_span(&raw), "lossy is the same for UTF-8");
         buf_release(&raw);
         buf_release(&back);
     }
@@ -447,6 +448,7 @@ static void lossy_encoding_makes_any_bytes_valid(void **state)
         {LIT("\xC0\x80"), "\"\xEF\xBF\xBD\xEF\xBF\xBD\""},
         {LIT("\xE2\x82\xAC\x80"), "\"\xE2\x82\xAC\xEF\xBF\xBD\""},
         {LIT("\n\x01"), "\"\\n\\u0001\""},
+        {LIT("a\0z"), "\"a\xEF\xBF\xBDz\""},
     };
     for (size_t i = 0; i < COUNT(rows); i++) {
         struct buf out = {0};
