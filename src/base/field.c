@@ -19,10 +19,12 @@ bool field_is_name(struct span name)
 
 bool field_is_value(struct span value)
 {
-    for (size_t i = 0; i < value.len; i++)
-        if ((unsigned char)value.at[i] < 0x20 ? value.at[i] != '\t' : value.at[i] == 0x7f)
-            return false;
-    return true;
+    bool ok = true;  // no early end, so that many bytes are looked at at once
+    for (size_t i = 0; i < value.len; i++) {
+        unsigned char c = (unsigned char)value.at[i];
+        ok &= (c >= 0x20 || c == '\t') & (c != 0x7f);
+    }
+    return ok;
 }
 
 bool field_is_named(struct span name, const char *known)

@@ -17,7 +17,7 @@
 #include <time.h>
 
 enum {
-    GATHER_MS = 20,      // before a batch is written,
+    GATHER_MS = 50,      // before a batch is written,
     GATHER_ROWS = 1024,  // unless it is as large as this: a transaction costs as much as several rows
     RETRY_MS = 1000,
     TRIM_MS = 10000,   // between looks at the limits
