@@ -42,8 +42,9 @@ struct flags {
     const char *policy, *server, *tool, *resource, *template, *prompt, *arguments;
     const char *inventory, *inventory_before;
     const char *since, *until, *limit;
-    const char *callback_host, *callback_port, *timeout, *issuer;
+    const char *callback_host, *callback_port, *timeout, *issuer, *finish, *redirect;
     bool defaults, device, token_stdin, no_browser, headless, interactive, reregister, verbose, all, purge;
+    bool start, force, paste_code;
     bool stdio, json, help, markdown, show_args, check, fail_on_new_access, denied, follow;
     const char *args[8];
     int count;

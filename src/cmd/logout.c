@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "login.h"
+#include "login_turn.h"
 #include "table.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -117,6 +118,10 @@ static int run_logout(const struct flags *flags)
             if ((flags->all || access_pick(&grant, 1, server->url)) && !let_go(&desk, grant, server))
                 code = EXIT_STORE;
         }
+    if (code == EXIT_OK) {  // S12
+        const char *key[3] = {login_tenant(flags), user, server ? server->url : ""};
+        login_turn_forget(desk.config, server ? key : NULL);
+    }
     desk_close(&desk);
     free(user);
     return code;
