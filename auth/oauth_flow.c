@@ -121,7 +121,8 @@ void flow_post_form(struct oauth_flow *flow, const char *url, struct buf *form, 
                               .body = buf_span(form),
                               .authorization = authorization->len ? buf_text(authorization) : NULL,
                               .timeout_ms = FLOW_TOKEN_MS,
-                              .policy = policy};
+                              .policy = policy,
+                              .ca_file = flow->spec.options->ca_file};
     oauth_fetch_start(&flow->fetch, flow->spec.http, &wish);
     wipe(form);
     wipe(authorization);

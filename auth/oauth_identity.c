@@ -171,7 +171,8 @@ static void register_client(struct oauth_flow *flow)
                               .type = "application/json",
                               .body = buf_span(&body),
                               .timeout_ms = FLOW_TOKEN_MS,
-                              .policy = &flow->policy};
+                              .policy = &flow->policy,
+                              .ca_file = flow->spec.options->ca_file};
     oauth_fetch_start(&flow->fetch, flow->spec.http, &wish);
     buf_release(&body);
 }

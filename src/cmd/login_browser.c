@@ -121,6 +121,7 @@ static void visit_page(struct login *login, const char *url)
     http_target_free(login->page);
     login->page = http_target_new(login->http, url, HEADLESS_MS);
     http_target_guard(login->page, address_policy_allows, oauth_flow_policy(login->flow));
+    http_target_trust(login->page, login->server->auth.ca_file);
     login->visit = http_start(login->page, &request);
 }
 

@@ -107,7 +107,7 @@ export async function startGateway(config, args = [], { files = {}, variables = 
 export async function startPeer(command, ...args) {
     const child = spawn(command, args.map(String), { stdio: ['ignore', 'pipe', 'inherit'] });
     const peer = watch(child, 'stdout');
-    peer.url = (await peer.line(/^(http:\S+)$/m, START_MS))[1];
+    peer.url = (await peer.line(/^(https?:\S+)$/m, START_MS))[1];
     peer.stop = () => end(peer);
     return peer;
 }
