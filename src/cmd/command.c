@@ -164,6 +164,7 @@ static int parse(const struct command *command, int argc, char **argv, struct fl
 
 int command_main(int argc, char **argv)
 {
+    json_setup();
     const char *name = argc > 1 ? argv[1] : NULL;
     if (!name || strcmp(name, "--help") == 0 || strcmp(name, "help") == 0) {
         print_commands(name ? stdout : stderr);
