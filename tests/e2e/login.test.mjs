@@ -33,6 +33,7 @@ function person(url, auth = {}, variables = {}) {
     };
     return {
         state,
+        servers: mcpServers => writeFileSync(config, JSON.stringify({ mcpServers })),
         start,
         run: async (...args) => {
             const command = start(...args);
@@ -423,6 +424,27 @@ describe('the rest of a login', () => {
             assert.equal((await fetch(back)).status, 200);
             assert.equal((await login.exited).code, OK, login.log());
         }
+    });
+
+    test('S1 a grant belongs to what it is for: it stays when a server is renamed, and two names share it', async () => {
+        const alice = person(authority.url);
+        const login = alice.start('login', 'authority', '--no-browser');
+        assert.equal((await fetch(await browse(await addressOf(login)))).status, 200);
+        assert.equal((await login.exited).code, OK, login.log());
+        alice.servers({ renamed: { url: authority.url }, twin: { url: authority.url }, other: { url: new URL('/elsewhere', authority.url).href } });
+        for (const name of ['renamed', 'twin']) assert.match((await alice.run('call', name, 'whoami')).stdout, /alice/);
+        assert.notEqual((await alice.run('call', 'other', 'whoami')).status, OK);
+        assert.equal(JSON.parse((await alice.run('connections')).stdout).length, 1);
+    });
+
+    test('S4 a user is in no path, whatever the name', async () => {
+        const alice = person(authority.url);
+        const before = readdirSync(join(alice.state, '..'));
+        const login = alice.start('login', 'authority', '--no-browser', '--subject', 'bearer:../../mallory');
+        assert.equal((await fetch(await browse(await addressOf(login)))).status, 200);
+        assert.equal((await login.exited).code, OK, login.log());
+        assert.deepEqual(readdirSync(join(alice.state, '..')), before);
+        for (const name of readdirSync(alice.state, { recursive: true })) assert.match(name, /^(postern\.json|vault\.key|store\.db(-wal|-shm)?|login-[0-9a-f]{32}\.lock)$/);
     });
 
     test('L7 a bare code, where that was asked for', async () => {
