@@ -140,6 +140,8 @@ static const char *const type_words[] = {
     [OPTION_NAMED_OBJECTS] = "an object of objects",
 };
 
+const char *option_type_text(enum option_type type) { return type_words[type]; }
+
 static bool wrong_type(const struct option *row, const struct option_place *place, struct err *err)
 {
     return err_set(err, ERR_CONFIG, "%s: %s: must be %s", place->file, place->path, type_words[row->type]);

@@ -44,7 +44,7 @@ struct flags {
     const char *since, *until, *limit;
     const char *callback_host, *callback_port, *timeout, *issuer, *finish, *redirect;
     bool defaults, device, token_stdin, no_browser, headless, interactive, reregister, verbose, all, purge;
-    bool start, force, paste_code;
+    bool start, force, paste_code, man;
     bool stdio, json, help, markdown, show_args, check, fail_on_new_access, denied, follow;
     const char *args[8];
     int count;
@@ -59,7 +59,12 @@ struct command {
 
 extern const struct command command_serve, command_tools, command_resources, command_prompts, command_call,
     command_read, command_prompt, command_servers, command_config, command_token, command_policy, command_audit,
-    command_vault, command_version, command_login, command_logout, command_connections, command_doctor;
+    command_vault, command_version, command_help, command_completion, command_login, command_logout,
+    command_connections, command_doctor;
+
+extern const struct command *const command_list[];  // NULL at the end
+const struct command *cmd_find(const char *name);   // NULL: there is none
+int cmd_unknown(const char *name);                  // says so, and which one may be meant; the exit code
 
 #define FLAG(member) offsetof(struct flags, member)
 #define FLAG_CONFIG                                                                                    \
