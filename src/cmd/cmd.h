@@ -93,6 +93,8 @@ int cmd_unknown(const char *name);                  // says so, and which one ma
 // Prints "postern: …" and returns the exit code.
 int cmd_fail(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 int cmd_fail_err(const struct err *err);
+// What a server says cannot steer the terminal: control characters become spaces, but for the allowed ones.
+void cmd_tame(char *text, size_t len, const char *allowed);
 // Loads the configuration; with --url, makes one of a single server named "url". NULL: exit code set.
 struct config *cmd_config(const struct flags *flags, int *exit_code);
 // "1h" ago, 2027-01-31 (its beginning) or 2027-01-31T12:00:00Z, all UTC, in milliseconds since the epoch.

@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#define FAIL_CHARS 4096
+
 const struct command *const command_list[] = {
     &command_serve,   &command_tools,      &command_resources,
     &command_prompts, &command_call,       &command_read,
@@ -23,13 +25,24 @@ const struct command *const command_list[] = {
 
 int cmd_fail(int code, const char *format, ...)
 {
+    char text[FAIL_CHARS];
     va_list args;
     va_start(args, format);
-    fputs("postern: ", stderr);
-    vfprintf(stderr, format, args);
-    fputc('\n', stderr);
+    vsnprintf(text, sizeof text, format, args);
     va_end(args);
+    cmd_tame(text, strlen(text), "\n\t");
+    fprintf(stderr, "postern: %s\n", text);
     return code;
+}
+
+void cmd_tame(char *text, size_t len, const char *allowed)
+{
+    unsigned char *bytes = (unsigned char *)text;
+    for (size_t i = 0; i < len; i++)
+        if (bytes[i] == 0xC2 && i + 1 < len && bytes[i + 1] >= 0x80 && bytes[i + 1] < 0xA0)  // U+0080 to U+009F
+            bytes[i] = bytes[i + 1] = ' ';
+        else if (!bytes[i] || (bytes[i] < 0x20 && !strchr(allowed, bytes[i])) || bytes[i] == 0x7f)
+            bytes[i] = ' ';
 }
 
 int cmd_fail_err(const struct err *err)
@@ -154,6 +167,8 @@ int cmd_unknown(const char *name)
     const char *names[sizeof command_list / sizeof *command_list] = {NULL};
     for (size_t i = 0; command_list[i]; i++)
         names[i] = command_list[i]->name;
+    if (*name == '-')
+        return cmd_fail(EXIT_USAGE, "%s: the command comes first, then its options; see 'postern --help'", name);
     const char *near = option_nearest(name, names);
     return cmd_fail(EXIT_USAGE, "unknown command '%s'%s%s%s; see 'postern --help'", name,
                     near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");

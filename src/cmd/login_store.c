@@ -52,8 +52,12 @@ static const struct server *find_server(const struct config *config, const char 
 const struct server *login_server(const struct config *config, const struct flags *flags, int *code)
 {
     const struct server *server = find_server(config, login_tenant(flags), flags->url ? "url" : flags->args[0]);
-    if (!server)
-        *code = cmd_fail(EXIT_CONFIG, "no server \"%s\" in the configuration", flags->args[0]);
+    struct err err;
+    if (!server && strcmp(login_tenant(flags), ACCESS_TENANT) == 0)
+        *code = cmd_fail(EXIT_CONFIG, "%s", client_unknown(config, flags->args[0], &err)->detail);
+    else if (!server)
+        *code = cmd_fail(EXIT_CONFIG, "no server \"%s\" of tenant \"%s\" in the configuration", flags->args[0],
+                         login_tenant(flags));
     else if (!server->url)
         *code = cmd_fail(EXIT_CONFIG, "server \"%s\" is a command: there is nothing to log in to", server->name);
     return server && server->url ? server : NULL;

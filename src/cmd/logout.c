@@ -107,6 +107,7 @@ static int run_logout(const struct flags *flags)
 {
     struct desk desk = {0};
     int code = EXIT_OK;
+    size_t gone = 0;
     if (!flags->all && !flags->url && !flags->count)
         return cmd_fail(EXIT_USAGE, "logout: name a SERVER, --url URL or --all");
     const struct server *server = NULL;
@@ -116,9 +117,14 @@ static int run_logout(const struct flags *flags)
     if (desk_open(&desk, flags, user, &code) && (flags->all || (server = login_server(desk.config, flags, &code))))
         for (size_t i = 0; code == EXIT_OK && i < desk.held.count; i++) {
             struct grant *grant = desk.held.grants[i];
-            if ((flags->all || access_pick(&grant, 1, server->url)) && !let_go(&desk, grant, server))
+            if (!flags->all && !access_pick(&grant, 1, server->url))
+                continue;
+            gone++;
+            if (!let_go(&desk, grant, server))
                 code = EXIT_STORE;
         }
+    if (code == EXIT_OK && !gone)
+        fprintf(stderr, "There was no login%s%s\n", server ? " to " : "", server ? server->name : "");
     if (code == EXIT_OK) {  // S12
         const char *key[3] = {login_tenant(flags), user, server ? server->url : ""};
         login_turn_forget(desk.config, server ? key : NULL);
@@ -219,6 +225,8 @@ static int run_connections(const struct flags *flags)
         if (cmd_wants_json(flags)) {
             json_dumpf(list, stdout, JSON_INDENT(2));
             putchar('\n');
+        } else if (!desk.held.count) {
+            fprintf(stderr, "There are no logins; 'postern login SERVER' makes one\n");
         } else {
             table_print(&table);
         }

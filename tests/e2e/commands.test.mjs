@@ -104,6 +104,28 @@ describe('help of one command', () => {
     test('of a command that is not there', () => fails(['help', 'tolls'], USAGE, /'tolls'.*did you mean 'tools'\?/));
 });
 
+describe('what a server says cannot steer a terminal', () => {
+    const evil = 'a\\u001b[31mb\\u009b2Jc\\u0000d';
+    const steers = /[\x00-\x09\x0b-\x1f\x7f-\x9f]/;
+    const call = (tool, raw) => onTerminal(['call', '--config', working, 'other', tool, JSON.stringify({ raw })]);
+    test('in an answer', async () => {
+        const { shown } = await call('reply', `{"content":[{"type":"text","text":"${evil}"}]}`);
+        assert.doesNotMatch(shown, steers);
+        assert.match(shown, /^a \[31mb {2}2Jc d\n$/);
+    });
+    test('in an error', async () => {
+        const { shown } = await call('refuse', `{"code":-1,"message":"${evil}"}`);
+        assert.doesNotMatch(shown, steers);
+        assert.match(shown, /a \[31mb/);
+    });
+    test('in a table', async () => {
+        const named = configure({ mcpServers: { other: { command: mirror, args: ['--tools', JSON.stringify(['x\x1b[31my'])] } } }, 'evil.json');
+        const { stdout } = await execute('script', ['-qec', [binary, 'tools', '--config', named].map(quote).join(' '), '/dev/null'], { env: { NO_COLOR: '1' } });
+        assert.match(stdout, /x \[31my/);
+        assert.ok(!stdout.includes('\x1b'), 'no bold, as NO_COLOR says, and nothing of the server');
+    });
+});
+
 describe('standard output', () => {
     test('that cannot be written is an error', async () => {
         const { status, stderr } = await execute('sh', ['-c', `${quote(binary)} config docs >/dev/full`]);
@@ -189,6 +211,7 @@ test('installation: the program, its manual pages, completions and example polic
 
 describe('mistakes on the command line', () => {
     const cases = {
+        'an option before the command': [['--config', 'x', 'tools'], /^postern: --config: the command comes first/],
         'an option with one dash': [['tools', '-v'], /unknown option -v.*begin with --/],
         'a command misspelt': [['tolls'], /'tolls'.*did you mean 'tools'\?/],
         'a command unlike any other': [['qqqqqqqq'], /'qqqqqqqq'.*postern --help/],
@@ -303,6 +326,18 @@ describe('tools, resources and prompts', () => {
     });
 });
 
+describe('servers and logins that are not there', () => {
+    const state = () => ({ env: { POSTERN_STATE: join(directory.path, 'state') } });
+    for (const command of ['login', 'doctor', 'logout'])
+        test(`${command}: a suggestion`, () => fails([command, 'dmo', '--config', working], CONFIG, /no server "dmo" .*did you mean "demo"\?/, state()));
+    test('logout says that there was none', async () => {
+        const web = configure({ mcpServers: { web: { url: 'http://127.0.0.1:1/mcp' } } }, 'web.json');
+        for (const [args, said] of [[['web'], 'There was no login to web\n'], [['--all'], 'There was no login\n']])
+            assert.deepEqual(await run(['logout', ...args, '--config', web], state()), { status: OK, stdout: '', stderr: said });
+    });
+    test('connections says so on a terminal', async () => assert.match((await onTerminal(['connections', '--config', working], state())).shown, /^There are no logins; 'postern login SERVER' makes one\n$/));
+});
+
 describe('call', () => {
     const call = (...args) => ['call', '--config', working, ...args];
     const hello = '{"message":"hello\\nworld é"}';
@@ -333,7 +368,7 @@ describe('call', () => {
         const raw = '{"content":[],"structuredContent":{"n":1.00,"big":12345678901234567890}}';
         assert.equal((await run(call('other', 'reply', JSON.stringify({ raw })))).stdout, `${raw}\n`);
     });
-    for (const [given, why] of [['{"message":', /: byte \d+/], ['hello', /: byte \d+/], ['{"a":1,"a":2}', /duplicate/], ['[1]', /object\n$/], ['', /object/]]) {
+    for (const [given, why] of [['{"message":', /: byte \d+/], ['hello', /: byte \d+/], ['{"a":1,"a":2}', /duplicate/], ['[1]', /object, such as .*'\n$/], ['', /object/]]) {
         test(`arguments that are no JSON object tell why: ${given}`, async () => {
             await fails(call('demo', 'echo', given), USAGE, /^postern: (?!.*must.*must).*must be a JSON object/);
             await fails(call('demo', 'echo', given), USAGE, why);
