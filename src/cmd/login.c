@@ -323,6 +323,8 @@ int login_run(const struct config *config, const struct server *server, const st
                           .terminal = {.fd = -1},
                           .pasted = {.max = 2 * LOGIN_PASTE_MAX}};
     struct err err = {0};
+    if (!login_store_lasts(config, &login.code))
+        return login.code;
     login.device = flags->device || (server->auth.device && !flags->headless && !flags->no_browser && !flags->start &&
                                      !flags->finish);  // L14
     if (!(login.loop = loop_new(&err)))
@@ -362,7 +364,7 @@ static int run_login(const struct flags *flags)
     if (!config)
         return code;
     log_setup(LOG_OFF, LOG_FORMAT_TEXT);
-    const struct server *server = login_server(config, flags, &code);
+    const struct server *server = login_store_lasts(config, &code) ? login_server(config, flags, &code) : NULL;
     if (server && (server->auth.mode == ACCESS_STATIC || access_mode_asks((enum access_mode)server->auth.mode)))
         code = cmd_fail(EXIT_USAGE, "server \"%s\" has no use for a login: see its auth.mode", server->name);
     else if (server && server->auth.mode == ACCESS_USER && !flags->subject)

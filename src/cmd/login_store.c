@@ -12,10 +12,21 @@ bool login_store_open(const struct config *config, struct loop *loop, bool make,
     const struct record_config records = config ? config->store : (struct record_config){0};
     const struct vault_config vault = config ? config->vault : (struct vault_config){0};
     char *path = state_path(records.path, "store.db");
-    bool there = path && access(path, F_OK) == 0;
+    bool there = records.seed || (path && access(path, F_OK) == 0);
     free(path);
     *out = NULL;
     return (!there && !make) || (*out = token_store_open(loop, &records, &vault, err)) != NULL;
+}
+
+bool login_store_lasts(const struct config *config, int *code)
+{
+    if (!config || !config->store.seed)
+        return true;
+    *code = cmd_fail(EXIT_STORE,
+                     "%s: the store is a seed, and what changes would be forgotten at once; do this where "
+                     "the seed is made",
+                     config->store.seed);
+    return false;
 }
 
 const char *login_tenant(const struct flags *flags) { return flags->tenant ? flags->tenant : ACCESS_TENANT; }

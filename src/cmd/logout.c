@@ -114,7 +114,8 @@ static int run_logout(const struct flags *flags)
     char *user = login_user(flags);
     if (!user)
         return cmd_fail(EXIT_USAGE, "--subject: PROVIDER:NAME, as in a policy");
-    if (desk_open(&desk, flags, user, &code) && (flags->all || (server = login_server(desk.config, flags, &code))))
+    if (desk_open(&desk, flags, user, &code) && login_store_lasts(desk.config, &code) &&
+        (flags->all || (server = login_server(desk.config, flags, &code))))
         for (size_t i = 0; code == EXIT_OK && i < desk.held.count; i++) {
             struct grant *grant = desk.held.grants[i];
             if (!flags->all && !access_pick(&grant, 1, server->url))
@@ -180,7 +181,7 @@ static int purge(const struct flags *flags)
     char *user = flags->subject ? login_user(flags) : NULL;
     if (flags->subject && !user)
         return cmd_fail(EXIT_USAGE, "--subject: PROVIDER:NAME, as in a policy");
-    if (desk_open(&desk, flags, user, &code))
+    if (desk_open(&desk, flags, user, &code) && login_store_lasts(desk.config, &code))
         for (size_t i = 0; code == EXIT_OK && i < desk.held.count; i++) {
             struct grant *grant = desk.held.grants[i];
             if (flags->issuer && strcmp(grant->issuer, flags->issuer) != 0)
@@ -209,6 +210,7 @@ static int run_connections(const struct flags *flags)
     struct table table = {.titles = titles};
     json_t *list = json_array();
     if (desk_open(&desk, flags, NULL, &code)) {
+        bool seed = desk.config && desk.config->store.seed;
         for (size_t i = 0; i < desk.held.count; i++) {
             struct grant *grant = desk.held.grants[i];
             char hint[16], expires[32];
@@ -217,10 +219,10 @@ static int run_connections(const struct flags *flags)
             put_hint(grant, hint);
             put_expiry(grant, expires);
             table_add(&table, (const char *const[]){server, grant->user, expires, scope, NULL});
-            json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:b, s:b, s:s}", "server", server,
-                                                  "issuer", grant->issuer, "resource", grant->resource, "user",
+            json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:b, s:b, s:b, s:s}", "server",
+                                                  server, "issuer", grant->issuer, "resource", grant->resource, "user",
                                                   grant->user, "scope", scope, "expires", expires, "refresh", refreshed,
-                                                  "ended", grant->is.dead_at != 0, "token", hint));
+                                                  "ended", grant->is.dead_at != 0, "volatile", seed, "token", hint));
         }
         if (cmd_wants_json(flags)) {
             json_dumpf(list, stdout, JSON_INDENT(2));
@@ -229,6 +231,8 @@ static int run_connections(const struct flags *flags)
             fprintf(stderr, "There are no logins; 'postern login SERVER' makes one\n");
         } else {
             table_print(&table);
+            if (seed)
+                fprintf(stderr, "These are of a seed: what is refreshed is kept in memory only (volatile)\n");
         }
     }
     json_decref(list);

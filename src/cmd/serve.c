@@ -214,14 +214,18 @@ static void close_auth(struct serve *serve)
 // Only where some server needs it: a gateway without grants makes no files.
 static bool open_tokens(struct serve *serve, struct err *err)
 {
+    bool needed = false;
     for (size_t tenant = 0; tenant <= serve->config->tenants.count; tenant++) {
         const struct option_items *items = servers_of(serve, tenant);
         const struct server *servers = items->at;
         for (size_t i = 0; i < items->count; i++)
-            if ((servers[i].auth.mode == ACCESS_SHARED || servers[i].auth.mode == ACCESS_USER) && !servers[i].disabled)
-                return login_store_open(serve->config, serve->loop, true, &serve->tokens, err);
+            needed |=
+                (servers[i].auth.mode == ACCESS_SHARED || servers[i].auth.mode == ACCESS_USER) && !servers[i].disabled;
     }
-    return true;
+    if (needed && serve->config->store.seed)
+        log_warn("the store is a seed: tokens that are refreshed are kept in memory, and lost at the end",
+                 LOG_STR("seed", serve->config->store.seed));
+    return !needed || login_store_open(serve->config, serve->loop, true, &serve->tokens, err);
 }
 
 static void on_signal(void *arg, int signal)

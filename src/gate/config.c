@@ -633,6 +633,7 @@ static struct config *load(const char *path, bool literal, struct err *err)
         resolve(config, &config->audit.path);
         resolve(config, &config->audit.jsonl);
         resolve(config, &config->store.path);
+        resolve(config, &config->store.seed);
         resolve(config, &config->vault.key_file);
     }
     char *folder = config_file(config, "tenants.d");
