@@ -289,7 +289,8 @@ static void refresh(struct access *access)
                               .body = buf_span(&form),
                               .authorization = authorization.len ? buf_text(&authorization) : NULL,
                               .timeout_ms = TOKEN_MS,
-                              .policy = &access->policy};
+                              .policy = &access->policy,
+                              .ca_file = access->spec.options->ca_file};
     if (ok)
         oauth_fetch_start(&access->fetch, access->spec.http, &wish);
     secret_wipe(form.at, form.room);

@@ -6,8 +6,11 @@
 
 static void fetch_get(struct oauth_flow *flow, const char *url)
 {
-    struct oauth_wish wish = {
-        .url = url, .revision = REVISION, .timeout_ms = FLOW_METADATA_MS, .policy = &flow->policy};
+    struct oauth_wish wish = {.url = url,
+                              .revision = REVISION,
+                              .timeout_ms = FLOW_METADATA_MS,
+                              .policy = &flow->policy,
+                              .ca_file = flow->spec.options->ca_file};
     oauth_fetch_start(&flow->fetch, flow->spec.http, &wish);
 }
 
@@ -21,7 +24,8 @@ void flow_probe(struct oauth_flow *flow)
                               .accept = "application/json, text/event-stream",
                               .body = span_of(ping),
                               .timeout_ms = FLOW_METADATA_MS,
-                              .policy = &flow->policy};
+                              .policy = &flow->policy,
+                              .ca_file = flow->spec.options->ca_file};
     flow_set_state(flow, FLOW_PROBING);
     flow->policy.learning = true;
     oauth_fetch_start(&flow->fetch, flow->spec.http, &wish);

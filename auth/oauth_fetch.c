@@ -73,6 +73,7 @@ void oauth_fetch_start(struct oauth_fetch *fetch, struct http_client *http, cons
     fetch->body.max = OAUTH_DOCUMENT_MAX;
     fetch->target = http_target_new(http, wish->url, CONNECT_MS);
     http_target_guard(fetch->target, address_policy_allows, wish->policy);
+    http_target_trust(fetch->target, wish->ca_file);
     http_target_header(fetch->target, "Accept", wish->accept ? wish->accept : "application/json");
     http_target_header(fetch->target, "Accept-Encoding", "identity");
     http_target_header(fetch->target, "MCP-Protocol-Version", wish->revision);

@@ -32,6 +32,7 @@ struct oauth_wish {
     const char *revision;       // MCP-Protocol-Version; NULL: none
     int64_t timeout_ms;
     struct address_policy *policy;
+    const char *ca_file;  // authorities beside the system's; NULL: none
 };
 
 // For an endpoint that a login has used before: that login judged it, so private networks are open to it.

@@ -121,7 +121,8 @@ void flow_post_form(struct oauth_flow *flow, const char *url, struct buf *form, 
                               .body = buf_span(form),
                               .authorization = authorization->len ? buf_text(authorization) : NULL,
                               .timeout_ms = FLOW_TOKEN_MS,
-                              .policy = policy};
+                              .policy = policy,
+                              .ca_file = flow->spec.options->ca_file};
     oauth_fetch_start(&flow->fetch, flow->spec.http, &wish);
     wipe(form);
     wipe(authorization);
@@ -315,7 +316,7 @@ static const char *own(struct oauth_flow *flow, const char *text)
     return text ? arena_copy(&flow->arena, span_of(text)) : NULL;
 }
 
-struct oauth_flow *oauth_flow_start(const struct oauth_flow_spec *spec)
+struct oauth_flow *flow_new(const struct oauth_flow_spec *spec)
 {
     struct oauth_flow *flow = mem_new(struct oauth_flow);
     flow->spec = *spec;
@@ -334,6 +335,12 @@ struct oauth_flow *oauth_flow_start(const struct oauth_flow_spec *spec)
     flow->request = (struct token_request){.on_done = on_stored, .arg = flow};
     flow->poll = (struct loop_timer){.on_due = flow_on_poll, .arg = flow};
     flow->begin = (struct loop_task){.run = on_begin, .arg = flow};
+    return flow;
+}
+
+struct oauth_flow *oauth_flow_start(const struct oauth_flow_spec *spec)
+{
+    struct oauth_flow *flow = flow_new(spec);
     flow_set_state(flow, FLOW_PROBING);
     loop_task_put(spec->loop, &flow->begin);
     return flow;

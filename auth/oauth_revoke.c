@@ -12,6 +12,7 @@ struct oauth_revocation {
     struct oauth_fetch fetch;
     const struct grant *grant;
     const struct oauth_client *client;
+    const char *ca_file;
     struct address_policy policy;
     bool refresh_done;
     void (*on_done)(void *arg);
@@ -32,7 +33,8 @@ static void send(struct oauth_revocation *revocation, const struct secret *token
                               .body = ok ? buf_span(&form) : (struct span){0},
                               .authorization = authorization.len ? buf_text(&authorization) : NULL,
                               .timeout_ms = REVOKE_MS,
-                              .policy = &revocation->policy};
+                              .policy = &revocation->policy,
+                              .ca_file = revocation->ca_file};
     oauth_fetch_start(&revocation->fetch, revocation->http, &wish);
     if (form.at)
         secret_wipe(form.at, form.room);
@@ -54,13 +56,15 @@ static void on_revoked(struct oauth_fetch *fetch)
 }
 
 struct oauth_revocation *oauth_revoke_start(struct http_client *http, const struct grant *grant,
-                                            const struct oauth_client *client, void (*on_done)(void *arg), void *arg)
+                                            const struct oauth_client *client, const char *ca_file,
+                                            void (*on_done)(void *arg), void *arg)
 {
     struct oauth_revocation *revocation = mem_new(struct oauth_revocation);
     *revocation = (struct oauth_revocation){.http = http,
                                             .fetch = {.on_done = on_revoked, .arg = revocation},
                                             .grant = grant_ref(grant),
                                             .client = client,
+                                            .ca_file = ca_file,
                                             .policy = oauth_fetch_policy(grant->is.revocation_endpoint, NULL),
                                             .on_done = on_done,
                                             .arg = arg};

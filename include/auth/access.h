@@ -50,6 +50,7 @@ struct access_options {
         char *token_endpoint, *client_id, *client_secret;
     } idp;
     struct assertion_options assertion;
+    const char *ca_file;  // no option: tls.ca_file of the server, whose authorization server it may vouch for as well
 };
 
 extern const struct option_table access_option_table;

@@ -59,6 +59,10 @@ struct oauth_flow *oauth_flow_start(const struct oauth_flow_spec *spec);  // cop
 const struct oauth_attempt *oauth_flow_attempt(const struct oauth_flow *flow);
 // The query of a request to the redirect URI. OAUTH_CALLBACK_STRANGE: not for this login, go on waiting.
 enum oauth_callback_kind oauth_flow_callback(struct oauth_flow *flow, struct span query, struct err *err);
+// L8: what must be kept of a login from on_browse on, to go on with its callback in another process; seal it, it is secret.
+void oauth_flow_pause(const struct oauth_flow *flow, struct buf *out);
+// Goes on from there, with the same tenant, user and server: oauth_flow_callback() is next. The user is not sent away again.
+struct oauth_flow *oauth_flow_resume(const struct oauth_flow_spec *spec, struct span note, struct err *err) MUST_CHECK;
 // Which addresses this login may connect to, as far as it is known: for who plays the browser.
 struct address_policy;
 struct address_policy *oauth_flow_policy(struct oauth_flow *flow);
@@ -66,10 +70,12 @@ struct address_policy *oauth_flow_policy(struct oauth_flow *flow);
 void oauth_flow_abandon(struct oauth_flow *flow);
 void oauth_flow_free(struct oauth_flow *flow);
 
-// F16: revokes the refresh token, then the access token, as far as the server takes part; on_done is called once.
+// F16: revokes the refresh token, then the access token, as far as the server takes part; on_done is called once. `client` and
+// `ca_file` (that of the server's options, or NULL) must outlive it.
 struct oauth_revocation;
 struct oauth_revocation *oauth_revoke_start(struct http_client *http, const struct grant *grant,
-                                            const struct oauth_client *client, void (*on_done)(void *arg), void *arg);
+                                            const struct oauth_client *client, const char *ca_file,
+                                            void (*on_done)(void *arg), void *arg);
 void oauth_revocation_free(struct oauth_revocation *revocation);
 
 #endif

@@ -6,6 +6,8 @@
 #include "base/span.h"
 #include <jansson.h>
 
+void json_setup(void);  // once, before any tree is made: what jansson frees is wiped (S9)
+
 // Text from outside: duplicate keys are refused. `what` names the source in the error.
 json_t *json_parse(struct span text, const char *what, struct err *err) MUST_CHECK;
 json_t *json_parse_file(const char *path, struct err *err) MUST_CHECK;

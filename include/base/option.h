@@ -77,6 +77,8 @@ json_t *option_show(const struct option_table *table, const void *object);  // s
 json_t *option_schema(const struct option_table *table);
 void option_markdown(const struct option_table *table, struct buf *out);
 
+const char *option_type_text(enum option_type type);  // "a string"
+
 // ${NAME} and ${NAME:-default}; a name that is not set and has no default is an error that names it.
 char *option_expand(const char *text, const struct option_place *place, struct err *err) MUST_CHECK;
 // The closest of the names, or NULL when none is close.

@@ -22,6 +22,8 @@ struct callback_spec {
 
 struct callback *callback_open(const struct callback_spec *spec, struct err *err) MUST_CHECK;
 const char *callback_uri(const struct callback *callback);
+// The redirect URI of a listener there, open or not. The caller frees it.
+char *callback_uri_at(const char *host, unsigned port);
 unsigned callback_port(const struct callback *callback);
 // Shows the browser that waits how it ended.
 void callback_finish(struct callback *callback, bool granted);

@@ -26,7 +26,8 @@ int child_stdout(const struct child *child);  // non-blocking
 int child_stderr(const struct child *child);  // non-blocking
 
 void child_close_stdin(struct child *child);
-// Starts a program that is nobody's child: in a session of its own, with our environment, without a terminal. It is not
+// Starts a program that is nobody's child: in a session of its own, with our environment but POSTERN_*, without a
+// terminal. It is not
 // watched and not ended: a browser.
 bool child_launch(const char *command, char *const *argv, struct err *err) MUST_CHECK;
 // Closes stdin, waits a third of the time, SIGTERM to the group, waits a third, SIGKILL.

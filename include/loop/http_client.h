@@ -42,6 +42,8 @@ struct http_target *http_target_new(struct http_client *client, const char *url,
 void http_target_free(struct http_target *target);
 // Sets or replaces (by name) a header sent with every transfer; NULL value removes it.
 void http_target_header(struct http_target *target, const char *name, const char *value);
+// PEM file with authorities to trust for this target beside the system's, read at each connection; NULL: none.
+void http_target_trust(struct http_target *target, const char *ca_file);
 // Asks before each connection whether the address it resolved to may be used. Such a target shares no connections
 // with others and uses no proxy, so that what was asked about is what is talked to.
 struct sockaddr;

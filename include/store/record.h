@@ -30,6 +30,7 @@ enum {
 
 struct record_config {
     char *path;                 // the database; NULL: store.db in the state folder, see state_path()
+    char *seed;                 // S11: instead, a copy of this one in memory; NULL: no
     int64_t page_limit;         // no option: the database may have so many pages; a full disk, for tests
     int64_t (*clock_ms)(void);  // no option: the clock of leases, for tests; NULL: CLOCK_BOOTTIME
 };

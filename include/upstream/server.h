@@ -9,6 +9,10 @@ enum server_type { SERVER_AUTO, SERVER_STDIO, SERVER_HTTP, SERVER_STREAMABLE, SE
 enum server_isolation { SERVER_SHARED, SERVER_PER_USER, SERVER_PER_SESSION };
 enum server_framing { SERVER_FRAMING_AUTO, SERVER_FRAMING_NEWLINE, SERVER_FRAMING_CONTENT_LENGTH };
 
+struct server_tls {
+    char *ca_file;  // NULL: the system's authorities alone
+};
+
 struct server {
     char *name;  // the key in mcpServers
     int type;
@@ -19,6 +23,7 @@ struct server {
     int framing;
     char *url;
     struct option_pairs headers;
+    struct server_tls tls;
     struct access_options auth;
     int64_t timeout_ms;
     int64_t max_timeout_ms;

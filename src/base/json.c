@@ -4,10 +4,22 @@
 #include "base/mem.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define FILE_MAX ((size_t)16 << 20)
+
+// Configurations and documents of authorization servers hold secrets, and jansson does not know which of their texts.
+static void wiping_free(void *block)
+{
+    if (block)
+        explicit_bzero(block, malloc_usable_size(block));
+    free(block);
+}
+
+void json_setup(void) { json_set_alloc_funcs(malloc, wiping_free); }
 
 json_t *json_parse(struct span text, const char *what, struct err *err)
 {
@@ -33,6 +45,9 @@ json_t *json_parse_file(const char *path, struct err *err)
     }
     char block[65536];
     ssize_t got;
+    struct stat is;
+    if (fstat(fd, &is) == 0 && is.st_size > 0 && (size_t)is.st_size < FILE_MAX)
+        buf_reserve(&text, (size_t)is.st_size + 1);  // growing would leave copies of secrets behind
     while ((got = read(fd, block, sizeof block)) > 0)
         buf_put(&text, block, (size_t)got);
     if (got < 0)
@@ -41,6 +56,9 @@ json_t *json_parse_file(const char *path, struct err *err)
         (void)err_set(err, ERR_CONFIG, "%s: larger than %zu bytes", path, FILE_MAX);
     else
         tree = json_parse(buf_span(&text), path, err);
+    explicit_bzero(block, sizeof block);
+    if (text.at)
+        explicit_bzero(text.at, text.room);
     buf_release(&text);
     close(fd);
     return tree;

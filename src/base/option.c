@@ -140,6 +140,8 @@ static const char *const type_words[] = {
     [OPTION_NAMED_OBJECTS] = "an object of objects",
 };
 
+const char *option_type_text(enum option_type type) { return type_words[type]; }
+
 static bool wrong_type(const struct option *row, const struct option_place *place, struct err *err)
 {
     return err_set(err, ERR_CONFIG, "%s: %s: must be %s", place->file, place->path, type_words[row->type]);
@@ -346,6 +348,13 @@ bool option_parse(const struct option_table *table, const json_t *tree, void *in
 
 // ---- releasing and showing ------------------------------------------------------------------
 
+static void free_text(const struct option *row, char *text)
+{
+    if (text && row->secret)
+        explicit_bzero(text, strlen(text));
+    free(text);
+}
+
 static void release_items(const struct option *row, struct option_items *items)
 {
     for (size_t i = 0; i < items->count; i++) {
@@ -363,17 +372,17 @@ void option_release(const struct option_table *table, void *object)
         void *at = field(row, object);
         switch (row->type) {
         case OPTION_STRING:
-        case OPTION_STRING_OR_FALSE: free(*(char **)at); break;
+        case OPTION_STRING_OR_FALSE: free_text(row, *(char **)at); break;
         case OPTION_STRINGS:
             for (char **s = *(char ***)at; s && *s; s++)
-                free(*s);
+                free_text(row, *s);
             free(*(char ***)at);
             break;
         case OPTION_PAIRS: {
             struct option_pairs *pairs = at;
             for (size_t i = 0; i < pairs->count; i++) {
                 free(pairs->at[i].name);
-                free(pairs->at[i].value);
+                free_text(row, pairs->at[i].value);
             }
             free(pairs->at);
             break;

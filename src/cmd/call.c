@@ -35,8 +35,10 @@ static bool read_arguments(const char *given, struct buf *out, struct err *err)
         buf_put_text(out, given);
     struct err problem;
     if (!scan_document(buf_span(out), true, &value, &problem))
-        return err_set(err, ERR_CONFIG, "the arguments must be a JSON object: %.200s", problem.detail);
-    return scan_is_object(value) || err_set(err, ERR_CONFIG, "the arguments must be a JSON object");
+        return err_set(err, ERR_CONFIG, "the arguments must be a JSON object, such as '{\"name\": \"value\"}': %.200s",
+                       problem.detail);
+    return scan_is_object(value) ||
+           err_set(err, ERR_CONFIG, "the arguments must be a JSON object, such as '{\"name\": \"value\"}'");
 }
 
 static void print_text(struct span item, const char *key)
@@ -46,9 +48,7 @@ static void print_text(struct span item, const char *key)
     if (!scan_find(item, key, &raw) || !scan_is_string(raw))
         return;
     scan_decode(raw, &text);
-    for (size_t i = 0; i < text.len; i++)  // what a server says cannot steer the terminal
-        if (((unsigned char)text.at[i] < 0x20 && text.at[i] != '\n' && text.at[i] != '\t') || text.at[i] == 0x7f)
-            text.at[i] = ' ';
+    cmd_tame(text.at, text.len, "\n\t");
     printf("%s\n", buf_text(&text));
     buf_release(&text);
 }

@@ -141,7 +141,7 @@ static void add(struct client *client, const struct config *config, const struct
     one->source = source_new(client->loop, one->upstream, on_change, one);
 }
 
-static bool unknown_server(const struct config *config, const char *name, struct err *err)
+const struct err *client_unknown(const struct config *config, const char *name, struct err *err)
 {
     const struct server *servers = config->servers.at;
     const char **names = mem_alloc((config->servers.count + 1) * sizeof *names);
@@ -151,14 +151,14 @@ static bool unknown_server(const struct config *config, const char *name, struct
     (void)err_set(err, ERR_CONFIG, "no server \"%s\" in the configuration%s%s%s", name, near ? "; did you mean \"" : "",
                   near ? near : "", near ? "\"?" : "; 'postern servers' lists them");
     free(names);
-    return false;
+    return err;
 }
 
 struct client *client_new(const struct config *config, const char *name, bool answers, struct err *err)
 {
     const struct server *servers = config->servers.at, *wanted = name ? config_server(config, name) : NULL;
     if (name && !wanted) {
-        (void)unknown_server(config, name, err);
+        (void)client_unknown(config, name, err);
         return NULL;
     }
     struct client *client = mem_new(struct client);

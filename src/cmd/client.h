@@ -12,6 +12,8 @@ struct login_cause;
 
 // Connects to the named server, or to all that are not disabled when name is NULL. `answers`: a server that asks for input
 // gets the defaults it names itself; else it is told that nobody answers.
+// Says that there is no such server, and which one may be meant.
+const struct err *client_unknown(const struct config *config, const char *name, struct err *err);
 struct client *client_new(const struct config *config, const char *name, bool answers, struct err *err) MUST_CHECK;
 void client_free(struct client *client);
 size_t client_count(const struct client *client);

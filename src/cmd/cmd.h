@@ -42,8 +42,9 @@ struct flags {
     const char *policy, *server, *tool, *resource, *template, *prompt, *arguments;
     const char *inventory, *inventory_before;
     const char *since, *until, *limit;
-    const char *callback_host, *callback_port, *timeout, *issuer;
+    const char *callback_host, *callback_port, *timeout, *issuer, *finish, *redirect;
     bool defaults, device, token_stdin, no_browser, headless, interactive, reregister, verbose, all, purge;
+    bool start, force, paste_code, man;
     bool stdio, json, help, markdown, show_args, check, fail_on_new_access, denied, follow;
     const char *args[8];
     int count;
@@ -58,7 +59,12 @@ struct command {
 
 extern const struct command command_serve, command_tools, command_resources, command_prompts, command_call,
     command_read, command_prompt, command_servers, command_config, command_token, command_policy, command_audit,
-    command_vault, command_version, command_login, command_logout, command_connections, command_doctor;
+    command_vault, command_version, command_help, command_completion, command_login, command_logout,
+    command_connections, command_doctor;
+
+extern const struct command *const command_list[];  // NULL at the end
+const struct command *cmd_find(const char *name);   // NULL: there is none
+int cmd_unknown(const char *name);                  // says so, and which one may be meant; the exit code
 
 #define FLAG(member) offsetof(struct flags, member)
 #define FLAG_CONFIG                                                                                    \
@@ -87,6 +93,8 @@ extern const struct command command_serve, command_tools, command_resources, com
 // Prints "postern: …" and returns the exit code.
 int cmd_fail(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 int cmd_fail_err(const struct err *err);
+// What a server says cannot steer the terminal: control characters become spaces, but for the allowed ones.
+void cmd_tame(char *text, size_t len, const char *allowed);
 // Loads the configuration; with --url, makes one of a single server named "url". NULL: exit code set.
 struct config *cmd_config(const struct flags *flags, int *exit_code);
 // "1h" ago, 2027-01-31 (its beginning) or 2027-01-31T12:00:00Z, all UTC, in milliseconds since the epoch.

@@ -1,30 +1,48 @@
-// Owns the list of commands, flag parsing and help.
+// Owns the list of commands and flag parsing.
 #include "cmd/command.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/option.h"
 #include "cmd.h"
+#include "help.h"
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-static const struct command *const commands[] = {
-    &command_serve,  &command_tools,   &command_resources,   &command_prompts, &command_call,   &command_read,
-    &command_prompt, &command_servers, &command_config,      &command_token,   &command_policy, &command_audit,
-    &command_login,  &command_logout,  &command_connections, &command_doctor,  &command_vault,  &command_version,
+#define FAIL_CHARS 4096
+
+const struct command *const command_list[] = {
+    &command_serve,   &command_tools,      &command_resources,
+    &command_prompts, &command_call,       &command_read,
+    &command_prompt,  &command_servers,    &command_config,
+    &command_token,   &command_policy,     &command_audit,
+    &command_login,   &command_logout,     &command_connections,
+    &command_doctor,  &command_vault,      &command_version,
+    &command_help,    &command_completion, NULL,
 };
-enum { COMMANDS = sizeof commands / sizeof *commands };
 
 int cmd_fail(int code, const char *format, ...)
 {
+    char text[FAIL_CHARS];
     va_list args;
     va_start(args, format);
-    fputs("postern: ", stderr);
-    vfprintf(stderr, format, args);
-    fputc('\n', stderr);
+    vsnprintf(text, sizeof text, format, args);
     va_end(args);
+    cmd_tame(text, strlen(text), "\n\t");
+    fprintf(stderr, "postern: %s\n", text);
     return code;
+}
+
+void cmd_tame(char *text, size_t len, const char *allowed)
+{
+    unsigned char *bytes = (unsigned char *)text;
+    for (size_t i = 0; i < len; i++)
+        if (bytes[i] == 0xC2 && i + 1 < len && bytes[i + 1] >= 0x80 && bytes[i + 1] < 0xA0)  // U+0080 to U+009F
+            bytes[i] = bytes[i + 1] = ' ';
+        else if (!bytes[i] || (bytes[i] < 0x20 && !strchr(allowed, bytes[i])) || bytes[i] == 0x7f)
+            bytes[i] = ' ';
 }
 
 int cmd_fail_err(const struct err *err)
@@ -63,31 +81,6 @@ struct config *cmd_config(const struct flags *flags, int *exit_code)
     if (!config)
         *exit_code = cmd_fail(EXIT_CONFIG, "%s", err.detail);
     return config;
-}
-
-// ---- help -----------------------------------------------------------------------------------
-
-static void print_help(const struct command *command)
-{
-    printf("usage: postern %s\n\n%s\n", command->synopsis, command->summary);
-    if (command->details)
-        printf("\n%s\n", command->details);
-    printf("\noptions:\n");
-    for (const struct flag *flag = command->flags; flag->name; flag++) {
-        char left[64];
-        snprintf(left, sizeof left, "--%s%s%s", flag->name, flag->value ? " " : "", flag->value ? flag->value : "");
-        printf("  %-20s %s\n", left, flag->help);
-    }
-    printf("  %-20s %s\n", "--help", "This text");
-}
-
-static void print_commands(FILE *out)
-{
-    fprintf(out, "usage: postern COMMAND [OPTIONS]\n\nOne authenticated door to many MCP servers.\n\ncommands:\n");
-    for (int i = 0; i < COMMANDS; i++)
-        fprintf(out, "  %-10s %s\n", commands[i]->name, commands[i]->summary);
-    fprintf(out, "\n'postern COMMAND --help' tells more. Exit status: 0 done, 1 the answer is no, 2 usage, "
-                 "3 configuration, 4 server not available.\n");
 }
 
 // ---- flags ----------------------------------------------------------------------------------
@@ -129,6 +122,13 @@ static int parse(const struct command *command, int argc, char **argv, struct fl
     bool only_args = false;
     for (int i = 0; i < argc; i++) {
         const char *word = argv[i];
+        if (!only_args && strcmp(word, "-h") == 0) {
+            flags->help = true;
+            return EXIT_OK;
+        }
+        if (!only_args && word[0] == '-' && word[1] && word[1] != '-')
+            return cmd_fail(EXIT_USAGE, "%s: unknown option %s; options begin with --, and after -- none do",
+                            command->name, word);
         if (only_args || strncmp(word, "--", 2) != 0) {
             if (flags->count >= command->max_args)
                 return cmd_fail(EXIT_USAGE, "%s: unexpected argument '%s'; usage: postern %s", command->name, word,
@@ -162,34 +162,62 @@ static int parse(const struct command *command, int argc, char **argv, struct fl
     return EXIT_OK;
 }
 
-int command_main(int argc, char **argv)
+int cmd_unknown(const char *name)
 {
-    const char *name = argc > 1 ? argv[1] : NULL;
-    if (!name || strcmp(name, "--help") == 0 || strcmp(name, "help") == 0) {
-        print_commands(name ? stdout : stderr);
-        return name ? EXIT_OK : EXIT_USAGE;
-    }
-    if (strcmp(name, "--version") == 0)
-        name = "version";
-    const char *names[COMMANDS + 1] = {NULL};
-    for (int i = 0; i < COMMANDS; i++) {
-        names[i] = commands[i]->name;
-        if (strcmp(name, commands[i]->name) != 0)
-            continue;
-        struct flags flags = {0};
-        int code = parse(commands[i], argc - 2, argv + 2, &flags);
-        if (code != EXIT_OK)
-            return code;
-        if (flags.help) {
-            print_help(commands[i]);
-            return EXIT_OK;
-        }
-        int min = commands[i]->min_args - (flags.url && commands[i]->min_args > 0 ? 1 : 0);
-        if (flags.count < min)
-            return cmd_fail(EXIT_USAGE, "usage: postern %s", commands[i]->synopsis);
-        return commands[i]->run(&flags);
-    }
+    const char *names[sizeof command_list / sizeof *command_list] = {NULL};
+    for (size_t i = 0; command_list[i]; i++)
+        names[i] = command_list[i]->name;
+    if (*name == '-')
+        return cmd_fail(EXIT_USAGE, "%s: the command comes first, then its options; see 'postern --help'", name);
     const char *near = option_nearest(name, names);
     return cmd_fail(EXIT_USAGE, "unknown command '%s'%s%s%s; see 'postern --help'", name,
                     near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+}
+
+const struct command *cmd_find(const char *name)
+{
+    for (size_t i = 0; command_list[i]; i++)
+        if (strcmp(name, command_list[i]->name) == 0)
+            return command_list[i];
+    return NULL;
+}
+
+static int run(const struct command *command, int argc, char **argv)
+{
+    struct flags flags = {0};
+    int code = parse(command, argc, argv, &flags);
+    if (code != EXIT_OK)
+        return code;
+    if (flags.help) {
+        help_print(command);
+        return EXIT_OK;
+    }
+    if (flags.count < command->min_args - (flags.url && command->min_args > 0 ? 1 : 0))
+        return cmd_fail(EXIT_USAGE, "usage: postern %s", command->synopsis);
+    return command->run(&flags);
+}
+
+// What was printed must have got there: a full disk behind a redirection is an error, a reader that has gone is not.
+static int flush(int code)
+{
+    bool failed = fflush(stdout) != 0 || ferror(stdout);
+    return failed && errno != EPIPE && code == EXIT_OK
+               ? cmd_fail(EXIT_UNAVAILABLE, "standard output: %s", strerror(errno))
+               : code;
+}
+
+int command_main(int argc, char **argv)
+{
+    json_setup();
+    const char *name = argc > 1 ? argv[1] : NULL;
+    if (!name) {
+        help_commands(stderr);
+        return EXIT_USAGE;
+    }
+    if (strcmp(name, "--version") == 0)
+        name = "version";
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0)
+        name = "help";
+    const struct command *command = cmd_find(name);
+    return command ? flush(run(command, argc - 2, argv + 2)) : cmd_unknown(name);
 }

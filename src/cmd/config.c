@@ -1,6 +1,7 @@
-// Owns `postern config check|show|schema|docs`: everything told from the option tables.
+// Owns `postern config check|show|schema|docs|man`: everything told from the option tables.
 #include "base/mem.h"
 #include "cmd.h"
+#include "help.h"
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -81,19 +82,24 @@ static int run(const struct flags *flags)
         return schema();
     if (strcmp(what, "docs") == 0)
         return docs();
-    return cmd_fail(EXIT_USAGE, "config %s: unknown; there are check, show, schema and docs", what);
+    if (strcmp(what, "man") == 0) {
+        manual_config();
+        return EXIT_OK;
+    }
+    return cmd_fail(EXIT_USAGE, "config %s: unknown; there are check, show, schema, docs and man", what);
 }
 
 static const struct flag flags_table[] = {FLAG_CONFIG, {0}};
 
 const struct command command_config = {
     .name = "config",
-    .synopsis = "config check|show|schema|docs [--config FILE]",
+    .synopsis = "config check|show|schema|docs|man [--config FILE]",
     .summary = "Check or show the configuration, or print its schema",
     .details = "check   says whether the file is right, or what is wrong and where\n"
                "show    prints every option with the value in force; secrets are hidden\n"
                "schema  prints a JSON Schema for editors\n"
-               "docs    prints docs/config.md",
+               "docs    prints docs/config.md\n"
+               "man     prints the manual page postern.json(5)",
     .flags = flags_table,
     .min_args = 1,
     .max_args = 1,

@@ -1,11 +1,9 @@
-// Owns `postern login`: the listener, the browser, pasting back, and what is told to the person.
-#include "login.h"
-#include "auth/address.h"
+// Owns `postern login`: its turn, the listener, the flow, and what is told to the person.
 #include "auth/oauth_flow.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "front/callback.h"
-#include "loop/child.h"
+#include "login_state.h"
+#include "store/state.h"
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,44 +13,16 @@
 #define FIRST_PORT 8085
 #define LAST_PORT 8099
 #define TIMEOUT_MS 300000
-#define HEADLESS_MS 30000
-#define STORE_MS 5000
-#define PASTE_MAX 16384
-#define BROWSER_WORDS 16
+#define TURN_MS 100
 
-struct login {
-    struct loop *loop;
-    struct http_client *http;
-    struct token_store *store;
-    const struct server *server;
-    const struct flags *flags;
-    bool device;  // a code is entered elsewhere: no listener
-    char *user;   // whose grant it will be
-    struct callback *callback;
-    struct oauth_flow *flow;
-    struct loop_timer deadline;
-    int64_t timeout_ms;
-    struct loop_watch terminal;
-    struct buf pasted;
-    // the built-in browser
-    struct http_target *page;
-    struct http_transfer *visit;
-    int status;
-    char *location;
-    int code;
-};
-
-static void finish(struct login *login, int code)
+void login_finish(struct login *login, int code)
 {
     login->code = code;
     loop_stop(login->loop);
 }
 
-// ---- coming back ----------------------------------------------------------------------------
-
-static bool on_query(void *arg, struct span query)
+bool login_take_query(struct login *login, struct span query)
 {
-    struct login *login = arg;
     struct err err = {0};
     if (oauth_flow_callback(login->flow, query, &err) != OAUTH_CALLBACK_STRANGE)
         return true;
@@ -60,151 +30,15 @@ static bool on_query(void *arg, struct span query)
     return false;
 }
 
-// A line that a person pasted: the whole URL the browser ended at, or its query.
-static void on_line(struct login *login, struct span line)
-{
-    const char *query = line.len ? memchr(line.at, '?', line.len) : NULL;
-    while (line.len && strchr(" \t\r", line.at[line.len - 1]))
-        line.len--;
-    if (!line.len)
-        return;
-    if (query)
-        (void)on_query(login, span_after(line, (size_t)(query + 1 - line.at)));
-    else
-        fprintf(stderr, "postern: paste the whole address that the browser shows, with its \"?code=\"\n");
-}
-
-static void on_terminal(struct loop_watch *watch, unsigned events)
-{
-    struct login *login = watch->arg;
-    char block[4096];
-    (void)events;
-    ssize_t got = read(watch->fd, block, sizeof block);
-    if (got <= 0) {
-        loop_unwatch(login->loop, watch);
-        return;
-    }
-    buf_put(&login->pasted, block, (size_t)got);
-    char *newline;
-    while (login->pasted.len && (newline = memchr(login->pasted.at, '\n', login->pasted.len))) {
-        size_t len = (size_t)(newline - login->pasted.at);
-        on_line(login, span_make(login->pasted.at, len));
-        buf_drop_front(&login->pasted, len + 1);
-    }
-    if (login->pasted.overflow || login->pasted.len > PASTE_MAX)
-        buf_clear(&login->pasted);
-}
-
-static void watch_terminal(struct login *login)
-{
-    struct err ignored;
-    if (!isatty(STDIN_FILENO) && !login->flags->no_browser)
-        return;
-    login->terminal = (struct loop_watch){.fd = STDIN_FILENO, .on_ready = on_terminal, .arg = login};
-    (void)!loop_watch(login->loop, &login->terminal, LOOP_READ, &ignored);  // a file cannot be watched: no pasting then
-}
-
-// ---- the browser ----------------------------------------------------------------------------
-
-static void on_page_head(void *arg, struct http_transfer *transfer, int status)
-{
-    struct login *login = arg;
-    login->status = status;
-    free(login->location);
-    login->location = mem_string(http_transfer_header(transfer, "location"));
-}
-
-static bool on_page_data(void *arg, struct span bytes)
-{
-    (void)arg;
-    (void)bytes;
-    return true;
-}
-
-static void on_page_done(void *arg, const struct err *err)
-{
-    struct login *login = arg;
-    login->visit = NULL;
-    size_t len = strlen(callback_uri(login->callback));
-    bool back = !err && login->status >= 300 && login->status < 400 && login->location &&
-                strncmp(login->location, callback_uri(login->callback), len) == 0 && login->location[len] == '?';
-    if (back && on_query(login, span_of(login->location + len + 1)))
-        return;
-    if (!err)
-        oauth_flow_abandon(login->flow);  // many say on a page like this that they do not know the client (G10)
-    const char *why = err ? strstr(err->detail, ": ") : NULL;  // the address before it has the state in it
-    if (err)
-        finish(login, cmd_fail(EXIT_ANSWER, "the authorization endpoint%s", why ? why : " did not answer"));
-    else
-        finish(login, cmd_fail(EXIT_ANSWER,
-                               "the authorization server wants a person: HTTP %d and no way back to us; log "
-                               "in without --headless",
-                               login->status));
-}
-
-static const struct http_events page_events = {on_page_head, on_page_data, on_page_done};
-
-static void visit_page(struct login *login, const char *url)
-{
-    struct http_request request = {.method = HTTP_GET, .timeout_ms = HEADLESS_MS, .events = &page_events, .arg = login};
-    http_target_free(login->page);
-    login->page = http_target_new(login->http, url, HEADLESS_MS);
-    http_target_guard(login->page, address_policy_allows, oauth_flow_policy(login->flow));
-    login->visit = http_start(login->page, &request);
-}
-
-// $BROWSER as words; "" is an empty one. The URL comes last, or in the place of %s.
-static void launch(const char *program, const char *url)
-{
-    char *words[BROWSER_WORDS + 2] = {NULL}, *text = mem_string(program);
-    size_t count = 0;
-    bool placed = false;
-    struct err err;
-    for (char *at = text; *at && count < BROWSER_WORDS;) {
-        at += strspn(at, " ");
-        size_t len = strcspn(at, " ");
-        if (!len)
-            break;
-        bool more = at[len] != '\0';
-        at[len] = '\0';
-        placed |= strcmp(at, "%s") == 0;
-        words[count++] = strcmp(at, "%s") == 0 ? (char *)(uintptr_t)url : strcmp(at, "\"\"") == 0 ? at + 2 : at;
-        at += len + (more ? 1 : 0);
-    }
-    if (!placed)
-        words[count] = (char *)(uintptr_t)url;
-    if (count && !child_launch(words[0], words, &err))
-        fprintf(stderr, "postern: %s; open the address yourself\n", err.detail);
-    free(text);
-}
-
-// L6: no window would open here.
-static bool is_remote(void)
-{
-    return getenv("SSH_CONNECTION") || getenv("SSH_TTY") || getenv("CI") ||
-           (!getenv("DISPLAY") && !getenv("WAYLAND_DISPLAY"));
-}
+static bool on_query(void *arg, struct span query) { return login_take_query(arg, query); }
 
 static void on_browse(void *arg, const char *url)
 {
     struct login *login = arg;
-    const char *browser = getenv("BROWSER");
-    if (login->flags->headless) {
-        visit_page(login, url);
-        return;
-    }
-    fprintf(stderr, "To log in to %s, open\n%s\n", login->server->name, url);
-    if (!login->flags->no_browser && browser && *browser) {
-        launch(browser, url);
-    } else if (!login->flags->no_browser && !is_remote()) {
-        launch("xdg-open", url);
-    } else {
-        unsigned port = callback_port(login->callback);
-        fprintf(stderr,
-                "If the browser is on another computer, paste here the address it ends at, or forward the port:\n"
-                "ssh -L %u:127.0.0.1:%u <this host>\n",
-                port, port);
-    }
+    if (login->flags->start)
+        login_pause(login, url);
+    else
+        login_browse(login, url);
 }
 
 static void on_device(void *arg, const char *url, const char *code, const char *whole_url)
@@ -230,9 +64,11 @@ static void tell_grant(const struct login *login, const struct grant *grant)
     struct tm parts;
     if (expires && gmtime_r(&expires, &parts))
         strftime(until, sizeof until, "until %Y-%m-%d %H:%M:%S UTC", &parts);
-    fprintf(stderr, "Logged in to %s at %s\nscope: %s\ntoken: good %s%s\n", login->server->name, grant->issuer,
-            grant->is.scope && *grant->is.scope ? grant->is.scope : "(not said)", until,
-            grant->is.refresh_token.len ? ", then refreshed" : "; there is no refresh token: log in again then");
+    char *store = state_path(login->config->store.path, "store.db");
+    fprintf(stderr, "Logged in to %s at %s\nscope: %s\ntoken: good %s%s\nstored: %s\n", login->server->name,
+            grant->issuer, grant->is.scope && *grant->is.scope ? grant->is.scope : "(not said)", until,
+            grant->is.refresh_token.len ? ", then refreshed" : "; there is no refresh token: log in again then", store);
+    free(store);
 }
 
 static void on_end(void *arg, enum oauth_end end, const struct grant *grant, const struct err *err)
@@ -251,21 +87,85 @@ static void on_end(void *arg, enum oauth_end end, const struct grant *grant, con
         cmd_fail(codes[end], "%s", err->detail);
     if (login->callback)
         callback_finish(login->callback, grant != NULL);
-    finish(login, codes[end]);
+    login_finish(login, codes[end]);
 }
 
 static void on_deadline(struct loop_timer *timer)
 {
     struct login *login = timer->arg;
     oauth_flow_abandon(login->flow);
-    finish(login, cmd_fail(EXIT_TIMEOUT, "nobody came back from the login within %lld seconds",
-                           (long long)(login->timeout_ms / 1000)));
+    login_finish(login, cmd_fail(EXIT_TIMEOUT, "nobody came back from the login within %lld seconds",
+                                 (long long)(login->timeout_ms / 1000)));
 }
 
 static void on_signal(void *arg, int signal)
 {
     struct login *login = arg;
-    finish(login, cmd_fail(128 + signal, "the login was given up"));
+    login_finish(login, cmd_fail(128 + signal, "the login was given up"));
+}
+
+// The grant for this server that is there now; NULL: none. The caller lets go of it.
+static struct grant *find_held(const struct login *login)
+{
+    struct grant_filter filter = {login_tenant(login->flags), login->user, NULL};
+    struct token_request request = {0};
+    const struct grant *grant = NULL;
+    token_store_list(login->store, &filter, &request);
+    if (token_store_wait(login->store, LOGIN_STORE_MS) && request.answer == TOKEN_DONE)
+        grant = access_pick(request.grants, request.count, login->server->url);
+    struct grant *held = grant ? grant_ref(grant) : NULL;
+    token_request_release(&request);
+    return held;
+}
+
+// ---- the turn -------------------------------------------------------------------------------
+
+static void on_again(struct loop_timer *timer)
+{
+    struct login *login = timer->arg;
+    struct err err = {0};
+    enum login_turn_answer answer = login_turn_take(&login->turn, &err);
+    if (answer == LOGIN_TURN_BUSY) {
+        loop_timer_set(login->loop, timer, TURN_MS);
+        return;
+    }
+    login_finish(login, answer == LOGIN_TURN_MINE ? EXIT_OK : cmd_fail(EXIT_STORE, "%s", err.detail));
+}
+
+static void on_late(struct loop_timer *timer)
+{
+    struct login *login = timer->arg;
+    login_finish(login, cmd_fail(EXIT_TIMEOUT, "the login in pid %ld did not end within %lld seconds",
+                                 login->turn.holder, (long long)(login->timeout_ms / 1000)));
+}
+
+// L10: true when this process is the one to log in. False: the exit code is set, also when another has done it.
+static bool take_turn(struct login *login)
+{
+    const char *key[3] = {login_tenant(login->flags), login->user, login->server->url};
+    struct err err = {0};
+    login_turn_init(&login->turn, login->config, key);
+    enum login_turn_answer answer = login_turn_take(&login->turn, &err);
+    if (answer == LOGIN_TURN_FAILED)
+        login->code = cmd_fail(EXIT_STORE, "%s", err.detail);
+    if (answer != LOGIN_TURN_BUSY)
+        return answer == LOGIN_TURN_MINE;
+    fprintf(stderr, "postern: login in progress in pid %ld; waiting for it\n", login->turn.holder);
+    login->again = (struct loop_timer){.on_due = on_again, .arg = login};
+    login->deadline = (struct loop_timer){.on_due = on_late, .arg = login};
+    loop_timer_set(login->loop, &login->again, TURN_MS);
+    loop_timer_set(login->loop, &login->deadline, login->timeout_ms);
+    loop_run(login->loop);
+    loop_timer_stop(login->loop, &login->again);
+    loop_timer_stop(login->loop, &login->deadline);
+    if (login->code != EXIT_OK)
+        return false;
+    struct grant *now = find_held(login);
+    bool done = now && !now->is.dead_at && (!login->held || now->generation != login->held->generation);
+    if (done)
+        tell_grant(login, now);
+    grant_unref(now);
+    return !done;
 }
 
 // ---- the command ----------------------------------------------------------------------------
@@ -273,16 +173,9 @@ static void on_signal(void *arg, int signal)
 // L1: the port of the client that has the grant now, so that it need not be registered anew; 0: there is none.
 static unsigned usual_port(const struct login *login, const char *host)
 {
-    struct grant_filter filter = {login_tenant(login->flags), login->user, NULL};
-    struct token_request request = {0};
     struct oauth_url uri = {0};
-    const struct grant *grant = NULL;
-    token_store_list(login->store, &filter, &request);
-    if (token_store_wait(login->store, STORE_MS) && request.answer == TOKEN_DONE)
-        grant = access_pick(request.grants, request.count, login->server->url);
-    bool same = grant && oauth_url_parse(grant->is.client_redirect, &uri) &&
+    bool same = login->held && oauth_url_parse(login->held->is.client_redirect, &uri) &&
                 span_is(uri.host, strcmp(host, "::1") == 0 ? "[::1]" : host);
-    token_request_release(&request);
     return same ? uri.port : 0;
 }
 
@@ -301,6 +194,11 @@ static bool open_callback(struct login *login, int *code)
         (!span_to_u64(span_of(login->flags->callback_port), &port) || !port || port > 65535)) {
         *code = cmd_fail(EXIT_USAGE, "--callback-port: a port number");
         return false;
+    }
+    if (login->flags->start) {  // nobody listens: the address is brought back by who asked
+        unsigned usual = usual_port(login, host);
+        login->redirect_uri = callback_uri_at(host, port ? (unsigned)port : usual ? usual : FIRST_PORT);
+        return true;
     }
     struct callback_spec spec = {.loop = login->loop, .host = host, .on_query = on_query, .arg = login};
     spec.first_port = spec.last_port = port ? (unsigned)port : usual_port(login, host);
@@ -332,32 +230,43 @@ static bool read_timeout(struct login *login, int *code)
     return ok;
 }
 
+struct oauth_flow_spec login_spec(struct login *login)
+{
+    const char *redirect = login->callback ? callback_uri(login->callback) : login->redirect_uri;
+    return (struct oauth_flow_spec){.loop = login->loop,
+                                    .http = login->http,
+                                    .store = login->store,
+                                    .options = &login->server->auth,
+                                    .tenant = login_tenant(login->flags),
+                                    .user = login->user,
+                                    .server_url = login->server->url,
+                                    .redirect_uri = login->device ? OAUTH_DEVICE_URI : redirect,
+                                    .device = login->device,
+                                    .on_device = on_device,
+                                    .register_anew = login->flags->reregister,
+                                    .on_browse = on_browse,
+                                    .on_note = login->flags->verbose ? on_note : NULL,
+                                    .on_end = on_end,
+                                    .arg = login};
+}
+
 static void start(struct login *login, const struct login_cause *cause)
 {
-    struct oauth_flow_spec spec = {.loop = login->loop,
-                                   .http = login->http,
-                                   .store = login->store,
-                                   .options = &login->server->auth,
-                                   .tenant = login_tenant(login->flags),
-                                   .user = login->user,
-                                   .server_url = login->server->url,
-                                   .redirect_uri = login->callback ? callback_uri(login->callback) : OAUTH_DEVICE_URI,
-                                   .device = login->device,
-                                   .on_device = on_device,
-                                   .register_anew = login->flags->reregister,
-                                   .on_browse = on_browse,
-                                   .on_note = login->flags->verbose ? on_note : NULL,
-                                   .on_end = on_end,
-                                   .arg = login};
+    struct oauth_flow_spec spec = login_spec(login);
     if (cause) {
         spec.challenge = cause->challenge;
         spec.held_scope = cause->held_scope;
     }
     login->flow = oauth_flow_start(&spec);
+    if (login->callback)
+        login_watch_terminal(login);
+}
+
+static void run(struct login *login)
+{
     login->deadline = (struct loop_timer){.on_due = on_deadline, .arg = login};
     loop_timer_set(login->loop, &login->deadline, login->timeout_ms);
-    if (login->callback)
-        watch_terminal(login);
+    loop_run(login->loop);
 }
 
 static void release(struct login *login)
@@ -365,27 +274,59 @@ static void release(struct login *login)
     loop_timer_stop(login->loop, &login->deadline);
     loop_unwatch(login->loop, &login->terminal);
     oauth_flow_free(login->flow);
+    token_request_release(&login->request);
     if (login->visit)
         http_cancel(login->visit);
     http_target_free(login->page);
     callback_free(login->callback);
+    grant_unref(login->held);
     if (login->store) {
-        (void)!token_store_wait(login->store, STORE_MS);
+        (void)!token_store_wait(login->store, LOGIN_STORE_MS);
         token_store_close(login->store);
     }
+    login_turn_release(&login->turn);  // whoever waits finds what was stored
     http_client_free(login->http);
     loop_free(login->loop);
     buf_release(&login->pasted);
     free(login->location);
+    free(login->redirect_uri);
+    free(login->url);
     free(login->user);
+}
+
+static void go(struct login *login, const struct login_cause *cause)
+{
+    const struct flags *flags = login->flags;
+    if (!read_timeout(login, &login->code))
+        return;
+    if (flags->finish) {
+        if (login_resume(login))
+            run(login);
+        return;
+    }
+    login->held = find_held(login);
+    if (!flags->start && !take_turn(login))
+        return;
+    if (login->device || open_callback(login, &login->code)) {
+        start(login, cause);
+        run(login);
+    }
 }
 
 int login_run(const struct config *config, const struct server *server, const struct flags *flags,
               const struct login_cause *cause)
 {
-    struct login login = {.server = server, .flags = flags, .terminal = {.fd = -1}, .pasted = {.max = 2 * PASTE_MAX}};
+    struct login login = {.config = config,
+                          .server = server,
+                          .flags = flags,
+                          .turn = {.fd = -1},
+                          .terminal = {.fd = -1},
+                          .pasted = {.max = 2 * LOGIN_PASTE_MAX}};
     struct err err = {0};
-    login.device = flags->device || (server->auth.device && !flags->headless && !flags->no_browser);  // L14
+    if (!login_store_lasts(config, &login.code))
+        return login.code;
+    login.device = flags->device || (server->auth.device && !flags->headless && !flags->no_browser && !flags->start &&
+                                     !flags->finish);  // L14
     if (!(login.loop = loop_new(&err)))
         return cmd_fail_err(&err);
     if (!loop_on_signal(login.loop, on_signal, &login, &err) || !(login.http = http_client_new(login.loop, &err)))
@@ -394,12 +335,22 @@ int login_run(const struct config *config, const struct server *server, const st
         login.code = cmd_fail(EXIT_STORE, "%s", err.detail);
     else if (!(login.user = login_user(flags)))
         login.code = cmd_fail(EXIT_USAGE, "--subject: PROVIDER:NAME, as in a policy");
-    else if (read_timeout(&login, &login.code) && (login.device || open_callback(&login, &login.code))) {
-        start(&login, cause);
-        loop_run(login.loop);
-    }
+    else
+        go(&login, cause);
     release(&login);
     return login.code;
+}
+
+// What does not go together; NULL: all is well.
+static const char *contradiction(const struct flags *flags)
+{
+    int ways = flags->device + flags->headless + flags->token_stdin + flags->start + (flags->finish != NULL);
+    if (ways > 1 || (flags->device && flags->no_browser))
+        return "only one of --device, --headless, --token-stdin, --start and --finish, and no --no-browser with "
+               "--device";
+    if (!flags->finish != !flags->redirect)
+        return "--finish ID and --redirect URL go together";
+    return NULL;
 }
 
 static int run_login(const struct flags *flags)
@@ -407,18 +358,18 @@ static int run_login(const struct flags *flags)
     int code = EXIT_OK;
     if (flags->url && flags->count)
         return cmd_fail(EXIT_USAGE, "with --url no SERVER is given");
+    if (contradiction(flags))
+        return cmd_fail(EXIT_USAGE, "login: %s", contradiction(flags));
     struct config *config = cmd_config(flags, &code);
     if (!config)
         return code;
     log_setup(LOG_OFF, LOG_FORMAT_TEXT);
-    const struct server *server = login_server(config, flags, &code);
+    const struct server *server = login_store_lasts(config, &code) ? login_server(config, flags, &code) : NULL;
     if (server && (server->auth.mode == ACCESS_STATIC || access_mode_asks((enum access_mode)server->auth.mode)))
         code = cmd_fail(EXIT_USAGE, "server \"%s\" has no use for a login: see its auth.mode", server->name);
     else if (server && server->auth.mode == ACCESS_USER && !flags->subject)
         code = cmd_fail(EXIT_USAGE, "server \"%s\" has mode per_user: --subject says whose grant it will be",
                         server->name);
-    else if (server && flags->device && (flags->headless || flags->no_browser || flags->token_stdin))
-        code = cmd_fail(EXIT_USAGE, "--device goes with neither --headless, --no-browser nor --token-stdin");
     else if (server && flags->token_stdin)
         code = login_with_token(config, server, flags);
     else if (server)
@@ -439,6 +390,11 @@ static const struct flag flags_table[] = {
     {"headless", NULL, FLAG(headless), "No browser: one GET, for servers that ask nobody"},
     {"device", NULL, FLAG(device), "No browser here: show a code to enter on another device (RFC 8628)"},
     {"token-stdin", NULL, FLAG(token_stdin), "No OAuth: store the token that is on standard input"},
+    {"paste-code", NULL, FLAG(paste_code), "A bare code may be pasted, too; only PKCE ties it to this login then"},
+    {"start", NULL, FLAG(start), "First of two steps, for scripts: print the address and an attempt as JSON, and end"},
+    {"finish", "ID", FLAG(finish), "Second step, within ten minutes: end the attempt with this attempt_id"},
+    {"redirect", "URL", FLAG(redirect), "With --finish: where the browser ended; - reads it from standard input"},
+    {"force", NULL, FLAG(force), "Start a browser even if one was started for this in the last ten minutes"},
     {"reregister", NULL, FLAG(reregister), "Register a new client even if one is known"},
     {"timeout", "TIME", FLAG(timeout), "How long to wait for the browser (300s)"},
     {"verbose", NULL, FLAG(verbose), "Show each address tried and what was decided"},
@@ -447,7 +403,7 @@ static const struct flag flags_table[] = {
 
 const struct command command_login = {
     .name = "login",
-    .synopsis = "login SERVER | login --url URL",
+    .synopsis = "login SERVER [OPTIONS] | login --url URL [OPTIONS]",
     .summary = "Log in to a server with OAuth",
     .details =
         "Exit status: 0 logged in, 10 declined, 11 nobody came back, 12 no port, 13 registration, 14 discovery,\n"

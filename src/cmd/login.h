@@ -26,6 +26,8 @@ int login_with_token(const struct config *config, const struct server *server, c
 // The token store of this configuration (NULL: none, the usual places). Without `make` a store that is not there yet is none: *out is NULL.
 bool login_store_open(const struct config *config, struct loop *loop, bool make, struct token_store **out,
                       struct err *err) MUST_CHECK;
+// False, with the exit code set: the store is a seed (S11), so there is no use in changing it.
+bool login_store_lasts(const struct config *config, int *code);
 const char *login_tenant(const struct flags *flags);
 // Whose grants: of --subject PROVIDER:NAME, else the command line's own. NULL: it is written wrongly. The caller frees it.
 char *login_user(const struct flags *flags);

@@ -12,10 +12,21 @@ bool login_store_open(const struct config *config, struct loop *loop, bool make,
     const struct record_config records = config ? config->store : (struct record_config){0};
     const struct vault_config vault = config ? config->vault : (struct vault_config){0};
     char *path = state_path(records.path, "store.db");
-    bool there = path && access(path, F_OK) == 0;
+    bool there = records.seed || (path && access(path, F_OK) == 0);
     free(path);
     *out = NULL;
     return (!there && !make) || (*out = token_store_open(loop, &records, &vault, err)) != NULL;
+}
+
+bool login_store_lasts(const struct config *config, int *code)
+{
+    if (!config || !config->store.seed)
+        return true;
+    *code = cmd_fail(EXIT_STORE,
+                     "%s: the store is a seed, and what changes would be forgotten at once; do this where "
+                     "the seed is made",
+                     config->store.seed);
+    return false;
 }
 
 const char *login_tenant(const struct flags *flags) { return flags->tenant ? flags->tenant : ACCESS_TENANT; }
@@ -52,8 +63,12 @@ static const struct server *find_server(const struct config *config, const char 
 const struct server *login_server(const struct config *config, const struct flags *flags, int *code)
 {
     const struct server *server = find_server(config, login_tenant(flags), flags->url ? "url" : flags->args[0]);
-    if (!server)
-        *code = cmd_fail(EXIT_CONFIG, "no server \"%s\" in the configuration", flags->args[0]);
+    struct err err;
+    if (!server && strcmp(login_tenant(flags), ACCESS_TENANT) == 0)
+        *code = cmd_fail(EXIT_CONFIG, "%s", client_unknown(config, flags->args[0], &err)->detail);
+    else if (!server)
+        *code = cmd_fail(EXIT_CONFIG, "no server \"%s\" of tenant \"%s\" in the configuration", flags->args[0],
+                         login_tenant(flags));
     else if (!server->url)
         *code = cmd_fail(EXIT_CONFIG, "server \"%s\" is a command: there is nothing to log in to", server->name);
     return server && server->url ? server : NULL;

@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "login.h"
+#include "login_turn.h"
 #include "table.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -78,7 +79,8 @@ static void revoke(struct desk *desk, const struct grant *grant, const struct se
         client.secret = server->auth.client_secret;
     }
     if (client.method == OAUTH_METHOD_NONE || client.secret) {
-        struct oauth_revocation *revocation = oauth_revoke_start(desk->http, grant, &client, on_revoked, desk->loop);
+        struct oauth_revocation *revocation = oauth_revoke_start(
+            desk->http, grant, &client, server ? server->auth.ca_file : NULL, on_revoked, desk->loop);
         loop_run(desk->loop);
         oauth_revocation_free(revocation);
     }
@@ -105,18 +107,29 @@ static int run_logout(const struct flags *flags)
 {
     struct desk desk = {0};
     int code = EXIT_OK;
+    size_t gone = 0;
     if (!flags->all && !flags->url && !flags->count)
         return cmd_fail(EXIT_USAGE, "logout: name a SERVER, --url URL or --all");
     const struct server *server = NULL;
     char *user = login_user(flags);
     if (!user)
         return cmd_fail(EXIT_USAGE, "--subject: PROVIDER:NAME, as in a policy");
-    if (desk_open(&desk, flags, user, &code) && (flags->all || (server = login_server(desk.config, flags, &code))))
+    if (desk_open(&desk, flags, user, &code) && login_store_lasts(desk.config, &code) &&
+        (flags->all || (server = login_server(desk.config, flags, &code))))
         for (size_t i = 0; code == EXIT_OK && i < desk.held.count; i++) {
             struct grant *grant = desk.held.grants[i];
-            if ((flags->all || access_pick(&grant, 1, server->url)) && !let_go(&desk, grant, server))
+            if (!flags->all && !access_pick(&grant, 1, server->url))
+                continue;
+            gone++;
+            if (!let_go(&desk, grant, server))
                 code = EXIT_STORE;
         }
+    if (code == EXIT_OK && !gone)
+        fprintf(stderr, "There was no login%s%s\n", server ? " to " : "", server ? server->name : "");
+    if (code == EXIT_OK) {  // S12
+        const char *key[3] = {login_tenant(flags), user, server ? server->url : ""};
+        login_turn_forget(desk.config, server ? key : NULL);
+    }
     desk_close(&desk);
     free(user);
     return code;
@@ -168,7 +181,7 @@ static int purge(const struct flags *flags)
     char *user = flags->subject ? login_user(flags) : NULL;
     if (flags->subject && !user)
         return cmd_fail(EXIT_USAGE, "--subject: PROVIDER:NAME, as in a policy");
-    if (desk_open(&desk, flags, user, &code))
+    if (desk_open(&desk, flags, user, &code) && login_store_lasts(desk.config, &code))
         for (size_t i = 0; code == EXIT_OK && i < desk.held.count; i++) {
             struct grant *grant = desk.held.grants[i];
             if (flags->issuer && strcmp(grant->issuer, flags->issuer) != 0)
@@ -197,6 +210,7 @@ static int run_connections(const struct flags *flags)
     struct table table = {.titles = titles};
     json_t *list = json_array();
     if (desk_open(&desk, flags, NULL, &code)) {
+        bool seed = desk.config && desk.config->store.seed;
         for (size_t i = 0; i < desk.held.count; i++) {
             struct grant *grant = desk.held.grants[i];
             char hint[16], expires[32];
@@ -205,16 +219,20 @@ static int run_connections(const struct flags *flags)
             put_hint(grant, hint);
             put_expiry(grant, expires);
             table_add(&table, (const char *const[]){server, grant->user, expires, scope, NULL});
-            json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:b, s:b, s:s}", "server", server,
-                                                  "issuer", grant->issuer, "resource", grant->resource, "user",
+            json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:b, s:b, s:b, s:s}", "server",
+                                                  server, "issuer", grant->issuer, "resource", grant->resource, "user",
                                                   grant->user, "scope", scope, "expires", expires, "refresh", refreshed,
-                                                  "ended", grant->is.dead_at != 0, "token", hint));
+                                                  "ended", grant->is.dead_at != 0, "volatile", seed, "token", hint));
         }
         if (cmd_wants_json(flags)) {
             json_dumpf(list, stdout, JSON_INDENT(2));
             putchar('\n');
+        } else if (!desk.held.count) {
+            fprintf(stderr, "There are no logins; 'postern login SERVER' makes one\n");
         } else {
             table_print(&table);
+            if (seed)
+                fprintf(stderr, "These are of a seed: what is refreshed is kept in memory only (volatile)\n");
         }
     }
     json_decref(list);

@@ -7,6 +7,7 @@
 #include "login.h"
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <time.h>
 
 #define LINGER_MS 20
@@ -213,14 +214,18 @@ static void close_auth(struct serve *serve)
 // Only where some server needs it: a gateway without grants makes no files.
 static bool open_tokens(struct serve *serve, struct err *err)
 {
+    bool needed = false;
     for (size_t tenant = 0; tenant <= serve->config->tenants.count; tenant++) {
         const struct option_items *items = servers_of(serve, tenant);
         const struct server *servers = items->at;
         for (size_t i = 0; i < items->count; i++)
-            if ((servers[i].auth.mode == ACCESS_SHARED || servers[i].auth.mode == ACCESS_USER) && !servers[i].disabled)
-                return login_store_open(serve->config, serve->loop, true, &serve->tokens, err);
+            needed |=
+                (servers[i].auth.mode == ACCESS_SHARED || servers[i].auth.mode == ACCESS_USER) && !servers[i].disabled;
     }
-    return true;
+    if (needed && serve->config->store.seed)
+        log_warn("the store is a seed: tokens that are refreshed are kept in memory, and lost at the end",
+                 LOG_STR("seed", serve->config->store.seed));
+    return !needed || login_store_open(serve->config, serve->loop, true, &serve->tokens, err);
 }
 
 static void on_signal(void *arg, int signal)
@@ -298,6 +303,7 @@ static int run(const struct flags *flags)
     int code = EXIT_OK;
     if (flags->profile && !flags->stdio)
         return cmd_fail(EXIT_USAGE, "serve: --profile goes with --stdio; over HTTP each profile is at /mcp/NAME");
+    (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);  // S9: no core files, and nobody but root looks into our memory
     if (!(serve.config = cmd_config(flags, &code)))
         return code;
     log_setup((enum log_level)serve.config->log.level, (enum log_format)serve.config->log.format);

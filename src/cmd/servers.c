@@ -18,6 +18,18 @@ static const struct source *source_of(const struct client *client, const struct 
     return NULL;
 }
 
+static void put_offers(const struct source *source, struct buf *out)
+{
+    const struct {
+        size_t count;
+        const char *what;
+    } rows[] = {{source_count(source, CATALOG_TOOLS), "tool"},
+                {source_count(source, CATALOG_PROMPTS), "prompt"},
+                {source_count(source, CATALOG_RESOURCES) + source_count(source, CATALOG_TEMPLATES), "resource"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        buf_printf(out, "%s%zu %s%s", i ? ", " : "", rows[i].count, rows[i].what, rows[i].count == 1 ? "" : "s");
+}
+
 static int run(const struct flags *flags)
 {
     static const char *const titles[] = {"SERVER", "STATE", "OFFERS", "WHERE", NULL};
@@ -44,9 +56,7 @@ static int run(const struct flags *flags)
         const char *where = servers[i].url ? servers[i].url : servers[i].command;
         struct buf offers = {0};
         if (ready)
-            buf_printf(&offers, "%zu tools, %zu prompts, %zu resources", source_count(source, CATALOG_TOOLS),
-                       source_count(source, CATALOG_PROMPTS),
-                       source_count(source, CATALOG_RESOURCES) + source_count(source, CATALOG_TEMPLATES));
+            put_offers(source, &offers);
         if (source && !ready)
             code = EXIT_UNAVAILABLE;
         table_add(&table, (const char *const[]){servers[i].name, state, buf_text(&offers),

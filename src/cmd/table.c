@@ -1,6 +1,7 @@
 // Owns tables on a terminal.
 #include "table.h"
 #include "base/mem.h"
+#include "cmd.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
@@ -13,9 +14,7 @@ void table_add(struct table *table, const char *const *cells)
     *row = (struct table_row){0};
     for (size_t i = 0; i < TABLE_COLUMNS && cells[i]; i++) {
         row->cells[i] = mem_string(cells[i]);
-        for (char *c = row->cells[i]; *c; c++)  // a cell is one line, and cannot steer the terminal
-            if ((unsigned char)*c < 0x20 || *c == 0x7f)
-                *c = ' ';
+        cmd_tame(row->cells[i], strlen(row->cells[i]), "");  // a cell is one line
     }
 }
 
@@ -76,7 +75,8 @@ void table_print(const struct table *table)
                 widths[i] = width;
         }
     }
-    bool bold = isatty(STDOUT_FILENO);
+    const char *terminal = getenv("TERM"), *plain = getenv("NO_COLOR");
+    bool bold = isatty(STDOUT_FILENO) && !(plain && *plain) && !(terminal && strcmp(terminal, "dumb") == 0);
     fputs(bold ? "\033[1m" : "", stdout);
     print_row(table->titles, widths, columns, room);
     fputs(bold ? "\033[0m" : "", stdout);

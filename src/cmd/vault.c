@@ -3,6 +3,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "cmd.h"
+#include "login.h"
 #include "store/state.h"
 #include "table.h"
 #include <stdio.h>
@@ -99,7 +100,7 @@ static int open_place(struct place *place, const struct flags *flags)
         vault = place->config->vault;
     }
     char *store = state_path(records.path, "store.db");
-    bool there = access(store, F_OK) == 0;
+    bool there = records.seed || access(store, F_OK) == 0;
     int code = there ? EXIT_OK : cmd_fail(EXIT_NEGATIVE, "%s: there is no store yet", store);
     free(store);
     if (there &&
@@ -115,7 +116,7 @@ static int run(const struct flags *flags)
     if (!rotates && strcmp(flags->args[0], "status") != 0)
         return cmd_fail(EXIT_USAGE, "vault %s: unknown; there are status and rotate", flags->args[0]);
     int code = open_place(&place, flags);
-    if (place.vault)
+    if (place.vault && (!rotates || login_store_lasts(place.config, &code)))
         code = rotates ? rotate(&place, flags) : status(&place, flags);
     vault_free(place.vault);
     record_close(place.records);

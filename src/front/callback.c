@@ -311,12 +311,17 @@ struct callback *callback_open(const struct callback_spec *spec, struct err *err
         callback_free(callback);
         return NULL;
     }
-    bool six = strcmp(spec->host, "::1") == 0;
-    struct buf uri = {0};
-    buf_printf(&uri, "http://%s%s%s:%u" PATH, six ? "[" : "", spec->host, six ? "]" : "", callback->number);
-    callback->uri = buf_take(&uri, NULL);
+    callback->uri = callback_uri_at(spec->host, callback->number);
     loop_timer_set(spec->loop, &callback->sweep, SWEEP_MS);
     return callback;
+}
+
+char *callback_uri_at(const char *host, unsigned port)
+{
+    bool six = strcmp(host, "::1") == 0;
+    struct buf uri = {0};
+    buf_printf(&uri, "http://%s%s%s:%u" PATH, six ? "[" : "", host, six ? "]" : "", port);
+    return buf_take(&uri, NULL);
 }
 
 const char *callback_uri(const struct callback *callback) { return callback->uri; }

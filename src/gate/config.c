@@ -1,5 +1,6 @@
 // Owns the top of the configuration: its rows, its checks, and where the file is found.
 #include "gate/config.h"
+#include "auth/trust.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "catalog/profile.h"
@@ -593,6 +594,29 @@ static void resolve(const struct config *config, char **path)
     *path = full;
 }
 
+static bool check_trust(const struct config *config, struct option_items *items, const char *path, struct err *err)
+{
+    struct server *servers = items->at;
+    struct err why;
+    for (size_t i = 0; i < items->count; i++) {
+        resolve(config, &servers[i].tls.ca_file);
+        servers[i].auth.ca_file = servers[i].tls.ca_file;
+        if (servers[i].tls.ca_file && !servers[i].disabled && !trust_check(servers[i].tls.ca_file, &why))
+            return err_set(err, ERR_CONFIG, "%s: /mcpServers/%s/tls/ca_file: %s", path, servers[i].name, why.detail);
+    }
+    return true;
+}
+
+// The authorities that servers name are there. What they vouch for is seen when a server is connected to.
+static bool check_authorities(struct config *config, const char *path, struct err *err)
+{
+    struct config_tenant *tenants = config->tenants.at;
+    bool ok = check_trust(config, &config->servers, path, err);
+    for (size_t i = 0; ok && i < config->tenants.count; i++)
+        ok = check_trust(config, &tenants[i].servers, path, err);
+    return ok;
+}
+
 static struct config *load(const char *path, bool literal, struct err *err)
 {
     json_t *tree = json_parse_file(path, err);
@@ -609,12 +633,13 @@ static struct config *load(const char *path, bool literal, struct err *err)
         resolve(config, &config->audit.path);
         resolve(config, &config->audit.jsonl);
         resolve(config, &config->store.path);
+        resolve(config, &config->store.seed);
         resolve(config, &config->vault.key_file);
     }
     char *folder = config_file(config, "tenants.d");
     bool ok = tenants_d_read(&config->tenants, &tenant_options, &(struct option_place){folder, "", literal}, err);
     free(folder);
-    if (ok && (literal || hosted_check(config, path, err)))
+    if (ok && (literal || (check_authorities(config, path, err) && hosted_check(config, path, err))))
         return config;
     config_free(config);
     return NULL;

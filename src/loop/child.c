@@ -60,8 +60,10 @@ static char **make_env(const char *const *extra)
 
 static void free_env(char **env)
 {
-    for (char **e = env; *e; e++)
+    for (char **e = env; *e; e++) {
+        explicit_bzero(*e, strlen(*e));
         free(*e);
+    }
     free(env);
 }
 
@@ -247,6 +249,19 @@ void child_free(struct child *child)
     free(child);
 }
 
+// Our own environment without what is ours: the key of the vault may be in it. The strings are not copies.
+static char **foreign_env(void)
+{
+    size_t count = 0, kept = 0;
+    while (environ[count])
+        count++;
+    char **env = mem_alloc((count + 1) * sizeof *env);
+    for (size_t i = 0; i < count; i++)
+        if (strncmp(environ[i], "POSTERN_", 8) != 0)
+            env[kept++] = environ[i];
+    return env;
+}
+
 bool child_launch(const char *command, char *const *argv, struct err *err)
 {
     posix_spawn_file_actions_t files;
@@ -263,7 +278,9 @@ bool child_launch(const char *command, char *const *argv, struct err *err)
     posix_spawnattr_setsigmask(&attributes, &none);
     posix_spawnattr_setsigdefault(&attributes, &all);
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-    int failure = posix_spawnp(&pid, command, &files, &attributes, argv, environ);
+    char **env = foreign_env();
+    int failure = posix_spawnp(&pid, command, &files, &attributes, argv, env);
+    free(env);
     posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&files);
     return !failure || err_set(err, ERR_SYSTEM, "cannot start %s: %s", command, strerror(failure));

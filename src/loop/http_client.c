@@ -229,6 +229,17 @@ static enum err_code failure_of(CURLcode code)
     }
 }
 
+static void fail_opening(struct http_transfer *transfer, CURLcode code, const char *problem)
+{
+    struct buf why = {0};
+    buf_put_text(&why, problem);
+    if (code == CURLE_PEER_FAILED_VERIFICATION)
+        buf_put_text(&why, "; its certificate must be for this name, in date, and of an authority that is trusted: the "
+                           "system's, or those of the server's tls.ca_file");
+    transfer_fail(transfer, failure_of(code), buf_text(&why));
+    buf_release(&why);
+}
+
 // curl has opened a connection, or could not.
 static void connection_opened(struct http_connection *connection, CURLcode code)
 {
@@ -243,8 +254,7 @@ static void connection_opened(struct http_connection *connection, CURLcode code)
         return;
     }
     if (fd == CURL_SOCKET_BAD) {
-        transfer_fail(transfer, failure_of(code),
-                      *connection->problem ? connection->problem : curl_easy_strerror(code));
+        fail_opening(transfer, code, *connection->problem ? connection->problem : curl_easy_strerror(code));
         return;
     }
     http_connection_opened(connection, fd);

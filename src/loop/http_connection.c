@@ -127,6 +127,16 @@ static void on_timer(struct loop_timer *timer)
 
 // ---- connections ----------------------------------------------------------------------------
 
+// From its file alone curl reads the system's authorities only once. Beside a file of the server's own they are looked up
+// in their folder.
+static void set_authorities(CURL *easy, const struct http_target *target)
+{
+    if (target->ca_file)
+        curl_easy_setopt(easy, CURLOPT_CAINFO, target->ca_file);
+    else
+        curl_easy_setopt(easy, CURLOPT_CAPATH, NULL);
+}
+
 struct http_connection *http_connection_new(struct http_target *target)
 {
     struct http_connection *connection = mem_new(struct http_connection);
@@ -145,7 +155,7 @@ struct http_connection *http_connection_new(struct http_target *target)
     curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L);
     curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
     curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, (long)HTTP_READ_BYTES);
-    curl_easy_setopt(easy, CURLOPT_CAPATH, NULL);  // from the file alone curl reads the authorities only once
+    set_authorities(easy, target);
     curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)target->connect_timeout_ms);
     curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, on_curl_open);
     curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, connection);

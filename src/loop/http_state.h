@@ -44,6 +44,7 @@ struct http_target {
     char *url;
     CURLU *parsed;
     int64_t connect_timeout_ms;
+    char *ca_file;  // NULL: the system's authorities alone
     struct header {
         char *name, *value;
     } * headers;

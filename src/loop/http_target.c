@@ -65,6 +65,7 @@ void http_target_release(struct http_target *target)
     secret_wipe(target->head.at, target->head.len);
     buf_release(&target->head);
     curl_url_cleanup(target->parsed);
+    free(target->ca_file);
     free(target->url);
     free(target);
 }
@@ -99,6 +100,12 @@ void http_target_header(struct http_target *target, const char *name, const char
         target->headers[at] = target->headers[--target->header_count];
     }
     rebuild_head(target);
+}
+
+void http_target_trust(struct http_target *target, const char *ca_file)
+{
+    free(target->ca_file);
+    target->ca_file = mem_string(ca_file);
 }
 
 void http_target_guard(struct http_target *target, bool (*allow)(void *arg, const struct sockaddr *address), void *arg)

@@ -231,6 +231,74 @@ bool db_open_to_read(struct db *db, const struct db_kind *kind, char *path, stru
     return ok;
 }
 
+// ---- a copy ---------------------------------------------------------------------------------
+
+// What was not yet moved from the log to the file would be missing from a copy.
+static bool check_seed(const char *path, struct err *err)
+{
+    struct stat is;
+    struct buf log = {0};
+    if (stat(path, &is) != 0)
+        return err_set(err, ERR_CONFIG, "%s: %s", path, strerror(errno));
+    if (!S_ISREG(is.st_mode))
+        return err_set(err, ERR_CONFIG, "%s: not a file", path);
+    if (is.st_mode & (S_IWGRP | S_IWOTH))
+        return err_set(err, ERR_CONFIG, "%s: others may write to it (mode %03o); chmod go-w %s", path,
+                       (unsigned)is.st_mode & 0777, path);
+    buf_printf(&log, "%s-wal", path);
+    bool whole = stat(buf_text(&log), &is) != 0 || is.st_size == 0;
+    buf_release(&log);
+    return whole || err_set(err, ERR_CONFIG,
+                            "%s: there is a %s-wal with more of it; make a whole copy with: sqlite3 store.db \".backup "
+                            "COPY\"",
+                            path, path);
+}
+
+static sqlite3 *open_seed(const char *path)
+{
+    struct buf uri = {0};
+    sqlite3 *seed = NULL;
+    buf_put_text(&uri, "file:");
+    for (const char *c = path; *c; c++)
+        if (strchr("%?#", *c))
+            buf_printf(&uri, "%%%02X", (unsigned char)*c);
+        else
+            buf_put_char(&uri, *c);
+    buf_put_text(&uri, "?immutable=1");
+    if (sqlite3_open_v2(buf_text(&uri), &seed, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, NULL) != SQLITE_OK) {
+        sqlite3_close(seed);
+        seed = NULL;
+    }
+    buf_release(&uri);
+    return seed;
+}
+
+static bool copy(struct db *db, struct err *err)
+{
+    sqlite3 *seed = open_seed(db->path);
+    sqlite3_backup *backup = seed ? sqlite3_backup_init(db->sqlite, "main", seed, "main") : NULL;
+    int code = backup ? sqlite3_backup_step(backup, -1) : SQLITE_CANTOPEN;
+    if (backup)
+        sqlite3_backup_finish(backup);
+    sqlite3_close(seed);
+    if (code == SQLITE_DONE)
+        return true;
+    return err_set(err, ERR_CONFIG, "%s: not %s, or a damaged one (%s)", db->path, db->kind->what,
+                   sqlite3_errstr(code));
+}
+
+bool db_open_copy(struct db *db, const struct db_kind *kind, char *path, struct err *err)
+{
+    *db = (struct db){.path = path, .kind = kind};
+    bool ok = check_seed(path, err);
+    if (ok && sqlite3_open_v2(":memory:", &db->sqlite, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL) != SQLITE_OK)
+        ok = db_fail(db, err);
+    if (ok && copy(db, err) && set_up(db, err))
+        return true;
+    db_close(db);
+    return false;
+}
+
 void db_close(struct db *db)
 {
     sqlite3_close(db->sqlite);

@@ -29,6 +29,9 @@ struct db {
 // on, also when this fails.
 bool db_open(struct db *db, const struct db_kind *kind, char *path, struct err *err) MUST_CHECK;
 bool db_open_to_read(struct db *db, const struct db_kind *kind, char *path, struct err *err) MUST_CHECK;
+// A copy of such a file in memory, to change as one likes; the file is only read, and may be in a place that cannot be
+// written to.
+bool db_open_copy(struct db *db, const struct db_kind *kind, char *path, struct err *err) MUST_CHECK;
 void db_close(struct db *db);
 
 bool db_run(struct db *db, const char *sql, struct err *err) MUST_CHECK;

@@ -74,10 +74,24 @@ static const struct option rows[] = {
      .offset = AT(path),
      .help = "The database (SQLite) of what must outlive the process: users' tokens (sealed) and client registrations; "
              "store.db in `$POSTERN_STATE`, `$XDG_STATE_HOME/postern` or `~/.local/state/postern` if absent."},
+    {.name = "seed",
+     .type = OPTION_STRING,
+     .offset = AT(seed),
+     .help =
+         "Instead of `path`: a store that is only read, such as a mounted secret. All that changes is kept in memory "
+         "and lost at the end; see docs/operations.md."},
     {0},
 };
 #undef AT
-const struct option_table record_options = {"Store (store)", sizeof(struct record_config), rows, NULL};
+
+static bool check(void *object, const struct option_place *place, struct err *err)
+{
+    const struct record_config *config = object;
+    return !config->path || !config->seed ||
+           err_set(err, ERR_CONFIG, "%s: %s: give either \"path\" or \"seed\"", place->file, place->path);
+}
+
+const struct option_table record_options = {"Store (store)", sizeof(struct record_config), rows, check};
 
 static int64_t clock_of(clockid_t id)
 {
@@ -108,11 +122,12 @@ static bool set_limit(struct record_store *store, int64_t pages, struct err *err
 struct record_store *record_open(const struct record_config *config, struct err *err)
 {
     struct record_store *store = mem_new(struct record_store);
-    char *path = state_path(config->path, "store.db");
-    if (!config->path)
+    char *path = config->seed ? mem_string(config->seed) : state_path(config->path, "store.db");
+    if (!config->path && !config->seed)
         state_make_folders(path);
     store->clock_ms = config->clock_ms ? config->clock_ms : boot_ms;
-    if (db_open(&store->db, &kind, path, err) && prepare(store, err) && set_limit(store, config->page_limit, err))
+    bool open = config->seed ? db_open_copy(&store->db, &kind, path, err) : db_open(&store->db, &kind, path, err);
+    if (open && prepare(store, err) && set_limit(store, config->page_limit, err))
         return store;
     record_close(store);
     return NULL;

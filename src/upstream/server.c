@@ -9,6 +9,17 @@ static const char *const types[] = {"auto", "stdio", "http", "streamable-http", 
 static const char *const isolations[] = {"shared", "user", "session", NULL};
 static const char *const framings[] = {"auto", "newline", "content-length", NULL};
 
+static const struct option tls_rows[] = {
+    {.name = "ca_file",
+     .type = OPTION_STRING,
+     .offset = offsetof(struct server_tls, ca_file),
+     .help = "PEM file with authorities of your own, relative to the configuration; they are trusted for this server "
+             "and its authorization server, beside the system's. Read at each connection."},
+    {0},
+};
+static const struct option_table tls_options = {"TLS of a server (mcpServers.NAME.tls)", sizeof(struct server_tls),
+                                                tls_rows, NULL};
+
 #define AT(member) offsetof(struct server, member)
 
 static const struct option rows[] = {
@@ -43,6 +54,11 @@ static const struct option rows[] = {
      .offset = AT(headers),
      .secret = true,
      .help = "Headers sent with every request to it."},
+    {.name = "tls",
+     .type = OPTION_OBJECT,
+     .offset = AT(tls),
+     .sub = &tls_options,
+     .help = "Whose certificate it may show."},
     {.name = "auth",
      .type = OPTION_OBJECT,
      .offset = AT(auth),
@@ -162,6 +178,9 @@ static bool check(void *object, const struct option_place *place, struct err *er
                        "%s: %s/url: must be an absolute http:// or https:// URL; a user and password belong into "
                        "\"headers\", as Authorization",
                        place->file, place->path);
+    if (server->tls.ca_file && (!web || strncasecmp(server->url, "https:", 6) != 0))
+        return err_set(err, ERR_CONFIG, "%s: %s/tls/ca_file: only for a server with an https \"url\"", place->file,
+                       place->path);
     return check_headers(server, place, err);
 }
 

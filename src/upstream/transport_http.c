@@ -421,6 +421,7 @@ static bool http_start_wire(struct upstream *upstream, struct err *err)
     const struct server *server = upstream->server;
     wire->upstream = upstream;
     wire->target = http_target_new(upstream->spec.http, server->url, server->start_timeout_ms);
+    http_target_trust(wire->target, server->tls.ca_file);
     wire->listen_again = (struct loop_timer){.on_due = listen_again, .arg = wire};
     wire->listen_pause_ms = RETRY_DEFAULT_MS;
     list_init(&wire->exchanges);

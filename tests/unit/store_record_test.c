@@ -5,18 +5,31 @@
 #include "unit.h"
 #include <dirent.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sqlite3.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 static char directory[64], path[96];
 static struct record_store *store;
+
+// In the place of the system's: the folder is on the file system that a test says.
+static __fsword_t pretended;
+int statfs(const char *where, struct statfs *out)
+{
+    int got = (int)syscall(SYS_statfs, where, out);
+    if (got == 0 && pretended)
+        out->f_type = pretended;
+    return got;
+}
 
 static int set_up(void **state)
 {
@@ -540,6 +553,19 @@ static void S2_a_file_or_folder_open_to_others_is_refused_with_what_to_do(void *
     start();
 }
 
+static void S13_a_network_file_system_is_refused_where_locks_are_not_to_be_relied_on(void **state)
+{
+    (void)state;
+    static const __fsword_t shared[] = {NFS_SUPER_MAGIC, SMB_SUPER_MAGIC, 0xFF534D42, 0xFE534D42};
+    for (size_t i = 0; i < COUNT(shared); i++) {
+        pretended = shared[i];
+        refused("network file system", "cannot share");
+    }
+    pretended = 0;
+    assert_int_equal(access(path, F_OK), -1);  // nothing was made there
+    start();
+}
+
 static void S2_the_state_folder_is_made_for_the_owner(void **state)
 {
     (void)state;
@@ -736,6 +762,7 @@ int main(void)
         TEST(S3_kill_in_the_middle_of_writing_leaves_the_old_or_the_new_record),
         TEST(S2_the_files_are_the_owners_alone),
         TEST(S2_a_file_or_folder_open_to_others_is_refused_with_what_to_do),
+        TEST(S13_a_network_file_system_is_refused_where_locks_are_not_to_be_relied_on),
         TEST(S2_the_state_folder_is_made_for_the_owner),
         TEST(S5_what_is_not_a_database_of_ours_is_refused_and_kept),
         TEST(S5_a_damaged_database_is_refused_and_kept),

@@ -1,0 +1,144 @@
+// Owns `postern help`: the list of commands, and what each of them takes.
+#include "help.h"
+#include "base/mem.h"
+#include <stdlib.h>
+
+#define WIDTH ((size_t)100)
+
+const struct help_status help_statuses[] = {
+    {EXIT_OK, "done"},
+    {EXIT_NEGATIVE, "the answer is no"},
+    {EXIT_USAGE, "usage"},
+    {EXIT_CONFIG, "configuration"},
+    {EXIT_UNAVAILABLE, "server not available"},
+    {EXIT_DENIED, "login: declined"},
+    {EXIT_TIMEOUT, "login: nobody came back"},
+    {EXIT_PORT, "login: no port"},
+    {EXIT_REGISTRATION, "login: registration"},
+    {EXIT_DISCOVERY, "login, doctor: discovery"},
+    {EXIT_TOKEN, "login: token endpoint"},
+    {EXIT_STORE, "login, logout, connections: store"},
+    {EXIT_ANSWER, "login: an answer that is not acceptable"},
+    {0, NULL},
+};
+
+static void put_flag(const struct flag *flag, struct buf *out)
+{
+    buf_clear(out);
+    buf_printf(out, "--%s%s%s", flag->name, flag->value ? " " : "", flag->value ? flag->value : "");
+}
+
+bool help_next_synopsis(const struct command *command, const char **at, struct span *one)
+{
+    const char *bar = *at;
+    if (!*bar)
+        return false;
+    while ((bar = strstr(bar, "| ")) &&
+           strncmp(bar + 1 + strspn(bar + 1, " "), command->name, strlen(command->name)) != 0)
+        bar++;
+    *one = bar ? span_make(*at, (size_t)(bar - *at)) : span_of(*at);
+    while (one->len && one->at[one->len - 1] == ' ')
+        one->len--;
+    *at = bar ? bar + 1 + strspn(bar + 1, " ") : *at + strlen(*at);
+    return true;
+}
+
+// Text whose first line begins at this column, and the others, too.
+static void put_wrapped(struct span text, size_t column)
+{
+    while (text.len > WIDTH - column) {
+        size_t len = WIDTH - column;
+        while (len && text.at[len] != ' ')
+            len--;
+        if (!len)
+            break;
+        printf("%.*s\n%*s", (int)len, text.at, (int)column, "");
+        text = span_after(text, len + 1);
+    }
+    printf("%.*s\n", (int)text.len, text.at);
+}
+
+static void put_usage(const struct command *command)
+{
+    const char *at = command->synopsis, *before = "usage: postern ";
+    struct span one;
+    while (help_next_synopsis(command, &at, &one)) {
+        fputs(before, stdout);
+        put_wrapped(one, strlen(before));
+        before = "       postern ";
+    }
+}
+
+void help_print(const struct command *command)
+{
+    struct buf left = {0};
+    size_t width = sizeof "--help";
+    for (const struct flag *flag = command->flags; flag && flag->name; flag++) {
+        put_flag(flag, &left);
+        width = left.len > width ? left.len : width;
+    }
+    put_usage(command);
+    printf("\n%s\n", command->summary);
+    if (command->details)
+        printf("\n%s\n", command->details);
+    printf("\noptions:\n");
+    for (const struct flag *flag = command->flags; flag && flag->name; flag++) {
+        put_flag(flag, &left);
+        printf("  %-*s  ", (int)width, buf_text(&left));
+        put_wrapped(span_of(flag->help), width + 4);
+    }
+    printf("  %-*s  %s\n", (int)width, "--help", "This text");
+    buf_release(&left);
+}
+
+void help_commands(FILE *out)
+{
+    fprintf(out, "usage: postern COMMAND [OPTIONS]\n\nOne authenticated door to many MCP servers.\n\ncommands:\n");
+    for (size_t i = 0; command_list[i]; i++)
+        fprintf(out, "  %-11s  %s\n", command_list[i]->name, command_list[i]->summary);
+    fprintf(out, "\n'postern COMMAND --help' tells more.\nExit status:");
+    for (const struct help_status *status = help_statuses; status->code < EXIT_DENIED; status++)
+        fprintf(out, "%s %d %s", status->code ? "," : "", status->code, status->text);
+    fprintf(out, ".\n");
+}
+
+char *help_words(const struct command *command)
+{
+    const char *at = command->synopsis + strlen(command->name);
+    at += strspn(at, " [");
+    size_t len = strcspn(at, " ]");
+    if (!len || *at == '-' || (len == 1 && *at == '|'))
+        return NULL;
+    char *words = mem_copy(at, len);
+    for (char *c = words; *c; c++)
+        *c = *c == '|' ? ' ' : *c;
+    return words;
+}
+
+static int run(const struct flags *flags)
+{
+    const struct command *command = flags->count ? cmd_find(flags->args[0]) : NULL;
+    if (flags->man)
+        manual_commands();
+    else if (command)
+        help_print(command);
+    else if (flags->count)
+        return cmd_unknown(flags->args[0]);
+    else
+        help_commands(stdout);
+    return EXIT_OK;
+}
+
+static const struct flag flags_table[] = {
+    {"man", NULL, FLAG(man), "Print the manual page postern(1)"},
+    {0},
+};
+
+const struct command command_help = {
+    .name = "help",
+    .synopsis = "help [COMMAND] [--man]",
+    .summary = "List the commands, or tell more of one",
+    .flags = flags_table,
+    .max_args = 1,
+    .run = run,
+};

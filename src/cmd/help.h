@@ -1,0 +1,28 @@
+// What is told of the commands and the configuration: help, and manual pages, from the same tables.
+#ifndef CMD_HELP_H
+#define CMD_HELP_H
+
+#include "cmd.h"
+#include <stdio.h>
+
+void help_commands(FILE *out);
+void help_print(const struct command *command);
+
+// The choices for the first argument, of its synopsis: "check|show" gives "check show", SERVER gives "SERVER". NULL: none.
+// The caller frees it.
+char *help_words(const struct command *command);
+
+// The next way to call a command, of "login SERVER | login --url URL"; *at begins as its synopsis. False: no more.
+bool help_next_synopsis(const struct command *command, const char **at, struct span *one);
+
+void manual_commands(void);  // postern(1)
+void manual_config(void);    // postern.json(5)
+
+// What an exit status means; ends with a text of NULL.
+struct help_status {
+    int code;
+    const char *text;
+};
+extern const struct help_status help_statuses[];
+
+#endif

@@ -1,0 +1,197 @@
+// Owns how a person gets to the authorization server and back without us: the browser, its stand-in, and pasting.
+#include "auth/address.h"
+#include "base/mem.h"
+#include "login_state.h"
+#include "loop/child.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define HEADLESS_MS 30000
+#define BROWSER_WORDS 16
+
+// ---- pasting --------------------------------------------------------------------------------
+
+// Only the code, where the person asked for that: then PKCE alone ties it to this login (L7).
+static void take_code(struct login *login, struct span code)
+{
+    const struct oauth_attempt *attempt = oauth_flow_attempt(login->flow);
+    char *text = mem_span(code);
+    struct buf query = {0};
+    oauth_form_put(&query, "code", text);
+    oauth_form_put(&query, "state", attempt->state);
+    if (attempt->server.answers_iss)
+        oauth_form_put(&query, "iss", attempt->server.issuer);
+    (void)login_take_query(login, buf_span(&query));
+    buf_release(&query);
+    free(text);
+}
+
+// A line that a person pasted: the whole URL the browser ended at, or its query.
+static void on_line(struct login *login, struct span line)
+{
+    const char *query = line.len ? memchr(line.at, '?', line.len) : NULL;
+    while (line.len && strchr(" \t\r", line.at[line.len - 1]))
+        line.len--;
+    if (!line.len)
+        return;
+    if (query)
+        (void)login_take_query(login, span_after(line, (size_t)(query + 1 - line.at)));
+    else if (login->flags->paste_code)
+        take_code(login, line);
+    else
+        fprintf(stderr, "postern: paste the whole address that the browser shows, with its \"?code=\"\n");
+}
+
+static void on_terminal(struct loop_watch *watch, unsigned events)
+{
+    struct login *login = watch->arg;
+    char block[4096];
+    (void)events;
+    ssize_t got = read(watch->fd, block, sizeof block);
+    if (got <= 0) {
+        loop_unwatch(login->loop, watch);
+        return;
+    }
+    buf_put(&login->pasted, block, (size_t)got);
+    char *newline;
+    while (login->pasted.len && (newline = memchr(login->pasted.at, '\n', login->pasted.len))) {
+        size_t len = (size_t)(newline - login->pasted.at);
+        on_line(login, span_make(login->pasted.at, len));
+        buf_drop_front(&login->pasted, len + 1);
+    }
+    if (login->pasted.overflow || login->pasted.len > LOGIN_PASTE_MAX)
+        buf_clear(&login->pasted);
+}
+
+static bool may_paste(const struct login *login) { return isatty(STDIN_FILENO) || login->flags->no_browser; }
+
+void login_watch_terminal(struct login *login)
+{
+    struct err ignored;
+    if (!may_paste(login))
+        return;
+    login->terminal = (struct loop_watch){.fd = STDIN_FILENO, .on_ready = on_terminal, .arg = login};
+    (void)!loop_watch(login->loop, &login->terminal, LOOP_READ, &ignored);  // a file cannot be watched: no pasting then
+}
+
+// ---- the browser ----------------------------------------------------------------------------
+
+static void on_page_head(void *arg, struct http_transfer *transfer, int status)
+{
+    struct login *login = arg;
+    login->status = status;
+    free(login->location);
+    login->location = mem_string(http_transfer_header(transfer, "location"));
+}
+
+static bool on_page_data(void *arg, struct span bytes)
+{
+    (void)arg;
+    (void)bytes;
+    return true;
+}
+
+static void on_page_done(void *arg, const struct err *err)
+{
+    struct login *login = arg;
+    login->visit = NULL;
+    size_t len = strlen(callback_uri(login->callback));
+    bool back = !err && login->status >= 300 && login->status < 400 && login->location &&
+                strncmp(login->location, callback_uri(login->callback), len) == 0 && login->location[len] == '?';
+    if (back && login_take_query(login, span_of(login->location + len + 1)))
+        return;
+    if (!err)
+        oauth_flow_abandon(login->flow);  // many say on a page like this that they do not know the client (G10)
+    const char *why = err ? strstr(err->detail, ": ") : NULL;  // the address before it has the state in it
+    if (err)
+        login_finish(login, cmd_fail(EXIT_ANSWER, "the authorization endpoint%s", why ? why : " did not answer"));
+    else
+        login_finish(login, cmd_fail(EXIT_ANSWER,
+                                     "the authorization server wants a person: HTTP %d and no way back to us; log "
+                                     "in without --headless",
+                                     login->status));
+}
+
+static const struct http_events page_events = {on_page_head, on_page_data, on_page_done};
+
+static void visit_page(struct login *login, const char *url)
+{
+    struct http_request request = {.method = HTTP_GET, .timeout_ms = HEADLESS_MS, .events = &page_events, .arg = login};
+    http_target_free(login->page);
+    login->page = http_target_new(login->http, url, HEADLESS_MS);
+    http_target_guard(login->page, address_policy_allows, oauth_flow_policy(login->flow));
+    http_target_trust(login->page, login->server->auth.ca_file);
+    login->visit = http_start(login->page, &request);
+}
+
+// $BROWSER as words; "" is an empty one. The URL comes last, or in the place of %s.
+static void launch(const char *program, const char *url)
+{
+    char *words[BROWSER_WORDS + 2] = {NULL}, *text = mem_string(program);
+    size_t count = 0;
+    bool placed = false;
+    struct err err;
+    for (char *at = text; *at && count < BROWSER_WORDS;) {
+        at += strspn(at, " ");
+        size_t len = strcspn(at, " ");
+        if (!len)
+            break;
+        bool more = at[len] != '\0';
+        at[len] = '\0';
+        placed |= strcmp(at, "%s") == 0;
+        words[count++] = strcmp(at, "%s") == 0 ? (char *)(uintptr_t)url : strcmp(at, "\"\"") == 0 ? at + 2 : at;
+        at += len + (more ? 1 : 0);
+    }
+    if (!placed)
+        words[count] = (char *)(uintptr_t)url;
+    if (count && !child_launch(words[0], words, &err))
+        fprintf(stderr, "postern: %s; open the address yourself\n", err.detail);
+    free(text);
+}
+
+// L6: no window would open here.
+static bool is_remote(void)
+{
+    return getenv("SSH_CONNECTION") || getenv("SSH_TTY") || getenv("CI") || getenv("container") ||
+           getenv("KUBERNETES_SERVICE_HOST") || access("/.dockerenv", F_OK) == 0 ||
+           access("/run/.containerenv", F_OK) == 0 || (!getenv("DISPLAY") && !getenv("WAYLAND_DISPLAY"));
+}
+
+// L10: who is asked for the same thing again and again closes the tabs unread.
+static void open_tab(struct login *login, const char *program, const char *url)
+{
+    int64_t ago;
+    if (!login->flags->force && !login_turn_may_open(&login->turn, &ago)) {
+        fprintf(stderr,
+                "A browser was started for this login %lld seconds ago; open the address yourself, or say --force\n",
+                (long long)ago);
+        return;
+    }
+    login_turn_opened(&login->turn);
+    launch(program, url);
+}
+
+static void tell_ways(const struct login *login)
+{
+    unsigned port = callback_port(login->callback);
+    if (may_paste(login))
+        fprintf(stderr, "Then paste here the address that the browser ends at, also if it shows an error there.\n");
+    fprintf(stderr, "If the browser is on another computer, %s forward the port:\nssh -L %u:127.0.0.1:%u <this host>\n",
+            may_paste(login) ? "you can also" : "first", port, port);
+}
+
+void login_browse(struct login *login, const char *url)
+{
+    const char *browser = getenv("BROWSER");
+    bool chosen = browser && *browser;
+    if (login->flags->headless) {
+        visit_page(login, url);
+        return;
+    }
+    fprintf(stderr, "To log in to %s, open\n%s\n", login->server->name, url);
+    if (!login->flags->no_browser && (chosen || !is_remote()))
+        open_tab(login, chosen ? browser : "xdg-open", url);
+    else
+        tell_ways(login);
+}

@@ -1,0 +1,65 @@
+// What the files of a login at the command line share.
+//
+//   login.c          the command: turn, listener, flow, what is told to the person
+//   login_browser.c  sending the person, or a GET, to the authorization server; what comes back by pasting
+//   login_steps.c    a login in two commands, for scripts
+//   login_turn.c     whose turn it is, of all processes
+#ifndef CMD_LOGIN_STATE_H
+#define CMD_LOGIN_STATE_H
+
+#include "auth/oauth_flow.h"
+#include "front/callback.h"
+#include "login.h"
+#include "login_turn.h"
+
+#define LOGIN_STORE_MS 5000
+#define LOGIN_PASTE_MAX 16384
+
+struct login {
+    struct loop *loop;
+    struct http_client *http;
+    struct token_store *store;
+    const struct config *config;
+    const struct server *server;
+    const struct flags *flags;
+    bool device;         // a code is entered elsewhere: no listener
+    char *user;          // whose grant it will be
+    struct grant *held;  // the grant for this server that was there before; NULL: none
+    struct login_turn turn;
+    struct loop_timer again;  // until it is our turn
+    struct callback *callback;
+    char *redirect_uri;  // of --start: nobody listens there
+    struct oauth_flow *flow;
+    struct loop_timer deadline;
+    int64_t timeout_ms;
+    struct loop_watch terminal;
+    struct buf pasted;
+    // the built-in browser
+    struct http_target *page;
+    struct http_transfer *visit;
+    int status;
+    char *location;
+    // --start
+    struct token_request request;
+    char *url;
+    char id[24];
+    int code;
+};
+
+// ---- login.c --------------------------------------------------------------------------------
+
+void login_finish(struct login *login, int code);
+bool login_take_query(struct login *login, struct span query);  // false: it is not for this login
+struct oauth_flow_spec login_spec(struct login *login);
+
+// ---- login_browser.c ------------------------------------------------------------------------
+
+void login_browse(struct login *login, const char *url);
+void login_watch_terminal(struct login *login);
+
+// ---- login_steps.c --------------------------------------------------------------------------
+
+void login_pause(struct login *login, const char *url);  // --start: keeps the login and tells the address
+bool login_resume(struct login *login);                  // --finish: false with the exit code set
+
+#endif
