@@ -30,7 +30,7 @@ static void choose_scope(struct oauth_flow *flow)
 }
 
 // G1: the client that was configured, if one was. False: it cannot be used.
-static bool take_configured(struct oauth_flow *flow, struct err *err)
+bool flow_take_configured(struct oauth_flow *flow, struct err *err)
 {
     const struct access_options *options = flow->spec.options;
     struct oauth_client *client = &flow->attempt.client;
@@ -57,7 +57,7 @@ static void choose_client(struct oauth_flow *flow)
     const char *document = options->client_metadata_url ? options->client_metadata_url : flow->spec.document_url;
     struct err err;
     if (options->client_id) {
-        if (take_configured(flow, &err))
+        if (flow_take_configured(flow, &err))
             flow_authorize(flow);
         else
             flow_end(flow, OAUTH_END_REGISTRATION, &err);
@@ -103,7 +103,7 @@ void flow_identify(struct oauth_flow *flow)
     if (!flow->spec.redirect_uri) {
         if (!flow->spec.options->client_id)
             (void)err_set(&err, ERR_CONFIG, "this mode needs a client_id");
-        else if (take_configured(flow, &err)) {
+        else if (flow_take_configured(flow, &err)) {
             flow_assert(flow);
             return;
         }

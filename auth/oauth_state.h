@@ -57,6 +57,8 @@ struct oauth_flow {
 };
 
 // oauth_flow.c: the machine.
+struct oauth_flow *flow_new(const struct oauth_flow_spec *spec);  // in no state yet
+void flow_add_extra(struct oauth_flow *flow);                     // authorize_params of the configuration
 void flow_set_state(struct oauth_flow *flow, enum flow_state state);
 void flow_note(struct oauth_flow *flow, const char *what, const char *text, int status);
 void flow_end(struct oauth_flow *flow, enum oauth_end end, const struct err *err);
@@ -84,6 +86,7 @@ void flow_on_server(struct oauth_flow *flow);
 
 // oauth_identity.c: who we are there. Goes on with flow_authorize() or flow_exchange().
 void flow_identify(struct oauth_flow *flow);
+bool flow_take_configured(struct oauth_flow *flow, struct err *err) MUST_CHECK;
 void flow_find_client(struct oauth_flow *flow);
 void flow_on_client_found(struct oauth_flow *flow);
 void flow_on_registered(struct oauth_flow *flow);

@@ -45,6 +45,7 @@ static const struct {
     [HOSTED_MOVED] = {303, "One moment", NULL},
     [HOSTED_CONNECTED] = {200, "Connected",
                           "The account is connected. You can close this tab and try again what you were doing."},
+    [HOSTED_RETURNS] = {303, "Connected", NULL},
     [HOSTED_DECLINED] = {200, "Not connected", "You said no, and nothing was connected. You can close this tab."},
     [HOSTED_LISTS] = {200, "Your connections", NULL},
     [HOSTED_EXPIRED] = {410, "This link is not valid any more",
@@ -73,6 +74,9 @@ static const struct {
          "signed in to the gateway, or ask your administrator."},
     [HOSTED_NO_SERVER] = {404, "There is nothing to connect here",
                           "No server of this name lets users connect accounts."},
+    [HOSTED_NO_RETURN] = {400, "This gateway does not send you back there",
+                          "The link names a place to return to (return_to) that the gateway's configuration does not "
+                          "allow. Nothing was connected."},
     [HOSTED_LIMITED] = {429, "Too many tries", "Please wait a minute and try again."},
 };
 
@@ -256,7 +260,7 @@ static void put_headers(const struct hosted_page *page, struct buf *headers)
     // With no-referrer a browser would not say where a form comes from, either.
     buf_printf(headers, "Referrer-Policy: %s\n",
                page->kind == HOSTED_ASKS || page->kind == HOSTED_LISTS ? "same-origin" : "no-referrer");
-    if (page->kind == HOSTED_MOVED)
+    if (page->kind == HOSTED_MOVED || page->kind == HOSTED_RETURNS)
         buf_printf(headers, "Location: %s\n", page->url);
     if (page->retry_ms)
         buf_printf(headers, "Retry-After: %" PRId64 "\n", (page->retry_ms + 999) / 1000);
