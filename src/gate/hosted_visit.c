@@ -167,7 +167,7 @@ void hosted_bind_browser(const struct hosted_visit *visit, struct span state, st
     drop_oldest(visit, page);
     secret_random(random, sizeof random);
     secret_encode(&value, span_make((const char *)random, sizeof random));
-    buf_printf(&value, ".%" PRId64, attempt->expires_ms / 1000);
+    buf_printf(&value, ".%" PRId64, attempt->expires_ms);
     secret_digest(buf_span(&value), digest);
     secret_set(&attempt->cookie, span_make((const char *)digest, sizeof digest));
     binding_name(visit->gate->hosted, state, name, sizeof name);

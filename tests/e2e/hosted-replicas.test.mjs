@@ -1,75 +1,25 @@
 // The hosted connect flow over several gateways with one state folder: every step of a login may be taken at another one, or by the
 // same one after it was killed, and none of them twice.
 import assert from 'node:assert/strict';
-import { writeFileSync } from 'node:fs';
-import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { setTimeout as sleep } from 'node:timers/promises';
-import { fileURLToPath } from 'node:url';
 
-import { freePort, node, startGateway, startPeer, temporaryDirectory } from './gateway.mjs';
+import { freePort, temporaryDirectory } from './gateway.mjs';
+import { caller, comeBack, newUser, startWorld, title } from './hosted.mjs';
 import { Jar } from './jar.mjs';
-import { initialize, post, reply, resultText, send, stream } from './raw.mjs';
+import { resultText } from './raw.mjs';
 
-const authorityProgram = fileURLToPath(new URL('../peers/authority.mjs', import.meta.url));
-
-let folder, authority, port;
+let world, port;
 before(async () => {
-    folder = temporaryDirectory();
-    const rule = { id: 'all', effect: 'allow', description: 'Everybody who is somebody', tenants: ['default'], subjects: ['authenticated'], servers: ['*'], kinds: ['tool'], names: ['*'] };
-    writeFileSync(join(folder.path, 'policy.json'), JSON.stringify({ version: 1, description: 'Everything for everybody', rules: [rule] }));
-    authority = await startPeer(node, authorityProgram, 3600, 'ask');
+    world = await startWorld('ask');
     port = await freePort();
 });
-after(async () => {
-    await authority?.stop();
-    folder?.remove();
-});
+after(() => world?.stop());
 
 /** One gateway of several: its own port, the state and the public URL of all. */
-function replica(state, own) {
-    return startGateway(
-        {
-            listen: [{ address: `127.0.0.1:${own}` }],
-            public_url: `http://127.0.0.1:${port}`,
-            auth: { providers: [{ type: 'forwarded-user', trusted_proxies: ['127.0.0.1'] }] },
-            policy: join(folder.path, 'policy.json'),
-            mcpServers: { files: { url: authority.url, auth: { mode: 'per_user' } }, mail: { url: authority.url, auth: { mode: 'per_user' } } }
-        },
-        [],
-        { variables: { POSTERN_STATE: state.path } }
-    );
-}
-
-let users = 0;
-const newUser = () => `user${++users}`;
-
-async function caller(user, url, capabilities) {
-    const headers = { 'x-forwarded-user': user };
-    const opened = await send(url, { headers: post(headers), body: initialize(capabilities ? '2025-11-25' : '2025-06-18', capabilities) });
-    const own = { ...headers, 'mcp-session-id': opened.headers['mcp-session-id'] };
-    await send(url, { headers: post(own), body: { jsonrpc: '2.0', method: 'notifications/initialized' } });
-    let id = 1;
-    const call = async (server = 'files') => reply(await send(url, { headers: post(own), body: { jsonrpc: '2.0', id: ++id, method: 'tools/call', params: { name: `${server}__whoami`, arguments: {} } } }));
-    return {
-        call,
-        link: async server => (await call(server)).error.data.authorizationUrl,
-        list: async () => reply(await send(url, { headers: post(own), body: { jsonrpc: '2.0', id: ++id, method: 'tools/list', params: {} } })).result.tools,
-        listen: () => stream(url, { headers: { ...own, accept: 'text/event-stream' } })
-    };
-}
+const replica = (state, own) => world.start({ port: own, public_port: port, variables: { POSTERN_STATE: state.path } });
 
 /** The same page at another gateway, as a balancer would have it. */
 const at = (gateway, address) => address.replace(`http://127.0.0.1:${port}`, gateway.origin);
-/** Comes back, and waits where so many logins end at one issuer that some have to. */
-async function comeBack(jar, address) {
-    for (;;) {
-        const page = await jar.visit(address);
-        if (page.status !== 429) return page;
-        await sleep(1000 * page.headers['retry-after']);
-    }
-}
-const title = page => /<h1>([^<]*)/.exec(page.body)?.[1];
 
 describe('two gateways with one state folder', () => {
     let state, one, other;
@@ -108,10 +58,10 @@ describe('two gateways with one state folder', () => {
             const user = newUser(), jar = new Jar(user);
             const calls = await caller(user, one.url);
             const address = await jar.callback(await calls.link());
-            const before = await (await fetch(new URL('/count', authority.url))).json();
+            const before = await world.count();
             const statuses = (await Promise.all([comeBack(jar, address), comeBack(jar, at(other, address))])).map(({ status }) => status);
             assert.deepEqual(statuses.sort(), [200, 409], `round ${round}`);
-            const after = await (await fetch(new URL('/count', authority.url))).json();
+            const after = await world.count();
             assert.equal(after.authorization_code, (before.authorization_code ?? 0) + 1, 'one code was exchanged');
             assert.equal(after.refused, before.refused, 'and none a second time');
             assert.equal(resultText(await calls.call()), `account-of-${user}`);
@@ -149,8 +99,8 @@ describe('two gateways with one state folder', () => {
     });
     test('H16 H9 the session hears at one what was ended at the other', async () => {
         const user = newUser(), jar = new Jar(user);
-        const calls = await caller(user, one.url, { elicitation: { url: {} } });
-        assert.deepEqual(await calls.list(), []);
+        const calls = await caller(user, one.url, { capabilities: { elicitation: { url: {} } } });
+        assert.deepEqual((await calls.request('tools/list')).result.tools, []);
         const listening = await calls.listen();
         const [asked] = (await calls.call()).error.data.elicitations;
         assert.equal(title(await comeBack(jar, at(other, await jar.callback(asked.url)))), 'Connected');

@@ -360,7 +360,7 @@ describe('what is refused', () => {
         assert.equal((await consent({ csrf }, { cookie, origin: 'http://localhost:1' })).status, 403, 'another site');
         const taken = await consent({ csrf }, { cookie, origin: gateway.origin });
         assert.equal(taken.status, 200, 'and the right one is');
-        assert.ok(taken.headers['set-cookie'].some(line => /^postern_oa_[0-9a-f]{8}=[\w-]{43}\.\d{10}; Path=\/; Max-Age=\d+; HttpOnly; SameSite=Lax$/.test(line)));
+        assert.ok(taken.headers['set-cookie'].some(line => /^postern_oa_[0-9a-f]{8}=[\w-]{43}\.\d{13}; Path=\/; Max-Age=\d+; HttpOnly; SameSite=Lax$/.test(line)));
         await context.close();
     });
     test('H5 a GET never leads away: not from the link, not with an answer in it', async () => {

@@ -12,7 +12,7 @@ export class Jar {
     async visit(url, form, stop) {
         const { hostname } = new URL(url); // a browser's cookies know no ports
         const jar = (this.cookies[hostname] ??= {});
-        const headers = { 'x-forwarded-user': this.user, cookie: Object.entries(jar).map(pair => pair.join('=')).join('; ') };
+        const headers = { ...(this.user && { 'x-forwarded-user': this.user }), cookie: Object.entries(jar).map(pair => pair.join('=')).join('; ') };
         if (form) headers['content-type'] = 'application/x-www-form-urlencoded';
         const answer = await send(url, { method: form ? 'POST' : 'GET', headers, body: form && new URLSearchParams(form).toString() });
         for (const line of answer.headers['set-cookie'] ?? []) {

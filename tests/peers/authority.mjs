@@ -125,7 +125,7 @@ back.on('request', (request, response) => {
     if (request.url === '/deny') return response.end(String((deny = true)));
     if (request.url === '/.well-known/oauth-protected-resource/mcp')
         return response.end(JSON.stringify({ resource, authorization_servers: [issuer], scopes_supported: ['mcp:use'] }));
-    if (request.url === '/mcp' && request.method === 'POST') return mcp(request, response);
+    if (request.url === '/mcp' && request.method === 'POST') return mcp(request, response).catch(() => response.destroy()); // who asked has gone
     response.writeHead(404).end();
 });
 
