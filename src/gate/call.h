@@ -46,8 +46,9 @@ struct call {
     struct session *session;
     struct scope *scope;
     struct link *link;
-    struct span target;     // the server's own name or URI
-    struct policy *policy;  // the one it began with
+    struct span target;       // the server's own name or URI
+    const char *unconnected;  // names of the servers that may have it, of which `link` is the first; NULL: it is known
+    struct policy *policy;    // the one it began with
     struct policy_decision decision;
     bool by_uri;               // completion: the reference is a resource
     struct limit_hold limits;  // its slots, until it is over

@@ -118,12 +118,21 @@ static void put_member(struct buf *out, const char *name, const char *value)
     scan_encode_lossy(span_of(value), out);
 }
 
-static void put_elicitation(struct offer *offer, const char *url, struct buf *data)
+// What the caller is to do, for people.
+static void put_request(const struct offer *offer, const struct call *call, struct buf *out)
+{
+    if (call->unconnected)
+        buf_printf(out, "No connected server has this; not connected yet: %s. ", call->unconnected);
+    buf_printf(out, "Connect your account at \"%s\" to go on", offer->server->name);
+}
+
+static void put_elicitation(struct offer *offer, const struct call *call, const char *url, struct buf *data)
 {
     struct buf id = {0}, text = {0};
     put_random(&id);
     memcpy(offer->elicitation, buf_text(&id), sizeof offer->elicitation);
-    buf_printf(&text, "Connect your account at \"%s\" to go on.", offer->server->name);
+    put_request(offer, call, &text);
+    buf_put_char(&text, '.');
     buf_put_text(data, "\"elicitations\":[{\"mode\":\"url\"");
     put_member(data, "elicitationId", offer->elicitation);
     put_member(data, "url", url);
@@ -140,10 +149,10 @@ static void put_link(struct offer *offer, struct call *call)
     buf_clear(data);
     if (call->session->can.elicit_url && call->session->revision >= REVISION_2025_11_25) {
         call->err.code = ERR_LOGIN_URL;
-        put_elicitation(offer, buf_text(&url), data);
+        put_elicitation(offer, call, buf_text(&url), data);
     } else {
-        buf_printf(&text, "Connect your account at \"%s\" to go on, then try again: %s", offer->server->name,
-                   buf_text(&url));
+        put_request(offer, call, &text);
+        buf_printf(&text, ", then try again: %s", buf_text(&url));
         put_member(data, "server", offer->server->name);
         put_member(data, "authorizationUrl", buf_text(&url));
         call->error_text = arena_copy(&call->arena, buf_span(&text));
