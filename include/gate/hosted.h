@@ -26,7 +26,7 @@ struct hosted_config {
 };
 extern const struct option_table hosted_options;
 // The pages are at public_url, which then must be https, or http to this host. Without it there are none.
-bool hosted_check(const struct config *config, const char *file, struct err *err) MUST_CHECK;
+bool hosted_url_ok(const struct config *config);
 
 enum hosted_op {
     HOSTED_CONNECTIONS,  // the user's connections

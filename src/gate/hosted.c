@@ -68,16 +68,10 @@ static const struct server *needed_by(const struct config *config)
     return found;
 }
 
-bool hosted_check(const struct config *config, const char *file, struct err *err)
+bool hosted_url_ok(const struct config *config)
 {
-    const struct server *server = needed_by(config);
-    if (!server || !config->public_url || (oauth_url_secure(config->public_url) && !strchr(config->public_url, '?')))
-        return true;
-    return err_set(
-        err, ERR_CONFIG,
-        "%s: /public_url: users connect accounts there (server \"%s\" has auth mode per_user), so it must be an "
-        "https:// URL, or http:// to this host alone",
-        file, server->name);
+    const char *url = config->public_url;
+    return !url || (oauth_url_secure(url) && !strchr(url, '?'));
 }
 
 void hosted_grant_changed(struct hosted *hosted, const struct identity *identity, const struct server *server)

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
@@ -309,6 +309,16 @@ describe('whose a grant is', () => {
         const { status, stderr } = spawnSync(binary, ['serve', '--config', path], { encoding: 'utf8' });
         assert.equal(status, 3);
         assert.match(stderr, /\/mcpServers\/files\/auth\/mode: .*per_user/);
+    });
+    test('H13 a tenant in a file of its own whose users nobody proves refuses to start, and the file is named', () => {
+        const own = join(world.folder.path, 'tenant'), path = join(own, 'postern.json');
+        mkdirSync(join(own, 'tenants.d'), { recursive: true });
+        writeFileSync(path, JSON.stringify({ mcpServers: {} }));
+        writeFileSync(join(own, 'tenants.d/acme.json'), JSON.stringify({ mcpServers: { files: { url: 'https://files.example/mcp', auth: { mode: 'per_user' } } } }));
+        const { status, stderr } = spawnSync(binary, ['serve', '--config', path], { encoding: 'utf8', timeout: 10_000 });
+        assert.equal(status, 3, stderr);
+        assert.ok(stderr.includes(join(own, 'tenants.d/acme.json')) && stderr.includes('/mcpServers/files/auth/mode'), stderr);
+        assert.ok(stderr.includes(`proves who calls, in ${path}`), stderr);
     });
     test('H15 who is denied by a new policy is stopped at once, with a grant that is kept', async () => {
         const own = await world.start();
