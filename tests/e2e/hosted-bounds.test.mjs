@@ -342,3 +342,92 @@ describe('whose a grant is', () => {
         }
     });
 });
+
+describe('what is recorded', () => {
+    /** The token events of a user, oldest first. */
+    const events = (state, user) =>
+        execFileSync(binary, ['audit', '--file', join(state, 'audit.db'), '--json', '--subject', user], { encoding: 'utf8' })
+            .trim()
+            .split('\n')
+            .filter(Boolean)
+            .map(line => JSON.parse(line))
+            .filter(({ event }) => event === 'token');
+    const decline = (jar, asked) => {
+        const field = name => new RegExp(`name="${name}" value="([^"]+)"`).exec(asked.body)[1];
+        return jar.visit(`${new URL(asked.url).origin}/oauth/connect`, { t: field('t'), csrf: field('csrf'), answer: 'no' });
+    };
+    const changed = (address, name, value) => {
+        const url = new URL(address);
+        url.searchParams.set(name, value);
+        return url.href;
+    };
+    for (const [reason, what, status, act] of [
+        ['wrong_user', 'opened by another', 403, (_jar, link) => new Jar(newUser()).visit(link)],
+        ['declined', 'declined on our page', 200, async (jar, link) => decline(jar, await jar.open(link))],
+        ['declined', 'declined at the authorization server', 200, async (jar, link) => jar.visit((await jar.callback(link)).replace(/code=[^&]*/, 'error=access_denied'))],
+        ['wrong_browser', 'ended in another browser', 403, async (jar, link) => new Jar(jar.user).visit(await jar.callback(link))],
+        ['strange', 'with two codes', 400, async (jar, link) => jar.visit(`${await jar.callback(link)}&code=again`)],
+        ['not_granted', 'from another issuer', 502, async (jar, link) => jar.visit(changed(await jar.callback(link), 'iss', 'https://evil.example'))],
+        ['ask_again', 'with a code that is none', 502, async (jar, link) => jar.visit(changed(await jar.callback(link), 'code', 'none'))],
+        ['used', 'a second time', 409, async (jar, link) => {
+            const address = await jar.callback(link);
+            assert.equal(title(await comeBack(jar, address)), 'Connected');
+            return jar.visit(address);
+        }]
+    ])
+        test(`H17 ${what}: callback_rejected, ${reason}, with user, server and address`, async () => {
+            const user = newUser(), jar = new Jar(user);
+            const page = await act(jar, await (await caller(user, gateway.url)).link());
+            assert.equal(page.status, status, page.body);
+            const rejected = () => events(gateway.state, user).filter(({ method }) => method === 'callback_rejected');
+            await until(() => rejected().length === 1, 10_000, 'the row');
+            const [row] = rejected();
+            assert.deepEqual([row.reason, row.server, row.tenant, row.status], [reason, 'files', 'default', 'denied']);
+            assert.match(JSON.stringify(row), /127\.0\.0\.1/);
+        });
+    test('H17 a login that could not begin, a refresh that was refused and a disconnection', async () => {
+        const liar = await startPeer(program.liar, 'none');
+        const own = await world.start({ mcpServers: { files: { url: liar.url, auth: { mode: 'per_user' } }, gone: { url: 'http://127.0.0.1:9/mcp', auth: { mode: 'per_user' } } } });
+        const user = newUser(), jar = new Jar(user);
+        const control = order => fetch(new URL('/control', liar.url), { method: 'POST', body: JSON.stringify(order) });
+        const last = async method => {
+            await until(() => events(own.state, user).some(row => row.method === method), 10_000, method);
+            return events(own.state, user).find(row => row.method === method);
+        };
+        try {
+            assert.equal((await jar.visit(`${own.origin}/oauth/connect/gone`)).status, 502);
+            const begun = await last('callback_rejected');
+            assert.deepEqual([begun.reason, begun.server], ['not_prepared', 'gone']);
+            const calls = await caller(user, own.url);
+            const echo = () => calls.request('tools/call', { name: 'files__echo', arguments: {} });
+            await jar.connect((await echo()).error.data.authorizationUrl);
+            assert.ok((await echo()).result);
+            await jar.disconnect(own.origin, 'files');
+            const revoked = await last('revoked');
+            assert.deepEqual([revoked.server, revoked.name, revoked.status], ['files', new URL(liar.url).origin, 'ok']);
+            await jar.connect((await echo()).error.data.authorizationUrl);
+            assert.ok((await echo()).result);
+            await control({ revoke: true });
+            await control({ expire: true });
+            assert.equal((await echo()).error.code, -32003);
+            const refused = await last('refresh_err');
+            assert.deepEqual([refused.server, refused.status], ['files', 'error']);
+            const secrets = await (await fetch(new URL('/secrets', liar.url))).json();
+            const all = JSON.stringify(events(own.state, user));
+            for (const secret of secrets) assert.ok(!all.includes(secret));
+        } finally {
+            await own.stop();
+            await liar.stop();
+        }
+    });
+});
+
+test('H11 the redirect URI is that of the configuration, whatever Host says', async () => {
+    const user = newUser(), jar = new Jar(user);
+    const local = `http://localhost:${new URL(gateway.origin).port}`;
+    const link = await (await caller(user, gateway.url, { headers: { 'x-forwarded-user': user, 'x-forwarded-host': 'evil.example' } })).link();
+    const asked = await jar.open(link.replace(gateway.origin, local));
+    const gone = await jar.agree(asked);
+    const there = new URL(/url=([^"]+)"/.exec(gone.body)[1].replaceAll('&amp;', '&'));
+    assert.equal(there.searchParams.get('redirect_uri'), `${gateway.origin}/oauth/callback`);
+});
