@@ -22,6 +22,7 @@
 #include "base/mem.h"
 #include "oauth_state.h"
 #include "oauth_subject.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -64,9 +65,16 @@ void flow_end(struct oauth_flow *flow, enum oauth_end end, const struct err *err
 
 // ---- asking the user ------------------------------------------------------------------------
 
-void flow_authorize(struct oauth_flow *flow)
+void flow_add_extra(struct oauth_flow *flow)
 {
     const struct option_pairs *extra = &flow->spec.options->authorize_params;
+    flow->attempt.extra_count = 0;
+    for (size_t i = 0; i < extra->count && i < sizeof flow->attempt.extra / sizeof *flow->attempt.extra; i++)
+        flow->attempt.extra[flow->attempt.extra_count++] = (struct oauth_extra){extra->at[i].name, extra->at[i].value};
+}
+
+void flow_authorize(struct oauth_flow *flow)
+{
     struct buf url = {0};
     if (flow->spec.device) {
         flow_device_ask(flow);
@@ -74,9 +82,9 @@ void flow_authorize(struct oauth_flow *flow)
     }
     flow_set_state(flow, FLOW_AUTHORIZING);
     oauth_attempt_seed(&flow->attempt);
-    flow->attempt.extra_count = 0;
-    for (size_t i = 0; i < extra->count && i < sizeof flow->attempt.extra / sizeof *flow->attempt.extra; i++)
-        flow->attempt.extra[flow->attempt.extra_count++] = (struct oauth_extra){extra->at[i].name, extra->at[i].value};
+    if (flow->spec.state)
+        snprintf(flow->attempt.state, sizeof flow->attempt.state, "%s", flow->spec.state);
+    flow_add_extra(flow);
     oauth_attempt_url(&flow->attempt, &url);
     flow->spec.on_browse(flow->spec.arg, arena_copy(&flow->arena, buf_span(&url)));
     buf_release(&url);
@@ -326,6 +334,7 @@ struct oauth_flow *flow_new(const struct oauth_flow_spec *spec)
     flow->spec.redirect_uri = own(flow, spec->redirect_uri);
     flow->spec.document_url = own(flow, spec->document_url);
     flow->spec.held_scope = own(flow, spec->held_scope);
+    flow->spec.state = own(flow, spec->state);
     flow->spec.challenge = (struct oauth_challenge){.bearer = spec->challenge.bearer,
                                                     .resource_metadata = own(flow, spec->challenge.resource_metadata),
                                                     .scope = own(flow, spec->challenge.scope)};

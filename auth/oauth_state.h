@@ -57,7 +57,8 @@ struct oauth_flow {
 };
 
 // oauth_flow.c: the machine.
-struct oauth_flow *flow_new(const struct oauth_flow_spec *spec);  // nothing is under way yet
+struct oauth_flow *flow_new(const struct oauth_flow_spec *spec);  // in no state yet
+void flow_add_extra(struct oauth_flow *flow);                     // authorize_params of the configuration
 void flow_set_state(struct oauth_flow *flow, enum flow_state state);
 void flow_note(struct oauth_flow *flow, const char *what, const char *text, int status);
 void flow_end(struct oauth_flow *flow, enum oauth_end end, const struct err *err);

@@ -54,6 +54,12 @@ void token_cache_checked(struct token_store *store, int64_t newest, int64_t star
     store->checked_ms = started_ms;
 }
 
+void token_cache_wrote(struct token_store *store, int64_t generation)
+{
+    if (generation == store->newest + 1)
+        store->newest = generation;
+}
+
 void token_cache_put(struct token_store *store, struct span key, const struct grant *grant, int64_t newest,
                      int64_t started_ms)
 {

@@ -1,11 +1,8 @@
-// Owns sealed objects in records: grants, registrations and attempts, on the worker's thread.
+// Owns sealed objects in records: grants and registrations, on the worker's thread. Attempts are in token_attempt.c.
 #include "base/log.h"
 #include "base/mem.h"
 #include "token_work.h"
 #include <stdlib.h>
-#include <time.h>
-
-enum { FUTURE_MS = 60000 };  // a clock that was set back by more than this makes an attempt invalid
 
 // Reads and opens a record. `plain` is the caller's to wipe.
 static enum record_answer get(struct vault *vault, struct record_store *records, struct record_name name,
@@ -17,9 +14,8 @@ static enum record_answer get(struct vault *vault, struct record_store *records,
     return answer;
 }
 
-// Seals and writes; wipes `plain`.
-static enum record_answer put(struct vault *vault, struct record_store *records, struct record_name name,
-                              struct buf *plain, int64_t *generation, struct err *err)
+enum record_answer token_record_put(struct vault *vault, struct record_store *records, struct record_name name,
+                                    struct buf *plain, int64_t *generation, struct err *err)
 {
     struct buf sealed = {0};
     enum record_answer answer = RECORD_FAILED;
@@ -81,7 +77,7 @@ enum record_answer token_record_put_grant(struct vault *vault, struct record_sto
     grant_key_encode(&whose, &key);
     grant_encode(grant, &plain);
     enum record_answer answer =
-        put(vault, records, (struct record_name){VAULT_GRANTS, buf_span(&key)}, &plain, &generation, err);
+        token_record_put(vault, records, (struct record_name){VAULT_GRANTS, buf_span(&key)}, &plain, &generation, err);
     if (answer == RECORD_YES)
         *out = stored_copy(grant, generation);
     else if (answer == RECORD_NO && token_record_grant(vault, records, buf_span(&key), out, err) == RECORD_FAILED)
@@ -125,66 +121,12 @@ enum record_answer token_record_put_registration(struct vault *vault, struct rec
     registration_key_encode(&whose, &key);
     registration_encode(registration, &plain);
     enum record_answer answer =
-        put(vault, records, (struct record_name){VAULT_CLIENTS, buf_span(&key)}, &plain, &generation, err);
+        token_record_put(vault, records, (struct record_name){VAULT_CLIENTS, buf_span(&key)}, &plain, &generation, err);
     if (answer == RECORD_YES)
         *out = stored_registration(registration, generation);
     else if (answer == RECORD_NO &&
              token_record_registration(vault, records, buf_span(&key), out, err) == RECORD_FAILED)
         answer = RECORD_FAILED;
     buf_release(&key);
-    return answer;
-}
-
-// ---- attempts -------------------------------------------------------------------------------
-
-static int64_t wall_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
-static struct record_name attempt_name(struct span state, unsigned char digest[SECRET_MAC_BYTES])
-{
-    secret_digest(state, digest);
-    return (struct record_name){VAULT_ATTEMPTS, span_make((const char *)digest, SECRET_MAC_BYTES)};
-}
-
-enum record_answer token_record_put_attempt(struct vault *vault, struct record_store *records, struct span state,
-                                            struct span note, struct err *err)
-{
-    unsigned char digest[SECRET_MAC_BYTES];
-    struct record_name name = attempt_name(state, digest);
-    int64_t count, generation = 0;
-    if (!record_expire(records, VAULT_ATTEMPTS, wall_ms() - TOKEN_STORE_ATTEMPT_MS, err) ||
-        !record_count(records, VAULT_ATTEMPTS, &count, err))
-        return RECORD_FAILED;
-    if (count >= TOKEN_STORE_ATTEMPTS) {
-        (void)err_set(err, ERR_TOO_MANY, "%d logins are under way", TOKEN_STORE_ATTEMPTS);
-        return RECORD_FAILED;
-    }
-    struct buf plain = {0};
-    buf_reserve(&plain, note.len + 1);
-    buf_put_span(&plain, note);
-    return put(vault, records, name, &plain, &generation, err);
-}
-
-enum record_answer token_record_take_attempt(struct vault *vault, struct record_store *records, struct span state,
-                                             struct secret *note, struct err *err)
-{
-    unsigned char digest[SECRET_MAC_BYTES];
-    struct record_name name = attempt_name(state, digest);
-    struct record record;
-    struct buf plain = {0};
-    enum record_answer answer = get(vault, records, name, &plain, &record, err);
-    if (answer == RECORD_YES) {
-        int64_t age = wall_ms() - record.updated_ms;
-        answer = record_delete(records, name, record.generation, err);  // whoever deletes it has it
-        if (answer == RECORD_YES && (age >= TOKEN_STORE_ATTEMPT_MS || age < -FUTURE_MS))
-            answer = RECORD_NO;
-    }
-    if (answer == RECORD_YES)
-        secret_set(note, buf_span(&plain));
-    vault_wipe(&plain);
     return answer;
 }

@@ -24,14 +24,15 @@ struct token_work {
     int64_t generation;
     struct grant *give;
     struct registration *give_registration;
-    struct secret note;
-    char *issuer;  // a filter
+    struct buf plain;  // an attempt
+    char *issuer;      // a filter
     // what came out
     enum token_answer answer;
     struct err err;
     int64_t newest;
     struct grant *grant;
     struct registration *registration;
+    struct attempt *attempt;
     struct grant **grants;
     size_t count;
 };
@@ -48,10 +49,11 @@ static void release_grants(struct grant **grants, size_t count)
 static void work_free(struct token_work *work)
 {
     list_remove(&work->node);
-    vault_wipe(&work->key);  // of an attempt it is the state
+    buf_release(&work->key);
+    vault_wipe(&work->plain);
+    attempt_free(work->attempt);
     grant_unref(work->give);
     registration_unref(work->give_registration);
-    secret_release(&work->note);
     free(work->issuer);
     grant_unref(work->grant);
     registration_unref(work->registration);
@@ -71,7 +73,8 @@ static void let_go(struct token_request *request)
     grant_unref(request->grant);
     registration_unref(request->registration);
     release_grants(request->grants, request->count);
-    secret_release(&request->note);
+    attempt_free(request->attempt);
+    request->attempt = NULL;
     request->grant = NULL;
     request->registration = NULL;
     request->grants = NULL;
@@ -101,11 +104,11 @@ static void deliver(struct token_work *work)
     request->registration = work->registration;
     request->grants = work->grants;
     request->count = work->count;
-    request->note = work->note;
+    request->attempt = work->attempt;
     work->grant = NULL;
     work->registration = NULL;
     work->grants = NULL;
-    work->note = (struct secret){0};
+    work->attempt = NULL;
     work_free(work);
     if (request->on_done)
         request->on_done(request);
@@ -405,36 +408,88 @@ void token_store_registration_remove(struct token_store *store, const struct reg
 
 // ---- attempts -------------------------------------------------------------------------------
 
-static void run_attempt_put(struct token_work *work, struct record_store *records)
+static struct token_work *attempt_work(struct token_store *store, struct token_request *request,
+                                       void (*run_it)(struct token_work *work, struct record_store *records),
+                                       struct span secret, const struct attempt *attempt)
 {
-    work->answer = answer_of(token_record_put_attempt(work->store->vault, records, buf_span(&work->key),
-                                                      secret_span(&work->note), &work->err),
-                             TOKEN_CONFLICT);
-    secret_release(&work->note);
+    struct buf plain = {0}, key = {0};
+    int64_t generation = attempt ? attempt->generation : 0;
+    token_attempt_key(secret, attempt, &key);
+    if (attempt)
+        attempt_encode(attempt, &plain);  // before the request lets go of what it has: it may be the same
+    struct token_work *work = work_new(store, request, run_it);
+    work->key = key;
+    work->generation = generation;
+    work->plain = plain;
+    return work;
 }
 
-void token_store_attempt_put(struct token_store *store, struct span state, struct span note,
+static void run_attempt_find(struct token_work *work, struct record_store *records)
+{
+    work->answer = answer_of(
+        token_attempt_get(work->store->vault, records, buf_span(&work->key), &work->attempt, &work->err), TOKEN_ABSENT);
+}
+
+void token_store_attempt_find(struct token_store *store, struct span secret, struct token_request *request)
+{
+    work_start(attempt_work(store, request, run_attempt_find, secret, NULL));
+}
+
+static void run_attempt_save(struct token_work *work, struct record_store *records)
+{
+    struct vault *vault = work->store->vault;
+    struct record_name name = {VAULT_ATTEMPTS, buf_span(&work->key)};
+    if (!(work->attempt = attempt_decode(buf_span(&work->plain), 0, &work->err)))
+        return;
+    work->answer =
+        answer_of(token_record_put(vault, records, name, &work->plain, &work->generation, &work->err), TOKEN_CONFLICT);
+    if (work->answer == TOKEN_DONE) {
+        work->attempt->generation = work->generation;
+        return;
+    }
+    attempt_free(work->attempt);
+    work->attempt = NULL;
+}
+
+static void run_attempt_add(struct token_work *work, struct record_store *records)
+{
+    run_attempt_save(work, records);
+    if (work->answer == TOKEN_DONE &&
+        !token_attempt_trim(work->store->vault, records, buf_span(&work->key), &work->err))
+        work->answer = TOKEN_FAILED;
+}
+
+static void finish_attempt(struct token_work *work)
+{
+    if (work->answer == TOKEN_DONE)
+        token_cache_wrote(work->store, work->generation);
+}
+
+void token_store_attempt_add(struct token_store *store, struct span secret, const struct attempt *attempt,
                              struct token_request *request)
 {
-    struct token_work *work = work_new(store, request, run_attempt_put);
-    buf_put_span(&work->key, state);
-    secret_set(&work->note, note);
+    struct token_work *work = attempt_work(store, request, run_attempt_add, secret, attempt);
+    work->finish = finish_attempt;
     work_start(work);
 }
 
-static void run_attempt_take(struct token_work *work, struct record_store *records)
+void token_store_attempt_save(struct token_store *store, struct span secret, const struct attempt *attempt,
+                              struct token_request *request)
 {
-    work->answer =
-        answer_of(token_record_take_attempt(work->store->vault, records, buf_span(&work->key), &work->note, &work->err),
-                  TOKEN_ABSENT);
-}
-
-void token_store_attempt_take(struct token_store *store, struct span state, struct token_request *request)
-{
-    struct token_work *work = work_new(store, request, run_attempt_take);
-    buf_put_span(&work->key, state);
+    struct token_work *work = attempt_work(store, request, run_attempt_save, secret, attempt);
+    work->finish = finish_attempt;
     work_start(work);
 }
+
+static void run_attempts_expire(struct token_work *work, struct record_store *records)
+{
+    if (token_attempt_expire(records, &work->err))
+        work->answer = TOKEN_DONE;
+}
+
+void token_store_attempts_expire(struct token_store *store) { work_start(work_new(store, NULL, run_attempts_expire)); }
+
+const unsigned char *token_store_key(const struct token_store *store) { return store->key; }
 
 // ---- the cache ------------------------------------------------------------------------------
 
@@ -492,7 +547,8 @@ struct token_store *token_store_open(struct loop *loop, const struct record_conf
     store->poll = (struct loop_timer){.on_due = on_poll, .arg = store};
     store->refuse = (struct loop_task){.run = on_refuse, .arg = store};
     struct record_store *opened = record_open(records, err);
-    if (opened && (store->vault = vault_open(vault, opened, err))) {
+    if (opened && (store->vault = vault_open(vault, opened, err)) &&
+        vault_shared_key(store->vault, opened, store->key, err)) {
         if ((store->store = store_new(loop, opened, err)))
             return store;
         opened = NULL;  // it has closed them
@@ -526,5 +582,6 @@ void token_store_close(struct token_store *store)
     token_cache_clear(store);
     map_release(&store->cache);
     vault_free(store->vault);
+    secret_wipe(store->key, sizeof store->key);
     free(store);
 }

@@ -10,7 +10,8 @@
 struct token_store {
     struct loop *loop;
     struct store *store;
-    struct vault *vault;  // the worker's, once the store is open
+    struct vault *vault;                 // the worker's, once the store is open
+    unsigned char key[VAULT_KEY_BYTES];  // token_store_key()
     bool closing;
 
     // The cache: what it holds was true when the newest generation was `newest`, which was last seen at `checked_ms`.
@@ -43,10 +44,20 @@ enum record_answer token_record_put_registration(struct vault *vault, struct rec
 // TOKEN_ANY: whatever is there.
 enum record_answer token_record_remove(struct record_store *records, struct record_name name, int64_t generation,
                                        struct err *err) MUST_CHECK;
-enum record_answer token_record_put_attempt(struct vault *vault, struct record_store *records, struct span state,
-                                            struct span note, struct err *err) MUST_CHECK;
-enum record_answer token_record_take_attempt(struct vault *vault, struct record_store *records, struct span state,
-                                             struct secret *note, struct err *err) MUST_CHECK;
+// Seals and writes; wipes `plain`.
+enum record_answer token_record_put(struct vault *vault, struct record_store *records, struct record_name name,
+                                    struct buf *plain, int64_t *generation, struct err *err) MUST_CHECK;
+
+// ---- on the worker (token_attempt.c) --------------------------------------------------------
+
+// `digest` is that of the secret. RECORD_NO: there is none, or its time is over.
+enum record_answer token_attempt_get(struct vault *vault, struct record_store *records, struct span digest,
+                                     struct attempt **out, struct err *err) MUST_CHECK;
+// The key of an attempt: the digest, and whose it is.
+void token_attempt_key(struct span secret, const struct attempt *attempt, struct buf *out);
+// H9: what is too old, too many of one owner, or too many at all. `key` is that of the newest.
+bool token_attempt_trim(struct vault *vault, struct record_store *records, struct span key, struct err *err) MUST_CHECK;
+bool token_attempt_expire(struct record_store *records, struct err *err) MUST_CHECK;
 
 // ---- on the loop (token_cache.c) ------------------------------------------------------------
 
@@ -56,6 +67,8 @@ void token_cache_put(struct token_store *store, struct span key, const struct gr
                      int64_t started_ms);
 void token_cache_drop(struct token_store *store, struct span key);
 void token_cache_clear(struct token_store *store);
+// This process has written something that is no grant: if nobody else wrote, the cache is as true as before.
+void token_cache_wrote(struct token_store *store, int64_t generation);
 void token_cache_checked(struct token_store *store, int64_t newest, int64_t started_ms);
 
 // ---- leases (token_lease.c) -----------------------------------------------------------------

@@ -227,28 +227,48 @@ static bool check(struct vault *vault, const struct record *record, struct err *
     return ok;
 }
 
+// Reads a record; one that is not there is made of `first`.
+static enum record_answer get_or_make(struct vault *vault, struct record_store *records, struct record_name name,
+                                      struct span first, struct record *record, struct err *err)
+{
+    struct buf sealed = {0};
+    int64_t generation = 0;
+    enum record_answer got = record_get(records, name, record, err);
+    if (got != RECORD_NO)
+        return got;
+    got = vault_seal(vault, name, first, &sealed, err) ? record_put(records, name, buf_span(&sealed), &generation, err)
+                                                       : RECORD_FAILED;
+    buf_release(&sealed);
+    return got == RECORD_FAILED ? got : record_get(records, name, record, err);  // NO: somebody else was faster
+}
+
 static bool prove(struct vault *vault, struct record_store *records, struct err *err)
 {
     struct record record;
     struct record_name name = {VAULT_CHECK, span_of("check")};
     struct err problem = {0};
-    enum record_answer got = record_get(records, name, &record, &problem);
-    if (got == RECORD_NO) {
-        struct buf sealed = {0};
-        int64_t generation = 0;
-        if (vault_seal(vault, name, span_of(CHECK_TEXT), &sealed, &problem))
-            got = record_put(records, name, buf_span(&sealed), &generation, &problem);
-        else
-            got = RECORD_FAILED;
-        buf_release(&sealed);
-        if (got == RECORD_YES)
-            return true;
-        if (got == RECORD_NO)  // somebody else was faster
-            got = record_get(records, name, &record, &problem);
-    }
-    if (got == RECORD_YES && check(vault, &record, &problem))
+    if (get_or_make(vault, records, name, span_of(CHECK_TEXT), &record, &problem) == RECORD_YES &&
+        check(vault, &record, &problem))
         return true;
     return err_set(err, problem.code ? problem.code : ERR_SYSTEM, "%s: %s", record_path(records), problem.detail);
+}
+
+bool vault_shared_key(struct vault *vault, struct record_store *records, unsigned char out[VAULT_KEY_BYTES],
+                      struct err *err)
+{
+    struct record record;
+    struct record_name name = {VAULT_CHECK, span_of("shared")};
+    struct buf plain = {0};
+    secret_random(out, VAULT_KEY_BYTES);
+    bool ok =
+        get_or_make(vault, records, name, span_make((const char *)out, VAULT_KEY_BYTES), &record, err) == RECORD_YES &&
+        vault_unseal(vault, name, record.value, &plain, err);
+    if (ok && plain.len != VAULT_KEY_BYTES)
+        ok = err_set(err, ERR_SYSTEM, "%s: the key that processes share is damaged", record_path(records));
+    if (ok)
+        memcpy(out, plain.at, VAULT_KEY_BYTES);
+    vault_wipe(&plain);
+    return ok;
 }
 
 struct vault *vault_open(const struct vault_config *config, struct record_store *records, struct err *err)

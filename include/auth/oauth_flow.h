@@ -43,6 +43,7 @@ struct oauth_flow_spec {
     const char *document_url;          // G2: where our own client metadata are, if they are anywhere; NULL: nowhere
     struct oauth_challenge challenge;  // of the call that was refused; zeroed: none
     const char *held_scope;            // step-up: what was asked for before (A9)
+    const char *state;                 // 256 bits that nobody can guess, to be used once; NULL: fresh ones are made
     bool register_anew;                // do not use a registration that is stored
     bool only_discover;                // stop before anything is registered or anybody is asked
     bool device;                       // a code is entered on another device (RFC 8628); OAUTH_DEVICE_URI
@@ -59,10 +60,12 @@ struct oauth_flow *oauth_flow_start(const struct oauth_flow_spec *spec);  // cop
 const struct oauth_attempt *oauth_flow_attempt(const struct oauth_flow *flow);
 // The query of a request to the redirect URI. OAUTH_CALLBACK_STRANGE: not for this login, go on waiting.
 enum oauth_callback_kind oauth_flow_callback(struct oauth_flow *flow, struct span query, struct err *err);
-// L8: what must be kept of a login from on_browse on, to go on with its callback in another process; seal it, it is secret.
-void oauth_flow_pause(const struct oauth_flow *flow, struct buf *out);
-// Goes on from there, with the same tenant, user and server: oauth_flow_callback() is next. The user is not sent away again.
-struct oauth_flow *oauth_flow_resume(const struct oauth_flow_spec *spec, struct span note, struct err *err) MUST_CHECK;
+// From on_browse until the callback a login can be put away: what the callback will be judged by, as bytes. They hold
+// secrets, but neither the state nor those of a configured client.
+void oauth_flow_freeze(const struct oauth_flow *flow, struct buf *out);
+// Goes on with it, here or in another process, with oauth_flow_callback(). spec->state is needed; without a redirect_uri
+// it is the one from then. NULL: it cannot, because the configuration changed meanwhile or the bytes are damaged.
+struct oauth_flow *oauth_flow_thaw(const struct oauth_flow_spec *spec, struct span bytes, struct err *err) MUST_CHECK;
 // Which addresses this login may connect to, as far as it is known: for who plays the browser.
 struct address_policy;
 struct address_policy *oauth_flow_policy(struct oauth_flow *flow);

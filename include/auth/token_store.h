@@ -17,6 +17,7 @@
 #ifndef AUTH_TOKEN_STORE_H
 #define AUTH_TOKEN_STORE_H
 
+#include "auth/attempt.h"
 #include "auth/grant.h"
 #include "auth/registration.h"
 #include "auth/vault.h"
@@ -31,7 +32,8 @@ enum {
     TOKEN_STORE_STALE_MS = 900,   // and when the cache is not trusted any more
     TOKEN_STORE_HOLD_MS = 10000,  // how long others wait for a holder that does not renew its lease any more
     TOKEN_STORE_ATTEMPT_MS = 600000,
-    TOKEN_STORE_ATTEMPTS = 10000,
+    TOKEN_STORE_ATTEMPTS = 2000,
+    TOKEN_STORE_ATTEMPTS_OPEN = 5,
 };
 
 // ---- the store ------------------------------------------------------------------------------
@@ -60,9 +62,9 @@ struct token_request {
     struct err err;
     struct grant *grant;
     struct registration *registration;
-    struct grant **grants;    // of a list
-    size_t count;             // of grants, or of what was purged
-    struct secret note;       // of an attempt
+    struct grant **grants;  // of a list
+    size_t count;           // of grants, or of what was purged
+    struct attempt *attempt;
     struct token_work *work;  // the store's own; NULL: not under way
 };
 
@@ -95,13 +97,23 @@ void token_store_registration_save(struct token_store *store, const struct regis
 void token_store_registration_remove(struct token_store *store, const struct registration_key *key, int64_t generation,
                                      struct token_request *request);
 
-// A login on its way, under its `state` (which is stored as a digest only): put once, taken once, for at most
-// TOKEN_STORE_ATTEMPT_MS. `note` is the caller's own text. TOKEN_CONFLICT: this state is there already; TOKEN_FAILED also
-// when there are too many.
-void token_store_attempt_put(struct token_store *store, struct span state, struct span note,
+// A login on its way (auth/attempt.h), under a secret of 256 bits that leads to it and is stored as a digest only, for at
+// most TOKEN_STORE_ATTEMPT_MS. To add one takes away the oldest of the same user at the same server when there are more
+// than TOKEN_STORE_ATTEMPTS_OPEN, and the one that nobody has touched for longest when there are more than
+// TOKEN_STORE_ATTEMPTS.
+void token_store_attempt_add(struct token_store *store, struct span secret, const struct attempt *attempt,
                              struct token_request *request);
-// TOKEN_DONE for exactly one of all who try, with `request->note`; TOKEN_ABSENT for the others, and when it is too late.
-void token_store_attempt_take(struct token_store *store, struct span state, struct token_request *request);
+// TOKEN_ABSENT: there is none, or it is too late. After TOKEN_DONE `request->attempt` is it.
+void token_store_attempt_find(struct token_store *store, struct span secret, struct token_request *request);
+// In place of the one of its generation: of all who try, TOKEN_DONE for exactly one, and `request->attempt` is it as it is
+// stored. TOKEN_CONFLICT for the others.
+void token_store_attempt_save(struct token_store *store, struct span secret, const struct attempt *attempt,
+                              struct token_request *request);
+// Deletes those whose time has long been over; nobody waits for it. To be called every minute or so.
+void token_store_attempts_expire(struct token_store *store);
+
+// A key of 32 bytes that all processes that share the store have in common; it outlives them.
+const unsigned char *token_store_key(const struct token_store *store);
 
 // ---- refreshing once ------------------------------------------------------------------------
 //

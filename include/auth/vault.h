@@ -50,6 +50,11 @@ struct vault *vault_open(const struct vault_config *config, struct record_store 
 void vault_free(struct vault *vault);
 const char *vault_source(const struct vault *vault);  // for people: a path, or the variable's name
 
+// A random key that all who share the records share, made at the first use: for what must be known again after a restart
+// or by another process, such as the forms of pages.
+bool vault_shared_key(struct vault *vault, struct record_store *records, unsigned char out[VAULT_KEY_BYTES],
+                      struct err *err) MUST_CHECK;
+
 // `out` gets the sealed bytes.
 bool vault_seal(struct vault *vault, struct record_name name, struct span plain, struct buf *out,
                 struct err *err) MUST_CHECK;

@@ -15,15 +15,18 @@
 
 struct gate;
 struct config;
+struct step;
+struct errand;
 
 // `hosted` in the configuration.
 struct hosted_config {
     bool allow_unbound_tickets;
     int64_t lifetime_ms;
+    char **return_to;  // origins; NULL at the end, or NULL
 };
 extern const struct option_table hosted_options;
 // The pages are at public_url, which then must be https, or http to this host. Without it there are none.
-bool hosted_check(const struct config *config, const char *file, struct err *err) MUST_CHECK;
+bool hosted_url_ok(const struct config *config);
 
 enum hosted_op {
     HOSTED_CONNECTIONS,  // the user's connections
@@ -41,6 +44,7 @@ enum hosted_kind {
     HOSTED_CONTINUES,  // to `url`, at the authorization server
     HOSTED_MOVED,      // to `url`, a path below /oauth/
     HOSTED_CONNECTED,
+    HOSTED_RETURNS,  // connected, and on to `url`, which the configuration allows
     HOSTED_DECLINED,
     HOSTED_LISTS,  // connections, csrf
     HOSTED_EXPIRED,
@@ -51,6 +55,7 @@ enum hosted_kind {
     HOSTED_FORGED,     // not sent by a page of ours
     HOSTED_NOBODY,     // who sits there cannot be told
     HOSTED_NO_SERVER,  // none of that name that users connect to
+    HOSTED_NO_RETURN,  // return_to is not allowed
     HOSTED_LIMITED,
     HOSTED_KINDS,
 };
@@ -86,17 +91,18 @@ struct hosted_page {
 struct hosted_visit {
     enum hosted_op op;
     struct credentials credentials;
-    struct span ticket, server, csrf, query;             // as far as the request has them
+    struct span ticket, server, csrf, return_to, query;  // as far as the request has them
     bool agreed;                                         // HOSTED_CONSENT: yes
     const char *(*cookie)(void *arg, const char *name);  // NULL: not sent
+    void (*each_cookie)(void *arg, void (*on_cookie)(void *to, const char *name, const char *value), void *to);
     void (*on_page)(struct hosted_visit *visit, const struct hosted_page *page);
     void *arg;
     // the gate's own
     struct gate *gate;
     struct provider_wait auth_wait;
     struct identity *identity;  // who sits there; NULL: it cannot be told
-    struct list node;           // of those who wait for an attempt
-    void *errand;
+    struct step *step;          // what it waits for, of hosted_step.c
+    struct errand *errand;      // and of hosted_grants.c
 };
 
 bool gate_hosts(const struct gate *gate);  // is there a server that users connect to?

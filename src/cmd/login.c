@@ -37,6 +37,8 @@ static void on_browse(void *arg, const char *url)
     struct login *login = arg;
     if (login->flags->start)
         login_pause(login, url);
+    else if (login->flags->finish)  // it wants to ask the user again (T13, G10)
+        login_finish(login, cmd_fail(EXIT_ANSWER, "the authorization server wants to ask again: --start anew"));
     else
         login_browse(login, url);
 }
@@ -244,6 +246,7 @@ struct oauth_flow_spec login_spec(struct login *login)
                                     .device = login->device,
                                     .on_device = on_device,
                                     .register_anew = login->flags->reregister,
+                                    .state = *login->id ? login->id : NULL,
                                     .on_browse = on_browse,
                                     .on_note = login->flags->verbose ? on_note : NULL,
                                     .on_end = on_end,
@@ -252,6 +255,8 @@ struct oauth_flow_spec login_spec(struct login *login)
 
 static void start(struct login *login, const struct login_cause *cause)
 {
+    if (login->flags->start)
+        login_new_id(login);
     struct oauth_flow_spec spec = login_spec(login);
     if (cause) {
         spec.challenge = cause->challenge;

@@ -42,7 +42,7 @@ struct login {
     // --start
     struct token_request request;
     char *url;
-    char id[24];
+    char id[48];  // and the state that the authorization server sends back
     int code;
 };
 
@@ -59,6 +59,7 @@ void login_watch_terminal(struct login *login);
 
 // ---- login_steps.c --------------------------------------------------------------------------
 
+void login_new_id(struct login *login);                  // --start: before the flow
 void login_pause(struct login *login, const char *url);  // --start: keeps the login and tells the address
 bool login_resume(struct login *login);                  // --finish: false with the exit code set
 

@@ -9,9 +9,19 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { ID_BYTES = 16, REDIRECT_MAX = 16 << 10 };
+enum { REDIRECT_MAX = 16 << 10 };
 
 // ---- start ----------------------------------------------------------------------------------
+
+void login_new_id(struct login *login)
+{
+    unsigned char random[32];
+    struct buf id = {0};
+    secret_random(random, sizeof random);
+    secret_encode(&id, span_make((const char *)random, sizeof random));
+    snprintf(login->id, sizeof login->id, "%s", buf_text(&id));
+    buf_release(&id);
+}
 
 static void on_kept(struct token_request *request)
 {
@@ -33,19 +43,28 @@ static void on_kept(struct token_request *request)
     login_finish(login, EXIT_OK);
 }
 
+static int64_t wall_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
 void login_pause(struct login *login, const char *url)
 {
-    unsigned char random[ID_BYTES];
-    struct buf id = {0}, note = {0};
-    secret_random(random, sizeof random);
-    secret_encode(&id, span_make((const char *)random, sizeof random));
-    snprintf(login->id, sizeof login->id, "%s", buf_text(&id));
+    struct buf frozen = {0};
+    struct identity *who = identity_new(IDENTITY_NONE, login_tenant(login->flags), "login", login->user);
+    struct attempt *attempt = attempt_new(who, login->server->name, login->server->url);
+    attempt->stage = ATTEMPT_AWAY;
+    attempt->expires_ms = wall_ms() + TOKEN_STORE_ATTEMPT_MS;
+    oauth_flow_freeze(login->flow, &frozen);
+    secret_set(&attempt->login, buf_span(&frozen));
     login->url = mem_string(url);
-    oauth_flow_pause(login->flow, &note);
     login->request = (struct token_request){.on_done = on_kept, .arg = login};
-    token_store_attempt_put(login->store, span_of(login->id), buf_span(&note), &login->request);
-    vault_wipe(&note);
-    buf_release(&id);
+    token_store_attempt_add(login->store, span_of(login->id), attempt, &login->request);
+    vault_wipe(&frozen);
+    attempt_free(attempt);
+    identity_unref(who);
 }
 
 // ---- finish ---------------------------------------------------------------------------------
@@ -62,51 +81,84 @@ static char *read_redirect(const char *given)
     return mem_string(line);
 }
 
+static bool is_ours(const struct login *login, const struct attempt *attempt)
+{
+    return strcmp(attempt->provider, "login") == 0 && strcmp(attempt->tenant, login_tenant(login->flags)) == 0 &&
+           strcmp(attempt->subject, login->user) == 0 && strcmp(attempt->server_url, login->server->url) == 0;
+}
+
+// In place of what is stored; `request` has it then, as it is stored now.
+static bool save(struct login *login, const struct attempt *attempt, struct token_request *request)
+{
+    token_store_attempt_save(login->store, span_of(login->id), attempt, request);
+    return token_store_wait(login->store, LOGIN_STORE_MS) && request->answer == TOKEN_DONE;
+}
+
 // An address that is not the answer to this attempt does not use it up (B2).
-static void put_back(struct login *login, struct span note)
+static void put_back(struct login *login, struct attempt *attempt, struct span frozen)
 {
     struct token_request back = {0};
-    token_store_attempt_put(login->store, span_of(login->flags->finish), note, &back);
-    if (!token_store_wait(login->store, LOGIN_STORE_MS) || back.answer != TOKEN_DONE)
+    attempt->stage = ATTEMPT_AWAY;
+    secret_set(&attempt->login, frozen);
+    if (!save(login, attempt, &back))
         fprintf(stderr, "postern: the attempt could not be kept: start again\n");
     token_request_release(&back);
 }
 
-static bool go_on(struct login *login, struct span note, const char *redirect)
+// Takes the attempt, so that nobody else can, and its answer.
+static bool answer(struct login *login, struct attempt *attempt, const char *redirect)
+{
+    struct token_request taken = {0};
+    struct secret frozen = {0};
+    const char *query = strchr(redirect, '?');
+    secret_set(&frozen, secret_span(&attempt->login));
+    attempt_forget(attempt);
+    bool ok = save(login, attempt, &taken);
+    if (!ok)
+        login->code = cmd_fail(EXIT_TIMEOUT, "--finish: somebody else is finishing this attempt");
+    if (ok && !(query && login_take_query(login, span_of(query + 1)))) {
+        put_back(login, taken.attempt, secret_span(&frozen));
+        login->code = cmd_fail(EXIT_ANSWER, "--redirect: not the address that the browser ended at after this attempt; "
+                                            "it can still be finished");
+        ok = false;
+    }
+    secret_release(&frozen);
+    token_request_release(&taken);
+    return ok;
+}
+
+static bool go_on(struct login *login, struct attempt *attempt, const char *redirect)
 {
     struct err err = {0};
     struct oauth_flow_spec spec = login_spec(login);
-    const char *query = strchr(redirect, '?');
-    if (!(login->flow = oauth_flow_resume(&spec, note, &err))) {
-        put_back(login, note);
+    if (!is_ours(login, attempt)) {
+        login->code = cmd_fail(EXIT_USAGE, "--finish: this attempt is a login to another server, or somebody else's");
+        return false;
+    }
+    if (!(login->flow = oauth_flow_thaw(&spec, secret_span(&attempt->login), &err))) {
         login->code = cmd_fail(EXIT_USAGE, "--finish: %s", err.detail);
         return false;
     }
-    if (!query || !login_take_query(login, span_of(query + 1))) {
-        put_back(login, note);
-        login->code = cmd_fail(EXIT_ANSWER, "--redirect: not the address that the browser ended at after this attempt; "
-                                            "it can still be finished");
-        return false;
-    }
-    return true;
+    return answer(login, attempt, redirect);
 }
 
 bool login_resume(struct login *login)
 {
-    struct token_request taken = {0};
+    struct token_request found = {0};
     char *redirect = read_redirect(login->flags->redirect);
     bool ok = false;
-    token_store_attempt_take(login->store, span_of(login->flags->finish), &taken);
-    if (!token_store_wait(login->store, LOGIN_STORE_MS) || taken.answer == TOKEN_FAILED)
-        login->code = cmd_fail(EXIT_STORE, "%s", taken.err.detail);
-    else if (taken.answer != TOKEN_DONE)
+    snprintf(login->id, sizeof login->id, "%s", login->flags->finish);
+    token_store_attempt_find(login->store, span_of(login->id), &found);
+    if (!token_store_wait(login->store, LOGIN_STORE_MS) || found.answer == TOKEN_FAILED)
+        login->code = cmd_fail(EXIT_STORE, "%s", found.err.detail);
+    else if (found.answer != TOKEN_DONE || found.attempt->stage != ATTEMPT_AWAY)
         login->code = cmd_fail(EXIT_TIMEOUT, "--finish: there is no such attempt: it is used up, or older than ten "
                                              "minutes, or was never started here");
     else
-        ok = go_on(login, secret_span(&taken.note), redirect ? redirect : "");
+        ok = go_on(login, found.attempt, redirect ? redirect : "");
     if (redirect)
         secret_wipe(redirect, strlen(redirect));
     free(redirect);
-    token_request_release(&taken);
+    token_request_release(&found);
     return ok;
 }

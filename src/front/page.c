@@ -18,7 +18,11 @@ static bool take_field(void *arg, struct span name, struct span value)
     const struct {
         const char *name;
         struct buf *field;
-    } rows[] = {{"t", &page->ticket}, {"server", &page->server}, {"csrf", &page->csrf}, {"answer", &page->answer}};
+    } rows[] = {{"t", &page->ticket},
+                {"server", &page->server},
+                {"csrf", &page->csrf},
+                {"answer", &page->answer},
+                {"return_to", &page->return_to}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (span_is(name, rows[i].name)) {
             if (rows[i].field->len || value.len > FIELD_MAX)
@@ -32,6 +36,26 @@ static const char *find_cookie(void *arg, const char *name)
 {
     struct page *page = arg;
     return MHD_lookup_connection_value(page->owner->connection, MHD_COOKIE_KIND, name);
+}
+
+struct cookie_walk {
+    void (*on_cookie)(void *to, const char *name, const char *value);
+    void *to;
+};
+
+static enum MHD_Result pass_cookie(void *arg, enum MHD_ValueKind kind, const char *name, const char *value)
+{
+    struct cookie_walk *walk = arg;
+    (void)kind;
+    walk->on_cookie(walk->to, name, value ? value : "");
+    return MHD_YES;
+}
+
+static void each_cookie(void *arg, void (*on_cookie)(void *to, const char *name, const char *value), void *to)
+{
+    struct page *page = arg;
+    struct cookie_walk walk = {on_cookie, to};
+    (void)MHD_get_connection_values(page->owner->connection, MHD_COOKIE_KIND, pass_cookie, &walk);
 }
 
 // ---- answering ------------------------------------------------------------------------------
@@ -141,8 +165,11 @@ bool page_begin(struct visit *visit, const struct guard_line *line, const struct
     page->post = post;
     page->query = visit->caller->query;
     visit->caller->query = NULL;
-    page->visit = (struct hosted_visit){
-        .credentials = visit->arrival.credentials, .cookie = find_cookie, .on_page = on_page, .arg = page};
+    page->visit = (struct hosted_visit){.credentials = visit->arrival.credentials,
+                                        .cookie = find_cookie,
+                                        .each_cookie = each_cookie,
+                                        .on_page = on_page,
+                                        .arg = page};
     page->visit.credentials.authorization = headers->authorization;
     visit->arrival.body.max = BODY_MAX;
     if (get && span_is(path, HOSTED_DOCUMENT_PATH) && serve_document(visit))
@@ -162,13 +189,14 @@ void page_arrive(struct visit *visit)
     struct span query = page->query ? span_of(page->query) : (struct span){"", 0};
     struct span fields = page->post ? buf_span(&visit->arrival.body) : query;
     bool sound = asked->op == HOSTED_CALLBACK || oauth_form_walk(fields, take_field, page);
-    if (!sound) {
-        refuse(visit, HOSTED_STRANGE);
+    if (!sound || (page->return_to.len && asked->op != HOSTED_START)) {
+        refuse(visit, sound ? HOSTED_NO_RETURN : HOSTED_STRANGE);
         return;
     }
     asked->ticket = buf_span(&page->ticket);
     asked->server = buf_span(&page->server);
     asked->csrf = buf_span(&page->csrf);
+    asked->return_to = buf_span(&page->return_to);
     asked->query = query;
     asked->agreed = span_is(buf_span(&page->answer), "yes");
     page->asked = true;
@@ -187,7 +215,7 @@ void page_free(struct page *page)
 {
     if (!page)
         return;
-    struct buf *all[] = {&page->ticket, &page->server, &page->csrf, &page->answer, &page->headers};
+    struct buf *all[] = {&page->ticket, &page->server, &page->csrf, &page->answer, &page->return_to, &page->headers};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         if (all[i]->at)
             explicit_bzero(all[i]->at, all[i]->room);

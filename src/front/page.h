@@ -12,9 +12,9 @@ struct page {
     struct hosted_visit visit;
     struct visit *owner;
     bool asked, post;
-    char *query;                              // of a callback, as it came
-    struct buf ticket, server, csrf, answer;  // fields of the request
-    struct buf headers;                       // of the answer: "Name: value\n"
+    char *query;                                         // of a callback, as it came
+    struct buf ticket, server, csrf, answer, return_to;  // fields of the request
+    struct buf headers;                                  // of the answer: "Name: value\n"
 };
 
 // Is it one of the pages? Then the visit has a `page`, or an answer already.

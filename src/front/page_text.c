@@ -6,26 +6,28 @@
 
 static const char style[] =
     ":root{color-scheme:light dark;--ink:#1c2430;--soft:#5b6675;--page:#f4f5f7;--card:#fff;--line:#dde1e7;"
-    "--deed:#1f5fbf;--on-deed:#fff;--warn:#7a4b00;--warn-back:#fff4dc;--good:#176b3a}"
+    "--edge:#7c8796;--deed:#1f5fbf;--on-deed:#fff;--warn:#7a4b00;--warn-back:#fff4dc;--good:#176b3a}"
     "@media(prefers-color-scheme:dark){:root{--ink:#e7eaef;--soft:#a3adba;--page:#14171c;--card:#1d2128;--line:#343b46;"
-    "--deed:#7fb0ff;--on-deed:#0b1a30;--warn:#ffd58a;--warn-back:#3a2d12;--good:#7fd6a2}}"
+    "--edge:#74808f;--deed:#7fb0ff;--on-deed:#0b1a30;--warn:#ffd58a;--warn-back:#3a2d12;--good:#7fd6a2}}"
     "*{box-sizing:border-box}"
     "body{margin:0;background:var(--page);color:var(--ink);font:1rem/1.55 system-ui,sans-serif}"
     "main{max-width:36rem;margin:8vh auto 2rem;padding:2rem;background:var(--card);border:1px solid var(--line);"
-    "border-radius:.75rem}"
+    "border-radius:.75rem;overflow-wrap:anywhere}"
     "h1{margin:0 0 1rem;font-size:1.45rem;line-height:1.25}h2{margin:0;font-size:1.05rem}"
     "p{margin:0 0 1rem}main>:last-child{margin-bottom:0}small,.soft{color:var(--soft)}"
     "dl{display:grid;grid-template-columns:max-content 1fr;gap:.5rem 1.25rem;margin:1.5rem 0;padding:1rem 0;"
     "border-top:1px solid var(--line);border-bottom:1px solid var(--line)}"
-    "dt{color:var(--soft)}dd{margin:0;overflow-wrap:anywhere;unicode-bidi:isolate}"
+    "dt{color:var(--soft)}dd{margin:0;unicode-bidi:isolate}"
     "ul{list-style:none;margin:0;padding:0}code{font-family:ui-monospace,monospace;font-size:.9em}"
-    "strong{overflow-wrap:anywhere;unicode-bidi:isolate}"
+    "small code{font-size:1em}"
+    "strong,h1,h2{unicode-bidi:isolate}"
     ".warn{padding:.75rem 1rem;border-radius:.5rem;background:var(--warn-back);color:var(--warn)}"
     ".row{display:flex;flex-wrap:wrap;gap:.75rem;align-items:center}"
     "li.item{display:flex;flex-wrap:wrap;gap:.75rem;align-items:center;justify-content:space-between;padding:1rem 0;"
-    "border-top:1px solid var(--line)}.good{color:var(--good)}"
+    "border-top:1px solid var(--line)}li.item>div{flex:1 1 12rem;min-width:0}"
+    ".good{color:var(--good)}"
     "button,a.deed{display:inline-block;font:inherit;padding:.55rem 1.2rem;border-radius:.5rem;text-decoration:none;"
-    "border:1px solid var(--line);background:none;color:var(--ink);cursor:pointer}"
+    "border:1px solid var(--edge);background:none;color:var(--ink);cursor:pointer}"
     "button.deed,a.deed{background:var(--deed);border-color:var(--deed);color:var(--on-deed)}"
     "button:hover,a.deed:hover{filter:brightness(1.08)}"
     ":focus-visible{outline:3px solid var(--deed);outline-offset:2px}"
@@ -45,6 +47,7 @@ static const struct {
     [HOSTED_MOVED] = {303, "One moment", NULL},
     [HOSTED_CONNECTED] = {200, "Connected",
                           "The account is connected. You can close this tab and try again what you were doing."},
+    [HOSTED_RETURNS] = {303, "Connected", NULL},
     [HOSTED_DECLINED] = {200, "Not connected", "You said no, and nothing was connected. You can close this tab."},
     [HOSTED_LISTS] = {200, "Your connections", NULL},
     [HOSTED_EXPIRED] = {410, "This link is not valid any more",
@@ -73,6 +76,9 @@ static const struct {
          "signed in to the gateway, or ask your administrator."},
     [HOSTED_NO_SERVER] = {404, "There is nothing to connect here",
                           "No server of this name lets users connect accounts."},
+    [HOSTED_NO_RETURN] = {400, "This gateway does not send you back there",
+                          "The link names a place to return to (return_to) that the gateway's configuration does not "
+                          "allow. Nothing was connected."},
     [HOSTED_LIMITED] = {429, "Too many tries", "Please wait a minute and try again."},
 };
 
@@ -256,7 +262,7 @@ static void put_headers(const struct hosted_page *page, struct buf *headers)
     // With no-referrer a browser would not say where a form comes from, either.
     buf_printf(headers, "Referrer-Policy: %s\n",
                page->kind == HOSTED_ASKS || page->kind == HOSTED_LISTS ? "same-origin" : "no-referrer");
-    if (page->kind == HOSTED_MOVED)
+    if (page->kind == HOSTED_MOVED || page->kind == HOSTED_RETURNS)
         buf_printf(headers, "Location: %s\n", page->url);
     if (page->retry_ms)
         buf_printf(headers, "Retry-After: %" PRId64 "\n", (page->retry_ms + 999) / 1000);

@@ -5,6 +5,8 @@
 #include "base/arena.h"
 #include "state.h"
 
+struct offer;
+
 // What a phase says to the runner. Zero fails.
 enum phase_result {
     PHASE_FAIL,  // call->err says why
@@ -44,12 +46,13 @@ struct call {
     struct session *session;
     struct scope *scope;
     struct link *link;
-    struct span target;     // the server's own name or URI
-    struct policy *policy;  // the one it began with
+    struct span target;       // the server's own name or URI
+    const char *unconnected;  // names of the servers that may have it, of which `link` is the first; NULL: it is known
+    struct policy *policy;    // the one it began with
     struct policy_decision decision;
     bool by_uri;               // completion: the reference is a resource
     struct limit_hold limits;  // its slots, until it is over
-    bool authorized, dispatched, recorded, waited_enough, looked_again, silent, new_session;
+    bool authorized, dispatched, recorded, waited_enough, looked_again, silent, new_session, offered;
     struct loop_timer timer;
 
     // to the server and back
@@ -63,6 +66,7 @@ struct call {
     struct err err;
     struct buf error_data;               // raw JSON members for error.data
     const char *error_text;              // instead of the code's own; NULL: that one
+    struct offer *offer;                 // the connect link it waits for, of hosted_offer.c
     int64_t retry_ms;                    // when the caller may try again, told with the error
     const struct upstream_reply *reply;  // of the server; lives only while the call is resumed with it
     struct buf text;                     // the whole JSON-RPC message

@@ -118,6 +118,31 @@ static enum phase_result await_lists(struct call *call)
     return must_wait(call) ? wait_for_lists(call) : PHASE_NEXT;
 }
 
+// Without a prefix anything may be a server's own that the caller has not connected. Nobody can tell which one's: the
+// first that the caller may ask is to be connected, and the error names them all. NULL: there is none.
+static struct link *find_unconnected(struct call *call, enum catalog_kind kind, struct span name)
+{
+    enum policy_kind asked;
+    struct link *first = NULL;
+    struct buf names = {0};
+    (void)call_permit(call, &asked);
+    for (size_t i = 0; i < call->scope->link_count; i++) {
+        struct link *link = call->scope->links[i];
+        const char *server = upstream_server(link->upstream)->name;
+        struct policy_question question = {call->identity, server, asked, name, NULL};
+        const struct profile *profile = kind == CATALOG_TOOLS ? call->session->profile : NULL;
+        if (view_prefix(call->scope->view, link->source).len || source_loaded(link->source) ||
+            !upstream_needs_login(link->upstream) || !policy_visible(call->policy, &question) ||
+            (profile && !profile_tools_allow(profile_tools_find(profile, server), name)))
+            continue;
+        first = first ? first : link;
+        buf_printf(&names, "%s\"%s\"", names.len ? ", " : "", server);
+    }
+    call->unconnected = first ? arena_copy(&call->arena, buf_span(&names)) : NULL;
+    buf_release(&names);
+    return first;
+}
+
 static enum phase_result find_named(struct call *call, enum catalog_kind kind, struct span exposed,
                                     enum err_code unknown)
 {
@@ -133,7 +158,7 @@ static enum phase_result find_named(struct call *call, enum catalog_kind kind, s
         // A server whose lists never came may still own the name: then "unavailable" is the truth, or that it wants a login.
         struct span original;
         const struct source *owner = view_unlisted(call->scope->view, kind, exposed, &original);
-        struct link *link = owner ? scope_link(call->scope, owner) : NULL;
+        struct link *link = owner ? scope_link(call->scope, owner) : find_unconnected(call, kind, original = exposed);
         enum err_code why = !link ? unknown : upstream_needs_login(link->upstream) ? ERR_LOGIN : ERR_UNAVAILABLE;
         call->link = link;
         enum phase_result result = missing(call, why);
@@ -170,8 +195,13 @@ static enum phase_result find_uri(struct call *call, struct span uri)
     if (!source) {
         buf_release(&original);
         scope_warm(call->scope, true);
+        if (!call->looked_again)
+            scope_look_again(call->scope);
+        call->looked_again = true;
         if (must_wait(call))
             return wait_for_lists(call);
+        if ((call->link = find_unconnected(call, CATALOG_RESOURCES, uri)))
+            return missing(call, ERR_LOGIN);
         buf_clear(&call->error_data);
         buf_put_text(&call->error_data, "\"uri\":");
         scan_encode(uri, &call->error_data);

@@ -2,6 +2,7 @@
 #ifndef GATE_HOSTED_STATE_H
 #define GATE_HOSTED_STATE_H
 
+#include "auth/attempt.h"
 #include "auth/oauth_flow.h"
 #include "bucket.h"
 #include "gate/hosted.h"
@@ -9,75 +10,64 @@
 
 struct call;
 
-enum attempt_state {
-    ATTEMPT_OVER,       // used up; kept until it expires, to say so
-    ATTEMPT_OFFERED,    // there is a ticket
-    ATTEMPT_PREPARING,  // somebody opened it: the authorization server is being found
-    ATTEMPT_ASKING,     // the page that asks for consent can be shown
-    ATTEMPT_AWAY,       // consent was given, the browser is at the authorization server
-    ATTEMPT_FINISHING,  // it came back
-};
-
-struct attempt {
-    struct hosted *hosted;
-    struct list node;  // in hosted->attempts
-    enum attempt_state state;
-    unsigned char ticket[SECRET_MAC_BYTES];  // digests: what opens them is with the browser only
-    unsigned char oauth_state[SECRET_MAC_BYTES];
-    unsigned char cookie[SECRET_MAC_BYTES];
-    bool has_state;
-    struct identity *identity;
-    const struct server *server;
-    char session[SESSION_ID_LEN + 1];      // who is told when it is done; "": nobody
-    char elicitation[SESSION_ID_LEN + 1];  // how that caller knows it; "": it was not asked that way
-    int64_t expires_ms;
-    struct arena arena;
-    struct oauth_challenge challenge;
-    const char *held_scope;
-    struct oauth_flow *flow;
-    const char *url;      // at the authorization server
-    struct list waiting;  // visits
-};
-
 struct hosted {
     struct gate *gate;
     bool secure;
     char *base;  // public_url without a slash at its end
     char *redirect_uri, *document_url;
-    struct list attempts;  // oldest first
-    size_t count;
-    struct map by_ticket, by_state;  // digest -> attempt
-    struct list errands;             // struct errand, of hosted_grants.c
-    struct bucket_table opened;      // user -> bucket (H18)
-    struct bucket_table returned;    // address -> bucket
-    struct bucket_table issuers;     // issuer -> bucket
+    struct list offers;  // struct offer, of hosted_offer.c
+    size_t offer_count;
+    struct offer *watched;  // the one that `watch` asks about
+    struct token_request watch;
+    size_t watch_left;             // still to be asked about in this round
+    struct list steps;             // struct step, of hosted_step.c
+    struct list errands;           // struct errand, of hosted_grants.c
+    struct bucket_table opened;    // user -> bucket (H18)
+    struct bucket_table returned;  // address -> bucket
+    struct bucket_table issuers;   // issuer -> bucket
     struct loop_timer sweep;
+    unsigned sweeps;
 };
 
 struct hosted *hosted_new(struct gate *gate);  // NULL: no server needs it
 void hosted_free(struct hosted *hosted);
-
-// A call ended with ERR_LOGIN: puts a connect link into its error, in the way its caller understands.
-void hosted_tell(struct call *call);
-// Where a user connects this server, for the instructions of a session; nothing if it is connected, or not that kind.
-void hosted_put_hint(const struct link *link, struct buf *out);
-
-// ---- hosted.c
-struct attempt *attempt_new(struct hosted *hosted, const struct identity *identity, const struct server *server,
-                            struct buf *ticket);
-struct attempt *attempt_find(const struct map *map, struct span secret);
-void attempt_prepare(struct attempt *attempt);
-void attempt_end(struct attempt *attempt);
-void attempt_show(struct attempt *attempt, enum hosted_kind kind);  // to all who wait
 // What the user has granted at this server is not what it was.
 void hosted_grant_changed(struct hosted *hosted, const struct identity *identity, const struct server *server);
 
+// ---- hosted_offer.c: links that callers are told
+// A call ended with ERR_LOGIN: puts a connect link into its error, in the way its caller understands. True: it is being
+// made, and call_resume() will come.
+bool hosted_tell(struct call *call);
+void hosted_untell(struct call *call);  // it is over
+// Where a user connects this server, for the instructions of a session; nothing if it is connected, or not that kind.
+void hosted_put_hint(const struct link *link, struct buf *out);
+// A new attempt with its ticket, and the state that leads to it.
+struct attempt *hosted_attempt_new(const struct hosted *hosted, const struct identity *identity,
+                                   const struct server *server, struct buf *ticket, struct buf *state);
+void hosted_put_state(struct span ticket, struct buf *out);        // the state that belongs to a ticket
+void hosted_offer_done(struct hosted *hosted, struct span state);  // it was connected here
+void hosted_offers_watch(struct hosted *hosted);                   // and elsewhere?
+void hosted_offers_drop(struct hosted *hosted);
+
 // ---- hosted_visit.c
 void visit_show(struct hosted_visit *visit, struct hosted_page *page);
-void visit_show_attempt(struct hosted_visit *visit, const struct attempt *attempt, enum hosted_kind kind);
 void hosted_put_csrf(struct hosted_visit *visit, struct span about, struct hosted_page *page, struct buf *token);
 bool hosted_csrf_ok(const struct hosted_visit *visit, struct span about);
 const struct server *hosted_server(const struct gate *gate, const struct identity *identity, struct span name);
+// H7: the cookie that binds a login to its browser.
+void hosted_bind_browser(const struct hosted_visit *visit, struct span state, struct attempt *attempt,
+                         struct hosted_page *page);
+bool hosted_is_that_browser(const struct hosted_visit *visit, struct span state, const struct attempt *attempt);
+void hosted_unbind_browser(const struct hosted_visit *visit, struct span state, struct hosted_page *page);
+// H18: 0: go on, and it is counted; else how long to wait.
+int64_t hosted_wait_to_open(const struct hosted_visit *visit, const struct identity *user);
+int64_t hosted_wait_for_issuer(const struct hosted_visit *visit, const char *issuer);
+
+// ---- hosted_step.c: what a browser does with an attempt
+void hosted_step(struct hosted_visit *visit, struct span state);             // HOSTED_CONNECT, _CONSENT and _CALLBACK
+void hosted_begin(struct hosted_visit *visit, const struct server *server);  // HOSTED_START
+void step_visit_gone(struct hosted_visit *visit);
+void hosted_steps_drop(struct hosted *hosted);
 
 // ---- hosted_grants.c: connections and disconnecting
 void hosted_list(struct hosted_visit *visit);

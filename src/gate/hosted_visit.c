@@ -1,14 +1,16 @@
-// Owns what a browser may do on the connect pages: who sits there, and which page comes next.
-//
-// The order of the checks is the point: whoever has a link or an answer of an authorization server must be the user it is
-// for (H6), in the browser that agreed (H7, H8), on a page of ours (CSRF), and in time, before anything is used up.
+// Owns a browser's request for one of the connect pages: who sits there, that a form is ours (CSRF), which browser it is,
+// and how often. What it does with an attempt is in hosted_step.c.
+#include "auth/grant.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/secret.h"
 #include "hosted.h"
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
+#define BINDING "postern_oa_"
 #define COOKIES_MAX 8  // logins of one browser at once (H7)
 #define CSRF_SECONDS 3600
 
@@ -58,7 +60,7 @@ static void put_token(const struct gate *gate, struct span cookie, struct span a
     buf_put_span(&message, cookie);
     buf_put_char(&message, '\0');
     buf_put_span(&message, about);
-    secret_mac(gate->key, sizeof gate->key, buf_span(&message), mac);
+    secret_mac(token_store_key(gate->tokens), VAULT_KEY_BYTES, buf_span(&message), mac);
     secret_encode(out, span_make((const char *)mac, sizeof mac));
     buf_release(&message);
 }
@@ -102,139 +104,124 @@ bool hosted_csrf_ok(const struct hosted_visit *visit, struct span about)
 }
 
 // ---- the cookie that binds a login to its browser (H7) --------------------------------------
+//
+// Its name has eight digits of the state's digest; its value is random, and behind a dot until when it is good, so that the
+// oldest can be told. A login whose cookie is gone can be ended by nobody.
 
-static void attempt_cookie_name(const struct attempt *attempt, char *out, size_t room)
+static void binding_name(const struct hosted *hosted, struct span state, char *out, size_t room)
 {
-    const unsigned char *digest = attempt->oauth_state;
-    snprintf(out, room, "%spostern_oa_%02x%02x%02x%02x", prefix(attempt->hosted), digest[0], digest[1], digest[2],
-             digest[3]);
+    unsigned char digest[SECRET_MAC_BYTES];
+    secret_digest(state, digest);
+    snprintf(out, room, "%s" BINDING "%02x%02x%02x%02x", prefix(hosted), digest[0], digest[1], digest[2], digest[3]);
 }
 
-static bool is_that_browser(const struct hosted_visit *visit, const struct attempt *attempt)
+bool hosted_is_that_browser(const struct hosted_visit *visit, struct span state, const struct attempt *attempt)
 {
     char name[HOSTED_COOKIE_NAME];
     unsigned char digest[SECRET_MAC_BYTES];
-    attempt_cookie_name(attempt, name, sizeof name);
+    binding_name(visit->gate->hosted, state, name, sizeof name);
     const char *value = visit->cookie(visit->arg, name);
-    if (!value)
+    if (!value || attempt->cookie.len != sizeof digest)
         return false;
     secret_digest(span_of(value), digest);
-    return secret_equal(digest, attempt->cookie, sizeof digest);
+    return secret_equal(digest, attempt->cookie.bytes, sizeof digest);
+}
+
+struct binding_search {
+    const char *prefix;
+    size_t count;
+    char name[HOSTED_COOKIE_NAME];
+    int64_t until;
+};
+
+static void look_at_cookie(void *arg, const char *name, const char *value)
+{
+    struct binding_search *search = arg;
+    size_t len = strlen(search->prefix);
+    if (strncmp(name, search->prefix, len) != 0 || strncmp(name + len, BINDING, strlen(BINDING)) != 0 ||
+        strspn(name + len + strlen(BINDING), "0123456789abcdef") != 8 || strlen(name) != len + strlen(BINDING) + 8)
+        return;
+    const char *dot = strchr(value, '.');
+    int64_t until = dot ? strtoll(dot + 1, NULL, 10) : 0;
+    if (search->count++ && until >= search->until)
+        return;
+    search->until = until;
+    snprintf(search->name, sizeof search->name, "%s", name);
 }
 
 // The oldest of this browser's logins gives way when there are too many.
 static void drop_oldest(const struct hosted_visit *visit, struct hosted_page *page)
 {
-    struct attempt *oldest = NULL;
-    size_t count = 0;
-    list_each(node, &visit->gate->hosted->attempts) {
-        struct attempt *attempt = list_entry(node, struct attempt, node);
-        if (attempt->state != ATTEMPT_AWAY || !is_that_browser(visit, attempt))
-            continue;
-        count++;
-        oldest = oldest ? oldest : attempt;
-    }
-    if (count < COOKIES_MAX)
-        return;
-    char name[HOSTED_COOKIE_NAME];
-    attempt_cookie_name(oldest, name, sizeof name);
-    add_cookie(page, name, "", 0);
-    attempt_end(oldest);
+    struct binding_search search = {.prefix = prefix(visit->gate->hosted)};
+    visit->each_cookie(visit->arg, look_at_cookie, &search);
+    if (search.count >= COOKIES_MAX)
+        add_cookie(page, search.name, "", 0);
 }
 
-static void put_cookie(struct attempt *attempt, struct hosted_page *page)
+void hosted_bind_browser(const struct hosted_visit *visit, struct span state, struct attempt *attempt,
+                         struct hosted_page *page)
 {
-    unsigned char random[32];
+    unsigned char random[32], digest[SECRET_MAC_BYTES];
     char name[HOSTED_COOKIE_NAME];
     struct buf value = {0};
+    drop_oldest(visit, page);
     secret_random(random, sizeof random);
     secret_encode(&value, span_make((const char *)random, sizeof random));
-    secret_digest(buf_span(&value), attempt->cookie);
-    attempt_cookie_name(attempt, name, sizeof name);
-    int64_t left = attempt->expires_ms - loop_now(attempt->hosted->gate->loop);
-    add_cookie(page, name, buf_text(&value), (left + 999) / 1000);
+    buf_printf(&value, ".%" PRId64, attempt->expires_ms);
+    secret_digest(buf_span(&value), digest);
+    secret_set(&attempt->cookie, span_make((const char *)digest, sizeof digest));
+    binding_name(visit->gate->hosted, state, name, sizeof name);
+    int64_t left = attempt->expires_ms / 1000 - (int64_t)time(NULL) + 1;
+    add_cookie(page, name, buf_text(&value), left > 0 ? left : 1);
     secret_wipe(value.at, value.room);
     buf_release(&value);
 }
 
-// ---- what is recorded -----------------------------------------------------------------------
-
-static void record(const struct hosted_visit *visit, const struct attempt *attempt, enum hosted_event event,
-                   const char *reason)
+void hosted_unbind_browser(const struct hosted_visit *visit, struct span state, struct hosted_page *page)
 {
-    const char *issuer = attempt->flow ? oauth_flow_attempt(attempt->flow)->server.issuer : NULL;
-    hosted_audit(visit->gate, &(struct hosted_record){.event = event,
-                                                      .identity = attempt->identity,
-                                                      .server = attempt->server,
-                                                      .issuer = issuer,
-                                                      .reason = reason,
-                                                      .peer = visit->credentials.peer});
-}
-
-static void put_user(const struct identity *identity, struct buf *out)
-{
-    buf_put_text(out, identity->subject);
-    if (identity->proof == IDENTITY_ANONYMOUS)
-        buf_put_text(out, " (everybody on this host)");
-}
-
-void visit_show_attempt(struct hosted_visit *visit, const struct attempt *attempt, enum hosted_kind kind)
-{
-    struct buf user = {0}, token = {0};
     char name[HOSTED_COOKIE_NAME];
-    struct hosted_page page = {.kind = kind, .server = attempt->server->name, .tenant = attempt->identity->tenant};
-    put_user(attempt->identity, &user);
-    page.user = buf_text(&user);
-    if (kind == HOSTED_ASKS) {
-        const struct oauth_attempt *asks = oauth_flow_attempt(attempt->flow);
-        page.issuer = asks->server.issuer;
-        page.scope = asks->scope;
-        page.unbound = !visit->identity;
-        page.ticket = mem_span(visit->ticket);
-        hosted_put_csrf(visit, visit->ticket, &page, &token);
-        record(visit, attempt, HOSTED_EVENT_SHOWN, NULL);
-    } else if (visit->op == HOSTED_CALLBACK && attempt->has_state) {
-        attempt_cookie_name(attempt, name, sizeof name);
-        add_cookie(&page, name, "", 0);
-    }
-    char *ticket = (char *)(uintptr_t)page.ticket;
-    visit_show(visit, &page);
-    free(ticket);
-    buf_release(&user);
-    buf_release(&token);
+    binding_name(visit->gate->hosted, state, name, sizeof name);
+    add_cookie(page, name, "", 0);
 }
 
 // ---- bounds (H18) ---------------------------------------------------------------------------
 
-static bool within(struct bucket_table *table, const struct bucket_rate *rate, struct span key,
-                   struct hosted_visit *visit)
+static int64_t wait_in(struct bucket_table *table, const struct bucket_rate *rate, struct span key, int64_t now)
 {
-    int64_t now = loop_now(visit->gate->loop), wait = 1000;
+    int64_t wait = 1000;
     struct bucket *bucket = bucket_hold(table, key, rate, now);
     if (bucket && (wait = bucket_wait(bucket, now)) == 0)
         bucket_take(bucket);
     if (bucket)
         bucket_leave(bucket);
-    if (wait == 0)
-        return true;
-    struct hosted_page page = {.kind = HOSTED_LIMITED, .retry_ms = wait};
-    visit_show(visit, &page);
-    return false;
+    return wait;
 }
 
-static bool may_open(struct hosted_visit *visit, const struct identity *user)
+static void show_limited(struct hosted_visit *visit, int64_t retry_ms)
+{
+    struct hosted_page page = {.kind = HOSTED_LIMITED, .retry_ms = retry_ms};
+    visit_show(visit, &page);
+}
+
+int64_t hosted_wait_to_open(const struct hosted_visit *visit, const struct identity *user)
 {
     struct buf key = {0};
     char *name = grant_user(user);
     buf_printf(&key, "%s/%s", user->tenant, name);
-    bool ok = within(&visit->gate->hosted->opened, &open_rate, buf_span(&key), visit);
+    int64_t wait = wait_in(&visit->gate->hosted->opened, &open_rate, buf_span(&key), loop_now(visit->gate->loop));
     free(name);
     buf_release(&key);
-    return ok;
+    return wait;
+}
+
+// What comes next is a token request.
+int64_t hosted_wait_for_issuer(const struct hosted_visit *visit, const char *issuer)
+{
+    return wait_in(&visit->gate->hosted->issuers, &issuer_rate, span_of(issuer), loop_now(visit->gate->loop));
 }
 
 // By address; behind a proxy that proved itself, by who it says is there.
-static bool may_return(struct hosted_visit *visit)
+static int64_t wait_to_return(const struct hosted_visit *visit)
 {
     struct buf key = {0};
     const struct peer *peer = visit->credentials.peer;
@@ -242,101 +229,32 @@ static bool may_return(struct hosted_visit *visit)
         buf_printf(&key, "u%s/%s/%s", visit->identity->tenant, visit->identity->provider, visit->identity->subject);
     else if (peer && peer->address.ss_family != AF_UNIX)
         door_put_address(peer, &key);
-    bool ok = within(&visit->gate->hosted->returned, &return_rate, buf_span(&key), visit);
+    int64_t wait = wait_in(&visit->gate->hosted->returned, &return_rate, buf_span(&key), loop_now(visit->gate->loop));
     buf_release(&key);
-    return ok;
+    return wait;
 }
 
-// What comes next is a token request.
-static bool may_ask_issuer(struct hosted_visit *visit, const struct attempt *attempt)
-{
-    struct span issuer = span_of(oauth_flow_attempt(attempt->flow)->server.issuer);
-    return within(&visit->gate->hosted->issuers, &issuer_rate, issuer, visit);
-}
-
-// ---- the pages' own checks ------------------------------------------------------------------
-
-// H6: is this the user it is for? If not, the page is shown and (another user) the attempt is burnt.
-static bool is_that_user(struct hosted_visit *visit, struct attempt *attempt)
-{
-    if (!provider_chain_stands(visit->gate->providers, attempt->identity)) {  // let go of since the link was made
-        visit_show_kind(visit, HOSTED_EXPIRED);
-        return false;
-    }
-    if (!visit->identity && visit->gate->config->hosted.allow_unbound_tickets)
-        return true;
-    if (!visit->identity) {
-        visit_show_kind(visit, HOSTED_NOBODY);
-        return false;
-    }
-    if (identity_same(visit->identity, attempt->identity))
-        return true;
-    log_warn("a connect link was used by another user", LOG_STR("server", attempt->server->name),
-             LOG_STR("subject", attempt->identity->subject), LOG_STR("by", visit->identity->subject));
-    record(visit, attempt, HOSTED_EVENT_REJECTED, "wrong_user");
-    attempt_end(attempt);
-    attempt_show(attempt, HOSTED_USED);
-    visit_show_kind(visit, HOSTED_WRONG_USER);
-    return false;
-}
-
-static struct attempt *find_by_ticket(struct hosted_visit *visit)
-{
-    struct attempt *attempt = attempt_find(&visit->gate->hosted->by_ticket, visit->ticket);
-    if (!attempt || attempt->expires_ms <= loop_now(visit->gate->loop)) {
-        visit_show_kind(visit, HOSTED_EXPIRED);
-        return NULL;
-    }
-    if (!is_that_user(visit, attempt))
-        return NULL;
-    if (attempt->state != ATTEMPT_OFFERED && attempt->state != ATTEMPT_PREPARING && attempt->state != ATTEMPT_ASKING) {
-        visit_show_kind(visit, HOSTED_USED);
-        return NULL;
-    }
-    return attempt;
-}
+// ---- requests -------------------------------------------------------------------------------
 
 static void open_link(struct hosted_visit *visit)
 {
-    struct attempt *attempt = find_by_ticket(visit);
-    if (!attempt || !may_open(visit, attempt->identity))
-        return;
-    if (attempt->state == ATTEMPT_ASKING) {
-        visit_show_attempt(visit, attempt, HOSTED_ASKS);
+    struct buf state = {0};
+    if (!visit->ticket.len) {
+        visit_show_kind(visit, HOSTED_EXPIRED);
         return;
     }
-    list_append(&attempt->waiting, &visit->node);
-    if (attempt->state == ATTEMPT_OFFERED)
-        attempt_prepare(attempt);
+    hosted_put_state(visit->ticket, &state);
+    hosted_step(visit, buf_span(&state));
+    secret_wipe(state.at, state.room);
+    buf_release(&state);
 }
 
 static void consent(struct hosted_visit *visit)
 {
-    if (!hosted_csrf_ok(visit, visit->ticket)) {
+    if (hosted_csrf_ok(visit, visit->ticket))
+        open_link(visit);
+    else
         visit_show_kind(visit, HOSTED_FORGED);
-        return;
-    }
-    struct attempt *attempt = find_by_ticket(visit);
-    if (!attempt)
-        return;
-    if (attempt->state != ATTEMPT_ASKING) {
-        visit_show_kind(visit, HOSTED_USED);
-        return;
-    }
-    struct hosted_page page = {.kind = visit->agreed ? HOSTED_CONTINUES : HOSTED_DECLINED,
-                               .server = attempt->server->name,
-                               .url = attempt->url,
-                               .issuer = oauth_flow_attempt(attempt->flow)->server.issuer};
-    record(visit, attempt, visit->agreed ? HOSTED_EVENT_GIVEN : HOSTED_EVENT_REJECTED,
-           visit->agreed ? NULL : "declined");
-    if (visit->agreed) {
-        drop_oldest(visit, &page);
-        put_cookie(attempt, &page);
-        attempt->state = ATTEMPT_AWAY;
-    }
-    visit_show(visit, &page);
-    if (!visit->agreed)
-        attempt_end(attempt);
 }
 
 struct found_state {
@@ -352,42 +270,20 @@ static bool take_state(void *arg, struct span name, struct span value)
     return true;
 }
 
-static struct attempt *find_by_state(const struct hosted_visit *visit)
-{
-    struct found_state found = {.value = {.max = OAUTH_VALUE_MAX}};
-    bool sound = oauth_form_walk(visit->query, take_state, &found) && found.count == 1 && !found.value.overflow;
-    struct attempt *attempt = sound ? attempt_find(&visit->gate->hosted->by_state, buf_span(&found.value)) : NULL;
-    buf_release(&found.value);
-    return attempt && attempt->expires_ms > loop_now(visit->gate->loop) ? attempt : NULL;
-}
-
-static void reject(struct hosted_visit *visit, const struct attempt *attempt, enum hosted_kind kind, const char *reason)
-{
-    record(visit, attempt, HOSTED_EVENT_REJECTED, reason);
-    visit_show_kind(visit, kind);
-}
-
 static void callback(struct hosted_visit *visit)
 {
-    struct err err = {0};
-    if (!may_return(visit))
-        return;
-    struct attempt *attempt = find_by_state(visit);
-    if (!attempt) {
-        log_info("a callback belongs to no login, or one whose time is over");
-        visit_show_kind(visit, HOSTED_STRANGE);
-    } else if (attempt->state == ATTEMPT_FINISHING || attempt->state == ATTEMPT_OVER) {
-        reject(visit, attempt, HOSTED_USED, "used");
-    } else if (attempt->state != ATTEMPT_AWAY || !is_that_browser(visit, attempt)) {  // H8: nothing is used up
-        reject(visit, attempt, HOSTED_WRONG_BROWSER, "wrong_browser");
-    } else if (!is_that_user(visit, attempt) || !may_ask_issuer(visit, attempt)) {
-        return;
-    } else if (oauth_flow_callback(attempt->flow, visit->query, &err) == OAUTH_CALLBACK_STRANGE) {
-        reject(visit, attempt, HOSTED_STRANGE, "strange");
+    struct found_state found = {.value = {.max = OAUTH_VALUE_MAX}};
+    int64_t wait = wait_to_return(visit);
+    if (wait) {
+        show_limited(visit, wait);
+    } else if (oauth_form_walk(visit->query, take_state, &found) && found.count == 1 && !found.value.overflow &&
+               found.value.len) {
+        hosted_step(visit, buf_span(&found.value));
     } else {
-        attempt->state = ATTEMPT_FINISHING;
-        list_append(&attempt->waiting, &visit->node);
+        log_info("a callback names no login");
+        visit_show_kind(visit, HOSTED_STRANGE);
     }
+    buf_release(&found.value);
 }
 
 const struct server *hosted_server(const struct gate *gate, const struct identity *identity, struct span name)
@@ -400,18 +296,29 @@ const struct server *hosted_server(const struct gate *gate, const struct identit
     return NULL;
 }
 
-// A ticket for somebody we know, and on to the page of that.
+// H10: where a browser may be sent back to: an origin of the list, to the letter.
+static bool may_return_to(const struct hosted_visit *visit)
+{
+    char *const *allowed = visit->gate->config->hosted.return_to;
+    char *text = mem_span(visit->return_to);
+    struct oauth_url url;
+    bool may = false;
+    if (strlen(text) == visit->return_to.len && oauth_url_parse(text, &url))
+        for (; !may && allowed && *allowed; allowed++)
+            may = span_is(url.origin, *allowed);
+    free(text);
+    return may;
+}
+
 static void start(struct hosted_visit *visit, const struct server *server)
 {
-    struct buf ticket = {0}, url = {0};
-    (void)attempt_new(visit->gate->hosted, visit->identity, server, &ticket);
-    buf_printf(&url, "../connect?t=%s", buf_text(&ticket));
-    struct hosted_page page = {.kind = HOSTED_MOVED, .url = buf_text(&url)};
-    visit_show(visit, &page);
-    secret_wipe(ticket.at, ticket.room);
-    secret_wipe(url.at, url.room);
-    buf_release(&ticket);
-    buf_release(&url);
+    int64_t wait;
+    if (visit->return_to.len && !may_return_to(visit))
+        visit_show_kind(visit, HOSTED_NO_RETURN);
+    else if ((wait = hosted_wait_to_open(visit, visit->identity)) > 0)
+        show_limited(visit, wait);
+    else
+        hosted_begin(visit, server);
 }
 
 // What only somebody we know may do.
@@ -425,8 +332,7 @@ static void serve_known(struct hosted_visit *visit)
     } else if (!(server = hosted_server(visit->gate, visit->identity, visit->server))) {
         visit_show_kind(visit, HOSTED_NO_SERVER);
     } else if (visit->op == HOSTED_START) {
-        if (may_open(visit, visit->identity))
-            start(visit, server);
+        start(visit, server);
     } else if (hosted_csrf_ok(visit, span_of("disconnect"))) {
         hosted_disconnect(visit, server);
     } else {
@@ -445,8 +351,7 @@ static bool identify(struct hosted_visit *visit)
     struct err err = {0};
     int64_t retry_ms;
     if (!gate_hears(gate, &visit->credentials, (struct span){0}, &retry_ms, &err)) {
-        struct hosted_page page = {.kind = HOSTED_LIMITED, .retry_ms = retry_ms};
-        visit_show(visit, &page);
+        show_limited(visit, retry_ms);
         return false;
     }
     visit->auth_wait.resume = on_identified;
@@ -488,7 +393,7 @@ void hosted_arrive(struct gate *gate, struct hosted_visit *visit)
 void hosted_gone(struct hosted_visit *visit)
 {
     list_remove(&visit->auth_wait.node);
-    list_remove(&visit->node);
+    step_visit_gone(visit);
     errand_visit_gone(visit);
     identity_unref(visit->identity);
     visit->identity = NULL;

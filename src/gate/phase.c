@@ -418,8 +418,8 @@ static enum phase_result shape(struct call *call)
         buf_clear(&call->text);
     else if (call->err.code) {
         buf_clear(&call->text);
-        if (request && call->err.code == ERR_LOGIN)
-            hosted_tell(call);
+        if (request && call->err.code == ERR_LOGIN && hosted_tell(call))
+            return PHASE_WAIT;
         if (request || call->message.kind == MESSAGE_INVALID)
             message_put_error_text(&call->text, call->message.id, call->err.code, call->error_text,
                                    buf_span(&call->error_data));
@@ -541,6 +541,7 @@ static void finish(struct call *call)
     struct gate *gate = call->gate;
     assert(call->recorded);
     dispatch_abandon(call);  // if it is still out
+    hosted_untell(call);
     limit_leave(&call->limits);
     deliver(call);
     loop_timer_stop(gate->loop, &call->timer);

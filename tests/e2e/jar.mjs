@@ -8,28 +8,48 @@ export class Jar {
     constructor(user) {
         this.user = user;
     }
-    async visit(url, form) {
-        const { host } = new URL(url);
-        const jar = (this.cookies[host] ??= {});
-        const headers = { 'x-forwarded-user': this.user, cookie: Object.entries(jar).map(pair => pair.join('=')).join('; ') };
+    /** A page, wherever redirects lead; one to an address that begins with `stop` is not followed. */
+    async visit(url, form, stop) {
+        const { hostname } = new URL(url); // a browser's cookies know no ports
+        const jar = (this.cookies[hostname] ??= {});
+        const headers = { ...(this.user && { 'x-forwarded-user': this.user }), cookie: Object.entries(jar).map(pair => pair.join('=')).join('; ') };
         if (form) headers['content-type'] = 'application/x-www-form-urlencoded';
         const answer = await send(url, { method: form ? 'POST' : 'GET', headers, body: form && new URLSearchParams(form).toString() });
         for (const line of answer.headers['set-cookie'] ?? []) {
             const [, name, value] = /^([^=]+)=([^;]*)/.exec(line);
-            jar[name] = value;
+            if (/; Max-Age=0;/i.test(line)) delete jar[name];
+            else jar[name] = value;
         }
         const { location } = answer.headers;
-        return location ? this.visit(new URL(location, url).href) : { url, ...answer };
+        const next = location && new URL(location, url).href;
+        return !next || (stop && next.startsWith(stop)) ? { url, next, ...answer } : this.visit(next, undefined, stop);
+    }
+    /** Opens a link: the page that asks. */
+    async open(link) {
+        const asked = await this.visit(link);
+        assert.equal(asked.status, 200, asked.body);
+        return asked;
+    }
+    /** Agrees on the page that asks, sent to `origin`: what comes next. */
+    agree(asked, origin = new URL(asked.url).origin) {
+        const field = name => new RegExp(`name="${name}" value="([^"]+)"`).exec(asked.body)[1];
+        return this.visit(`${origin}/oauth/connect`, { t: field('t'), csrf: field('csrf'), answer: 'yes' });
+    }
+    /** Goes on to the authorization server, allows, and comes back as far as `stop`. */
+    async allow(gone, stop) {
+        assert.equal(gone.status, 200, gone.body);
+        const there = await this.visit(/url=([^"]+)"/.exec(gone.body)[1].replaceAll('&amp;', '&'), undefined, stop);
+        return there.body.includes('name="answer"') ? this.visit(there.url, { name: `account-of-${this.user}`, answer: 'allow' }, stop) : there;
+    }
+    /** The address of the callback, which is not visited. */
+    async callback(link) {
+        const { origin } = new URL(link);
+        return (await this.allow(await this.agree(await this.open(link)), `${origin}/oauth/callback`)).next;
     }
     /** Goes all the way from a connect link, as somebody who agrees to everything; gives the page that asked. */
     async connect(link) {
-        const asked = await this.visit(link);
-        assert.equal(asked.status, 200, asked.body);
-        const field = name => new RegExp(`name="${name}" value="([^"]+)"`).exec(asked.body)[1];
-        const gone = await this.visit(asked.url.replace(/\?.*/, ''), { t: field('t'), csrf: field('csrf'), answer: 'yes' });
-        const there = await this.visit(/url=([^"]+)"/.exec(gone.body)[1].replaceAll('&amp;', '&'));
-        const asks = there.body.includes('name="answer"');
-        const done = asks ? await this.visit(there.url, { name: `account-of-${this.user}`, answer: 'allow' }) : there;
+        const asked = await this.open(link);
+        const done = await this.allow(await this.agree(asked));
         assert.match(done.body, /<h1>Connected/);
         return asked;
     }

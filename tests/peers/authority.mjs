@@ -104,8 +104,20 @@ front.on('request', (request, response) => {
 // ---- the MCP server -------------------------------------------------------------------------
 
 const results = {
-    initialize: params => ({ protocolVersion: params.protocolVersion, capabilities: { tools: {} }, serverInfo: { name: 'authority', version: '1' } }),
+    initialize: params => ({
+        protocolVersion: params.protocolVersion,
+        capabilities: { tools: {}, prompts: {}, resources: { subscribe: true }, completions: {} },
+        serverInfo: { name: 'authority', version: '1' }
+    }),
     'tools/list': () => ({ tools: [{ name: 'whoami', inputSchema: { type: 'object' } }] }),
+    'prompts/list': () => ({ prompts: [{ name: 'introduce' }] }),
+    'prompts/get': (_params, who) => ({ messages: [{ role: 'user', content: { type: 'text', text: who.sub } }] }),
+    'resources/list': () => ({ resources: [{ uri: 'account://me', name: 'me' }] }),
+    'resources/templates/list': () => ({ resourceTemplates: [{ uriTemplate: 'account://me/{part}', name: 'part' }] }),
+    'resources/read': ({ uri }, who) => ({ contents: [{ uri, text: who.sub }] }),
+    'resources/subscribe': () => ({}),
+    'resources/unsubscribe': () => ({}),
+    'completion/complete': (_params, who) => ({ completion: { values: [who.sub] } }),
     'tools/call': (_params, who) => ({ content: [{ type: 'text', text: who.sub }] })
 };
 
@@ -131,7 +143,7 @@ back.on('request', (request, response) => {
     if (request.url === '/deny') return response.end(String((deny = true)));
     if (request.url === '/.well-known/oauth-protected-resource/mcp')
         return response.end(JSON.stringify({ resource, authorization_servers: [issuer], scopes_supported: ['mcp:use'] }));
-    if (request.url === '/mcp' && request.method === 'POST') return mcp(request, response);
+    if (request.url === '/mcp' && request.method === 'POST') return mcp(request, response).catch(() => response.destroy()); // who asked has gone
     response.writeHead(404).end();
 });
 

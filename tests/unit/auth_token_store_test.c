@@ -513,6 +513,25 @@ static bool disk_has(const char *secret, size_t *files)
     return found;
 }
 
+static int64_t wall_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static struct attempt *make_attempt(const char *user, const char *server)
+{
+    struct identity *identity = identity_new(IDENTITY_BEARER, "default", "bearer", user);
+    identity_add_role(identity, SPAN("reader"));
+    identity_add_role(identity, SPAN("wri,ter"));
+    identity->token_id = mem_string("token-1");
+    struct attempt *attempt = attempt_new(identity, server, RESOURCE);
+    attempt->expires_ms = wall_ms() + 300000;
+    identity_unref(identity);
+    return attempt;
+}
+
 static void S6_no_secret_is_on_the_disk(void **state)
 {
     (void)state;
@@ -531,7 +550,10 @@ static void S6_no_secret_is_on_the_disk(void **state)
     token_store_registration_save(store, registration, 0, &request);
     registration_unref(registration);
     assert_int_equal(wait_for(&request), TOKEN_DONE);
-    token_store_attempt_put(store, SPAN("STATE-0123456789"), SPAN("{\"verifier\":\"VERIFIER-0123456789\"}"), &request);
+    struct attempt *attempt = make_attempt("alice", "files");
+    secret_set(&attempt->login, SPAN("VERIFIER-0123456789"));
+    token_store_attempt_add(store, SPAN("STATE-0123456789"), attempt, &request);
+    attempt_free(attempt);
     assert_int_equal(wait_for(&request), TOKEN_DONE);
     token_request_release(&request);
     static const char *const secrets[] = {"ACCESS-0123456789",       "REFRESH-0123456789", "CLIENT-SECRET-0123456789",
@@ -835,24 +857,118 @@ static void G7_G9_a_registration_comes_back_for_its_issuer_and_redirect(void **s
     token_request_release(&request);
 }
 
-static void B7_an_attempt_is_taken_once(void **state)
+static enum token_answer add_attempt(const char *state, const char *user, const char *server)
+{
+    struct token_request request = {0};
+    struct attempt *attempt = make_attempt(user, server);
+    token_store_attempt_add(store, span_of(state), attempt, &request);
+    enum token_answer answer = wait_for(&request);
+    attempt_free(attempt);
+    token_request_release(&request);
+    return answer;
+}
+
+static struct attempt *find_attempt(const char *state)
+{
+    struct token_request request = {0};
+    token_store_attempt_find(store, span_of(state), &request);
+    enum token_answer answer = wait_for(&request);
+    struct attempt *attempt = request.attempt;
+    request.attempt = NULL;
+    assert_int_equal(answer, attempt ? TOKEN_DONE : TOKEN_ABSENT);
+    token_request_release(&request);
+    return attempt;
+}
+
+static bool has_attempt(const char *state)
+{
+    struct attempt *attempt = find_attempt(state);
+    bool there = attempt != NULL;
+    attempt_free(attempt);
+    return there;
+}
+
+static void set_stage(const char *state, enum attempt_stage stage)
+{
+    struct token_request request = {0};
+    struct attempt *attempt = find_attempt(state);
+    attempt->stage = stage;
+    token_store_attempt_save(store, span_of(state), attempt, &request);
+    assert_int_equal(wait_for(&request), TOKEN_DONE);
+    assert_int_equal(request.attempt->stage, stage);
+    assert_true(request.attempt->generation > attempt->generation);
+    attempt_free(attempt);
+    token_request_release(&request);
+}
+
+static void H9_an_attempt_is_as_it_was_for_another_process(void **state)
 {
     (void)state;
     struct token_request request = {0};
     start();
-    token_store_attempt_put(store, SPAN("state"), SPAN("note"), &request);
+    struct attempt *attempt = make_attempt("alice", "files");
+    attempt->return_to = mem_string("https://app.example/");
+    attempt->challenged = 1;
+    attempt->challenge_scope = mem_string("a b");
+    secret_set(&attempt->cookie, span_make("\0digest\0", 8));
+    secret_set(&attempt->login, SPAN("login"));
+    token_store_attempt_add(store, SPAN("state"), attempt, &request);
     assert_int_equal(wait_for(&request), TOKEN_DONE);
-    token_store_attempt_put(store, SPAN("state"), SPAN("another"), &request);
-    assert_int_equal(wait_for(&request), TOKEN_CONFLICT);
-    token_store_attempt_take(store, SPAN("stat"), &request);
-    assert_int_equal(wait_for(&request), TOKEN_ABSENT);
-    token_store_attempt_take(store, SPAN("state"), &request);
-    assert_int_equal(wait_for(&request), TOKEN_DONE);
-    assert_span(secret_span(&request.note), SPAN("note"), "note");
-    token_store_attempt_take(store, SPAN("state"), &request);
-    assert_int_equal(wait_for(&request), TOKEN_ABSENT);
-    assert_int_equal(request.note.len, 0);
+    attempt_free(attempt);
+    token_store_attempt_add(store, SPAN("state"), request.attempt, &request);
+    assert_int_equal(wait_for(&request), TOKEN_DONE);  // of the generation that is there
     token_request_release(&request);
+    stop();
+    start();
+    assert_false(has_attempt("stat"));
+    attempt = find_attempt("state");
+    assert_int_equal(attempt->stage, ATTEMPT_OFFERED);
+    assert_string_equal(attempt->server, "files");
+    assert_string_equal(attempt->server_url, RESOURCE);
+    assert_string_equal(attempt->return_to, "https://app.example/");
+    assert_string_equal(attempt->challenge_scope, "a b");
+    assert_null(attempt->held_scope);
+    assert_span(secret_span(&attempt->cookie), span_make("\0digest\0", 8), "cookie");
+    assert_span(secret_span(&attempt->login), SPAN("login"), "login");
+    struct identity *identity = attempt_identity(attempt);
+    assert_int_equal(identity->proof, IDENTITY_BEARER);
+    assert_string_equal(identity->subject, "alice");
+    assert_string_equal(identity->token_id, "token-1");
+    assert_int_equal(identity->role_count, 2);
+    assert_string_equal(identity->roles[1], "wri,ter");
+    identity_unref(identity);
+    attempt_forget(attempt);
+    assert_int_equal(attempt->stage, ATTEMPT_OVER);
+    assert_int_equal(attempt->cookie.len + attempt->login.len, 0);
+    attempt_free(attempt);
+}
+
+static void B7_H9_of_two_processes_that_take_an_attempt_one_has_it(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    struct token_request first = {0}, second = {0};
+    start();
+    struct token_store *other = token_store_open(loop, &(struct record_config){0}, &(struct vault_config){0}, &err);
+    assert_non_null(other);
+    assert_memory_equal(token_store_key(store), token_store_key(other), 32);
+    assert_int_equal(add_attempt("state", "alice", "files"), TOKEN_DONE);
+    struct attempt *attempt = find_attempt("state");
+    attempt->stage = ATTEMPT_OVER;
+    token_store_attempt_save(store, SPAN("state"), attempt, &first);
+    token_store_attempt_save(other, SPAN("state"), attempt, &second);
+    attempt_free(attempt);
+    assert_true(token_store_wait(store, 10000));
+    assert_true(token_store_wait(other, 10000));
+    assert_int_equal((first.answer == TOKEN_DONE) + (second.answer == TOKEN_DONE), 1);
+    assert_int_equal((first.answer == TOKEN_CONFLICT) + (second.answer == TOKEN_CONFLICT), 1);
+    assert_null(first.answer == TOKEN_CONFLICT ? first.attempt : second.attempt);
+    token_request_release(&first);
+    token_request_release(&second);
+    token_store_close(other);
+    attempt = find_attempt("state");
+    assert_int_equal(attempt->stage, ATTEMPT_OVER);
+    attempt_free(attempt);
 }
 
 static void alter(const char *sql)
@@ -863,66 +979,103 @@ static void alter(const char *sql)
     sqlite3_close(writer);
 }
 
-static enum token_answer put_attempt(const char *state, struct err *err)
+static int64_t count_attempts(void)
 {
-    struct token_request request = {0};
-    token_store_attempt_put(store, span_of(state), SPAN("note"), &request);
-    enum token_answer answer = wait_for(&request);
-    *err = request.err;
-    token_request_release(&request);
-    return answer;
-}
-
-static enum token_answer take_attempt(const char *state)
-{
-    struct token_request request = {0};
-    token_store_attempt_take(store, span_of(state), &request);
-    enum token_answer answer = wait_for(&request);
-    token_request_release(&request);
-    return answer;
+    sqlite3 *reader;
+    sqlite3_stmt *statement;
+    assert_int_equal(sqlite3_open(database, &reader), SQLITE_OK);
+    sqlite3_prepare_v2(reader, "SELECT count(*) FROM record WHERE space='attempt'", -1, &statement, NULL);
+    assert_int_equal(sqlite3_step(statement), SQLITE_ROW);
+    int64_t count = sqlite3_column_int64(statement, 0);
+    sqlite3_finalize(statement);
+    sqlite3_close(reader);
+    return count;
 }
 
 static void H9_an_attempt_ends_after_ten_minutes_and_when_the_clock_goes_back(void **state)
 {
     (void)state;
-    struct err err;
     static const struct {
         const char *label, *sql;
-        enum token_answer answer;
+        int64_t expires_in_ms;
+        bool there;
     } rows[] = {
-        {"young", "UPDATE record SET updated=updated-590000 WHERE space='attempt'", TOKEN_DONE},
-        {"old", "UPDATE record SET updated=updated-600000 WHERE space='attempt'", TOKEN_ABSENT},
-        {"from the future", "UPDATE record SET updated=updated+3600000 WHERE space='attempt'", TOKEN_ABSENT},
+        {"young", "UPDATE record SET updated=updated-590000 WHERE space='attempt'", 5000, true},
+        {"old", "UPDATE record SET updated=updated-600000 WHERE space='attempt'", 5000, false},
+        {"from the future", "UPDATE record SET updated=updated+3600000 WHERE space='attempt'", 5000, false},
+        {"its own time is over", "SELECT 1", 0, false},
+        {"its own time is too long", "SELECT 1", 3600000, false},
     };
     start();
     for (size_t i = 0; i < COUNT(rows); i++) {
-        assert_int_equal(put_attempt("state", &err), TOKEN_DONE);
+        struct token_request request = {0};
+        struct attempt *attempt = make_attempt("alice", "files");
+        attempt->expires_ms = wall_ms() + rows[i].expires_in_ms;
+        token_store_attempt_add(store, span_of(rows[i].label), attempt, &request);
+        assert_int_equal(wait_for(&request), TOKEN_DONE);
+        attempt_free(attempt);
+        token_request_release(&request);
         alter(rows[i].sql);
-        assert_row(take_attempt("state") == rows[i].answer, rows[i].label);
-        assert_int_equal(take_attempt("state"), TOKEN_ABSENT);
+        assert_row(has_attempt(rows[i].label) == rows[i].there, rows[i].label);
+        alter("DELETE FROM record WHERE space='attempt'");
     }
+    assert_int_equal(add_attempt("left alone", "alice", "files"), TOKEN_DONE);
+    alter("UPDATE record SET updated=updated-600001 WHERE space='attempt'");
+    token_store_attempts_expire(store);
+    assert_true(token_store_wait(store, 10000));
+    assert_int_equal(count_attempts(), 0);
 }
 
-static void H9_attempts_are_bounded_and_old_ones_make_room(void **state)
+static void H9_a_user_has_five_open_attempts_at_a_server_and_the_oldest_gives_way(void **state)
 {
     (void)state;
-    struct err err;
+    char name[32];
     start();
-    assert_int_equal(put_attempt("first", &err), TOKEN_DONE);
-    alter("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i<9999)"
-          "INSERT INTO record SELECT 'attempt',CAST(i AS BLOB),1,(SELECT max(updated) FROM record),x'00' FROM n");
-    assert_int_equal(put_attempt("one too many", &err), TOKEN_FAILED);
-    assert_int_equal(err.code, ERR_TOO_MANY);
-    assert_int_equal(take_attempt("first"), TOKEN_DONE);
-    assert_int_equal(put_attempt("there is room", &err), TOKEN_DONE);
-    alter("UPDATE record SET updated=updated-700000 WHERE space='attempt'");
-    for (int i = 0; i < 2; i++) {
-        char name[32];
-        snprintf(name, sizeof name, "now %d", i);
-        assert_int_equal(put_attempt(name, &err), TOKEN_DONE);
+    assert_int_equal(add_attempt("of bob", "bob", "files"), TOKEN_DONE);
+    assert_int_equal(add_attempt("elsewhere", "alice", "mail"), TOKEN_DONE);
+    for (int i = 0; i < 5; i++) {
+        snprintf(name, sizeof name, "alice %d", i);
+        assert_int_equal(add_attempt(name, "alice", "files"), TOKEN_DONE);
     }
-    assert_int_equal(take_attempt("there is room"), TOKEN_ABSENT);
-    assert_int_equal(take_attempt("now 1"), TOKEN_DONE);
+    assert_true(has_attempt("alice 0"));
+    set_stage("alice 0", ATTEMPT_AWAY);
+    assert_int_equal(add_attempt("alice 5", "alice", "files"), TOKEN_DONE);
+    assert_true(has_attempt("alice 0"));  // agreed to: not before the others
+    assert_false(has_attempt("alice 1"));
+    set_stage("alice 2", ATTEMPT_OVER);
+    assert_int_equal(add_attempt("alice 6", "alice", "files"), TOKEN_DONE);
+    static const char *const there[] = {"alice 0", "alice 2", "alice 3", "alice 4",
+                                        "alice 5", "alice 6", "of bob",  "elsewhere"};
+    for (size_t i = 0; i < COUNT(there); i++)
+        assert_row(has_attempt(there[i]), there[i]);
+    for (int i = 3; i < 7; i++) {
+        snprintf(name, sizeof name, "alice %d", i);
+        set_stage(name, ATTEMPT_AWAY);
+    }
+    assert_int_equal(add_attempt("alice 7", "alice", "files"), TOKEN_DONE);
+    assert_false(has_attempt("alice 0"));  // all are: the oldest
+    assert_true(has_attempt("alice 7"));
+}
+
+static void H9_there_are_two_thousand_attempts_at_most_and_the_least_recently_used_gives_way(void **state)
+{
+    (void)state;
+    start();
+    assert_int_equal(add_attempt("first", "alice", "files"), TOKEN_DONE);
+    assert_int_equal(add_attempt("second", "bob", "files"), TOKEN_DONE);
+    alter("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i<1998)"
+          "INSERT INTO record SELECT 'attempt',CAST(i AS BLOB),(SELECT last FROM counter)+i,(SELECT max(updated) FROM "
+          "record),x'00' FROM n;UPDATE counter SET last=last+1998");
+    assert_int_equal(count_attempts(), 2000);
+    set_stage("first", ATTEMPT_AWAY);
+    assert_int_equal(add_attempt("one more", "carol", "files"), TOKEN_DONE);
+    assert_int_equal(count_attempts(), 2000);
+    assert_true(has_attempt("first"));
+    assert_false(has_attempt("second"));
+    assert_true(has_attempt("one more"));
+    alter("UPDATE record SET updated=updated-700000 WHERE space='attempt'");
+    assert_int_equal(add_attempt("now", "dave", "files"), TOKEN_DONE);
+    assert_int_equal(count_attempts(), 1);
 }
 
 // ---- refreshing once ------------------------------------------------------------------------
@@ -1300,9 +1453,11 @@ int main(void)
         TEST(the_cache_holds_while_nothing_changes_and_others_saves_are_seen),
         TEST(a_cache_that_cannot_be_checked_answers_nothing),
         TEST(G7_G9_a_registration_comes_back_for_its_issuer_and_redirect),
-        TEST(B7_an_attempt_is_taken_once),
+        TEST(H9_an_attempt_is_as_it_was_for_another_process),
         TEST(H9_an_attempt_ends_after_ten_minutes_and_when_the_clock_goes_back),
-        TEST(H9_attempts_are_bounded_and_old_ones_make_room),
+        TEST(B7_H9_of_two_processes_that_take_an_attempt_one_has_it),
+        TEST(H9_a_user_has_five_open_attempts_at_a_server_and_the_oldest_gives_way),
+        TEST(H9_there_are_two_thousand_attempts_at_most_and_the_least_recently_used_gives_way),
         TEST(F5_the_winner_refreshes_and_who_comes_later_gets_the_result),
         TEST(F5_without_a_result_the_next_one_tries),
         TEST(a_lease_on_nothing_is_gone),

@@ -442,6 +442,57 @@ static void a_wrong_file_of_tenants_d_stops_the_start_and_is_named(void **state)
     assert_int_equal(rename(TENANTS_D("default.json"), TENANTS_D("acme.json")), 0);
 }
 
+// What per_user and assertions need is asked for wherever a tenant stands, and the file with the server is named.
+static void H13_a_tenant_needs_what_the_top_needs(void **state)
+{
+    (void)state;
+#define OWN "{\"mcpServers\":{\"files\":{\"url\":\"https://x.example/mcp\",\"auth\":{\"mode\":\"per_user\"}}}}"
+#define TOLD                                                                                \
+    "{\"mcpServers\":{\"files\":{\"url\":\"https://x.example/mcp\",\"isolation\":\"user\"," \
+    "\"auth\":{\"assertion\":{\"key_file\":\"k.pem\"}}}}}"
+#define PROXY "\"policy\":\"p\",\"auth\":{\"providers\":[{\"type\":\"forwarded-user\",\"trusted_proxies\":[\"::1\"]}]}"
+    static const struct {
+        const char *top, *tenant, *file_says, *inside_says;  // NULL: taken
+    } rows[] = {
+        {"\"log\":{}", OWN,
+         "tenants.d/acme.json: /mcpServers/files/auth/mode: \"per_user\": needs a provider in /auth/providers that "
+         "proves "
+         "who calls, in other.json",
+         "other.json: /tenants/acme/mcpServers/files/auth/mode: \"per_user\": needs a provider in /auth/providers that "
+         "proves who calls"},
+        {PROXY ",\"public_url\":\"http://gateway.example\"", OWN,
+         "other.json: /public_url: users connect accounts there (server \"files\" in tenants.d/acme.json has",
+         "other.json: /public_url: users connect accounts there (server \"files\" in other.json has"},
+        {PROXY, TOLD,
+         "tenants.d/acme.json: /mcpServers/files/auth/assertion: needs /public_url, as the issuer, in other.json",
+         "other.json: /tenants/acme/mcpServers/files/auth/assertion: needs /public_url, as the issuer"},
+        {"\"public_url\":\"https://gateway.example\"", TOLD,
+         "tenants.d/acme.json: /mcpServers/files/auth/assertion: needs a provider in /auth/providers that proves who "
+         "calls, "
+         "in other.json",
+         "other.json: /tenants/acme/mcpServers/files/auth/assertion: needs a provider"},
+        {PROXY ",\"public_url\":\"https://gateway.example\"", OWN, NULL, NULL},
+        {PROXY ",\"public_url\":\"https://gateway.example\"", TOLD, NULL, NULL},
+    };
+    for (size_t i = 0; i < COUNT(rows); i++)
+        for (int inside = 0; inside < 2; inside++) {
+            struct err err = {0};
+            struct buf text = {0};
+            const char *says = inside ? rows[i].inside_says : rows[i].file_says;
+            buf_printf(&text, inside ? "{%s,\"tenants\":{\"acme\":%s}}" : "{%s}", rows[i].top, rows[i].tenant);
+            unlink(TENANTS_D("acme.json"));
+            if (!inside)
+                put_file(TENANTS_D("acme.json"), rows[i].tenant);
+            put_file("other.json", buf_text(&text));
+            struct config *config = config_load("other.json", &err);
+            assert_row((config == NULL) == (says != NULL), says ? says : err.detail);
+            if (says)
+                assert_contains(err.detail, says);
+            config_free(config);
+            buf_release(&text);
+        }
+}
+
 static void a_tenants_d_that_is_no_folder_stops_the_start(void **state)
 {
     (void)state;
@@ -460,6 +511,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(each_file_of_tenants_d_is_a_tenant, make_tenants_d, remove_tenants_d),
         cmocka_unit_test_setup_teardown(a_wrong_file_of_tenants_d_stops_the_start_and_is_named, make_tenants_d,
                                         remove_tenants_d),
+        cmocka_unit_test_setup_teardown(H13_a_tenant_needs_what_the_top_needs, make_tenants_d, remove_tenants_d),
         cmocka_unit_test(a_tenants_d_that_is_no_folder_stops_the_start),
         cmocka_unit_test(an_empty_file_gives_the_defaults),
         cmocka_unit_test(servers_are_read_with_their_type),

@@ -1,0 +1,159 @@
+// Owns attempts in records, on the worker's thread: how one is found, and how many there may be (H9).
+//
+// The key of a record is the digest of the attempt's secret, and behind it whose it is. So one is found by the secret
+// alone, and all of one owner without opening those of others.
+#include "base/mem.h"
+#include "token_work.h"
+#include <stdlib.h>
+#include <time.h>
+
+enum { FUTURE_MS = 60000 };  // a clock that was set back by more than this makes an attempt invalid
+
+static int64_t wall_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+void token_attempt_key(struct span secret, const struct attempt *attempt, struct buf *out)
+{
+    unsigned char digest[SECRET_MAC_BYTES], owner[ATTEMPT_OWNER_BYTES];
+    secret_digest(secret, digest);
+    buf_put(out, digest, sizeof digest);
+    if (attempt) {
+        attempt_owner(attempt, owner);
+        buf_put(out, owner, sizeof owner);
+    }
+}
+
+static bool in_time(const struct attempt *attempt, int64_t updated_ms)
+{
+    int64_t now = wall_ms(), age = now - updated_ms;
+    return age < TOKEN_STORE_ATTEMPT_MS && age >= -FUTURE_MS && attempt->expires_ms > now &&
+           attempt->expires_ms <= now + TOKEN_STORE_ATTEMPT_MS + FUTURE_MS;
+}
+
+static struct attempt *open_attempt(struct vault *vault, const struct record *record, struct err *err)
+{
+    struct buf plain = {0};
+    struct attempt *attempt = NULL;
+    if (vault_unseal(vault, (struct record_name){VAULT_ATTEMPTS, record->key}, record->value, &plain, err))
+        attempt = attempt_decode(buf_span(&plain), record->generation, err);
+    vault_wipe(&plain);
+    return attempt;
+}
+
+// ---- finding --------------------------------------------------------------------------------
+
+struct search {
+    struct vault *vault;
+    struct err *err;
+    struct attempt *found;
+    enum record_answer answer;
+};
+
+static bool take_first(void *arg, const struct record *record)
+{
+    struct search *search = arg;
+    search->found = open_attempt(search->vault, record, search->err);
+    search->answer = !search->found                               ? RECORD_FAILED
+                     : in_time(search->found, record->updated_ms) ? RECORD_YES
+                                                                  : RECORD_NO;
+    return false;
+}
+
+enum record_answer token_attempt_get(struct vault *vault, struct record_store *records, struct span digest,
+                                     struct attempt **out, struct err *err)
+{
+    struct search search = {.vault = vault, .err = err, .answer = RECORD_NO};
+    if (!record_scan(records, (struct record_name){VAULT_ATTEMPTS, digest}, take_first, &search, err))
+        search.answer = RECORD_FAILED;
+    if (search.answer != RECORD_YES) {
+        attempt_free(search.found);
+        search.found = NULL;
+    }
+    *out = search.found;
+    return search.answer;
+}
+
+// ---- bounds ---------------------------------------------------------------------------------
+
+// One record that may have to go.
+struct candidate {
+    char key[SECRET_MAC_BYTES + ATTEMPT_OWNER_BYTES];
+    size_t key_len;
+    int64_t generation;
+    bool agreed;
+};
+
+struct survey {
+    struct vault *vault;
+    struct span key;  // of the newest one: not to be dropped
+    size_t all, own;
+    struct candidate oldest, oldest_own;
+};
+
+static void propose(struct candidate *best, const struct record *record, bool agreed)
+{
+    bool worse = best->key_len && (best->agreed != agreed ? agreed : record->generation > best->generation);
+    if (worse || record->key.len > sizeof best->key)
+        return;
+    *best = (struct candidate){.key_len = record->key.len, .generation = record->generation, .agreed = agreed};
+    memcpy(best->key, record->key.at, record->key.len);
+}
+
+static bool is_same_owner(struct span a, struct span b)
+{
+    return a.len == SECRET_MAC_BYTES + ATTEMPT_OWNER_BYTES && b.len == a.len &&
+           memcmp(a.at + SECRET_MAC_BYTES, b.at + SECRET_MAC_BYTES, ATTEMPT_OWNER_BYTES) == 0;
+}
+
+static bool visit_survey(void *arg, const struct record *record)
+{
+    struct survey *survey = arg;
+    bool newest = span_equal(record->key, survey->key);
+    survey->all++;
+    if (!newest)
+        propose(&survey->oldest, record, false);
+    if (!is_same_owner(record->key, survey->key))
+        return true;
+    struct err ignored;  // what cannot be opened is nobody's open link
+    struct attempt *attempt = open_attempt(survey->vault, record, &ignored);
+    bool open = attempt && attempt->stage != ATTEMPT_OVER && attempt->stage != ATTEMPT_CONNECTED &&
+                in_time(attempt, record->updated_ms);
+    survey->own += open;
+    if (open && !newest)
+        propose(&survey->oldest_own, record, attempt->stage == ATTEMPT_AWAY);
+    attempt_free(attempt);
+    return true;
+}
+
+static bool drop(struct record_store *records, const struct candidate *candidate, struct err *err)
+{
+    struct record_name name = {VAULT_ATTEMPTS, span_make(candidate->key, candidate->key_len)};
+    return !candidate->key_len || record_delete(records, name, candidate->generation, err) != RECORD_FAILED;
+}
+
+bool token_attempt_expire(struct record_store *records, struct err *err)
+{
+    return record_expire(records, VAULT_ATTEMPTS, wall_ms() - TOKEN_STORE_ATTEMPT_MS, err);
+}
+
+// After the newest is in: whatever other processes add meanwhile, the last one to look sees them all.
+bool token_attempt_trim(struct vault *vault, struct record_store *records, struct span key, struct err *err)
+{
+    struct survey survey;
+    if (!token_attempt_expire(records, err))
+        return false;
+    do {
+        survey = (struct survey){.vault = vault, .key = key};
+        if (!record_scan(records, (struct record_name){VAULT_ATTEMPTS, {0}}, visit_survey, &survey, err))
+            return false;
+        if (survey.own > TOKEN_STORE_ATTEMPTS_OPEN && !drop(records, &survey.oldest_own, err))
+            return false;
+        if (survey.all > TOKEN_STORE_ATTEMPTS && !drop(records, &survey.oldest, err))
+            return false;
+    } while (survey.own > TOKEN_STORE_ATTEMPTS_OPEN + 1 || survey.all > TOKEN_STORE_ATTEMPTS + 1);
+    return true;
+}

@@ -1,0 +1,48 @@
+// An attempt: one connect link and the login that begins with it, as it is kept in the token store between the requests
+// of a browser. Any process that shares the store can take the next step.
+#ifndef AUTH_ATTEMPT_H
+#define AUTH_ATTEMPT_H
+
+#include "auth/identity.h"
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/secret.h"
+
+enum attempt_stage {
+    ATTEMPT_OVER,       // used up; kept until its time is over, to say so
+    ATTEMPT_OFFERED,    // there is a link
+    ATTEMPT_ASKING,     // somebody opened it, and the authorization server was found: consent can be asked for
+    ATTEMPT_AWAY,       // consent was given, the browser is at the authorization server
+    ATTEMPT_CONNECTED,  // it ended well
+};
+
+// NULL and 0: not known, none.
+struct attempt {
+    int64_t generation;  // 0: not stored
+    int64_t stage;       // enum attempt_stage
+    int64_t expires_ms;  // wall clock, since the epoch
+    // for whom: an identity
+    int64_t proof, role_count, identity_expires;
+    char *tenant, *provider, *subject, *roles, *token_id;
+    char *server, *server_url;
+    char *return_to;
+    // what the server said when it refused, and what was asked for before
+    int64_t challenged;
+    char *challenge_scope, *challenge_metadata, *held_scope;
+    struct secret cookie;  // a digest of what the browser has that agreed
+    struct secret login;   // oauth_flow_freeze()
+};
+
+struct attempt *attempt_new(const struct identity *identity, const char *server, const char *server_url);
+void attempt_free(struct attempt *attempt);                        // wiped
+struct identity *attempt_identity(const struct attempt *attempt);  // a new one
+void attempt_forget(struct attempt *attempt);                      // what a login needs: it is over
+
+// As it is sealed. `out` is wiped by the caller (vault_wipe).
+void attempt_encode(const struct attempt *attempt, struct buf *out);
+struct attempt *attempt_decode(struct span bytes, int64_t generation, struct err *err) MUST_CHECK;
+// The same for all attempts of one user at one server.
+#define ATTEMPT_OWNER_BYTES 16
+void attempt_owner(const struct attempt *attempt, unsigned char out[ATTEMPT_OWNER_BYTES]);
+
+#endif
