@@ -74,6 +74,7 @@ struct access_spec {
     void (*on_refreshed)(void *arg, const char *issuer,
                          const struct err *err);  // err: it failed; for the record, or NULL
     void *arg;
+    int64_t (*clock)(void);  // seconds since the epoch, for tests; NULL: the wall clock
 };
 
 struct access *access_new(const struct access_spec *spec);
