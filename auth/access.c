@@ -114,6 +114,18 @@ void access_hold(struct access *access, const struct grant *grant)
     tell(access);
 }
 
+// The same token, of which something else is noted in the store now. False: it is another one.
+bool access_adopt(struct access *access, const struct grant *grant)
+{
+    if (grant->is.dead_at ||
+        !span_equal(secret_span(&grant->is.access_token), secret_span(&access->grant->is.access_token)))
+        return false;
+    grant_ref(grant);
+    grant_unref(access->grant);
+    access->grant = grant;
+    return true;
+}
+
 static void drop(struct access *access)
 {
     grant_unref(access->grant);
@@ -358,7 +370,6 @@ void access_forget(struct access *access)
     oauth_fetch_cancel(&access->fetch);
     oauth_flow_free(access->flow);
     access->flow = NULL;
-    access->dying = false;
     loop_timer_stop(access->spec.loop, &access->due);
     drop(access);
     if (!list_empty(&access->waiting))
@@ -375,7 +386,7 @@ static void on_checked(struct token_request *request)
         drop(access);
         access->gone = true;
     } else if (request->answer == TOKEN_DONE && request->grant->generation > access->grant->generation &&
-               usable(access, request->grant)) {
+               !access_adopt(access, request->grant) && usable(access, request->grant)) {
         access_hold(access, request->grant);
     }
 }

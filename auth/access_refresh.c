@@ -7,6 +7,7 @@
 
 #define TOKEN_MS 30000
 #define LEASE_WAIT_MS 35000
+#define NOTE_S (30LL * 86400)  // so long it is believed what an authorization server did not like
 
 // G10: the grant belongs to a client that is not known there any more. It is kept, should that be a mistake.
 static void fail_client(struct access *access, const struct err *err)
@@ -108,6 +109,30 @@ static void find_client(struct access *access)
     }
 }
 
+static void on_notes(struct token_request *request)
+{
+    struct access *access = request->arg;
+    int64_t age = access_now(access) - request->notes.resource_refused_at;
+    if (request->answer == TOKEN_FAILED) {
+        access_fail(access, &request->err);
+        return;
+    }
+    access->without_resource = access->resource_noted = request->answer == TOKEN_DONE && age < NOTE_S;
+    find_client(access);
+}
+
+// F14: what is known about the authorization server, from whoever refreshed there before.
+static void find_notes(struct access *access)
+{
+    if (!resource_of(access)) {
+        find_client(access);
+        return;
+    }
+    access_set_state(access, STATE_CLIENT);
+    access->request.on_done = on_notes;
+    token_store_issuer_find(access->spec.store, access->tenant, access->lease.grant->issuer, &access->request);
+}
+
 static void save(struct access *access, struct grant_fields *fields)
 {
     struct grant_key key = grant_key(access->lease.grant);
@@ -125,8 +150,43 @@ static void bury(struct access *access, const char *why)
     fields.dead_at = access_now(access);
     free(fields.dead_reason);
     fields.dead_reason = mem_string(why);
-    access->dying = true;
+    access->saving = SAVING_END;
     save(access, &fields);
+}
+
+// F12: a refusal that says little is counted where all processes see it; enough of them are one for good.
+static void doubt(struct access *access, const struct err *err)
+{
+    struct grant_fields fields = {0};
+    grant_fields_copy(&access->lease.grant->is, &fields);
+    if (grant_doubt(&fields, access_now(access))) {
+        bury(access, "the authorization server refused the refresh token again and again");
+    } else if (fields.doubts != access->lease.grant->is.doubts) {
+        access->doubt = *err;
+        access->saving = SAVING_DOUBT;
+        save(access, &fields);
+    } else {
+        access_fail(access, err);
+    }
+    grant_fields_release(&fields);
+}
+
+// F14: once without the resource. False: that was it already.
+static bool try_without_resource(struct access *access)
+{
+    if (access->without_resource || !resource_of(access))
+        return false;
+    access->without_resource = true;
+    refresh(access);
+    return true;
+}
+
+// What was tried without the resource was right: for whoever refreshes there next, in whatever process.
+static void note_resource(struct access *access)
+{
+    struct issuer_notes notes = {.resource_refused_at = access_now(access)};
+    if (access->without_resource && !access->resource_noted)
+        token_store_issuer_note(access->spec.store, access->tenant, access->lease.grant->issuer, &notes, NULL);
 }
 
 void access_on_refreshed(struct oauth_fetch *fetch)
@@ -143,17 +203,17 @@ void access_on_refreshed(struct oauth_fetch *fetch)
     case OAUTH_VERDICT_GRANTED: break;
     case OAUTH_VERDICT_DEAD: bury(access, "the authorization server refused the refresh token"); return;
     case OAUTH_VERDICT_RESOURCE:
-        if (!access->without_resource && resource_of(access)) {
-            access->without_resource = true;  // F14
-            refresh(access);
-            return;
-        }
-        access_fail(access, &err);
+        if (!try_without_resource(access))
+            access_fail(access, &err);
+        return;
+    case OAUTH_VERDICT_VAGUE:
+        if (!try_without_resource(access))
+            doubt(access, &err);
         return;
     case OAUTH_VERDICT_CLIENT: fail_client(access, &err); return;
     default: access_fail(access, &err); return;
     }
-    access->resource_unwanted = access->without_resource;
+    note_resource(access);
     oauth_tokens_keep(&fresh, &old, &access->arena);
     struct grant_fields fields = {0};
     grant_fields_copy(&access->lease.grant->is, &fields);
@@ -164,6 +224,8 @@ void access_on_refreshed(struct oauth_fetch *fetch)
     fields.scope = mem_string(fresh.scope);
     fields.expires_at = fresh.expires;
     fields.obtained_at = fresh.obtained;
+    fields.doubts = fields.doubted_at = 0;
+    access->saving = SAVING_TOKENS;
     save(access, &fields);
 }
 
@@ -171,16 +233,24 @@ static void on_saved(struct token_lease *held)
 {
     struct access *access = held->arg;
     struct grant *stored = held->grant;
-    if (access->dying) {
+    if (access->saving == SAVING_END) {
         struct err ended;
         (void)err_set(&ended, ERR_LOGIN, "the grant has ended");
-        access->dying = false;
         access_note_refresh(access, &ended);
         access_need_login(access, "the grant has ended");
         return;
     }
     if (!stored) {  // somebody logged out while it was refreshed
         access_need_login(access, NULL);
+        return;
+    }
+    if (stored->is.dead_at) {
+        access_need_login(access, "the grant has ended");
+        return;
+    }
+    if (access->saving == SAVING_DOUBT && access_adopt(access, stored)) {
+        access_set_state(access, STATE_REFRESHING);
+        access_fail(access, &access->doubt);
         return;
     }
     if (held->answer == TOKEN_FAILED)  // F10: it works, and will not outlive this process until it can be written
@@ -201,14 +271,18 @@ static void on_leased(struct token_lease *held)
         else if (access_pausing(access))
             access_tell_failure(access);
         else
-            find_client(access);
+            find_notes(access);
         break;
     case LEASE_CHANGED:
-        if (held->grant->is.dead_at)
+        if (held->grant->is.dead_at) {
             access_need_login(access, "the grant has ended");
-        else
+        } else if (access_adopt(access, held->grant)) {  // F5: it is not another token that we wait for
+            access_end_lease(access);
+            access_lease(access);
+        } else {
             access_hold(access, held->grant);
-        access_end_lease(access);
+            access_end_lease(access);
+        }
         break;
     case LEASE_GONE: access_need_login(access, NULL); break;
     case LEASE_LATE:
@@ -224,7 +298,7 @@ void access_lease(struct access *access)
 {
     struct grant_key key = grant_key(access->grant);
     access_set_state(access, STATE_LEASING);
-    access->without_resource = access->resource_unwanted;
+    access->without_resource = access->resource_noted = false;
     access->leased = true;
     access->lease =
         (struct token_lease){.on_ready = on_leased, .on_saved = on_saved, .arg = access, .wait_ms = LEASE_WAIT_MS};

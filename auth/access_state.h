@@ -16,6 +16,9 @@ enum access_state {
     STATE_ASKING,
 };
 
+// What is being stored.
+enum access_saving { SAVING_TOKENS, SAVING_END, SAVING_DOUBT };
+
 struct access {
     struct access_spec spec;
     char *tenant, *user, *server_url, *server_name;
@@ -32,9 +35,10 @@ struct access {
     struct oauth_flow *flow;
     struct arena arena;  // of one refresh
     int64_t sent;
-    bool without_resource, resource_unwanted;  // F14: for this refresh; and it has helped before
-    bool dying;
-    bool refused;  // the server wants a token
+    bool without_resource, resource_noted;  // F14: this refresh; and it is known that it has to be
+    enum access_saving saving;
+    struct err doubt;  // told when it is saved
+    bool refused;      // the server wants a token
     struct list waiting;
     struct err outcome;  // of what was last tried
     struct list told;    // those who will hear of it at the end of the turn
@@ -55,6 +59,7 @@ int64_t access_now(const struct access *access);  // seconds since the epoch
 bool access_is_url(const struct access *access);  // named by --url rather than in the configuration
 struct oauth_tokens access_tokens(const struct grant *grant);
 void access_hold(struct access *access, const struct grant *grant);
+bool access_adopt(struct access *access, const struct grant *grant);
 void access_need_login(struct access *access, const char *why);
 bool access_pausing(const struct access *access);
 void access_tell_failure(struct access *access);

@@ -62,8 +62,9 @@ static enum oauth_verdict judge(int status, const json_t *tree)
         return OAUTH_VERDICT_DEAD;  // Atlassian's spelling
     if (strcmp(error, "invalid_client") == 0)
         return OAUTH_VERDICT_CLIENT;
-    bool resource = strcmp(error, "invalid_target") == 0 || strcmp(error, "invalid_request") == 0;
-    return resource ? OAUTH_VERDICT_RESOURCE : OAUTH_VERDICT_REFUSED;
+    if (strcmp(error, "invalid_request") == 0 && status == 400)
+        return OAUTH_VERDICT_VAGUE;
+    return strcmp(error, "invalid_target") == 0 ? OAUTH_VERDICT_RESOURCE : OAUTH_VERDICT_REFUSED;
 }
 
 static enum oauth_verdict refuse(const struct oauth_answer *answer, const json_t *tree, struct err *err)

@@ -1,6 +1,7 @@
 // Owns sealed objects in records: grants, registrations and attempts, on the worker's thread.
 #include "base/log.h"
 #include "base/mem.h"
+#include "fields.h"
 #include "token_work.h"
 #include <stdlib.h>
 #include <time.h>
@@ -90,6 +91,43 @@ enum record_answer token_record_put_grant(struct vault *vault, struct record_sto
     return answer;
 }
 
+// The last change of a dead grant was its death: what was changed since need not be opened.
+struct sweep {
+    struct vault *vault;
+    struct record_store *records;
+    int64_t before;
+    struct err *err;
+    bool ok;
+};
+
+static bool visit_sweep(void *arg, const struct record *record)
+{
+    struct sweep *sweep = arg;
+    struct buf key = {0}, plain = {0};
+    struct grant *grant = NULL;
+    struct err ignored;  // what cannot be opened is told when it is wanted
+    int64_t generation = record->generation;
+    if (record->updated_ms / 1000 > sweep->before)
+        return true;
+    buf_put_span(&key, record->key);
+    struct record_name name = {VAULT_GRANTS, buf_span(&key)};
+    if (vault_unseal(sweep->vault, name, record->value, &plain, &ignored))
+        grant = grant_decode(buf_span(&key), buf_span(&plain), generation, &ignored);
+    vault_wipe(&plain);
+    if (grant && grant->is.dead_at && grant->is.dead_at <= sweep->before)
+        sweep->ok = record_delete(sweep->records, name, generation, sweep->err) != RECORD_FAILED;
+    grant_unref(grant);
+    buf_release(&key);
+    return sweep->ok;
+}
+
+bool token_record_sweep(struct vault *vault, struct record_store *records, int64_t now, struct err *err)
+{
+    struct sweep sweep = {vault, records, now - GRANT_DEAD_S, err, true};
+    return record_scan(records, (struct record_name){VAULT_GRANTS, span_make("", 0)}, visit_sweep, &sweep, err) &&
+           sweep.ok;
+}
+
 // ---- registrations --------------------------------------------------------------------------
 
 enum record_answer token_record_registration(struct vault *vault, struct record_store *records, struct span key,
@@ -133,6 +171,52 @@ enum record_answer token_record_put_registration(struct vault *vault, struct rec
         answer = RECORD_FAILED;
     buf_release(&key);
     return answer;
+}
+
+// ---- authorization servers ------------------------------------------------------------------
+
+static const struct field issuer_table[] = {
+    {FIELD_TIME, 1, offsetof(struct issuer_notes, resource_refused_at)},
+    {0},
+};
+
+static enum record_answer get_issuer(struct vault *vault, struct record_store *records, struct span key,
+                                     struct issuer_notes *out, int64_t *generation, struct err *err)
+{
+    struct buf plain = {0};
+    struct record record;
+    enum record_answer answer = get(vault, records, (struct record_name){VAULT_ISSUERS, key}, &plain, &record, err);
+    *out = (struct issuer_notes){0};
+    *generation = answer == RECORD_YES ? record.generation : 0;
+    if (answer == RECORD_YES && !fields_decode(issuer_table, buf_span(&plain), out, err))
+        answer = RECORD_FAILED;
+    vault_wipe(&plain);
+    return answer;
+}
+
+enum record_answer token_record_issuer(struct vault *vault, struct record_store *records, struct span key,
+                                       struct issuer_notes *out, struct err *err)
+{
+    int64_t generation;
+    return get_issuer(vault, records, key, out, &generation, err);
+}
+
+// Whoever comes last is right: nobody is asked to try again.
+enum record_answer token_record_put_issuer(struct vault *vault, struct record_store *records, struct span key,
+                                           const struct issuer_notes *notes, struct err *err)
+{
+    for (;;) {
+        struct issuer_notes old;
+        struct buf plain = {0};
+        int64_t generation;
+        if (get_issuer(vault, records, key, &old, &generation, err) == RECORD_FAILED)
+            return RECORD_FAILED;
+        fields_encode(issuer_table, notes, &plain);
+        enum record_answer answer =
+            put(vault, records, (struct record_name){VAULT_ISSUERS, key}, &plain, &generation, err);
+        if (answer != RECORD_NO)
+            return answer;
+    }
 }
 
 // ---- attempts -------------------------------------------------------------------------------

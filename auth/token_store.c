@@ -6,10 +6,12 @@
 #include "auth/token_store.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "fields.h"
 #include "token_work.h"
 #include <stdlib.h>
+#include <time.h>
 
-enum { CLOSE_MS = 5000 };
+enum { CLOSE_MS = 5000, SWEEP_MS = 3600000 };
 
 struct token_work {
     struct list node;  // in `works` or `refused`
@@ -25,7 +27,8 @@ struct token_work {
     struct grant *give;
     struct registration *give_registration;
     struct secret note;
-    char *issuer;  // a filter
+    struct issuer_notes notes;  // or what came out
+    char *issuer;               // a filter
     // what came out
     enum token_answer answer;
     struct err err;
@@ -102,6 +105,7 @@ static void deliver(struct token_work *work)
     request->grants = work->grants;
     request->count = work->count;
     request->note = work->note;
+    request->notes = work->notes;
     work->grant = NULL;
     work->registration = NULL;
     work->grants = NULL;
@@ -403,6 +407,43 @@ void token_store_registration_remove(struct token_store *store, const struct reg
     work_start(work);
 }
 
+// ---- authorization servers ------------------------------------------------------------------
+
+static void run_issuer_find(struct token_work *work, struct record_store *records)
+{
+    work->answer = answer_of(
+        token_record_issuer(work->store->vault, records, buf_span(&work->key), &work->notes, &work->err), TOKEN_ABSENT);
+}
+
+static void run_issuer_note(struct token_work *work, struct record_store *records)
+{
+    work->answer =
+        answer_of(token_record_put_issuer(work->store->vault, records, buf_span(&work->key), &work->notes, &work->err),
+                  TOKEN_CONFLICT);
+}
+
+static void put_issuer(struct token_work *work, const char *tenant, const char *issuer)
+{
+    fields_put_key(&work->key, (const char *const[]){tenant, issuer}, 2);
+}
+
+void token_store_issuer_find(struct token_store *store, const char *tenant, const char *issuer,
+                             struct token_request *request)
+{
+    struct token_work *work = work_new(store, request, run_issuer_find);
+    put_issuer(work, tenant, issuer);
+    work_start(work);
+}
+
+void token_store_issuer_note(struct token_store *store, const char *tenant, const char *issuer,
+                             const struct issuer_notes *notes, struct token_request *request)
+{
+    struct token_work *work = work_new(store, request, run_issuer_note);
+    put_issuer(work, tenant, issuer);
+    work->notes = *notes;
+    work_start(work);
+}
+
 // ---- attempts -------------------------------------------------------------------------------
 
 static void run_attempt_put(struct token_work *work, struct record_store *records)
@@ -478,6 +519,22 @@ static void on_poll(struct loop_timer *timer)
     work_start(store->polling);
 }
 
+// ---- what is over ---------------------------------------------------------------------------
+
+static void run_sweep(struct token_work *work, struct record_store *records)
+{
+    if (!token_record_sweep(work->store->vault, records, (int64_t)time(NULL), &work->err))
+        log_warn("dead grants were not removed; trying again in an hour", LOG_STR("problem", work->err.detail));
+}
+
+// F12: at the start, and every hour of a gateway.
+static void on_sweep(struct loop_timer *timer)
+{
+    struct token_store *store = timer->arg;
+    work_start(work_new(store, NULL, run_sweep));
+    loop_timer_set(store->loop, timer, SWEEP_MS);
+}
+
 // ---- opening and closing --------------------------------------------------------------------
 
 struct token_store *token_store_open(struct loop *loop, const struct record_config *records,
@@ -490,11 +547,14 @@ struct token_store *token_store_open(struct loop *loop, const struct record_conf
     list_init(&store->refused);
     list_init(&store->leases);
     store->poll = (struct loop_timer){.on_due = on_poll, .arg = store};
+    store->sweep = (struct loop_timer){.on_due = on_sweep, .arg = store};
     store->refuse = (struct loop_task){.run = on_refuse, .arg = store};
     struct record_store *opened = record_open(records, err);
     if (opened && (store->vault = vault_open(vault, opened, err))) {
-        if ((store->store = store_new(loop, opened, err)))
+        if ((store->store = store_new(loop, opened, err))) {
+            on_sweep(&store->sweep);
             return store;
+        }
         opened = NULL;  // it has closed them
     }
     record_close(opened);
@@ -517,6 +577,7 @@ void token_store_close(struct token_store *store)
         return;
     store->closing = true;
     loop_timer_stop(store->loop, &store->poll);
+    loop_timer_stop(store->loop, &store->sweep);
     token_lease_stop_all(store);
     (void)token_store_wait(store, CLOSE_MS);
     store_free(store->store);

@@ -17,7 +17,7 @@ struct token_store {
     struct map cache;  // encoded key -> struct token_cached
     struct list recent;
     int64_t newest, checked_ms;
-    struct loop_timer poll;
+    struct loop_timer poll, sweep;
     struct token_work *polling;
 
     struct list works;    // requests on the worker
@@ -47,6 +47,13 @@ enum record_answer token_record_put_attempt(struct vault *vault, struct record_s
                                             struct span note, struct err *err) MUST_CHECK;
 enum record_answer token_record_take_attempt(struct vault *vault, struct record_store *records, struct span state,
                                              struct secret *note, struct err *err) MUST_CHECK;
+
+enum record_answer token_record_issuer(struct vault *vault, struct record_store *records, struct span key,
+                                       struct issuer_notes *out, struct err *err) MUST_CHECK;
+enum record_answer token_record_put_issuer(struct vault *vault, struct record_store *records, struct span key,
+                                           const struct issuer_notes *notes, struct err *err) MUST_CHECK;
+// Deletes grants that have been dead for GRANT_DEAD_S at this time.
+bool token_record_sweep(struct vault *vault, struct record_store *records, int64_t now, struct err *err) MUST_CHECK;
 
 // ---- on the loop (token_cache.c) ------------------------------------------------------------
 

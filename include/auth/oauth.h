@@ -207,6 +207,7 @@ enum oauth_verdict {
     OAUTH_VERDICT_DEAD,       // the grant is gone
     OAUTH_VERDICT_CLIENT,     // the client is not known or not proven (G10)
     OAUTH_VERDICT_RESOURCE,   // it does not like `resource` (F14)
+    OAUTH_VERDICT_VAGUE,      // a no that may be about `resource` (F14), or about a grant that is gone (F12)
     OAUTH_VERDICT_REFUSED,    // any other clear no
     OAUTH_VERDICT_GRANTED,
 };

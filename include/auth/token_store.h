@@ -52,6 +52,11 @@ enum token_answer {
     TOKEN_DONE,
 };
 
+// What is remembered about an authorization server, for all users of a tenant. Times; 0: never.
+struct issuer_notes {
+    int64_t resource_refused_at;  // F14: a refresh with `resource` was refused, and one without it was not
+};
+
 struct token_request {
     void (*on_done)(struct token_request *request);  // NULL: nobody waits for it
     void *arg;
@@ -60,10 +65,11 @@ struct token_request {
     struct err err;
     struct grant *grant;
     struct registration *registration;
-    struct grant **grants;    // of a list
-    size_t count;             // of grants, or of what was purged
-    struct secret note;       // of an attempt
-    struct token_work *work;  // the store's own; NULL: not under way
+    struct grant **grants;      // of a list
+    size_t count;               // of grants, or of what was purged
+    struct secret note;         // of an attempt
+    struct issuer_notes notes;  // of an authorization server
+    struct token_work *work;    // the store's own; NULL: not under way
 };
 
 void token_request_cancel(struct token_request *request);
@@ -94,6 +100,11 @@ void token_store_registration_save(struct token_store *store, const struct regis
                                    int64_t generation, struct token_request *request);
 void token_store_registration_remove(struct token_store *store, const struct registration_key *key, int64_t generation,
                                      struct token_request *request);
+
+void token_store_issuer_find(struct token_store *store, const char *tenant, const char *issuer,
+                             struct token_request *request);
+void token_store_issuer_note(struct token_store *store, const char *tenant, const char *issuer,
+                             const struct issuer_notes *notes, struct token_request *request);
 
 // A login on its way, under its `state` (which is stored as a digest only): put once, taken once, for at most
 // TOKEN_STORE_ATTEMPT_MS. `note` is the caller's own text. TOKEN_CONFLICT: this state is there already; TOKEN_FAILED also

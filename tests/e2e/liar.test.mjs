@@ -204,6 +204,7 @@ const LATER = [
     ['refresh-invalid-client', UNAVAILABLE, /invalid_client.*postern login.*--reregister/, { kept: true }],
     ['refresh-echo', UNAVAILABLE, /unsupported_grant_type: not \*+/, { kept: true }],
     ['refresh-echo-cut', UNAVAILABLE, /invalid_scope/, { kept: true }],
+    ['refresh-invalid-request', UNAVAILABLE, /invalid_request/, { kept: true, requests: 2 }],
     ['refresh-200-error', UNAVAILABLE, /postern login/, { kept: false }],
     ['no-rotation', OK, /^/, { kept: true }],
     ['refresh-bare', OK, /^/, { kept: true }],
@@ -378,6 +379,31 @@ test('F14 a gateway remembers that refreshes are to come without a resource', ()
         } finally {
             await gateway.stop();
         }
+    }));
+
+test('F14 so do other processes, for other grants at the same authorization server', () =>
+    withLiar('none', null, async liar => {
+        assert.equal((await liar.login()).status, OK);
+        for (let i = 0; i < 2; i++) {
+            await liar.control({ lie: 'resource-unwanted', expire: true });
+            assert.equal((await liar.call()).status, OK);
+        }
+        assert.equal((await liar.run('logout', ...liar.whom)).status, OK);
+        assert.equal((await liar.login()).status, OK);
+        await liar.control({ expire: true });
+        assert.equal((await liar.call()).status, OK);
+        const refreshes = (await liar.seen('/token')).map(({ body }) => new URLSearchParams(body)).filter(form => form.get('grant_type') === 'refresh_token');
+        assert.deepEqual(refreshes.map(form => form.has('resource')), [true, false, false, false]);
+    }));
+
+test('F12 a refusal that says little is counted, and three at once do not end a grant', () =>
+    withLiar('none', null, async liar => {
+        assert.equal((await liar.login()).status, OK);
+        await liar.control({ expire: true, lie: 'refresh-invalid-request' });
+        for (let i = 0; i < 4; i++) assert.equal((await liar.call()).status, UNAVAILABLE);
+        assert.equal((await liar.connections())[0].ended, false);
+        await liar.control({ lie: 'none' });
+        assert.equal((await liar.call()).status, OK);
     }));
 
 test('F1 a gateway left alone with tokens that end at once refreshes when they are needed, not all the time', () =>

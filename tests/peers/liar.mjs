@@ -392,6 +392,7 @@ function liesInstead({ response, form }) {
     else if (is('token-large')) response.end('x'.repeat(2 << 20));
     else if (is('token-redirect-away') || (is('refresh-redirect') && again)) redirect(response, '/token');
     else if (is('refresh-200-error') && again) json(response, 200, { error: 'bad_refresh_token', error_description: `no ${form.get('refresh_token')}` });
+    else if (is('refresh-invalid-request') && again) json(response, 400, { error: 'invalid_request' });
     else if (is('refresh-echo') && again) json(response, 400, { error: 'unsupported_grant_type', error_description: `not ${form.get('refresh_token')}` });
     else if (is('refresh-echo-cut') && again) json(response, 400, { error: 'invalid_scope', error_description: `${filler}${form.get('refresh_token')}` });
     else if (is('client-unknown') || (is('client-forgotten') && count.clients === 1) || (is('refresh-invalid-client') && again)) json(response, 401, { error: 'invalid_client' });

@@ -146,6 +146,7 @@ export const LIES = {
     'refresh-bare': 'F9: refreshes give an access token and nothing else',
     'refresh-200-error': 'F12: 200 with bad_refresh_token',
     'refresh-invalid-client': 'F12: the client is not known any more',
+    'refresh-invalid-request': 'F12: refreshes are refused with invalid_request, with or without a resource',
     'refresh-html': 'F12: a page with 200 instead of tokens',
     'refresh-redirect': 'N2: the token endpoint redirects refreshes to another origin',
     'refresh-echo': 'N10: an error that says the refresh token back',

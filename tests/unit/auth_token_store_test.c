@@ -925,6 +925,53 @@ static void H9_attempts_are_bounded_and_old_ones_make_room(void **state)
     assert_int_equal(take_attempt("now 1"), TOKEN_DONE);
 }
 
+// ---- what is over ---------------------------------------------------------------------------
+
+// A grant that was refused for good so long ago (0: it lives), and last changed then.
+static void save_ended(const struct grant_key *key, int64_t ago_s)
+{
+    char sql[128];
+    struct token_request request = {0};
+    struct grant *grant = make(key, "access", "refresh");
+    grant->is.dead_at = ago_s ? (int64_t)time(NULL) - ago_s : 0;
+    token_store_save(store, grant, 0, &request);
+    assert_int_equal(wait_for(&request), TOKEN_DONE);
+    snprintf(sql, sizeof sql, "UPDATE record SET updated=updated-%lld WHERE generation=%lld", 1000LL * ago_s,
+             (long long)request.grant->generation);
+    alter(sql);
+    token_request_release(&request);
+    grant_unref(grant);
+}
+
+static enum token_answer answer_for(const struct grant_key *key)
+{
+    struct token_request request = {0};
+    token_store_find(store, key, &request);
+    enum token_answer answer = wait_for(&request);
+    token_request_release(&request);
+    return answer;
+}
+
+static void F12_what_is_dead_is_kept_for_a_day_and_then_removed(void **state)
+{
+    (void)state;
+    static const struct grant_key today = {"default", "bearer/today", ISSUER, RESOURCE},
+                                  yesterday = {"default", "bearer/yesterday", ISSUER, RESOURCE},
+                                  idle = {"default", "bearer/idle", ISSUER, RESOURCE};
+    start();
+    save_ended(&today, GRANT_DEAD_S - 60);
+    save_ended(&yesterday, GRANT_DEAD_S + 1);
+    save_ended(&idle, 0);
+    alter("UPDATE record SET updated=updated-864000000 WHERE space='grant' AND generation=(SELECT max(generation) FROM "
+          "record WHERE space='grant')");
+    assert_int_equal(answer_for(&yesterday), TOKEN_DONE);  // until somebody looks
+    stop();
+    start();
+    assert_int_equal(answer_for(&yesterday), TOKEN_ABSENT);
+    assert_int_equal(answer_for(&today), TOKEN_DONE);
+    assert_int_equal(answer_for(&idle), TOKEN_DONE);  // not used for long, and alive
+}
+
 // ---- refreshing once ------------------------------------------------------------------------
 
 static int ready_count;
@@ -1303,6 +1350,7 @@ int main(void)
         TEST(B7_an_attempt_is_taken_once),
         TEST(H9_an_attempt_ends_after_ten_minutes_and_when_the_clock_goes_back),
         TEST(H9_attempts_are_bounded_and_old_ones_make_room),
+        TEST(F12_what_is_dead_is_kept_for_a_day_and_then_removed),
         TEST(F5_the_winner_refreshes_and_who_comes_later_gets_the_result),
         TEST(F5_without_a_result_the_next_one_tries),
         TEST(a_lease_on_nothing_is_gone),
