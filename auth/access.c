@@ -368,6 +368,7 @@ void access_forget(struct access *access)
     token_request_cancel(&access->request);
     token_request_cancel(&access->check);
     oauth_fetch_cancel(&access->fetch);
+    oauth_renewal_release(&access->renewal);
     oauth_flow_free(access->flow);
     access->flow = NULL;
     loop_timer_stop(access->spec.loop, &access->due);
@@ -474,6 +475,7 @@ void access_free(struct access *access)
     token_request_release(&access->request);
     token_request_release(&access->check);
     oauth_fetch_cancel(&access->fetch);
+    oauth_renewal_release(&access->renewal);
     oauth_flow_free(access->flow);
     loop_task_drop(&access->tell);
     loop_timer_stop(access->spec.loop, &access->due);

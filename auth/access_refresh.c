@@ -9,11 +9,16 @@
 #define LEASE_WAIT_MS 35000
 #define NOTE_S (30LL * 86400)  // so long it is believed what an authorization server did not like
 
-// G10: the grant belongs to a client that is not known there any more. It is kept, should that be a mistake.
+// G10: the grant belongs to a client that is not known there any more. It is kept, should that be a mistake; the next
+// login makes a new one.
 static void fail_client(struct access *access, const struct err *err)
 {
-    const char *redirect = access->lease.grant->is.client_redirect;
+    const struct grant *grant = access->lease.grant;
+    const char *redirect = grant->is.client_redirect;
+    struct registration_key key = {access->tenant, grant->issuer, redirect};
     struct err told;
+    if (redirect && *redirect)
+        token_store_registration_suspect(access->spec.store, &key, grant->is.client_id, NULL);
     if (access->spec.mode == ACCESS_USER || !redirect || !*redirect)
         (void)err_set(&told, ERR_LOGIN, "%.300s", err->detail);
     else
@@ -62,23 +67,45 @@ static void refresh(struct access *access)
 }
 
 // F15: the client the grant was given to, not whoever we would be today.
-static void on_client(struct token_request *request)
+static void use_registration(struct access *access, const struct registration *found)
 {
-    struct access *access = request->arg;
-    const struct grant *old = access->lease.grant;
-    if (request->answer == TOKEN_FAILED) {
-        access_fail(access, &request->err);
-        return;
-    }
-    const struct registration *found = request->answer == TOKEN_DONE ? request->registration : NULL;
-    bool same = found && strcmp(found->is.client_id, old->is.client_id) == 0;
-    if (same && found->is.client_secret.len)
-        access->client.secret = arena_copy(&access->arena, secret_span(&found->is.client_secret));
-    if (!access->client.secret && access->client.method != OAUTH_METHOD_NONE) {
+    const struct secret *secret = found ? registration_secret(found, access->client.id) : NULL;
+    if (!secret) {
         access_need_login(access, "the client it was given to is gone");
         return;
     }
+    access->client.secret = arena_copy(&access->arena, secret_span(secret));
     refresh(access);
+}
+
+static void on_renewed(struct oauth_renewal *renewal)
+{
+    struct access *access = renewal->arg;
+    bool good = access_now(access) < renewal->old->is.secret_expires_at;
+    if (renewal->registration)
+        use_registration(access, renewal->registration);
+    else if (good || renewal->claimed)  // it may still do; if not, the server says so (G10)
+        use_registration(access, renewal->old);
+    else  // somebody else is at it
+        access_fail(access, &renewal->err);
+}
+
+// G8: with a secret that has ended nothing is refreshed, so it is renewed first where that is possible.
+static void on_client(struct token_request *request)
+{
+    struct access *access = request->arg;
+    const struct registration *found = request->registration;
+    if (request->answer == TOKEN_FAILED) {
+        access_fail(access, &request->err);
+    } else if (found && strcmp(found->is.client_id, access->client.id) == 0 &&
+               oauth_renewal_due(found, access_now(access)) && oauth_renewal_possible(found)) {
+        access->policy = oauth_fetch_policy(found->is.registration_uri, access->spec.options->allow_addresses);
+        access->renewal.on_done = on_renewed;
+        access->renewal.arg = access;
+        oauth_renewal_start(&access->renewal, access->spec.store, access->spec.http, &access->policy, found);
+    } else {
+        use_registration(access, found);
+    }
 }
 
 static void find_client(struct access *access)

@@ -4,6 +4,7 @@
 
 #include "auth/access.h"
 #include "oauth_fetch.h"
+#include "oauth_renew.h"
 
 enum access_state {
     STATE_EMPTY,
@@ -31,6 +32,7 @@ struct access {
     bool leased;
     struct oauth_client client;
     struct oauth_fetch fetch;
+    struct oauth_renewal renewal;
     struct address_policy policy;
     struct oauth_flow *flow;
     struct arena arena;  // of one refresh

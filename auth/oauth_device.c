@@ -110,9 +110,8 @@ static void expire(struct oauth_flow *flow)
     flow_end(flow, OAUTH_END_EXPIRED, &err);
 }
 
-void flow_on_poll(struct loop_timer *timer)
+void flow_device_poll(struct oauth_flow *flow)
 {
-    struct oauth_flow *flow = timer->arg;
     if (now() >= flow->device_ends)
         expire(flow);
     else

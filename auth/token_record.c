@@ -8,6 +8,13 @@
 
 enum { FUTURE_MS = 60000 };  // a clock that was set back by more than this makes an attempt invalid
 
+static int64_t wall_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
 // Reads and opens a record. `plain` is the caller's to wipe.
 static enum record_answer get(struct vault *vault, struct record_store *records, struct record_name name,
                               struct buf *plain, struct record *record, struct err *err)
@@ -173,6 +180,39 @@ enum record_answer token_record_put_registration(struct vault *vault, struct rec
     return answer;
 }
 
+// A mark that somebody else's change makes void: theirs is newer.
+enum record_answer token_record_suspect(struct vault *vault, struct record_store *records, struct span key,
+                                        const char *client_id, struct err *err)
+{
+    struct registration *found = NULL, *stored = NULL;
+    enum record_answer answer = token_record_registration(vault, records, key, &found, err);
+    if (answer == RECORD_YES && strcmp(found->is.client_id, client_id) != 0)
+        answer = RECORD_NO;
+    if (answer == RECORD_YES) {
+        found->is.suspect_at = wall_ms() / 1000;
+        answer = token_record_put_registration(vault, records, found, found->generation, &stored, err);
+    }
+    registration_unref(found);
+    registration_unref(stored);
+    return answer;
+}
+
+// A lease that nobody gives back: it is held by whoever registered last, until its time is over.
+enum record_answer token_record_claim(struct record_store *records, struct span key, struct err *err)
+{
+    struct record_lease lease = {.length_ms = TOKEN_STORE_REGISTER_MS};
+    int64_t free_in_ms = 0;
+    struct buf name = {0};
+    buf_put_text(&name, "register ");
+    buf_put_span(&name, key);
+    enum record_answer answer = record_lease_take(records, buf_span(&name), &lease, &free_in_ms, err);
+    if (answer == RECORD_NO)
+        (void)err_set(err, ERR_UNAVAILABLE, "a registration was tried there a moment ago: try again in %lld seconds",
+                      (long long)(free_in_ms + 999) / 1000);
+    buf_release(&name);
+    return answer;
+}
+
 // ---- authorization servers ------------------------------------------------------------------
 
 static const struct field issuer_table[] = {
@@ -220,13 +260,6 @@ enum record_answer token_record_put_issuer(struct vault *vault, struct record_st
 }
 
 // ---- attempts -------------------------------------------------------------------------------
-
-static int64_t wall_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 static struct record_name attempt_name(struct span state, unsigned char digest[SECRET_MAC_BYTES])
 {

@@ -6,38 +6,11 @@
 #include "auth/token_store.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "fields.h"
 #include "token_work.h"
 #include <stdlib.h>
 #include <time.h>
 
 enum { CLOSE_MS = 5000, SWEEP_MS = 3600000 };
-
-struct token_work {
-    struct list node;  // in `works` or `refused`
-    struct store_job job;
-    struct token_store *store;
-    struct token_request *request;  // NULL: cancelled
-    void (*run)(struct token_work *work, struct record_store *records);
-    void (*finish)(struct token_work *work);  // on the loop, before on_done; NULL: nothing to do
-    int64_t started_ms;
-    // what for
-    struct buf key;
-    int64_t generation;
-    struct grant *give;
-    struct registration *give_registration;
-    struct secret note;
-    struct issuer_notes notes;  // or what came out
-    char *issuer;               // a filter
-    // what came out
-    enum token_answer answer;
-    struct err err;
-    int64_t newest;
-    struct grant *grant;
-    struct registration *registration;
-    struct grant **grants;
-    size_t count;
-};
 
 // ---- works ----------------------------------------------------------------------------------
 
@@ -56,6 +29,7 @@ static void work_free(struct token_work *work)
     registration_unref(work->give_registration);
     secret_release(&work->note);
     free(work->issuer);
+    free(work->client_id);
     grant_unref(work->grant);
     registration_unref(work->registration);
     release_grants(work->grants, work->count);
@@ -130,8 +104,8 @@ static void on_refuse(struct loop_task *task)
         deliver(list_entry(store->refused.next, struct token_work, node));
 }
 
-static struct token_work *work_new(struct token_store *store, struct token_request *request,
-                                   void (*run_it)(struct token_work *work, struct record_store *records))
+struct token_work *token_work_new(struct token_store *store, struct token_request *request,
+                                  void (*run_it)(struct token_work *work, struct record_store *records))
 {
     struct token_work *work = mem_new(struct token_work);
     work->store = store;
@@ -146,7 +120,7 @@ static struct token_work *work_new(struct token_store *store, struct token_reque
     return work;
 }
 
-static void work_start(struct token_work *work)
+void token_work_start(struct token_work *work)
 {
     struct token_store *store = work->store;
     work->started_ms = loop_now(store->loop);
@@ -160,7 +134,7 @@ static void work_start(struct token_work *work)
     loop_task_put(store->loop, &store->refuse);
 }
 
-static enum token_answer answer_of(enum record_answer answer, enum token_answer if_no)
+enum token_answer token_work_answer(enum record_answer answer, enum token_answer if_no)
 {
     return answer == RECORD_YES ? TOKEN_DONE : answer == RECORD_NO ? if_no : TOKEN_FAILED;
 }
@@ -179,7 +153,7 @@ static void run_find(struct token_work *work, struct record_store *records)
 {
     if (!record_newest(records, &work->newest, &work->err))
         return;
-    work->answer = answer_of(
+    work->answer = token_work_answer(
         token_record_grant(work->store->vault, records, buf_span(&work->key), &work->grant, &work->err), TOKEN_ABSENT);
 }
 
@@ -200,15 +174,15 @@ static void finish_find(struct token_work *work)
 
 void token_store_find(struct token_store *store, const struct grant_key *key, struct token_request *request)
 {
-    struct token_work *work = work_new(store, request, run_find);
+    struct token_work *work = token_work_new(store, request, run_find);
     put_key(work, key);
     work->finish = finish_find;
-    work_start(work);
+    token_work_start(work);
 }
 
 static void run_save(struct token_work *work, struct record_store *records)
 {
-    work->answer = answer_of(
+    work->answer = token_work_answer(
         token_record_put_grant(work->store->vault, records, work->give, work->generation, &work->grant, &work->err),
         TOKEN_CONFLICT);
 }
@@ -225,13 +199,13 @@ void token_store_save(struct token_store *store, const struct grant *grant, int6
                       struct token_request *request)
 {
     struct grant *give = grant_ref(grant);  // before the request lets go of what it has: it may be the same
-    struct token_work *work = work_new(store, request, run_save);
+    struct token_work *work = token_work_new(store, request, run_save);
     struct grant_key key = grant_key(grant);
     put_key(work, &key);
     work->finish = finish_save;
     work->give = give;
     work->generation = generation;
-    work_start(work);
+    token_work_start(work);
 }
 
 static void run_remove(struct token_work *work, struct record_store *records)
@@ -239,7 +213,7 @@ static void run_remove(struct token_work *work, struct record_store *records)
     struct record_name name = {VAULT_GRANTS, buf_span(&work->key)};
     struct record record;
     enum record_answer answer = token_record_remove(records, name, work->generation, &work->err);
-    work->answer = answer_of(answer, TOKEN_ABSENT);
+    work->answer = token_work_answer(answer, TOKEN_ABSENT);
     if (answer == RECORD_NO && record_get(records, name, &record, &work->err) == RECORD_YES)
         work->answer = TOKEN_CONFLICT;
 }
@@ -249,12 +223,12 @@ static void finish_remove(struct token_work *work) { token_cache_drop(work->stor
 void token_store_remove(struct token_store *store, const struct grant_key *key, int64_t generation,
                         struct token_request *request)
 {
-    struct token_work *work = work_new(store, request, run_remove);
+    struct token_work *work = token_work_new(store, request, run_remove);
     put_key(work, key);
     work->finish = finish_remove;
     work->generation = generation;
     token_cache_drop(store, buf_span(&work->key));  // at once
-    work_start(work);
+    token_work_start(work);
 }
 
 // ---- many grants ----------------------------------------------------------------------------
@@ -343,138 +317,15 @@ static struct token_work *with_filter(struct token_work *work, const struct gran
 
 void token_store_list(struct token_store *store, const struct grant_filter *filter, struct token_request *request)
 {
-    work_start(with_filter(work_new(store, request, run_list), filter));
+    token_work_start(with_filter(token_work_new(store, request, run_list), filter));
 }
 
 void token_store_purge(struct token_store *store, const struct grant_filter *filter, struct token_request *request)
 {
-    struct token_work *work = with_filter(work_new(store, request, run_purge), filter);
+    struct token_work *work = with_filter(token_work_new(store, request, run_purge), filter);
     work->finish = finish_purge;
     token_cache_clear(store);  // at once
-    work_start(work);
-}
-
-// ---- registrations --------------------------------------------------------------------------
-
-static void run_registration_find(struct token_work *work, struct record_store *records)
-{
-    work->answer = answer_of(
-        token_record_registration(work->store->vault, records, buf_span(&work->key), &work->registration, &work->err),
-        TOKEN_ABSENT);
-}
-
-void token_store_registration_find(struct token_store *store, const struct registration_key *key,
-                                   struct token_request *request)
-{
-    struct token_work *work = work_new(store, request, run_registration_find);
-    registration_key_encode(key, &work->key);
-    work_start(work);
-}
-
-static void run_registration_save(struct token_work *work, struct record_store *records)
-{
-    work->answer = answer_of(token_record_put_registration(work->store->vault, records, work->give_registration,
-                                                           work->generation, &work->registration, &work->err),
-                             TOKEN_CONFLICT);
-}
-
-void token_store_registration_save(struct token_store *store, const struct registration *registration,
-                                   int64_t generation, struct token_request *request)
-{
-    struct registration *give = registration_ref(registration);
-    struct token_work *work = work_new(store, request, run_registration_save);
-    work->give_registration = give;
-    work->generation = generation;
-    work_start(work);
-}
-
-static void run_registration_remove(struct token_work *work, struct record_store *records)
-{
-    struct record_name name = {VAULT_CLIENTS, buf_span(&work->key)};
-    struct record record;
-    enum record_answer answer = token_record_remove(records, name, work->generation, &work->err);
-    work->answer = answer_of(answer, TOKEN_ABSENT);
-    if (answer == RECORD_NO && record_get(records, name, &record, &work->err) == RECORD_YES)
-        work->answer = TOKEN_CONFLICT;
-}
-
-void token_store_registration_remove(struct token_store *store, const struct registration_key *key, int64_t generation,
-                                     struct token_request *request)
-{
-    struct token_work *work = work_new(store, request, run_registration_remove);
-    registration_key_encode(key, &work->key);
-    work->generation = generation;
-    work_start(work);
-}
-
-// ---- authorization servers ------------------------------------------------------------------
-
-static void run_issuer_find(struct token_work *work, struct record_store *records)
-{
-    work->answer = answer_of(
-        token_record_issuer(work->store->vault, records, buf_span(&work->key), &work->notes, &work->err), TOKEN_ABSENT);
-}
-
-static void run_issuer_note(struct token_work *work, struct record_store *records)
-{
-    work->answer =
-        answer_of(token_record_put_issuer(work->store->vault, records, buf_span(&work->key), &work->notes, &work->err),
-                  TOKEN_CONFLICT);
-}
-
-static void put_issuer(struct token_work *work, const char *tenant, const char *issuer)
-{
-    fields_put_key(&work->key, (const char *const[]){tenant, issuer}, 2);
-}
-
-void token_store_issuer_find(struct token_store *store, const char *tenant, const char *issuer,
-                             struct token_request *request)
-{
-    struct token_work *work = work_new(store, request, run_issuer_find);
-    put_issuer(work, tenant, issuer);
-    work_start(work);
-}
-
-void token_store_issuer_note(struct token_store *store, const char *tenant, const char *issuer,
-                             const struct issuer_notes *notes, struct token_request *request)
-{
-    struct token_work *work = work_new(store, request, run_issuer_note);
-    put_issuer(work, tenant, issuer);
-    work->notes = *notes;
-    work_start(work);
-}
-
-// ---- attempts -------------------------------------------------------------------------------
-
-static void run_attempt_put(struct token_work *work, struct record_store *records)
-{
-    work->answer = answer_of(token_record_put_attempt(work->store->vault, records, buf_span(&work->key),
-                                                      secret_span(&work->note), &work->err),
-                             TOKEN_CONFLICT);
-    secret_release(&work->note);
-}
-
-void token_store_attempt_put(struct token_store *store, struct span state, struct span note,
-                             struct token_request *request)
-{
-    struct token_work *work = work_new(store, request, run_attempt_put);
-    buf_put_span(&work->key, state);
-    secret_set(&work->note, note);
-    work_start(work);
-}
-
-static void run_attempt_take(struct token_work *work, struct record_store *records)
-{
-    work->answer =
-        answer_of(token_record_take_attempt(work->store->vault, records, buf_span(&work->key), &work->note, &work->err),
-                  TOKEN_ABSENT);
-}
-
-void token_store_attempt_take(struct token_store *store, struct span state, struct token_request *request)
-{
-    struct token_work *work = work_new(store, request, run_attempt_take);
-    buf_put_span(&work->key, state);
-    work_start(work);
+    token_work_start(work);
 }
 
 // ---- the cache ------------------------------------------------------------------------------
@@ -514,9 +365,9 @@ static void on_poll(struct loop_timer *timer)
     struct token_store *store = timer->arg;
     if (!store->cache.count)
         return;
-    store->polling = work_new(store, NULL, run_poll);
+    store->polling = token_work_new(store, NULL, run_poll);
     store->polling->finish = finish_poll;
-    work_start(store->polling);
+    token_work_start(store->polling);
 }
 
 // ---- what is over ---------------------------------------------------------------------------
@@ -531,7 +382,7 @@ static void run_sweep(struct token_work *work, struct record_store *records)
 static void on_sweep(struct loop_timer *timer)
 {
     struct token_store *store = timer->arg;
-    work_start(work_new(store, NULL, run_sweep));
+    token_work_start(token_work_new(store, NULL, run_sweep));
     loop_timer_set(store->loop, timer, SWEEP_MS);
 }
 

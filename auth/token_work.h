@@ -27,6 +27,41 @@ struct token_store {
     size_t unsaved;
 };
 
+// ---- works (token_store.c) ------------------------------------------------------------------
+
+// One request on its way to the worker and back.
+struct token_work {
+    struct list node;  // in `works` or `refused`
+    struct store_job job;
+    struct token_store *store;
+    struct token_request *request;  // NULL: cancelled
+    void (*run)(struct token_work *work, struct record_store *records);
+    void (*finish)(struct token_work *work);  // on the loop, before on_done; NULL: nothing to do
+    int64_t started_ms;
+    // what for
+    struct buf key;
+    int64_t generation;
+    struct grant *give;
+    struct registration *give_registration;
+    struct secret note;
+    char *client_id;
+    struct issuer_notes notes;  // or what came out
+    char *issuer;               // a filter
+    // what came out
+    enum token_answer answer;
+    struct err err;
+    int64_t newest;
+    struct grant *grant;
+    struct registration *registration;
+    struct grant **grants;
+    size_t count;
+};
+
+struct token_work *token_work_new(struct token_store *store, struct token_request *request,
+                                  void (*run_it)(struct token_work *work, struct record_store *records));
+void token_work_start(struct token_work *work);
+enum token_answer token_work_answer(enum record_answer answer, enum token_answer if_no);
+
 // ---- on the worker (token_record.c) ---------------------------------------------------------
 
 // The key is the encoded one.
@@ -48,6 +83,9 @@ enum record_answer token_record_put_attempt(struct vault *vault, struct record_s
 enum record_answer token_record_take_attempt(struct vault *vault, struct record_store *records, struct span state,
                                              struct secret *note, struct err *err) MUST_CHECK;
 
+enum record_answer token_record_suspect(struct vault *vault, struct record_store *records, struct span key,
+                                        const char *client_id, struct err *err) MUST_CHECK;
+enum record_answer token_record_claim(struct record_store *records, struct span key, struct err *err) MUST_CHECK;
 enum record_answer token_record_issuer(struct vault *vault, struct record_store *records, struct span key,
                                        struct issuer_notes *out, struct err *err) MUST_CHECK;
 enum record_answer token_record_put_issuer(struct vault *vault, struct record_store *records, struct span key,

@@ -131,11 +131,13 @@ struct oauth_client {
     enum oauth_method method;
     bool dynamic;            // registered by us, so it may be registered anew (G10)
     int64_t secret_expires;  // seconds since the epoch; 0: never
+    int64_t issued;          // 0: not said
     const char *redirect_uri, *scope;
     const char *management_token, *management_uri;
 };
 
 struct oauth_registration {
+    const char *client_id;  // of the client that is to be renewed (RFC 7592); NULL: a new one
     const char *redirect_uri, *scope;
     enum oauth_method method;
     bool native;  // application_type
@@ -229,6 +231,7 @@ bool oauth_tokens_expired(const struct oauth_tokens *tokens, int64_t now);
 
 // What a document says went wrong, escaped and cut, fit for a message (N10).
 void oauth_put_problem(const json_t *document, struct buf *out);
+void oauth_put_excerpt(struct span text, struct buf *out);  // the same of any text
 // Strikes out a secret that a server may have said back to us.
 void oauth_scrub(struct err *err, const char *secret);
 

@@ -44,8 +44,11 @@ struct oauth_flow_spec {
     struct oauth_challenge challenge;  // of the call that was refused; zeroed: none
     const char *held_scope;            // step-up: what was asked for before (A9)
     bool register_anew;                // do not use a registration that is stored
+    bool shared_client;                // other users' grants depend on the registration (G11)
     bool only_discover;                // stop before anything is registered or anybody is asked
     bool device;                       // a code is entered on another device (RFC 8628); OAUTH_DEVICE_URI
+    // Registration was refused: another redirect URI of this host to try, with a listener behind it, or NULL (G12).
+    const char *(*on_rehost)(void *arg);
     void (*on_browse)(void *arg, const char *url);
     void (*on_device)(void *arg, const char *url, const char *code, const char *whole_url);  // whole_url may be NULL
     void (*on_note)(void *arg, const char *note);  // each URL tried, and what was decided (D17); may be NULL

@@ -31,6 +31,7 @@ enum {
     TOKEN_STORE_STALE_MS = 900,   // and when the cache is not trusted any more
     TOKEN_STORE_HOLD_MS = 10000,  // how long others wait for a holder that does not renew its lease any more
     TOKEN_STORE_ATTEMPT_MS = 600000,
+    TOKEN_STORE_REGISTER_MS = 60000,
     TOKEN_STORE_ATTEMPTS = 10000,
 };
 
@@ -100,6 +101,14 @@ void token_store_registration_save(struct token_store *store, const struct regis
                                    int64_t generation, struct token_request *request);
 void token_store_registration_remove(struct token_store *store, const struct registration_key *key, int64_t generation,
                                      struct token_request *request);
+
+// G10: marks the registration if it is still that of this client; TOKEN_ABSENT: it is not.
+void token_store_registration_suspect(struct token_store *store, const struct registration_key *key,
+                                      const char *client_id, struct token_request *request);
+// G13: who may register at this authorization server now, of all processes: TOKEN_DONE for one of them in
+// TOKEN_STORE_REGISTER_MS. TOKEN_CONFLICT: `err` says when to try again.
+void token_store_registration_claim(struct token_store *store, const char *tenant, const char *issuer,
+                                    struct token_request *request);
 
 void token_store_issuer_find(struct token_store *store, const char *tenant, const char *issuer,
                              struct token_request *request);

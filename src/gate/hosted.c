@@ -110,6 +110,8 @@ static void forget_state(struct attempt *attempt)
 static void attempt_drop(struct attempt *attempt)
 {
     struct hosted *hosted = attempt->hosted;
+    if (attempt->state == ATTEMPT_AWAY)
+        oauth_flow_abandon(attempt->flow);
     attempt->state = ATTEMPT_OVER;
     attempt_show(attempt, HOSTED_EXPIRED);
     oauth_flow_free(attempt->flow);
@@ -287,6 +289,7 @@ void attempt_prepare(struct attempt *attempt)
                                    .document_url = hosted->secure ? hosted->document_url : NULL,
                                    .challenge = attempt->challenge,
                                    .held_scope = attempt->held_scope,
+                                   .shared_client = true,
                                    .on_browse = on_browse,
                                    .on_end = on_end,
                                    .arg = attempt};

@@ -11,7 +11,8 @@ export class Jar {
     async visit(url, form) {
         const { host } = new URL(url);
         const jar = (this.cookies[host] ??= {});
-        const headers = { 'x-forwarded-user': this.user, cookie: Object.entries(jar).map(pair => pair.join('=')).join('; ') };
+        const headers = { 'x-forwarded-user': this.user };
+        if (Object.keys(jar).length) headers.cookie = Object.entries(jar).map(pair => pair.join('=')).join('; ');
         if (form) headers['content-type'] = 'application/x-www-form-urlencoded';
         const answer = await send(url, { method: form ? 'POST' : 'GET', headers, body: form && new URLSearchParams(form).toString() });
         for (const line of answer.headers['set-cookie'] ?? []) {

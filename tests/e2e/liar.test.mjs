@@ -61,6 +61,8 @@ const WORKS = [
     ['only-post', proves(/^undefined .*client_secret=/)],
     ['only-basic', proves(/^Basic (?!.*client_id=)/)],
     ['register-200'],
+    ['register-localhost', async liar => assert.match((await liar.seen('/authorize'))[0].query.redirect_uri, /^http:\/\/localhost:\d+\/callback$/)],
+    ['register-issuer', async liar => assert.equal((await liar.connections())[0].issuer, liar.origin)],
     ['secret-no-method', proves(/^undefined .*client_secret=/)],
     ['secret-none', proves(/^undefined .*client_secret=/)],
     ['secret-basic', proves(/^Basic (?!.*client_id=)/)],
@@ -138,6 +140,7 @@ const REFUSED = [
     ['no-code', DISCOVERY, /no authorization codes/, ['/register']],
     ['no-register', REGISTRATION, /client_id/, ['/authorize']],
     ['register-refused', REGISTRATION, /HTTP 400: invalid_redirect_uri: no\\x1b\[31m loopback.*127\.0\.0\.1/, ['/authorize']],
+    ['register-page', REGISTRATION, /HTTP 403: <html>go\\x1b away.*submitted was \{.*"redirect_uris":\["http:\/\/127\.0\.0\.1:.*"application_type":"native"/, ['/authorize']],
     ['register-html', REGISTRATION, /not a JSON object/, ['/authorize']],
     ['register-redirect', REGISTRATION, /HTTP 307/, ['away', '/authorize']],
     ['register-no-id', REGISTRATION, /no client_id/, ['/authorize']],
@@ -422,7 +425,7 @@ test('F1 a gateway left alone with tokens that end at once refreshes when they a
     }));
 
 test('every lie is told in some test', () => {
-    const elsewhere = ['open', 'documents', 'documents-broken', 'scopes', 'scopes-empty', 'offline', 'step-up', 'scope-forever', 'token-silent', 'rotation-grace']; // oauth and refresh
+    const elsewhere = ['open', 'documents', 'documents-broken', 'scopes', 'scopes-empty', 'offline', 'step-up', 'scope-forever', 'token-silent', 'rotation-grace', 'secret-managed', 'secret-managed-away', 'secret-unmanaged']; // oauth, refresh and registration
     const own = ['client-page', 'token-burst', 'migrated', 'mcp-redirect', 'mcp-echo', 'revoke-redirect'];
     const told = new Set([...WORKS, ...REFUSED, ...LATER].map(([lie]) => lie).concat(LOGGED, own, elsewhere));
     assert.deepEqual(Object.keys(LIES).filter(lie => !told.has(lie)), []);

@@ -8,6 +8,7 @@ import { after, before, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 
 import { binary, node, startPeer, temporaryDirectory, watch } from './gateway.mjs';
+import { aMinuteLater } from './liar.mjs';
 
 const [OK, DENIED, TIMEOUT, PORT] = [0, 10, 11, 12];
 const program = fileURLToPath(new URL('../peers/authority.mjs', import.meta.url));
@@ -31,6 +32,7 @@ function person(url, auth = {}) {
         return Object.assign(watch(child, 'stderr'), { out: out.log });
     };
     return {
+        state,
         start,
         run: async (...args) => {
             const command = start(...args);
@@ -150,6 +152,7 @@ describe('the listener', () => {
         const login = await alice.run('login', 'authority', '--no-browser', '--timeout', '1s');
         assert.equal(login.status, TIMEOUT, login.stderr);
         const first = /client_id=([^&]+)/.exec(login.stderr)[1];
+        aMinuteLater(alice.state);
         const again = alice.start('login', 'authority', '--no-browser');
         assert.notEqual(/client_id=([^&]+)/.exec(await addressOf(again))[1], first);
         again.child.kill('SIGINT');

@@ -4,7 +4,7 @@ import { describe, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 
 import { settles, until } from './gateway.mjs';
-import { EXIT, withLiar } from './liar.mjs';
+import { aMinuteLater, EXIT, withLiar } from './liar.mjs';
 import { Session } from './raw.mjs';
 
 const { OK, UNAVAILABLE } = EXIT;
@@ -199,6 +199,7 @@ async function killedLogin(liar, hold, when) {
     await liar.held();
     await kill(command);
     await liar.assertNothingLeaked();
+    aMinuteLater(liar.state);
 }
 
 describe('a login that is killed', () => {

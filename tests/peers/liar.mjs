@@ -260,9 +260,24 @@ function issuer(here) {
 
 // ---- registration ---------------------------------------------------------------------------
 
+const MANAGED = ['secret-managed', 'secret-managed-away', 'secret-unmanaged'];
+
+/** RFC 7592: the client as it is to be from now on. */
+function manage({ request, response, path, body }) {
+    const client = clients.get(path.slice('/register/'.length));
+    const asked = JSON.parse(body);
+    if (is('secret-unmanaged') || request.headers.authorization !== `Bearer ${client?.registration_access_token}`) return json(response, 401, { error: 'invalid_token' });
+    if (asked.client_id !== client.client_id || asked.redirect_uris.join() !== client.redirect_uris.join()) return json(response, 400, { error: 'invalid_client_metadata' });
+    Object.assign(client, { client_secret: secret('secret'), client_secret_expires_at: Math.floor(Date.now() / 1000) + 3600, registration_access_token: secret('management') });
+    const { origin: _, ...said } = client;
+    return json(response, 200, said);
+}
+
 function register({ response, body, here }) {
     const asked = JSON.parse(body);
     if (is('register-refused')) return json(response, 400, { error: 'invalid_redirect_uri', error_description: 'no\u001b[31m loopback' });
+    if (is('register-page')) return page(response, 403, 'go\u001b away');
+    if (is('register-localhost') && !asked.redirect_uris[0].startsWith('http://localhost:')) return json(response, 400, { error: 'invalid_redirect_uri' });
     if (is('register-html')) return page(response, 200, 'welcome');
     if (is('register-redirect')) return redirect(response, '/register');
     const method = asked.token_endpoint_auth_method;
@@ -273,8 +288,10 @@ function register({ response, body, here }) {
     };
     if (is('secret-basic', 'method-without-secret')) client.token_endpoint_auth_method = 'client_secret_basic';
     if (is('secret-no-method')) delete client.token_endpoint_auth_method;
-    if (method !== 'none' || is('secret-no-method', 'secret-none', 'secret-basic', 'secret-expired', 'basic-broken')) client.client_secret = secret('secret+/%&:');
-    if (is('secret-expired')) client.client_secret_expires_at = Math.floor(Date.now() / 1000) + 30;
+    if (method !== 'none' || is('secret-no-method', 'secret-none', 'secret-basic', 'secret-expired', 'basic-broken') || is(...MANAGED)) client.client_secret = secret('secret+/%&:');
+    if (is('secret-expired', ...MANAGED)) client.client_secret_expires_at = Math.floor(Date.now() / 1000) + 30;
+    if (is(...MANAGED)) Object.assign(client, { registration_access_token: secret('management'), registration_client_uri: `${is('secret-managed-away') ? away : here}/register/${client.client_id}` });
+    if (is('register-issuer')) client.issuer = 'https://other.example';
     clients.set(client.client_id, { ...client, origin: here });
     if (is('null-members')) Object.assign(client, { client_secret: null, registration_client_uri: '' });
     if (is('register-no-id')) delete client.client_id;
@@ -361,7 +378,7 @@ const SPOIL = {
 
 function give(response, from, old) {
     const right = { scope: from.scope, resource: from.resource, client: from.client, grant: from.grant };
-    const tokens = { access_token: secret('access'), token_type: 'Bearer', expires_in: 3600, scope: from.scope, refresh_token: secret('refresh'), ...SPOIL[lie]?.(old !== undefined) };
+    const tokens = { access_token: secret('access'), token_type: 'Bearer', expires_in: 3600, scope: from.scope, refresh_token: secret('refresh'), ...(is('register-issuer') ? { issuer: 'https://other.example' } : {}), ...SPOIL[lie]?.(old !== undefined) };
     if (tokens.access_token) secrets.add(tokens.access_token);
     if (!is('expires-first') || old) access.set(tokens.access_token, right);
     if (tokens.refresh_token) refresh.set(tokens.refresh_token, { ...right, spent: false });
@@ -465,7 +482,7 @@ async function serve(request, response, here) {
     if (inside[path]) return inside[path](url, body, response);
     seen.push({ method: request.method, path, query: Object.fromEntries(url.searchParams), headers: request.headers, body, away: here === away, at: Date.now() });
     response.setHeader('set-cookie', 'liar=1'); // which must not come back
-    const route = routes[`${request.method} ${path}`];
+    const route = routes[`${request.method} ${path}`] ?? (request.method === 'PUT' && path.startsWith('/register/') ? manage : undefined);
     if (!route) return missing(response);
     if (!(await heldBack(response, path, 'before'))) return undefined;
     const end = response.end.bind(response);

@@ -475,6 +475,55 @@ static void G6_what_the_registration_says_counts(void **state)
     }
 }
 
+static void G7_G14_what_is_kept_of_a_registration(void **state)
+{
+    (void)state;
+    struct arena arena = {0};
+    struct oauth_client got;
+    struct err err = {0};
+    struct oauth_registration wish = {.redirect_uri = "http://127.0.0.1/callback", .scope = "read"};
+    static const char said[] =
+        "{\"client_id\":\"c\",\"client_secret\":\"s\",\"client_secret_expires_at\":1900000000,\"client_id_issued_at\":"
+        "1800000000,\"token_endpoint_auth_method\":\"client_secret_basic\",\"registration_access_token\":\"t\","
+        "\"registration_client_uri\":\"https://as/reg/c\",\"issuer\":\"https://other.example\",\"redirect_uris\":["
+        "\"https://other.example/\"],\"token_endpoint\":\"https://other.example/token\"}";
+    assert_true(oauth_registration_parse(span_of(said), &wish, &arena, &got, &err));
+    assert_string_equal(got.id, "c");
+    assert_string_equal(got.secret, "s");
+    assert_int_equal(got.secret_expires, 1900000000);
+    assert_int_equal(got.issued, 1800000000);
+    assert_int_equal(got.method, OAUTH_METHOD_BASIC);
+    assert_string_equal(got.management_token, "t");
+    assert_string_equal(got.management_uri, "https://as/reg/c");
+    assert_string_equal(got.scope, "read");
+    assert_string_equal(got.redirect_uri, "http://127.0.0.1/callback");  // ours, whatever it says
+    static const char *const never[] = {"0", "-5", "null", "\"soon\"", "[]"};
+    for (size_t i = 0; i < COUNT(never); i++) {
+        char text[128];
+        snprintf(text, sizeof text, "{\"client_id\":\"c\",\"client_secret\":\"s\",\"client_secret_expires_at\":%s}",
+                 never[i]);
+        assert_true(oauth_registration_parse(span_of(text), &wish, &arena, &got, &err));
+        assert_row(got.secret_expires == 0, never[i]);
+    }
+    arena_release(&arena);
+}
+
+static void G8_a_renewal_names_the_client_and_nothing_that_is_not_ours_to_say(void **state)
+{
+    (void)state;
+    struct buf text = {0};
+    struct err err = {0};
+    oauth_registration_put(&(struct oauth_registration){.client_id = "c", .redirect_uri = "https://g/cb"}, &text);
+    json_t *tree = oauth_document(buf_span(&text), "registration", &err);
+    assert_string_equal(oauth_member(tree, "client_id"), "c");
+    static const char *const absent[] = {"registration_access_token", "registration_client_uri",
+                                         "client_secret_expires_at", "client_id_issued_at"};
+    for (size_t i = 0; i < COUNT(absent); i++)
+        assert_null(json_object_get(tree, absent[i]));
+    json_decref(tree);
+    buf_release(&text);
+}
+
 static void G8_G9_a_client_is_usable(void **state)
 {
     (void)state;
@@ -927,6 +976,8 @@ int main(void)
         cmocka_unit_test(G2_client_document),
         cmocka_unit_test(G5_method_asked_for),
         cmocka_unit_test(G6_what_the_registration_says_counts),
+        cmocka_unit_test(G7_G14_what_is_kept_of_a_registration),
+        cmocka_unit_test(G8_a_renewal_names_the_client_and_nothing_that_is_not_ours_to_say),
         cmocka_unit_test(G8_G9_a_client_is_usable),
         cmocka_unit_test(T1_T2_T3_proof_of_the_client),
         cmocka_unit_test(A2_A3_fresh_secrets),

@@ -835,6 +835,84 @@ static void G7_G9_a_registration_comes_back_for_its_issuer_and_redirect(void **s
     token_request_release(&request);
 }
 
+static void save_registration(const struct registration_key *key, const char *id, const char *previous)
+{
+    struct token_request request = {0};
+    struct registration_fields fields = {.client_id = mem_string(id), .previous_id = mem_string(previous)};
+    secret_set(&fields.client_secret, SPAN("secret-now"));
+    secret_set(&fields.previous_secret, SPAN("secret-before"));
+    struct registration *made = registration_new(key, &fields);
+    token_store_registration_save(store, made, 0, &request);
+    assert_int_equal(wait_for(&request), TOKEN_DONE);
+    registration_unref(made);
+    token_request_release(&request);
+}
+
+static void G9_the_client_before_is_remembered_with_its_secret(void **state)
+{
+    (void)state;
+    struct token_request request = {0};
+    struct registration_key key = {"default", ISSUER, "http://127.0.0.1:8085/callback"};
+    start();
+    save_registration(&key, "new", "old");
+    token_store_registration_find(store, &key, &request);
+    assert_int_equal(wait_for(&request), TOKEN_DONE);
+    assert_string_equal(registration_secret(request.registration, "new")->bytes, "secret-now");
+    assert_string_equal(registration_secret(request.registration, "old")->bytes, "secret-before");
+    assert_null(registration_secret(request.registration, "other"));
+    token_request_release(&request);
+}
+
+static void G10_only_the_client_that_was_refused_becomes_suspect(void **state)
+{
+    (void)state;
+    struct token_request request = {0};
+    struct registration_key key = {"default", ISSUER, "http://127.0.0.1:8085/callback"};
+    start();
+    token_store_registration_suspect(store, &key, "id", &request);
+    assert_int_equal(wait_for(&request), TOKEN_ABSENT);
+    save_registration(&key, "id", NULL);
+    token_store_registration_suspect(store, &key, "the one before", &request);
+    assert_int_equal(wait_for(&request), TOKEN_ABSENT);
+    token_store_registration_find(store, &key, &request);
+    assert_int_equal(wait_for(&request), TOKEN_DONE);
+    assert_int_equal(request.registration->is.suspect_at, 0);
+    token_store_registration_suspect(store, &key, "id", &request);
+    assert_int_equal(wait_for(&request), TOKEN_DONE);
+    token_store_registration_find(store, &key, &request);
+    assert_int_equal(wait_for(&request), TOKEN_DONE);
+    assert_true(request.registration->is.suspect_at > 0);
+    assert_string_equal(request.registration->is.client_secret.bytes, "secret-now");
+    token_request_release(&request);
+}
+
+static int64_t minutes;
+static int64_t clock_of_minutes(void) { return 1000000 + minutes * 60000; }
+
+static void G13_one_registration_in_a_minute_for_each_issuer_and_tenant(void **state)
+{
+    (void)state;
+    struct token_request request = {0};
+    minutes = 0;
+    for (int round = 0; round < 2; round++) {
+        start_with((struct record_config){.clock_ms = clock_of_minutes});
+        token_store_registration_claim(store, "default", ISSUER, &request);
+        assert_int_equal(wait_for(&request), TOKEN_DONE);
+        stop();  // whoever had it ended
+        start_with((struct record_config){.clock_ms = clock_of_minutes});
+        token_store_registration_claim(store, "default", ISSUER, &request);
+        assert_int_equal(wait_for(&request), TOKEN_CONFLICT);
+        assert_contains(request.err.detail, "try again in 60 seconds");
+        token_store_registration_claim(store, "default", round ? "https://b.example" : "https://a.example", &request);
+        assert_int_equal(wait_for(&request), TOKEN_DONE);
+        token_store_registration_claim(store, round ? "beta" : "alpha", ISSUER, &request);
+        assert_int_equal(wait_for(&request), TOKEN_DONE);
+        stop();
+        minutes++;
+    }
+    token_request_release(&request);
+}
+
 static void B7_an_attempt_is_taken_once(void **state)
 {
     (void)state;
@@ -1347,6 +1425,9 @@ int main(void)
         TEST(the_cache_holds_while_nothing_changes_and_others_saves_are_seen),
         TEST(a_cache_that_cannot_be_checked_answers_nothing),
         TEST(G7_G9_a_registration_comes_back_for_its_issuer_and_redirect),
+        TEST(G9_the_client_before_is_remembered_with_its_secret),
+        TEST(G10_only_the_client_that_was_refused_becomes_suspect),
+        TEST(G13_one_registration_in_a_minute_for_each_issuer_and_tenant),
         TEST(B7_an_attempt_is_taken_once),
         TEST(H9_an_attempt_ends_after_ten_minutes_and_when_the_clock_goes_back),
         TEST(H9_attempts_are_bounded_and_old_ones_make_room),
