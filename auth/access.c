@@ -283,6 +283,7 @@ static void ask(struct access *access)
                                    .tenant = access->tenant,
                                    .user = access->user,
                                    .server_url = access->server_url,
+                                   .issuers = access->spec.issuers,
                                    .challenge = access->challenge,
                                    .on_end = on_flow_end,
                                    .arg = access};

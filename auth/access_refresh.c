@@ -295,6 +295,8 @@ static void on_leased(struct token_lease *held)
     case LEASE_HELD:
         if (held->grant->is.dead_at || !held->grant->is.refresh_token.len || !held->grant->is.token_endpoint)
             access_need_login(access, held->grant->is.dead_at ? "the grant has ended" : "the token has ended");
+        else if (!oauth_issuer_allowed(held->grant->issuer, access->spec.issuers))
+            access_need_login(access, "its authorization server is not one of hosted.authorization_servers");
         else if (access_pausing(access))
             access_tell_failure(access);
         else

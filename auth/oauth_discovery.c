@@ -64,11 +64,20 @@ static void go_legacy(struct oauth_flow *flow)
               0);
 }
 
+// N5: nothing is sent to one that is not on the list.
+static bool allowed(struct oauth_flow *flow, const char *issuer)
+{
+    return oauth_issuer_allowed(issuer, flow->spec.issuers) ||
+           err_set(&flow->last, ERR_CONFIG,
+                   "authorization server \"%.200s\" is not one of hosted.authorization_servers", issuer);
+}
+
 static void look_for_server(struct oauth_flow *flow)
 {
+    const char *issuer = flow->resource.servers[flow->server_at];
     flow_set_state(flow, FLOW_SERVER);
     flow->url_at = 0;
-    flow->url_count = oauth_server_urls(flow->resource.servers[flow->server_at], &flow->arena, flow->urls);
+    flow->url_count = allowed(flow, issuer) ? oauth_server_urls(issuer, &flow->arena, flow->urls) : 0;
     next_candidate(flow);
 }
 
@@ -173,7 +182,8 @@ void flow_on_server(struct oauth_flow *flow)
     if (!answered(flow))
         return;
     const char *issuer = pin ? pin : flow->resource.servers[flow->server_at];
-    if (!oauth_server_parse(buf_span(&flow->fetch.body), issuer, &flow->arena, &flow->attempt.server, &flow->last)) {
+    if (!oauth_server_parse(buf_span(&flow->fetch.body), issuer, &flow->arena, &flow->attempt.server, &flow->last) ||
+        !allowed(flow, flow->attempt.server.issuer)) {
         flow->url_at = flow->url_count;  // its other documents are not to be trusted either
         next_candidate(flow);
         return;

@@ -61,6 +61,10 @@ bool oauth_resource_covers(const char *resource, const char *server_url);
 // D9: byte for byte; two issuers without a path may differ by one slash at the end.
 bool oauth_issuer_matches(const char *expected, const char *found);
 
+// N5: the issuer's host is one of these domains ("as.example.com"), or below one ("*.example.com"). NULL: any will do.
+bool oauth_issuer_allowed(const char *issuer, char *const *domains);
+bool oauth_domain_valid(const char *domain);
+
 // ---- metadata -------------------------------------------------------------------------------
 
 // A JSON object from outside, or NULL: bounded, no duplicate keys, not too deep (N9).

@@ -39,6 +39,7 @@ struct oauth_flow_spec {
     const struct access_options *options;
     const char *tenant, *user;
     const char *server_url;
+    char *const *issuers;  // domains that authorization servers may be at (N5); NULL: any
     const char *redirect_uri;
     const char *document_url;          // G2: where our own client metadata are, if they are anywhere; NULL: nowhere
     struct oauth_challenge challenge;  // of the call that was refused; zeroed: none

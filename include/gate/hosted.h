@@ -20,6 +20,7 @@ struct config;
 struct hosted_config {
     bool allow_unbound_tickets;
     int64_t lifetime_ms;
+    char **authorization_servers;  // domains; NULL: any
 };
 extern const struct option_table hosted_options;
 // The pages are at public_url, which then must be https, or http to this host. Without it there are none.

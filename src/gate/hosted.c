@@ -36,11 +36,27 @@ static const struct option rows[] = {
      .min = 1000,
      .max = 600000,
      .help = "How long a connect link, and the login that begins with it, may take."},
+    {.name = "authorization_servers",
+     .type = OPTION_STRINGS,
+     .offset = offsetof(struct hosted_config, authorization_servers),
+     .help =
+         "Domains like \"login.example.com\" or \"*.example.com\": the gateway gets tokens from authorization servers "
+         "there and from no others. If absent: from any that servers name."},
     {0},
 };
 
+static bool check_domains(void *object, const struct option_place *place, struct err *err)
+{
+    const struct hosted_config *config = object;
+    for (char *const *domain = config->authorization_servers; domain && *domain; domain++)
+        if (!oauth_domain_valid(*domain))
+            return err_set(err, ERR_CONFIG, "%s: %s/authorization_servers: \"%s\" is no domain", place->file,
+                           place->path, *domain);
+    return true;
+}
+
 const struct option_table hosted_options = {"Connecting users' accounts (hosted)", sizeof(struct hosted_config), rows,
-                                            NULL};
+                                            check_domains};
 
 static const struct server *first_per_user(const struct option_items *items)
 {
@@ -285,6 +301,7 @@ void attempt_prepare(struct attempt *attempt)
                                    .tenant = attempt->identity->tenant,
                                    .user = user,
                                    .server_url = attempt->server->url,
+                                   .issuers = hosted->gate->config->hosted.authorization_servers,
                                    .redirect_uri = hosted->redirect_uri,
                                    .document_url = hosted->secure ? hosted->document_url : NULL,
                                    .challenge = attempt->challenge,

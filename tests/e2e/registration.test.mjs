@@ -124,7 +124,7 @@ describe('hosted: one client for many users', () => {
     const rule = { id: 'all', effect: 'allow', description: 'Everybody who is somebody', tenants: ['default'], subjects: ['authenticated'], servers: ['*'], kinds: ['tool'], names: ['*'] };
 
     /** A gateway in front of the liar, with users who come through a proxy. */
-    async function withUsers(lie, body) {
+    async function withUsers(lie, body, hosted = {}) {
         await withLiar(lie, {}, async liar => {
             const port = await freePort();
             const policy = join(liar.state, 'policy.json');
@@ -134,6 +134,7 @@ describe('hosted: one client for many users', () => {
                 public_url: `http://127.0.0.1:${port}`,
                 auth: { providers: [{ type: 'forwarded-user', trusted_proxies: ['127.0.0.1'] }] },
                 policy,
+                hosted,
                 mcpServers: { liar: { url: liar.url, auth: { mode: 'per_user' } } }
             };
             const gateway = await startGateway(config, [], { variables: { POSTERN_STATE: liar.state } });
@@ -206,4 +207,17 @@ describe('hosted: one client for many users', () => {
             await connects(alice); // the same, but bob depends on it
             assert.deepEqual([await registrations(liar), (await clientsOf(liar)).at(-1)], [2, 'client-2']);
         }));
+    test('N5: with a list of authorization servers no other is asked anything', async () => {
+        await withUsers('none', async ({ liar, user, gateway }) => {
+            const page = await new Jar('alice').visit(await (await user('alice')).link());
+            assert.doesNotMatch(page.body, /name="csrf"/);
+            assert.match(gateway.log(), /authorization server .*127\.0\.0\.1.* is not one of hosted\.authorization_servers/);
+            assert.deepEqual((await liar.seen()).map(({ path }) => path).filter(path => !/mcp$/.test(path)), []);
+        }, { authorization_servers: ['login.example.com', '*.127.0.0.1'] });
+        await withUsers('none', async ({ user }) => {
+            const alice = await user('alice');
+            await connects(alice);
+            assert.ok((await alice.call()).result);
+        }, { authorization_servers: ['login.example.com', '127.0.0.1'] });
+    });
 });

@@ -30,6 +30,7 @@ static struct buf requests[16];
 static const struct step *steps;
 static size_t asked;  // requests so far: each has a connection of its own
 static struct access_options options;
+static char *const *issuers;
 static int64_t wall;
 
 static int64_t clock_of_test(void) { return wall; }
@@ -103,6 +104,7 @@ static int set_up(void **state)
     wall = START;
     asked = 0;
     options = (struct access_options){.mode = ACCESS_SHARED};
+    issuers = NULL;
     loop = loop_new(&err);
     http = http_client_new(loop, &err);
     open_store();
@@ -193,6 +195,7 @@ static struct access *new_access(void)
                                .user = ACCESS_SHARED_USER,
                                .server_url = SERVER,
                                .server_name = "files",
+                               .issuers = issuers,
                                .clock = clock_of_test};
     return access_new(&spec);
 }
@@ -338,6 +341,24 @@ static void F14_what_helps_nothing_is_not_remembered(void **state)
     assert_true(said(2, "&resource="));
 }
 
+// ---- N5 -------------------------------------------------------------------------------------
+
+static void N5_a_grant_of_an_issuer_that_is_not_allowed_any_more_is_not_refreshed(void **state)
+{
+    (void)state;
+    static char *const others[] = {"other.example.com", NULL}, *const ours[] = {"*.example.com", NULL};
+    static const struct step yes[] = {{200, GRANTED}};
+    steps = yes;
+    store_grant(expired());
+    issuers = others;
+    assert_int_equal(get_elsewhere(START), ERR_LOGIN);
+    assert_contains(outcome.detail, "hosted.authorization_servers");
+    assert_int_equal(asked, 0);
+    issuers = ours;
+    assert_int_equal(get_elsewhere(START), ERR_NONE);
+    assert_int_equal(asked, 1);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -349,6 +370,7 @@ int main(void)
         TEST(F12_a_doubt_of_another_process_is_no_other_token),
         TEST(F14_an_issuer_that_wants_no_resource_is_remembered_by_all_processes),
         TEST(F14_what_helps_nothing_is_not_remembered),
+        TEST(N5_a_grant_of_an_issuer_that_is_not_allowed_any_more_is_not_refreshed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

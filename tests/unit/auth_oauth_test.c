@@ -204,6 +204,44 @@ static void D9_issuers_are_compared_by_bytes_but_for_one_slash(void **state)
 
 // ---- metadata -------------------------------------------------------------------------------
 
+static void N5_domains_of_authorization_servers(void **state)
+{
+    (void)state;
+    static char *const list[] = {"login.example.com", "*.corp.example", "127.0.0.1", NULL}, *const none[] = {NULL};
+    static const struct {
+        const char *issuer;
+        bool allowed;
+    } rows[] = {
+        {"https://login.example.com", true},
+        {"https://LOGIN.example.com:8443/tenant", true},
+        {"https://a.corp.example", true},
+        {"https://a.b.corp.example/x", true},
+        {"http://127.0.0.1:9000", true},
+        {"https://corp.example", false},
+        {"https://evilcorp.example", false},
+        {"https://xlogin.example.com", false},
+        {"https://login.example.com.evil.example", false},
+        {"https://evil.example/login.example.com", false},
+        {"https://evil.example?.corp.example", false},
+        {"https://login.example.com@evil.example", false},
+        {"not a url", false},
+    };
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        assert_row(oauth_issuer_allowed(rows[i].issuer, list) == rows[i].allowed, rows[i].issuer);
+        assert_row(oauth_issuer_allowed(rows[i].issuer, NULL), rows[i].issuer);
+        assert_row(!oauth_issuer_allowed(rows[i].issuer, none), rows[i].issuer);
+    }
+    static const char *const good[] = {"a", "a.example", "*.a-b.example", "10.0.0.1"}, *const bad[] = {
+                                                                                           "",    "*",         "*.",
+                                                                                           ".a",  "a..b",      "a/b",
+                                                                                           "a:1", "https://a", "a.*",
+                                                                                           "a b"};
+    for (size_t i = 0; i < COUNT(good); i++)
+        assert_row(oauth_domain_valid(good[i]), good[i]);
+    for (size_t i = 0; i < COUNT(bad); i++)
+        assert_row(!oauth_domain_valid(bad[i]), bad[i]);
+}
+
 static void D6_N9_resource_metadata(void **state)
 {
     (void)state;
@@ -965,6 +1003,7 @@ int main(void)
         cmocka_unit_test(D8_where_server_metadata_are),
         cmocka_unit_test(D6_which_resource_covers_a_server),
         cmocka_unit_test(D9_issuers_are_compared_by_bytes_but_for_one_slash),
+        cmocka_unit_test(N5_domains_of_authorization_servers),
         cmocka_unit_test(D6_N9_resource_metadata),
         cmocka_unit_test(A7_an_empty_list_of_scopes_is_none),
         cmocka_unit_test(D9_D14_N1_server_metadata),
