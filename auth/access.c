@@ -22,7 +22,6 @@
 #include <stdlib.h>
 #include <time.h>
 
-#define AHEAD_MIN_MS 2000
 #define CHALLENGES_MAX 8
 #define RETRY_FIRST_MS 1000
 #define RETRY_MAX_MS 300000
@@ -80,19 +79,15 @@ struct oauth_tokens access_tokens(const struct grant *grant)
                                  .expires = grant->is.expires_at};
 }
 
-// Before the token's end, with up to a tenth of jitter, so that many gateways do not come at once (F1, F18). One that
-// ends at once is refreshed when it is needed, not all the time.
+// Before the token's end (F1, F18): who uses it does not notice.
 static void schedule(struct access *access)
 {
     struct oauth_tokens tokens = access_tokens(access->grant);
-    int64_t at = oauth_tokens_refresh_at(&tokens);
-    if (!at || (!tokens.refresh && !access_mode_asks(access->spec.mode)))
-        return;
     unsigned char random;
     secret_random(&random, 1);
-    int64_t left = (at - access_now(access)) * 1000;
-    if (left >= AHEAD_MIN_MS)
-        set_due(access, left - left * random / 2560);
+    int64_t after_ms = oauth_tokens_refresh_in(&tokens, access_now(access), random);
+    if (after_ms >= 0 && (tokens.refresh || access_mode_asks(access->spec.mode)))
+        set_due(access, after_ms);
 }
 
 void access_hold(struct access *access, const struct grant *grant)

@@ -7,6 +7,7 @@
 #include <strings.h>
 
 #define TOKEN_MAX ((size_t)64 << 10)
+#define AHEAD_MIN_MS 2000
 
 static bool keep_pair(void *arg, struct span name, struct span value)
 {
@@ -175,6 +176,14 @@ int64_t oauth_tokens_refresh_at(const struct oauth_tokens *tokens)
         return tokens->expires - lifetime / 5;
     int64_t tenth = lifetime / 10 < 300 ? lifetime / 10 : 300;
     return tokens->expires - (tenth > 30 ? tenth : 30);
+}
+
+int64_t oauth_tokens_refresh_in(const struct oauth_tokens *tokens, int64_t now, unsigned char random)
+{
+    int64_t at = oauth_tokens_refresh_at(tokens), left = (at - now) * 1000;
+    if (!at || left < AHEAD_MIN_MS)  // one that ends at once is refreshed when it is needed, not all the time
+        return -1;
+    return left - left * random / 2550;
 }
 
 bool oauth_tokens_expired(const struct oauth_tokens *tokens, int64_t now)

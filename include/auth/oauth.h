@@ -231,6 +231,9 @@ enum oauth_verdict oauth_tokens_parse(const struct oauth_answer *answer, int64_t
 void oauth_tokens_keep(struct oauth_tokens *fresh, const struct oauth_tokens *old, struct arena *arena);
 // F1: when to refresh; 0: not before it is refused.
 int64_t oauth_tokens_refresh_at(const struct oauth_tokens *tokens);
+// F18: in how many milliseconds to refresh ahead, up to a tenth of that earlier by `random`, so that many gateways do not
+// come at once; never later, for that would be at the cost of the time before its end. -1: not ahead.
+int64_t oauth_tokens_refresh_in(const struct oauth_tokens *tokens, int64_t now, unsigned char random);
 bool oauth_tokens_expired(const struct oauth_tokens *tokens, int64_t now);
 
 // What a document says went wrong, escaped and cut, fit for a message (N10).

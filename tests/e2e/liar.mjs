@@ -112,8 +112,8 @@ class Liar {
     }
 
     /** A gateway with this home; what it logs, as much as it can, is searched too. */
-    async gateway(auth = { mode: 'shared' }) {
-        const config = { log: { level: 'debug' }, mcpServers: { liar: { url: this.url, auth } } };
+    async gateway(auth = { mode: 'shared' }, server = {}) {
+        const config = { log: { level: 'debug' }, mcpServers: { liar: { url: this.url, ...server, auth } } };
         const gateway = await startGateway(config, [], { variables: { POSTERN_STATE: this.state } });
         const { stop } = gateway;
         let stopped = false;
@@ -127,6 +127,14 @@ class Liar {
             }
         };
         return gateway;
+    }
+
+    /** How many refreshes are under way, as the disk says. */
+    refreshing() {
+        const db = new DatabaseSync(join(this.state, 'store.db'), { readOnly: true });
+        const { count } = db.prepare("SELECT count(*) AS count FROM lease WHERE CAST(name AS TEXT) NOT LIKE 'register %'").get();
+        db.close();
+        return count;
     }
 
     /** As if the time of a lease whose holder was killed were over. */
@@ -167,7 +175,7 @@ async function assertNothingAstray(liar) {
         const where = `${away ? 'the other origin ' : ''}${path}`;
         assert.equal(headers.cookie, undefined, `a cookie went to ${where}`);
         assert.equal(has(JSON.stringify(path === '/authorize' ? rest : query) + JSON.stringify(others)), undefined, `a secret in the request to ${where}`);
-        if (authorization.startsWith('Bearer ')) assert.ok(!away && authorization.startsWith('Bearer management-') === path.startsWith('/register/') && /^\/(mcp|register\/.*)$/.test(path), `a bearer token went to ${where}`);
+        if (authorization.startsWith('Bearer ')) assert.ok(!away && authorization.startsWith('Bearer management-') === path.startsWith('/register/') && /^\/(mcp|sse|messages|register\/.*)$/.test(path), `a bearer token went to ${where}`);
         if (!['/token', '/moved', '/revoke'].includes(path)) assert.equal(has(body), undefined, `a secret in the body to ${where}`);
     }
 }

@@ -55,7 +55,7 @@ const WORKS = [
     ['issuer-path', never('/.well-known/oauth-authorization-server')],
     ['two-servers'],
     ['null-members'],
-    ['issuer-slash'],
+    ['issuer-slash', async liar => assert.equal((await liar.connections())[0].issuer, `${liar.origin}/`, 'D10: as the metadata say it')],
     ['issuer-extra-path', undefined, { issuer: 'ORIGIN/extra' }],
     ['pkce-absent', undefined, { pkce: 'assume_s256' }],
     ['only-post', proves(/^undefined .*client_secret=/)],
@@ -85,6 +85,7 @@ const WORKS = [
     ['expires-jwt', lasts(7200)],
     ['expires-zero-string', refreshedFirst],
     ['expires-first', refreshedFirst],
+    ['id-token', async liar => assert.ok(!JSON.stringify(await liar.seen()).includes('identity-'))],
     ['no-refresh-token', (_liar, login) => assert.match(login.stderr, /no refresh token/)],
     ['no-rotation'],
     ['refresh-bare']
@@ -424,8 +425,26 @@ test('F1 a gateway left alone with tokens that end at once refreshes when they a
         }
     }));
 
+test('F1 F18 a gateway that nobody calls refreshes before the end of the token, so that the next call is not refused', () =>
+    withLiar('expires-soon', null, async liar => {
+        assert.equal((await liar.login()).status, OK);
+        const gateway = await liar.gateway();
+        try {
+            const session = await Session.open(gateway.url);
+            assert.ok((await session.call('liar__echo')).result);
+            const [first, ...rest] = (await liar.seen('/token')).map(({ at }) => at);
+            await until(async () => (await liar.seen('/token')).length > 1 + rest.length, 15_000, 'a refresh');
+            const { at } = (await liar.seen('/token')).at(-1);
+            assert.ok(at - (rest.at(-1) ?? first) < 5000, `after ${at - first} ms`);
+            await liar.control({ lie: 'token-503' }); // from now on only what is held already helps
+            assert.ok((await session.call('liar__echo')).result);
+        } finally {
+            await gateway.stop();
+        }
+    }));
+
 test('every lie is told in some test', () => {
-    const elsewhere = ['open', 'documents', 'documents-broken', 'scopes', 'scopes-empty', 'offline', 'step-up', 'scope-forever', 'token-silent', 'rotation-grace', 'secret-managed', 'secret-managed-away', 'secret-unmanaged']; // oauth, refresh and registration
+    const elsewhere = ['open', 'documents', 'documents-broken', 'scopes', 'scopes-empty', 'offline', 'step-up', 'scope-forever', 'token-silent', 'rotation-grace', 'secret-managed', 'secret-managed-away', 'secret-unmanaged', 'expires-soon']; // oauth, refresh and registration
     const own = ['client-page', 'token-burst', 'migrated', 'mcp-redirect', 'mcp-echo', 'revoke-redirect'];
     const told = new Set([...WORKS, ...REFUSED, ...LATER].map(([lie]) => lie).concat(LOGGED, own, elsewhere));
     assert.deepEqual(Object.keys(LIES).filter(lie => !told.has(lie)), []);

@@ -147,6 +147,30 @@ function mcp({ request, response, body }) {
     json(response, 200, { jsonrpc: '2.0', id: message.id, result: results[message.method](message.params, may?.grant) });
 }
 
+// The same over HTTP+SSE.
+const streams = new Map();
+
+function openStream({ request, response }) {
+    const token = /^Bearer (\S+)$/.exec(request.headers.authorization ?? '')?.[1];
+    if (!right(token)) return json(response, 401, {}, challenge(token));
+    const id = randomBytes(8).toString('hex');
+    streams.set(id, response);
+    response.writeHead(200, { 'content-type': 'text/event-stream' }).write(`event: endpoint\ndata: /messages?session=${id}\n\n`);
+}
+
+function hear({ request, response, url, body }) {
+    const token = /^Bearer (\S+)$/.exec(request.headers.authorization ?? '')?.[1];
+    const may = right(token);
+    const message = JSON.parse(body);
+    if (message.method === 'notifications/initialized' && is('greeting-late') && count.late++ === 0) access.clear();
+    else if (may) {
+        const answer = { jsonrpc: '2.0', id: message.id, result: results[message.method]?.(message.params, may.grant) };
+        if (message.id !== undefined) streams.get(url.searchParams.get('session')).write(`event: message\ndata: ${JSON.stringify(answer)}\n\n`);
+        return response.writeHead(202).end();
+    }
+    return json(response, 401, {}, challenge(token));
+}
+
 // ---- metadata -------------------------------------------------------------------------------
 
 const SERVERS = {
@@ -361,6 +385,8 @@ const SPOIL = {
     'expires-zero': () => ({ expires_in: 0 }),
     'expires-zero-string': again => (again ? {} : { expires_in: '0' }),
     'expires-first': again => (again ? {} : { expires_in: 0 }),
+    'expires-soon': () => ({ expires_in: 5 }),
+    'id-token': () => ({ id_token: secret('identity') }),
     'expires-absent': () => ({ expires_in: undefined }),
     'expires-null': () => ({ expires_in: null }),
     'expires-garbage': () => ({ expires_in: '3600abc' }),
@@ -458,6 +484,8 @@ function revoke({ response, body }) {
 
 const routes = {
     'POST /mcp': mcp,
+    'GET /sse': openStream,
+    'POST /messages': hear,
     'GET /.well-known/oauth-protected-resource/mcp': resource,
     'GET /.well-known/oauth-protected-resource': resource,
     'GET /elsewhere': resource,

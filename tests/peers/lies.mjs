@@ -144,6 +144,8 @@ export const LIES = {
     'expires-null': 'N9: expires_in is null',
     'expires-absent': 'T8: no expires_in',
     'expires-jwt': 'T8: no expires_in, and the token is a JWT that says when it ends',
+    'expires-soon': 'F1 F18: tokens last five seconds',
+    'id-token': 'T11: there is an ID token beside the others',
     'no-refresh-token': 'F9: no refresh token at all',
     'basic-broken': 'T4: basic is offered and does not work',
 

@@ -341,6 +341,44 @@ static void F14_what_helps_nothing_is_not_remembered(void **state)
     assert_true(said(2, "&resource="));
 }
 
+// ---- F8 -------------------------------------------------------------------------------------
+
+static enum err_code renew(struct access *access, unsigned version)
+{
+    struct access_wait wait = {.on_ready = on_ready};
+    list_init(&wait.node);
+    told = false;
+    access_renew(access, version, &wait);
+    loop_run(loop);
+    assert_true(told);
+    return outcome.code;
+}
+
+static void F8_who_comes_late_with_a_retired_token_gets_the_new_one_and_sends_nothing(void **state)
+{
+    (void)state;
+    static const struct step rotated[] = {{200, "{\"access_token\":\"fresh\",\"refresh_token\":\"refresh-2\"}"},
+                                          {200, GRANTED}};
+    steps = rotated;
+    wall = START - 30;  // when the token was still good
+    store_grant(expired());
+    struct access *winner = new_access(), *late = new_access();
+    assert_int_equal(get(winner), ERR_NONE);
+    assert_int_equal(get(late), ERR_NONE);
+    unsigned version = access_version(late);
+    assert_int_equal(renew(winner, access_version(winner)), ERR_NONE);
+    assert_int_equal(asked, 1);
+    wall += 3600;
+    assert_int_equal(renew(late, version), ERR_NONE);
+    assert_int_equal(asked, 1);
+    assert_string_equal(access_header(late), "Bearer fresh");
+    assert_int_equal(renew(late, access_version(late)), ERR_NONE);
+    assert_int_equal(asked, 2);
+    assert_true(said(1, "refresh_token=refresh-2"));
+    access_free(winner);
+    access_free(late);
+}
+
 // ---- N5 -------------------------------------------------------------------------------------
 
 static void N5_a_grant_of_an_issuer_that_is_not_allowed_any_more_is_not_refreshed(void **state)
@@ -370,6 +408,7 @@ int main(void)
         TEST(F12_a_doubt_of_another_process_is_no_other_token),
         TEST(F14_an_issuer_that_wants_no_resource_is_remembered_by_all_processes),
         TEST(F14_what_helps_nothing_is_not_remembered),
+        TEST(F8_who_comes_late_with_a_retired_token_gets_the_new_one_and_sends_nothing),
         TEST(N5_a_grant_of_an_issuer_that_is_not_allowed_any_more_is_not_refreshed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -943,6 +943,24 @@ static void F1_when_to_refresh(void **state)
     assert_int_equal(oauth_tokens_refresh_at(&(struct oauth_tokens){.obtained = NOW}), 0);
 }
 
+static void F18_many_gateways_do_not_refresh_at_once(void **state)
+{
+    (void)state;
+    struct oauth_tokens hour = {.obtained = 1000, .expires = 4600}, moment = {.obtained = 1000, .expires = 1001},
+                        unknown = {.obtained = 1000};
+    int64_t last = INT64_MAX;
+    for (int random = 0; random < 256; random++) {
+        int64_t after = oauth_tokens_refresh_in(&hour, 1000, (unsigned char)random);
+        assert_true(after < last && after >= 2970000 && after <= 3300000);
+        last = after;
+    }
+    assert_int_equal(oauth_tokens_refresh_in(&hour, 1000, 0), 3300000);
+    assert_int_equal(last, 2970000);
+    assert_int_equal(oauth_tokens_refresh_in(&hour, 4300, 0), -1);
+    assert_int_equal(oauth_tokens_refresh_in(&moment, 1000, 0), -1);
+    assert_int_equal(oauth_tokens_refresh_in(&unknown, 1000, 0), -1);
+}
+
 static void T9_a_clock_that_went_back(void **state)
 {
     (void)state;
@@ -1033,6 +1051,7 @@ int main(void)
         cmocka_unit_test(T8_a_token_that_is_a_jwt_tells_its_end),
         cmocka_unit_test(T10_scope),
         cmocka_unit_test(F1_when_to_refresh),
+        cmocka_unit_test(F18_many_gateways_do_not_refresh_at_once),
         cmocka_unit_test(T9_a_clock_that_went_back),
         cmocka_unit_test(F9_what_a_refresh_leaves_out_stays),
         cmocka_unit_test(N10_a_secret_that_is_said_back_is_struck_out),
