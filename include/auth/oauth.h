@@ -236,6 +236,18 @@ int64_t oauth_tokens_refresh_at(const struct oauth_tokens *tokens);
 int64_t oauth_tokens_refresh_in(const struct oauth_tokens *tokens, int64_t now, unsigned char random);
 bool oauth_tokens_expired(const struct oauth_tokens *tokens, int64_t now);
 
+// The token that an identity provider gives for another authorization server (ID-JAG); NULL: none.
+const char *oauth_jag_parse(const struct oauth_answer *answer, struct arena *arena, struct err *err) MUST_CHECK;
+
+// What a person enters elsewhere, and what is polled with meanwhile (RFC 8628).
+struct oauth_device {
+    const char *device_code;
+    const char *user_code, *url, *whole_url;  // for a person: printable; whole_url may be NULL
+    int64_t interval_s, lifetime_s;
+};
+bool oauth_device_parse(const struct oauth_answer *answer, struct arena *arena, struct oauth_device *out,
+                        struct err *err) MUST_CHECK;
+
 // What a document says went wrong, escaped and cut, fit for a message (N10).
 void oauth_put_problem(const json_t *document, struct buf *out);
 void oauth_put_excerpt(struct span text, struct buf *out);  // the same of any text
