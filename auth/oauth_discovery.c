@@ -173,6 +173,39 @@ void flow_on_resource(struct oauth_flow *flow)
             flow->resource.servers[0] = flow->resource.servers[i];
             flow->resource.server_count = 1;
         }
+    if (flow->resource.server_count > 1 && flow->spec.store) {
+        struct grant_filter filter = {flow->spec.tenant, flow->spec.user, NULL};
+        flow_set_state(flow, FLOW_CHOOSING);
+        token_store_list(flow->spec.store, &filter, &flow->request);
+    } else {
+        look_for_server(flow);
+    }
+}
+
+static bool has_granted(const struct token_request *held, const char *issuer)
+{
+    for (size_t i = 0; i < held->count; i++)
+        if (!held->grants[i]->is.dead_at && oauth_issuer_matches(issuer, held->grants[i]->issuer))
+            return true;
+    return false;
+}
+
+// D7: of several, the first that has granted this user something comes before all others.
+void flow_on_chosen(struct oauth_flow *flow)
+{
+    const char **servers = flow->resource.servers;
+    size_t at = 0;
+    if (flow->request.answer == TOKEN_FAILED) {
+        flow_end(flow, OAUTH_END_STORE, &flow->request.err);
+        return;
+    }
+    while (at < flow->resource.server_count && !has_granted(&flow->request, servers[at]))
+        at++;
+    if (at < flow->resource.server_count) {
+        const char *best = servers[at];
+        memmove(servers + 1, servers, at * sizeof *servers);
+        servers[0] = best;
+    }
     look_for_server(flow);
 }
 

@@ -9,6 +9,7 @@
 //                                              ▼
 //                                         EXCHANGING ─► LOOKING ─► SAVING ─► ENDED (granted)
 //
+//   RESOURCE ─► CHOOSING ─► SERVER (there are several authorization servers)
 //   SERVER ─► EXCHANGING (client_credentials, workload, token_exchange: no browser, nothing stored)
 //   … ─► DEVICE ─► WAITING ⇄ EXCHANGING (device: instead of AUTHORIZING)
 //   SERVER ─► ASSERTING ─► EXCHANGING (enterprise: the identity provider is asked first)
@@ -285,6 +286,7 @@ static void on_stored(struct token_request *request)
 {
     struct oauth_flow *flow = request->arg;
     switch (flow->state) {
+    case FLOW_CHOOSING: flow_on_chosen(flow); break;
     case FLOW_FINDING: flow_on_client_found(flow); break;
     case FLOW_BOUND: flow_on_bound(flow); break;
     case FLOW_CLAIMING: flow_on_claimed(flow); break;

@@ -13,6 +13,7 @@ enum flow_state {
     FLOW_ENDED,
     FLOW_PROBING,
     FLOW_RESOURCE,
+    FLOW_CHOOSING,
     FLOW_SERVER,
     FLOW_FINDING,
     FLOW_RENEWING,
@@ -86,6 +87,7 @@ void flow_on_asserted(struct oauth_flow *flow);
 void flow_probe(struct oauth_flow *flow);
 void flow_on_probed(struct oauth_flow *flow);
 void flow_on_resource(struct oauth_flow *flow);
+void flow_on_chosen(struct oauth_flow *flow);
 void flow_on_server(struct oauth_flow *flow);
 
 // oauth_identity.c: who we are there. Goes on with flow_authorize() or flow_exchange().

@@ -136,6 +136,16 @@ describe('what is sent', () => {
             assert.equal((await liar.call()).status, OK, 'refreshed with the secret of the configuration');
         });
     });
+    test('D7 of two authorization servers: the one of the configuration, then the one that has granted something, then the first', () =>
+        withLiar('two-good-servers', { issuer: 'ORIGIN' }, async liar => {
+            const asked = async () => (await liar.seen('/authorize')).map(({ away }) => (away ? 'first' : 'second'));
+            assert.equal((await liar.login()).status, OK);
+            liar.configure({});
+            assert.equal((await liar.login()).status, OK);
+            assert.equal((await liar.run('logout', 'liar')).status, OK);
+            assert.equal((await liar.login()).status, OK);
+            assert.deepEqual(await asked(), ['second', 'second', 'first']);
+        }));
     test('G9 a registration is used again at the next login, and --reregister makes a new one', () =>
         withLiar('none', {}, async liar => {
             const port = String(await freePort()); // a registration is for one redirect URI
@@ -340,6 +350,15 @@ describe('after the login', () => {
             await liar.login();
             await liar.control({ expire: true });
             assert.equal((await liar.call()).status, OK);
+        }));
+    test('F15 a refresh needs no discovery, and asks where the grant came from', () =>
+        withLiar('none', {}, async liar => {
+            await liar.login();
+            const looks = async () => (await liar.seen()).filter(({ path }) => path.startsWith('/.well-known')).length;
+            const before = await looks();
+            await liar.control({ expire: true, lie: 'token-link-local' }); // what the metadata would say now
+            assert.equal((await liar.call()).status, OK);
+            assert.equal(await looks(), before);
         }));
     test('T2 F15 a refresh with the registered secret', () =>
         withLiar('secret-basic', {}, async liar => {

@@ -187,6 +187,7 @@ const SERVERS = {
     'issuer-path-nowhere': () => [`${origin}/tenant`],
     'issuer-path-slash': () => [`${origin}/tenant`],
     'two-servers': () => [`${origin}/broken`, origin],
+    'two-good-servers': () => [away, origin],
     migrated: () => [away]
 };
 

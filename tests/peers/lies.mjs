@@ -36,13 +36,14 @@ export const LIES = {
     'metadata-401': 'D5: 401 for the first place of the server metadata',
     'metadata-503': 'D5: 503 for the server metadata',
     'two-servers': 'D7: the first of two authorization servers is broken',
+    'two-good-servers': 'D7: there are two authorization servers, at two origins',
     'null-members': 'N9: members that are null or empty',
 
     // what the metadata say
     'link-local-server': 'N4: the authorization server is at a link-local address',
-    'link-local-decimal': 'N4: the same as one number',
-    'link-local-hex': 'N4: the same in hexadecimal',
-    'link-local-mapped': 'N4: the same as IPv6',
+    'link-local-decimal': 'N3 N4: the same as one number',
+    'link-local-hex': 'N3 N4: the same in hexadecimal',
+    'link-local-mapped': 'N3 N4: the same as IPv6',
     'private-server': 'N4: the authorization server is in a private network, the server is not',
     'unusable-server': 'N4: the authorization server is at 0.0.0.0',
     'insecure-server': 'N1: the authorization server has no TLS',
