@@ -240,6 +240,9 @@ void access_on_refreshed(struct oauth_fetch *fetch)
     case OAUTH_VERDICT_CLIENT: fail_client(access, &err); return;
     default: access_fail(access, &err); return;
     }
+    if (fresh.odd_lifetime)
+        log_warn("the expires_in of a token is no time; taken for absent",
+                 LOG_STR("issuer", access->lease.grant->issuer));
     note_resource(access);
     oauth_tokens_keep(&fresh, &old, &access->arena);
     struct grant_fields fields = {0};

@@ -20,6 +20,7 @@
 // What the callback is judged by is in `attempt`, and nothing is looked up again between the browser's leaving and its
 // coming back (A4, D15). Every state has one exchange or one store request under way, or waits for the browser.
 #include "auth/oauth_flow.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "oauth_state.h"
 #include "oauth_subject.h"
@@ -236,6 +237,11 @@ static void on_token(struct oauth_flow *flow)
     if (verdict != OAUTH_VERDICT_GRANTED) {
         flow_end(flow, OAUTH_END_TOKEN, &err);
         return;
+    }
+    if (flow->tokens.odd_lifetime) {
+        flow_note(flow, "expires_in is no time: taken for absent", NULL, 0);
+        log_warn("the expires_in of a token is no time; taken for absent",
+                 LOG_STR("issuer", flow->attempt.server.issuer));
     }
     make_grant(flow);
     if (flow->spec.redirect_uri)

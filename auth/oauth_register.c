@@ -32,6 +32,18 @@ void flow_find_client(struct oauth_flow *flow)
     token_store_registration_find(flow->spec.store, &key, &flow->request);
 }
 
+// What is stored, as the client of this login. False: it is of no use any more.
+static bool take(struct oauth_flow *flow, const struct registration *stored)
+{
+    struct oauth_client *client = &flow->attempt.client;
+    *client = (struct oauth_client){.id = arena_copy(&flow->arena, span_of(stored->is.client_id)),
+                                    .dynamic = true,
+                                    .secret_expires = stored->is.secret_expires_at};
+    if (stored->is.client_secret.len)
+        client->secret = arena_copy(&flow->arena, secret_span(&stored->is.client_secret));
+    return oauth_method_parse(stored->is.auth_method, &client->method) && !oauth_renewal_due(stored, now());
+}
+
 // ---- one that is new ------------------------------------------------------------------------
 
 static void register_client(struct oauth_flow *flow)
@@ -70,6 +82,11 @@ void flow_on_claimed(struct oauth_flow *flow)
     if (flow->request.answer == TOKEN_DONE) {
         flow->claimed = true;
         register_client(flow);
+        return;
+    }
+    if (flow->request.answer == TOKEN_CONFLICT && flow->stored && !flow->anew && take(flow, flow->stored)) {
+        flow_note(flow, "the client is suspect, and no other can be registered now", NULL, 0);
+        flow_authorize(flow);
         return;
     }
     if (!flow->patience_ends)
@@ -173,17 +190,6 @@ void flow_on_registered(struct oauth_flow *flow)
 }
 
 // ---- the one that is stored -----------------------------------------------------------------
-
-static bool take(struct oauth_flow *flow, const struct registration *stored)
-{
-    struct oauth_client *client = &flow->attempt.client;
-    *client = (struct oauth_client){.id = arena_copy(&flow->arena, span_of(stored->is.client_id)),
-                                    .dynamic = true,
-                                    .secret_expires = stored->is.secret_expires_at};
-    if (stored->is.client_secret.len)
-        client->secret = arena_copy(&flow->arena, secret_span(&stored->is.client_secret));
-    return oauth_method_parse(stored->is.auth_method, &client->method) && !oauth_renewal_due(stored, now());
-}
 
 static void on_renewed(struct oauth_renewal *renewal)
 {

@@ -102,6 +102,11 @@ static bool read_lifetime(const json_t *value, int64_t *out)
     return true;
 }
 
+static bool is_there(const json_t *value)  // N9
+{
+    return value && !json_is_null(value) && !(json_is_string(value) && !json_string_length(value));
+}
+
 // T8: what the token says of itself; a hint only, nothing is proven by it.
 static int64_t expiry_in_token(const char *token, int64_t now)
 {
@@ -151,6 +156,7 @@ enum oauth_verdict oauth_tokens_parse(const struct oauth_answer *answer, int64_t
         out->scope = scope ? arena_copy(arena, span_of(scope)) : requested;
         out->obtained = now;
         bool said = read_lifetime(json_object_get(tree, "expires_in"), &lifetime);
+        out->odd_lifetime = !said && is_there(json_object_get(tree, "expires_in"));
         out->expires = said ? now + lifetime : expiry_in_token(access, now);
     }
     json_decref(tree);

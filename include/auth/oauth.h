@@ -205,6 +205,7 @@ struct oauth_tokens {
     const char *access, *refresh;  // refresh may be NULL
     const char *scope;             // granted
     int64_t obtained, expires;     // seconds since the epoch; expires 0: not known
+    bool odd_lifetime;             // T7: expires_in is there and says nothing usable
 };
 
 // What an answer of the token endpoint means for what we hold.

@@ -266,6 +266,7 @@ static void on_deadline(struct loop_timer *timer)
 static void on_signal(void *arg, int signal)
 {
     struct login *login = arg;
+    oauth_flow_abandon(login->flow);
     finish(login, cmd_fail(128 + signal, "the login was given up"));
 }
 

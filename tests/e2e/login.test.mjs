@@ -154,9 +154,15 @@ describe('the listener', () => {
         const first = /client_id=([^&]+)/.exec(login.stderr)[1];
         aMinuteLater(alice.state);
         const again = alice.start('login', 'authority', '--no-browser');
-        assert.notEqual(/client_id=([^&]+)/.exec(await addressOf(again))[1], first);
+        const second = /client_id=([^&]+)/.exec(await addressOf(again))[1];
+        assert.notEqual(second, first);
         again.child.kill('SIGINT');
         await again.exited;
+        aMinuteLater(alice.state);
+        const third = alice.start('login', 'authority', '--no-browser');
+        assert.notEqual(/client_id=([^&]+)/.exec(await addressOf(third))[1], second, 'given up is left lying, too');
+        third.child.kill('SIGINT');
+        await third.exited;
     });
 });
 

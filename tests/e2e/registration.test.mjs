@@ -9,7 +9,7 @@ import { Jar } from './jar.mjs';
 import { aMinuteLater, EXIT, withLiar } from './liar.mjs';
 import { initialize, post, reply, send } from './raw.mjs';
 
-const { OK, DENIED, REGISTRATION } = EXIT;
+const { OK, DENIED, REGISTRATION, ANSWER } = EXIT;
 
 const registrations = async liar => (await liar.seen('/register')).length;
 const clientsOf = async liar => (await liar.seen('/authorize')).map(({ query }) => query.client_id);
@@ -59,6 +59,14 @@ describe('G10: the authorization server forgets our client', () => {
             assert.equal((await liar.call()).status, OK, 'if it was a mistake nothing is lost');
             await login();
             assert.deepEqual(await clientsOf(liar), ['client-1', 'client-2']);
+        }));
+    test('a client that is only suspect is used again while no other may be registered (G13)', () =>
+        withLiar('client-page', null, async liar => {
+            const port = String(await freePort());
+            assert.equal((await liar.loginAtOnce('--callback-port', port)).status, ANSWER);
+            assert.equal((await liar.loginAtOnce('--callback-port', port)).status, ANSWER);
+            assert.equal((await liar.login('--callback-port', port)).status, OK);
+            assert.deepEqual(await clientsOf(liar), ['client-1', 'client-1', 'client-2']);
         }));
     test('a configured client is not replaced', () =>
         withLiar('none', { client_id: 'agent', client_secret: 'agent+secret' }, async liar => {
