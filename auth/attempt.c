@@ -26,6 +26,9 @@ static const struct field table[] = {
     {FIELD_TEXT,   17, AT(held_scope)},
     {FIELD_SECRET, 18, AT(cookie)},
     {FIELD_SECRET, 19, AT(login)},
+    {FIELD_TEXT,   20, AT(client_issuer)},
+    {FIELD_TEXT,   21, AT(client_redirect)},
+    {FIELD_TEXT,   22, AT(client_id)},
     {0},
 };
 // clang-format on

@@ -22,6 +22,8 @@ static const struct field table[] = {
     {FIELD_TEXT,   13, AT(account)},
     {FIELD_TIME,   14, AT(dead_at)},
     {FIELD_TEXT,   15, AT(dead_reason)},
+    {FIELD_TIME,   16, AT(doubts)},
+    {FIELD_TIME,   17, AT(doubted_at)},
     {0},
 };
 // clang-format on
@@ -91,6 +93,17 @@ bool grant_fresh(const struct grant *grant, int64_t now, int64_t margin)
         return false;
     bool known = is->expires_at && now >= is->obtained_at;
     return !known || is->expires_at - margin > now;
+}
+
+bool grant_doubt(struct grant_fields *fields, int64_t now)
+{
+    if (!fields->doubts || now < fields->doubted_at) {  // a clock that went back begins anew
+        fields->doubts = 0;
+        fields->doubted_at = now;
+    }
+    if (fields->doubts < GRANT_DOUBTS)
+        fields->doubts++;
+    return fields->doubts == GRANT_DOUBTS && now - fields->doubted_at >= GRANT_DOUBT_S;
 }
 
 void grant_encode(const struct grant *grant, struct buf *out) { fields_encode(table, &grant->is, out); }

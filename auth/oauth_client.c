@@ -41,6 +41,8 @@ void oauth_registration_put(const struct oauth_registration *wish, struct buf *o
         json_object_set_new(tree, "grant_types",
                             json_pack("[s,s]", "urn:ietf:params:oauth:grant-type:device_code", "refresh_token"));
     }
+    if (wish->client_id)
+        json_object_set_new(tree, "client_id", json_string(wish->client_id));
     if (wish->scope)
         json_object_set_new(tree, "scope", json_string(wish->scope));
     dump(tree, out);
@@ -70,6 +72,12 @@ static bool settle_method(const char *said, const struct oauth_registration *wis
     return true;
 }
 
+static int64_t read_time(const json_t *tree, const char *name)
+{
+    json_int_t seconds = json_integer_value(json_object_get(tree, name));
+    return seconds > 0 ? seconds : 0;
+}
+
 bool oauth_registration_parse(struct span text, const struct oauth_registration *wish, struct arena *arena,
                               struct oauth_client *out, struct err *err)
 {
@@ -83,8 +91,8 @@ bool oauth_registration_parse(struct span text, const struct oauth_registration 
     out->management_uri = copy_member(tree, "registration_client_uri", arena);
     out->redirect_uri = arena_copy(arena, span_of(wish->redirect_uri));
     out->scope = wish->scope ? arena_copy(arena, span_of(wish->scope)) : NULL;
-    json_int_t expires = json_integer_value(json_object_get(tree, "client_secret_expires_at"));
-    out->secret_expires = expires > 0 ? expires : 0;
+    out->secret_expires = read_time(tree, "client_secret_expires_at");
+    out->issued = read_time(tree, "client_id_issued_at");
     bool ok = out->id ? settle_method(oauth_member(tree, "token_endpoint_auth_method"), wish, out, err)
                       : err_set(err, ERR_UPSTREAM_INVALID, "the registration has no client_id");
     json_decref(tree);

@@ -36,10 +36,10 @@ static bool is_readable(const char *text, size_t max)
     return len >= 1 && len <= max;
 }
 
-static const char *keep(struct oauth_flow *flow, const json_t *tree, const char *name)
+static const char *keep(const json_t *tree, const char *name, struct arena *arena)
 {
     const char *text = oauth_member(tree, name);
-    return text ? arena_copy(&flow->arena, span_of(text)) : NULL;
+    return text ? arena_copy(arena, span_of(text)) : NULL;
 }
 
 static int64_t seconds(const json_t *tree, const char *name, int64_t fallback, int64_t max)
@@ -49,51 +49,65 @@ static int64_t seconds(const json_t *tree, const char *name, int64_t fallback, i
     return said < 1 ? fallback : said > (double)max ? max : (int64_t)said;
 }
 
+static bool read_device(const json_t *tree, struct arena *arena, struct oauth_device *out, struct err *err)
+{
+    const char *whole = keep(tree, "verification_uri_complete", arena);
+    bool good = whole && is_readable(whole, OAUTH_VALUE_MAX) && oauth_url_secure(whole);
+    *out = (struct oauth_device){.device_code = keep(tree, "device_code", arena),
+                                 .user_code = keep(tree, "user_code", arena),
+                                 .url = keep(tree, "verification_uri", arena),
+                                 .whole_url = good ? whole : NULL,
+                                 .interval_s = seconds(tree, "interval", INTERVAL_S, INTERVAL_MAX_S),
+                                 .lifetime_s = seconds(tree, "expires_in", 600, 86400)};
+    return (out->device_code && is_readable(out->user_code, USER_CODE_MAX) && is_readable(out->url, OAUTH_VALUE_MAX) &&
+            oauth_url_secure(out->url)) ||
+           err_set(err, ERR_UPSTREAM_INVALID, "the device authorization has no usable code or address");
+}
+
+bool oauth_device_parse(const struct oauth_answer *answer, struct arena *arena, struct oauth_device *out,
+                        struct err *err)
+{
+    struct buf problem = {0};
+    json_t *tree = oauth_document(answer->body, "device authorization", err);
+    bool ok = false;
+    *out = (struct oauth_device){0};
+    if (tree && answer->status == 200) {
+        ok = read_device(tree, arena, out, err);
+    } else {
+        oauth_put_problem(tree, &problem);
+        (void)err_set(err, ERR_DENIED, "the device authorization endpoint answered HTTP %d: %s", answer->status,
+                      buf_text(&problem));
+    }
+    buf_release(&problem);
+    json_decref(tree);
+    return ok;
+}
+
 static void wait_a_while(struct oauth_flow *flow)
 {
     flow_set_state(flow, FLOW_WAITING);
     loop_timer_set(flow->spec.loop, &flow->poll, flow->interval_s * 1000);
 }
 
-static void show(struct oauth_flow *flow, const json_t *tree)
-{
-    const char *user_code = keep(flow, tree, "user_code"), *url = keep(flow, tree, "verification_uri");
-    const char *whole = keep(flow, tree, "verification_uri_complete");
-    struct err err;
-    flow->device_code = keep(flow, tree, "device_code");
-    flow->interval_s = seconds(tree, "interval", INTERVAL_S, INTERVAL_MAX_S);
-    flow->device_ends = now() + seconds(tree, "expires_in", 600, 86400);
-    if (!flow->device_code || !is_readable(user_code, USER_CODE_MAX) || !is_readable(url, OAUTH_VALUE_MAX) ||
-        !oauth_url_secure(url)) {
-        (void)err_set(&err, ERR_UPSTREAM_INVALID, "the device authorization has no usable code or address");
-        flow_end(flow, OAUTH_END_AUTHORIZATION, &err);
-        return;
-    }
-    bool good = whole && is_readable(whole, OAUTH_VALUE_MAX) && oauth_url_secure(whole);
-    wait_a_while(flow);
-    flow->spec.on_device(flow->spec.arg, url, user_code, good ? whole : NULL);
-}
-
 void flow_on_device(struct oauth_flow *flow)
 {
+    struct oauth_answer answer = {flow->fetch.status, buf_span(&flow->fetch.type), buf_span(&flow->fetch.body)};
+    struct oauth_device device;
     struct err err = {0};
     if (flow->fetch.failed) {
         flow_end(flow, OAUTH_END_AUTHORIZATION, &flow->fetch.err);
         return;
     }
-    flow_note(flow, "POST", flow->attempt.server.device_endpoint, flow->fetch.status);
-    json_t *tree = oauth_document(buf_span(&flow->fetch.body), "device authorization", &err);
-    if (tree && flow->fetch.status == 200) {
-        show(flow, tree);
-    } else {
-        struct buf problem = {0};
-        oauth_put_problem(tree, &problem);
-        (void)err_set(&err, ERR_DENIED, "the device authorization endpoint answered HTTP %d: %s", flow->fetch.status,
-                      buf_text(&problem));
-        buf_release(&problem);
+    flow_note(flow, "POST", flow->attempt.server.device_endpoint, answer.status);
+    if (!oauth_device_parse(&answer, &flow->arena, &device, &err)) {
         flow_end(flow, OAUTH_END_AUTHORIZATION, &err);
+        return;
     }
-    json_decref(tree);
+    flow->device_code = device.device_code;
+    flow->interval_s = device.interval_s;
+    flow->device_ends = now() + device.lifetime_s;
+    wait_a_while(flow);
+    flow->spec.on_device(flow->spec.arg, device.url, device.user_code, device.whole_url);
 }
 
 void flow_device_put(const struct oauth_flow *flow, struct buf *form)
@@ -110,9 +124,8 @@ static void expire(struct oauth_flow *flow)
     flow_end(flow, OAUTH_END_EXPIRED, &err);
 }
 
-void flow_on_poll(struct loop_timer *timer)
+void flow_device_poll(struct oauth_flow *flow)
 {
-    struct oauth_flow *flow = timer->arg;
     if (now() >= flow->device_ends)
         expire(flow);
     else

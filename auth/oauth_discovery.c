@@ -68,11 +68,20 @@ static void go_legacy(struct oauth_flow *flow)
               0);
 }
 
+// N5: nothing is sent to one that is not on the list.
+static bool allowed(struct oauth_flow *flow, const char *issuer)
+{
+    return oauth_issuer_allowed(issuer, flow->spec.issuers) ||
+           err_set(&flow->last, ERR_CONFIG,
+                   "authorization server \"%.200s\" is not one of hosted.authorization_servers", issuer);
+}
+
 static void look_for_server(struct oauth_flow *flow)
 {
+    const char *issuer = flow->resource.servers[flow->server_at];
     flow_set_state(flow, FLOW_SERVER);
     flow->url_at = 0;
-    flow->url_count = oauth_server_urls(flow->resource.servers[flow->server_at], &flow->arena, flow->urls);
+    flow->url_count = allowed(flow, issuer) ? oauth_server_urls(issuer, &flow->arena, flow->urls) : 0;
     next_candidate(flow);
 }
 
@@ -168,6 +177,39 @@ void flow_on_resource(struct oauth_flow *flow)
             flow->resource.servers[0] = flow->resource.servers[i];
             flow->resource.server_count = 1;
         }
+    if (flow->resource.server_count > 1 && flow->spec.store) {
+        struct grant_filter filter = {flow->spec.tenant, flow->spec.user, NULL};
+        flow_set_state(flow, FLOW_CHOOSING);
+        token_store_list(flow->spec.store, &filter, &flow->request);
+    } else {
+        look_for_server(flow);
+    }
+}
+
+static bool has_granted(const struct token_request *held, const char *issuer)
+{
+    for (size_t i = 0; i < held->count; i++)
+        if (!held->grants[i]->is.dead_at && oauth_issuer_matches(issuer, held->grants[i]->issuer))
+            return true;
+    return false;
+}
+
+// D7: of several, the first that has granted this user something comes before all others.
+void flow_on_chosen(struct oauth_flow *flow)
+{
+    const char **servers = flow->resource.servers;
+    size_t at = 0;
+    if (flow->request.answer == TOKEN_FAILED) {
+        flow_end(flow, OAUTH_END_STORE, &flow->request.err);
+        return;
+    }
+    while (at < flow->resource.server_count && !has_granted(&flow->request, servers[at]))
+        at++;
+    if (at < flow->resource.server_count) {
+        const char *best = servers[at];
+        memmove(servers + 1, servers, at * sizeof *servers);
+        servers[0] = best;
+    }
     look_for_server(flow);
 }
 
@@ -177,7 +219,8 @@ void flow_on_server(struct oauth_flow *flow)
     if (!answered(flow))
         return;
     const char *issuer = pin ? pin : flow->resource.servers[flow->server_at];
-    if (!oauth_server_parse(buf_span(&flow->fetch.body), issuer, &flow->arena, &flow->attempt.server, &flow->last)) {
+    if (!oauth_server_parse(buf_span(&flow->fetch.body), issuer, &flow->arena, &flow->attempt.server, &flow->last) ||
+        !allowed(flow, flow->attempt.server.issuer)) {
         flow->url_at = flow->url_count;  // its other documents are not to be trusted either
         next_candidate(flow);
         return;

@@ -79,7 +79,9 @@ void oauth_fetch_start(struct oauth_fetch *fetch, struct http_client *http, cons
     http_target_header(fetch->target, "MCP-Protocol-Version", wish->revision);
     http_target_header(fetch->target, "Content-Type", wish->type);
     http_target_header(fetch->target, "Authorization", wish->authorization);
-    struct http_request request = {.method = wish->type ? HTTP_POST : HTTP_GET,
+    struct http_request request = {.method = !wish->type ? HTTP_GET
+                                             : wish->put ? HTTP_PUT
+                                                         : HTTP_POST,
                                    .body = wish->body,
                                    .timeout_ms = wish->timeout_ms,
                                    .events = &events,

@@ -26,6 +26,7 @@ struct oauth_fetch {
 struct oauth_wish {
     const char *url;
     const char *type;           // Content-Type of a POST; NULL: GET
+    bool put;                   // a PUT instead
     struct span body;           // wiped by whoever made it
     const char *authorization;  // NULL: none
     const char *accept;         // NULL: JSON

@@ -1,7 +1,7 @@
-// Owns a login as a machine: its states, asking the user, the exchange, saving. oauth_discovery.c and oauth_identity.c do
-// the first half.
+// Owns a login as a machine: its states, asking the user, the exchange, saving. oauth_discovery.c, oauth_identity.c and
+// oauth_register.c do the first half.
 //
-//   start ─► PROBING ─► RESOURCE ─► SERVER ─► FINDING ─► REGISTERING ─► KEEPING ─┐
+//   start ─► PROBING ─► RESOURCE ─► SERVER ─► FINDING ─► REGISTERING ─► KEEPING ─┐   (oauth_register.c)
 //                           │          ▲         │ (a client is known)           │
 //                           └─ none ───┘         ▼                               │
 //                              (legacy)     AUTHORIZING ◄────────────────────────┘
@@ -9,6 +9,7 @@
 //                                              ▼
 //                                         EXCHANGING ─► LOOKING ─► SAVING ─► ENDED (granted)
 //
+//   RESOURCE ─► CHOOSING ─► SERVER (there are several authorization servers)
 //   SERVER ─► EXCHANGING (client_credentials, workload, token_exchange: no browser, nothing stored)
 //   … ─► DEVICE ─► WAITING ⇄ EXCHANGING (device: instead of AUTHORIZING)
 //   SERVER ─► ASSERTING ─► EXCHANGING (enterprise: the identity provider is asked first)
@@ -19,6 +20,7 @@
 // What the callback is judged by is in `attempt`, and nothing is looked up again between the browser's leaving and its
 // coming back (A4, D15). Every state has one exchange or one store request under way, or waits for the browser.
 #include "auth/oauth_flow.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "oauth_state.h"
 #include "oauth_subject.h"
@@ -245,6 +247,11 @@ static void on_token(struct oauth_flow *flow)
         flow_end(flow, OAUTH_END_TOKEN, &err);
         return;
     }
+    if (flow->tokens.odd_lifetime) {
+        flow_note(flow, "expires_in is no time: taken for absent", NULL, 0);
+        log_warn("the expires_in of a token is no time; taken for absent",
+                 LOG_STR("issuer", flow->attempt.server.issuer));
+    }
     make_grant(flow);
     if (flow->spec.redirect_uri)
         look(flow);
@@ -294,7 +301,10 @@ static void on_stored(struct token_request *request)
 {
     struct oauth_flow *flow = request->arg;
     switch (flow->state) {
+    case FLOW_CHOOSING: flow_on_chosen(flow); break;
     case FLOW_FINDING: flow_on_client_found(flow); break;
+    case FLOW_BOUND: flow_on_bound(flow); break;
+    case FLOW_CLAIMING: flow_on_claimed(flow); break;
     case FLOW_KEEPING: flow_on_client_kept(flow); break;
     case FLOW_LOOKING:
         if (request->answer == TOKEN_FAILED)
@@ -305,6 +315,15 @@ static void on_stored(struct token_request *request)
     case FLOW_SAVING: on_saved(flow); break;
     default: break;
     }
+}
+
+static void on_poll(struct loop_timer *timer)
+{
+    struct oauth_flow *flow = timer->arg;
+    if (flow->state == FLOW_FINDING)
+        flow_find_client(flow);
+    else if (flow->state == FLOW_WAITING)
+        flow_device_poll(flow);
 }
 
 // The start, and what follows a callback.
@@ -342,7 +361,7 @@ struct oauth_flow *flow_new(const struct oauth_flow_spec *spec)
     flow->policy.allowed = spec->options->allow_addresses;
     flow->fetch = (struct oauth_fetch){.on_done = on_fetched, .arg = flow};
     flow->request = (struct token_request){.on_done = on_stored, .arg = flow};
-    flow->poll = (struct loop_timer){.on_due = flow_on_poll, .arg = flow};
+    flow->poll = (struct loop_timer){.on_due = on_poll, .arg = flow};
     flow->begin = (struct loop_task){.run = on_begin, .arg = flow};
     return flow;
 }
@@ -359,23 +378,18 @@ struct address_policy *oauth_flow_policy(struct oauth_flow *flow) { return &flow
 
 void oauth_flow_abandon(struct oauth_flow *flow)
 {
-    if (flow->state != FLOW_AUTHORIZING || !flow->kept.client_id)
+    if (!flow || flow->state != FLOW_AUTHORIZING || !flow->attempt.client.dynamic)
         return;
     struct registration_key key = {flow->spec.tenant, flow->attempt.server.issuer, flow->spec.redirect_uri};
-    struct registration_fields fields = {0};
-    registration_fields_copy(&flow->kept, &fields);
-    fields.suspect_at = now();
-    struct registration *suspect = registration_new(&key, &fields);
     flow_set_state(flow, FLOW_ENDED);
-    token_store_registration_save(flow->spec.store, suspect, flow->kept_generation, &flow->request);
-    registration_unref(suspect);
+    token_store_registration_suspect(flow->spec.store, &key, flow->attempt.client.id, &flow->request);
 }
 
 static void release(void *object)
 {
     struct oauth_flow *flow = object;
     oauth_fetch_release(&flow->fetch);
-    registration_fields_release(&flow->kept);
+    registration_unref(flow->stored);
     grant_unref(flow->grant);
     arena_release(&flow->arena);
     secret_wipe(&flow->attempt, sizeof flow->attempt);
@@ -389,6 +403,7 @@ void oauth_flow_free(struct oauth_flow *flow)
     flow_set_state(flow, FLOW_ENDED);
     oauth_fetch_cancel(&flow->fetch);
     token_request_release(&flow->request);
+    oauth_renewal_release(&flow->renewal);
     loop_task_drop(&flow->begin);
     loop_timer_stop(flow->spec.loop, &flow->poll);
     loop_reap(flow->spec.loop, flow, release);

@@ -1,13 +1,7 @@
-// Owns who we are to the authorization server: a configured client, a metadata document, or one that is registered.
-#include "base/mem.h"
-#include "loop/http_url.h"
+// Owns who we are to the authorization server: a configured client, a metadata document, or one that is registered
+// (oauth_register.c).
 #include "oauth_key.h"
 #include "oauth_state.h"
-#include <time.h>
-
-static int64_t now(void) { return (int64_t)time(NULL); }
-
-static void register_client(struct oauth_flow *flow);
 
 static const char *resource_to_name(const struct oauth_flow *flow)
 {
@@ -42,13 +36,6 @@ bool flow_take_configured(struct oauth_flow *flow, struct err *err)
         return false;
     client->method = oauth_client_method(client, &flow->attempt.server);
     return true;
-}
-
-void flow_find_client(struct oauth_flow *flow)
-{
-    struct registration_key key = {flow->spec.tenant, flow->attempt.server.issuer, flow->spec.redirect_uri};
-    flow_set_state(flow, FLOW_FINDING);
-    token_store_registration_find(flow->spec.store, &key, &flow->request);
 }
 
 static void choose_client(struct oauth_flow *flow)
@@ -130,111 +117,4 @@ void flow_identify(struct oauth_flow *flow)
     } else {
         choose_client(flow);
     }
-}
-
-void flow_on_client_found(struct oauth_flow *flow)
-{
-    const struct registration *found = flow->request.registration;
-    struct oauth_client *client = &flow->attempt.client;
-    if (flow->request.answer == TOKEN_FAILED) {
-        flow_end(flow, OAUTH_END_STORE, &flow->request.err);
-        return;
-    }
-    flow->kept_generation = flow->request.answer == TOKEN_DONE ? found->generation : 0;
-    if (flow->request.answer == TOKEN_DONE && !flow->anew && !found->is.suspect_at) {
-        *client = (struct oauth_client){.id = arena_copy(&flow->arena, span_of(found->is.client_id)),
-                                        .dynamic = true,
-                                        .secret_expires = found->is.secret_expires_at};
-        if (found->is.client_secret.len)
-            client->secret = arena_copy(&flow->arena, secret_span(&found->is.client_secret));
-        if (oauth_method_parse(found->is.auth_method, &client->method) && oauth_client_usable(client, NULL, now())) {
-            registration_fields_copy(&found->is, &flow->kept);
-            flow_authorize(flow);
-            return;
-        }
-    }
-    register_client(flow);
-}
-
-static void register_client(struct oauth_flow *flow)
-{
-    struct buf body = {0};
-    flow_set_state(flow, FLOW_REGISTERING);
-    flow->registration =
-        (struct oauth_registration){.redirect_uri = flow->spec.redirect_uri,
-                                    .scope = flow->attempt.scope,
-                                    .method = oauth_registration_method(&flow->attempt.server),
-                                    .native = flow->spec.device || http_url_is_loopback(flow->spec.redirect_uri),
-                                    .device = flow->spec.device};
-    oauth_registration_put(&flow->registration, &body);
-    struct oauth_wish wish = {.url = flow->attempt.server.registration_endpoint,
-                              .type = "application/json",
-                              .body = buf_span(&body),
-                              .timeout_ms = FLOW_TOKEN_MS,
-                              .policy = &flow->policy,
-                              .ca_file = flow->spec.options->ca_file};
-    oauth_fetch_start(&flow->fetch, flow->spec.http, &wish);
-    buf_release(&body);
-}
-
-static void keep_client(struct oauth_flow *flow)
-{
-    const struct oauth_client *client = &flow->attempt.client;
-    struct registration_key key = {flow->spec.tenant, flow->attempt.server.issuer, flow->spec.redirect_uri};
-    struct registration_fields fields = {.client_id = mem_string(client->id),
-                                         .secret_expires_at = client->secret_expires,
-                                         .issued_at = now(),
-                                         .auth_method = mem_string(oauth_method_text(client->method)),
-                                         .registration_uri = mem_string(client->management_uri),
-                                         .redirect_uris = mem_string(flow->spec.redirect_uri),
-                                         .scope = mem_string(client->scope)};
-    if (client->secret)
-        secret_set(&fields.client_secret, span_of(client->secret));
-    if (client->management_token)
-        secret_set(&fields.registration_token, span_of(client->management_token));
-    registration_fields_release(&flow->kept);
-    registration_fields_copy(&fields, &flow->kept);
-    struct registration *kept = registration_new(&key, &fields);
-    flow_set_state(flow, FLOW_KEEPING);
-    token_store_registration_save(flow->spec.store, kept, flow->kept_generation, &flow->request);
-    registration_unref(kept);
-}
-
-void flow_on_registered(struct oauth_flow *flow)
-{
-    struct err err = {0};
-    int status = flow->fetch.status;
-    if (flow->fetch.failed) {
-        flow_end(flow, OAUTH_END_REGISTRATION, &flow->fetch.err);
-        return;
-    }
-    flow_note(flow, "POST", flow->attempt.server.registration_endpoint, status);
-    if (status != 200 && status != 201) {
-        struct buf problem = {0};
-        struct err ignored;
-        json_t *tree = oauth_document(buf_span(&flow->fetch.body), "registration", &ignored);
-        oauth_put_problem(tree, &problem);
-        json_decref(tree);
-        (void)err_set(&err, ERR_DENIED,
-                      "registration was refused with HTTP %d: %s (redirect_uri %s, application_type %s)", status,
-                      buf_text(&problem), flow->spec.redirect_uri, flow->registration.native ? "native" : "web");
-        buf_release(&problem);
-        flow_end(flow, OAUTH_END_REGISTRATION, &err);
-    } else if (!oauth_registration_parse(buf_span(&flow->fetch.body), &flow->registration, &flow->arena,
-                                         &flow->attempt.client, &err)) {
-        flow_end(flow, OAUTH_END_REGISTRATION, &err);
-    } else {
-        keep_client(flow);
-    }
-}
-
-void flow_on_client_kept(struct oauth_flow *flow)
-{
-    if (flow->request.answer == TOKEN_FAILED) {
-        flow_end(flow, OAUTH_END_STORE, &flow->request.err);
-        return;
-    }
-    // TOKEN_CONFLICT: somebody registered at the same time; both registrations are good, and the login uses its own.
-    flow->kept_generation = flow->request.registration ? flow->request.registration->generation : 0;
-    flow_authorize(flow);
 }

@@ -277,23 +277,23 @@ const char *oauth_scope_choose(const struct oauth_scope_wish *wish, struct arena
 
 // ---- problems -------------------------------------------------------------------------------
 
-static void put_escaped(struct buf *out, const char *text)
+void oauth_put_excerpt(struct span text, struct buf *out)
 {
-    for (size_t i = 0; text[i] && i < PROBLEM_MAX; i++) {
-        if ((unsigned char)text[i] < ' ' || text[i] == 0x7f)
-            buf_printf(out, "\\x%02x", (unsigned char)text[i]);
+    for (size_t i = 0; i < text.len && i < PROBLEM_MAX; i++) {
+        if ((unsigned char)text.at[i] < ' ' || text.at[i] == 0x7f)
+            buf_printf(out, "\\x%02x", (unsigned char)text.at[i]);
         else
-            buf_put_char(out, text[i]);
+            buf_put_char(out, text.at[i]);
     }
 }
 
 void oauth_put_problem(const json_t *document, struct buf *out)
 {
     const char *error = oauth_member(document, "error"), *text = oauth_member(document, "error_description");
-    put_escaped(out, error ? error : "no error code");
+    oauth_put_excerpt(span_of(error ? error : "no error code"), out);
     if (text) {
         buf_put_text(out, ": ");
-        put_escaped(out, text);
+        oauth_put_excerpt(span_of(text), out);
     }
 }
 

@@ -4,6 +4,7 @@
 
 #include "auth/oauth_flow.h"
 #include "oauth_fetch.h"
+#include "oauth_renew.h"
 
 #define FLOW_METADATA_MS 10000
 #define FLOW_TOKEN_MS 30000
@@ -12,8 +13,12 @@ enum flow_state {
     FLOW_ENDED,
     FLOW_PROBING,
     FLOW_RESOURCE,
+    FLOW_CHOOSING,
     FLOW_SERVER,
     FLOW_FINDING,
+    FLOW_RENEWING,
+    FLOW_BOUND,
+    FLOW_CLAIMING,
     FLOW_REGISTERING,
     FLOW_KEEPING,
     FLOW_AUTHORIZING,
@@ -39,9 +44,11 @@ struct oauth_flow {
     bool legacy;
     struct oauth_registration registration;
     struct oauth_attempt attempt;
-    struct registration_fields kept;  // the stored registration, to mark it
-    int64_t kept_generation;
-    bool anew;  // no stored registration is to be used
+    struct registration *stored;  // the registration that was found, or NULL
+    struct oauth_renewal renewal;
+    int64_t patience_ends;  // for somebody else's registration (loop_now); 0: it has not begun
+    bool anew;              // no stored registration is to be used
+    bool claimed, rehosted;
     bool documents_failed, registered_twice, authorized_twice, other_method, saved_twice;
     const char *code;
     const char *subject;      // a token that somebody else made: to be exchanged, or to be shown
@@ -71,7 +78,7 @@ void flow_post_form(struct oauth_flow *flow, const char *url, struct buf *form, 
 void flow_device_ask(struct oauth_flow *flow);
 void flow_on_device(struct oauth_flow *flow);
 void flow_device_put(const struct oauth_flow *flow, struct buf *form);
-void flow_on_poll(struct loop_timer *timer);
+void flow_device_poll(struct oauth_flow *flow);
 bool flow_device_waits(struct oauth_flow *flow);  // the answer to a poll: it goes on waiting, or has ended
 
 // oauth_assert.c: with a token that somebody else made. Goes on with flow_exchange().
@@ -82,13 +89,18 @@ void flow_on_asserted(struct oauth_flow *flow);
 void flow_probe(struct oauth_flow *flow);
 void flow_on_probed(struct oauth_flow *flow);
 void flow_on_resource(struct oauth_flow *flow);
+void flow_on_chosen(struct oauth_flow *flow);
 void flow_on_server(struct oauth_flow *flow);
 
 // oauth_identity.c: who we are there. Goes on with flow_authorize() or flow_exchange().
 void flow_identify(struct oauth_flow *flow);
-void flow_find_client(struct oauth_flow *flow);
 bool flow_take_configured(struct oauth_flow *flow, struct err *err) MUST_CHECK;  // the client of the configuration
+
+// oauth_register.c: the client that is registered. Goes on with flow_authorize().
 void flow_on_client_found(struct oauth_flow *flow);
+void flow_on_bound(struct oauth_flow *flow);
+void flow_on_claimed(struct oauth_flow *flow);
+void flow_find_client(struct oauth_flow *flow);
 void flow_on_registered(struct oauth_flow *flow);
 void flow_on_client_kept(struct oauth_flow *flow);
 

@@ -12,9 +12,8 @@ bool oauth_subject_meant_for(const char *token, const char *issuer);
 // The grant of a mode at the server's authorization server; `token` is the workload's, the subject's or the ID-JAG.
 void oauth_subject_put(const struct access_options *options, const struct oauth_attempt *attempt, const char *token,
                        struct buf *form);
-// The identity provider is asked for an ID-JAG, and what it answers; NULL: none.
+// The identity provider is asked for an ID-JAG; what it answers: oauth_jag_parse().
 void oauth_jag_put(const struct access_options *options, const struct oauth_attempt *attempt, const char *token,
                    struct buf *form);
-const char *oauth_jag_parse(const struct oauth_answer *answer, struct arena *arena, struct err *err) MUST_CHECK;
 
 #endif

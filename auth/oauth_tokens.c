@@ -7,6 +7,7 @@
 #include <strings.h>
 
 #define TOKEN_MAX ((size_t)64 << 10)
+#define AHEAD_MIN_MS 2000
 
 static bool keep_pair(void *arg, struct span name, struct span value)
 {
@@ -62,8 +63,9 @@ static enum oauth_verdict judge(int status, const json_t *tree)
         return OAUTH_VERDICT_DEAD;  // Atlassian's spelling
     if (strcmp(error, "invalid_client") == 0)
         return OAUTH_VERDICT_CLIENT;
-    bool resource = strcmp(error, "invalid_target") == 0 || strcmp(error, "invalid_request") == 0;
-    return resource ? OAUTH_VERDICT_RESOURCE : OAUTH_VERDICT_REFUSED;
+    if (strcmp(error, "invalid_request") == 0 && status == 400)
+        return OAUTH_VERDICT_VAGUE;
+    return strcmp(error, "invalid_target") == 0 ? OAUTH_VERDICT_RESOURCE : OAUTH_VERDICT_REFUSED;
 }
 
 static enum oauth_verdict refuse(const struct oauth_answer *answer, const json_t *tree, struct err *err)
@@ -98,6 +100,11 @@ static bool read_lifetime(const json_t *value, int64_t *out)
         return false;
     *out = seconds > (double)OAUTH_LIFETIME_MAX ? OAUTH_LIFETIME_MAX : (int64_t)seconds;
     return true;
+}
+
+static bool is_there(const json_t *value)  // N9
+{
+    return value && !json_is_null(value) && !(json_is_string(value) && !json_string_length(value));
 }
 
 // T8: what the token says of itself; a hint only, nothing is proven by it.
@@ -149,6 +156,7 @@ enum oauth_verdict oauth_tokens_parse(const struct oauth_answer *answer, int64_t
         out->scope = scope ? arena_copy(arena, span_of(scope)) : requested;
         out->obtained = now;
         bool said = read_lifetime(json_object_get(tree, "expires_in"), &lifetime);
+        out->odd_lifetime = !said && is_there(json_object_get(tree, "expires_in"));
         out->expires = said ? now + lifetime : expiry_in_token(access, now);
     }
     json_decref(tree);
@@ -174,6 +182,14 @@ int64_t oauth_tokens_refresh_at(const struct oauth_tokens *tokens)
         return tokens->expires - lifetime / 5;
     int64_t tenth = lifetime / 10 < 300 ? lifetime / 10 : 300;
     return tokens->expires - (tenth > 30 ? tenth : 30);
+}
+
+int64_t oauth_tokens_refresh_in(const struct oauth_tokens *tokens, int64_t now, unsigned char random)
+{
+    int64_t at = oauth_tokens_refresh_at(tokens), left = (at - now) * 1000;
+    if (!at || left < AHEAD_MIN_MS)  // one that ends at once is refreshed when it is needed, not all the time
+        return -1;
+    return left - left * random / 2550;
 }
 
 bool oauth_tokens_expired(const struct oauth_tokens *tokens, int64_t now)

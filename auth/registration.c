@@ -17,6 +17,8 @@ static const struct field table[] = {
     {FIELD_TEXT,    8, AT(redirect_uris)},
     {FIELD_TEXT,    9, AT(scope)},
     {FIELD_TIME,   10, AT(suspect_at)},
+    {FIELD_TEXT,   11, AT(previous_id)},
+    {FIELD_SECRET, 12, AT(previous_secret)},
     {0},
 };
 // clang-format on
@@ -62,6 +64,17 @@ void registration_fields_copy(const struct registration_fields *from, struct reg
 }
 
 void registration_fields_release(struct registration_fields *fields) { fields_release(table, fields); }
+
+const struct secret *registration_secret(const struct registration *registration, const char *client_id)
+{
+    const struct registration_fields *is = &registration->is;
+    const struct secret *found = NULL;
+    if (strcmp(is->client_id, client_id) == 0)
+        found = &is->client_secret;
+    else if (is->previous_id && strcmp(is->previous_id, client_id) == 0)
+        found = &is->previous_secret;
+    return found && found->len ? found : NULL;
+}
 
 void registration_encode(const struct registration *registration, struct buf *out)
 {

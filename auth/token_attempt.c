@@ -2,19 +2,13 @@
 //
 // The key of a record is the digest of the attempt's secret, and behind it whose it is. So one is found by the secret
 // alone, and all of one owner without opening those of others.
+#include "base/clock.h"
 #include "base/mem.h"
 #include "token_work.h"
 #include <stdlib.h>
 #include <time.h>
 
 enum { FUTURE_MS = 60000 };  // a clock that was set back by more than this makes an attempt invalid
-
-static int64_t wall_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 void token_attempt_key(struct span secret, const struct attempt *attempt, struct buf *out)
 {
@@ -29,7 +23,7 @@ void token_attempt_key(struct span secret, const struct attempt *attempt, struct
 
 static bool in_time(const struct attempt *attempt, int64_t updated_ms)
 {
-    int64_t now = wall_ms(), age = now - updated_ms;
+    int64_t now = clock_wall_ms(), age = now - updated_ms;
     return age < TOKEN_STORE_ATTEMPT_MS && age >= -FUTURE_MS && attempt->expires_ms > now &&
            attempt->expires_ms <= now + TOKEN_STORE_ATTEMPT_MS + FUTURE_MS;
 }
@@ -129,30 +123,84 @@ static bool visit_survey(void *arg, const struct record *record)
     return true;
 }
 
-static bool drop(struct record_store *records, const struct candidate *candidate, struct err *err)
+// G10: many authorization servers say on a page of their own that they do not know the client, and the user never comes
+// back. So a login that was left lying makes its client suspect.
+static bool doubt_client(struct vault *vault, struct record_store *records, const struct attempt *attempt,
+                         struct err *err)
 {
-    struct record_name name = {VAULT_ATTEMPTS, span_make(candidate->key, candidate->key_len)};
-    return !candidate->key_len || record_delete(records, name, candidate->generation, err) != RECORD_FAILED;
+    struct buf name = {0};
+    struct registration_key key = {attempt->tenant, attempt->client_issuer, attempt->client_redirect};
+    if (attempt->stage != ATTEMPT_AWAY || !key.issuer || !key.redirect || !attempt->client_id)
+        return true;
+    registration_key_encode(&key, &name);
+    bool ok = token_record_suspect(vault, records, buf_span(&name), attempt->client_id, err) != RECORD_FAILED;
+    buf_release(&name);
+    return ok;
 }
 
-bool token_attempt_expire(struct record_store *records, struct err *err)
+static bool give_up(struct vault *vault, struct record_store *records, const struct record *record, struct err *err)
 {
-    return record_expire(records, VAULT_ATTEMPTS, wall_ms() - TOKEN_STORE_ATTEMPT_MS, err);
+    struct buf key = {0};
+    struct err ignored;  // what cannot be opened says nothing about a client
+    int64_t generation = record->generation;
+    struct attempt *attempt = open_attempt(vault, record, &ignored);
+    buf_put_span(&key, record->key);
+    bool ok = record_delete(records, (struct record_name){VAULT_ATTEMPTS, buf_span(&key)}, generation, err) !=
+                  RECORD_FAILED &&
+              (!attempt || doubt_client(vault, records, attempt, err));
+    attempt_free(attempt);
+    buf_release(&key);
+    return ok;
+}
+
+static bool drop(struct vault *vault, struct record_store *records, const struct candidate *candidate, struct err *err)
+{
+    struct record record;
+    struct record_name name = {VAULT_ATTEMPTS, span_make(candidate->key, candidate->key_len)};
+    if (!candidate->key_len)
+        return true;
+    enum record_answer found = record_get(records, name, &record, err);
+    if (found != RECORD_YES || record.generation != candidate->generation)  // somebody went on with it
+        return found != RECORD_FAILED;
+    return give_up(vault, records, &record, err);
+}
+
+struct expiry {
+    struct vault *vault;
+    struct record_store *records;
+    int64_t now_ms;
+    struct err *err;
+    bool ok;
+};
+
+static bool visit_expiry(void *arg, const struct record *record)
+{
+    struct expiry *expiry = arg;
+    int64_t age = expiry->now_ms - record->updated_ms;
+    if (age >= TOKEN_STORE_ATTEMPT_MS || age < -FUTURE_MS)
+        expiry->ok = give_up(expiry->vault, expiry->records, record, expiry->err);
+    return expiry->ok;
+}
+
+bool token_attempt_expire(struct vault *vault, struct record_store *records, struct err *err)
+{
+    struct expiry expiry = {vault, records, clock_wall_ms(), err, true};
+    return record_scan(records, (struct record_name){VAULT_ATTEMPTS, {0}}, visit_expiry, &expiry, err) && expiry.ok;
 }
 
 // After the newest is in: whatever other processes add meanwhile, the last one to look sees them all.
 bool token_attempt_trim(struct vault *vault, struct record_store *records, struct span key, struct err *err)
 {
     struct survey survey;
-    if (!token_attempt_expire(records, err))
+    if (!token_attempt_expire(vault, records, err))
         return false;
     do {
         survey = (struct survey){.vault = vault, .key = key};
         if (!record_scan(records, (struct record_name){VAULT_ATTEMPTS, {0}}, visit_survey, &survey, err))
             return false;
-        if (survey.own > TOKEN_STORE_ATTEMPTS_OPEN && !drop(records, &survey.oldest_own, err))
+        if (survey.own > TOKEN_STORE_ATTEMPTS_OPEN && !drop(vault, records, &survey.oldest_own, err))
             return false;
-        if (survey.all > TOKEN_STORE_ATTEMPTS && !drop(records, &survey.oldest, err))
+        if (survey.all > TOKEN_STORE_ATTEMPTS && !drop(vault, records, &survey.oldest, err))
             return false;
     } while (survey.own > TOKEN_STORE_ATTEMPTS_OPEN + 1 || survey.all > TOKEN_STORE_ATTEMPTS + 1);
     return true;

@@ -1,22 +1,18 @@
-// Owns the static bearer tokens: their shape, reading the tokens file, looking tokens up, rewriting the file.
+// Owns the static bearer tokens: their shape, reading the tokens file, looking tokens up. token_file_edit.c rewrites the file.
 //
 // Invariants, and the tests in tests/unit/auth_token_test.c that guard them:
 //   - no secret is in the file, in an error or in a snapshot     P8_a_plaintext_token_is_refused_and_not_repeated
 //   - a digest is compared in constant time, and always one      P9_what_is_rejected
-//   - a reader sees the old file or the new one, never a part    P10_a_failed_save_leaves_the_file_alone
 #include "auth/token_file.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "base/option.h"
 #include "base/secret.h"
-#include <errno.h>
-#include <fcntl.h>
+#include "token_file_read.h"
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
 enum { NAME_MAX_CHARS = 256, ROLE_MAX_CHARS = 128, ROLES_MAX = 200, DESCRIPTION_MAX_CHARS = 1024 };
 
@@ -37,13 +33,6 @@ struct token_file {
     int64_t version;
     struct option_items tokens;  // struct token_entry
     struct map by_id;
-};
-
-struct token_file_edit {
-    char *path;
-    int lock;
-    struct token_file *before;
-    json_t *tree;  // what will be written
 };
 
 // ---- the shape of a token -------------------------------------------------------------------
@@ -394,6 +383,19 @@ static bool parse_checked(const struct option_table *table, const json_t *tree, 
     return ok;
 }
 
+bool token_file_entry_readable(const json_t *tree, const struct option_place *place, struct err *err)
+{
+    struct token_entry entry = {0};
+    bool ok = parse_checked(&entry_options, tree, &entry, place, err);
+    option_release(&entry_options, &entry);
+    return ok;
+}
+
+bool token_file_read(const json_t *tree, struct token_file *into, struct err *err)
+{
+    return parse_checked(&file_options, tree, into, &(struct option_place){.file = into->path, .path = ""}, err);
+}
+
 // ---- a snapshot -----------------------------------------------------------------------------
 
 static struct stamp stamp_of(const char *path)
@@ -404,7 +406,7 @@ static struct stamp stamp_of(const char *path)
     return (struct stamp){is.st_dev, is.st_ino, is.st_size, is.st_ctim};
 }
 
-static struct token_file *file_new(const char *path)
+struct token_file *token_file_new(const char *path)
 {
     struct token_file *file = mem_new(struct token_file);
     file->refs = 1;
@@ -415,9 +417,9 @@ static struct token_file *file_new(const char *path)
 
 struct token_file *token_file_load(const char *path, struct err *err)
 {
-    struct token_file *file = file_new(path);  // looks at the file before it is read: a change between is stale
+    struct token_file *file = token_file_new(path);  // looks at the file before it is read: a change between is stale
     json_t *tree = json_parse_file(path, err);
-    bool ok = tree && parse_checked(&file_options, tree, file, &(struct option_place){.file = path, .path = ""}, err);
+    bool ok = tree && token_file_read(tree, file, err);
     json_decref(tree);
     if (ok)
         return file;
@@ -450,6 +452,7 @@ bool token_file_stale(const struct token_file *file)
            was.changed.tv_sec != is.changed.tv_sec || was.changed.tv_nsec != is.changed.tv_nsec;
 }
 
+const char *token_file_schema(const struct token_file *file) { return file->schema; }
 size_t token_file_count(const struct token_file *file) { return file->tokens.count; }
 
 const struct token_entry *token_file_at(const struct token_file *file, size_t i)
@@ -489,221 +492,3 @@ enum provider_verdict token_file_find(const struct token_file *file, struct span
 }
 
 struct identity *token_file_identity(const struct token_entry *entry) { return identity_ref(entry->identity); }
-
-// ---- writing --------------------------------------------------------------------------------
-
-// tokens.json -> .tokens.json<suffix>, in the same directory.
-static char *beside(const char *path, const char *suffix)
-{
-    struct buf out = {0};
-    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-    buf_put(&out, path, (size_t)(name - path));
-    buf_printf(&out, ".%s%s", name, suffix);
-    return buf_take(&out, NULL);
-}
-
-static bool write_all(int fd, struct span text)
-{
-    while (text.len) {
-        ssize_t done = write(fd, text.at, text.len);
-        if (done < 0 && errno != EINTR)
-            return false;
-        text = span_after(text, done > 0 ? (size_t)done : 0);
-    }
-    return true;
-}
-
-// Who may read the file is somebody's decision: the new one has the mode and owner of the old one.
-static bool keep_mode(int fd, const char *path)
-{
-    struct stat old, new;
-    if (stat(path, &old) != 0)
-        return errno == ENOENT;  // mkostemp gave 0600
-    if (fstat(fd, &new) != 0)
-        return false;
-    bool same = old.st_uid == new.st_uid &&old.st_gid == new.st_gid;
-    return (same || fchown(fd, old.st_uid, old.st_gid) == 0) && fchmod(fd, old.st_mode & 07777) == 0;
-}
-
-// After this the new name is on the disk too. Nothing can be undone any more, so nothing is reported.
-static void sync_directory(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    char *directory = slash ? mem_copy(path, (size_t)(slash - path) + 1) : mem_string(".");
-    int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd >= 0) {
-        (void)fsync(fd);
-        close(fd);
-    }
-    free(directory);
-}
-
-static bool replace(const char *path, struct span text, struct err *err)
-{
-    char *temporary = beside(path, ".XXXXXX");
-    int fd = mkostemp(temporary, O_CLOEXEC);
-    bool ok = fd >= 0 && keep_mode(fd, path) && write_all(fd, text) && fsync(fd) == 0;
-    ok = ok && rename(temporary, path) == 0;
-    if (!ok)
-        (void)err_set(err, ERR_SYSTEM, "%s: cannot be written: %s", path, strerror(errno));
-    if (!ok && fd >= 0)
-        unlink(temporary);
-    if (fd >= 0)
-        close(fd);
-    if (ok)
-        sync_directory(path);
-    free(temporary);
-    return ok;
-}
-
-// ---- one change -----------------------------------------------------------------------------
-
-// The lock file stays: removing it would let two hold a lock each, on different files of one name.
-static int take_lock(const char *path, struct err *err)
-{
-    char *name = beside(path, ".lock");
-    int fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600), got = -1;
-    while (fd >= 0 && (got = flock(fd, LOCK_EX)) != 0 && errno == EINTR)
-        ;
-    if (got != 0) {
-        (void)err_set(err, ERR_SYSTEM, "%s: cannot be locked: %s", name, strerror(errno));
-        if (fd >= 0)
-            close(fd);
-        fd = -1;
-    }
-    free(name);
-    return fd;
-}
-
-static bool set_text(json_t *tree, const char *key, const char *text)
-{
-    return !text || json_object_set_new(tree, key, json_string(text)) == 0;
-}
-
-// NULL: some text is not UTF-8.
-static json_t *entry_json(const struct token_entry *entry)
-{
-    json_t *tree = json_object(), *roles = json_array();
-    bool ok = set_text(tree, "id", entry->id) && set_text(tree, "sha256", entry->sha256) &&
-              set_text(tree, "subject", entry->subject);
-    json_object_set_new(tree, "roles", roles);
-    for (const char *const *role = entry->roles; ok && *role; role++)
-        ok = json_array_append_new(roles, json_string(*role)) == 0;
-    ok = ok && set_text(tree, "tenant", entry->tenant) && set_text(tree, "created", entry->created) &&
-         set_text(tree, "expires", entry->expires) && set_text(tree, "description", entry->description);
-    if (ok)
-        return tree;
-    json_decref(tree);
-    return NULL;
-}
-
-static json_t *file_json(const struct token_file *file)
-{
-    json_t *tree = json_object(), *tokens = json_array();
-    (void)set_text(tree, "$schema", file->schema);
-    json_object_set_new(tree, "version", json_integer(1));
-    json_object_set_new(tree, "tokens", tokens);
-    for (size_t i = 0; i < file->tokens.count; i++)
-        json_array_append_new(tokens, entry_json(token_file_at(file, i)));
-    return tree;
-}
-
-struct token_file_edit *token_file_edit_start(const char *path, bool create, struct err *err)
-{
-    char *real = realpath(path, NULL);  // through a link: the file is replaced, not the link
-    if (!real && !(create && errno == ENOENT)) {
-        (void)err_set(err, ERR_CONFIG, "%s: %s", path, strerror(errno));
-        return NULL;
-    }
-    struct token_file_edit *edit = mem_new(struct token_file_edit);
-    edit->path = real ? real : mem_string(path);
-    edit->lock = take_lock(edit->path, err);
-    if (edit->lock >= 0) {
-        bool there = access(edit->path, F_OK) == 0 || !create;
-        edit->before = there ? token_file_load(edit->path, err) : file_new(edit->path);
-    }
-    if (edit->before) {
-        edit->tree = file_json(edit->before);
-        return edit;
-    }
-    token_file_edit_free(edit);
-    return NULL;
-}
-
-const struct token_file *token_file_edit_before(const struct token_file_edit *edit) { return edit->before; }
-
-static size_t position(const json_t *tokens, const char *id)
-{
-    size_t i = 0;
-    while (i < json_array_size(tokens) &&
-           strcmp(json_string_value(json_object_get(json_array_get(tokens, i), "id")), id) != 0)
-        i++;
-    return i;
-}
-
-bool token_file_edit_put(struct token_file_edit *edit, const struct token_entry *entry, struct err *err)
-{
-    json_t *tokens = json_object_get(edit->tree, "tokens"), *one = entry_json(entry);
-    if (!one)
-        return err_set(err, ERR_CONFIG, "%s: all texts must be UTF-8", edit->path);
-    size_t at = position(tokens, entry->id);
-    struct buf path = {0};
-    buf_printf(&path, "/tokens/%zu", at);
-    struct option_place place = {.file = edit->path, .path = buf_text(&path)};
-    struct token_entry again = {0};
-    bool ok = parse_checked(&entry_options, one, &again, &place, err);
-    option_release(&entry_options, &again);
-    buf_release(&path);
-    if (ok && at < json_array_size(tokens))
-        json_array_set(tokens, at, one);
-    else if (ok)
-        json_array_append(tokens, one);
-    json_decref(one);
-    return ok;
-}
-
-void token_file_edit_remove(struct token_file_edit *edit, const char *id)
-{
-    json_t *tokens = json_object_get(edit->tree, "tokens");
-    json_array_remove(tokens, position(tokens, id));
-}
-
-static void unlock(struct token_file_edit *edit)
-{
-    if (edit->lock >= 0)
-        close(edit->lock);
-    edit->lock = -1;
-}
-
-bool token_file_edit_save(struct token_file_edit *edit, struct err *err)
-{
-    if (token_file_stale(edit->before))  // by somebody who does not lock: an editor, git
-        return err_set(err, ERR_CONFIG, "%s: was changed meanwhile; try again", edit->path);
-    struct token_file *after = file_new(edit->path);
-    bool ok =
-        parse_checked(&file_options, edit->tree, after, &(struct option_place){.file = edit->path, .path = ""}, err);
-    token_file_unref(after);
-    if (!ok)
-        return false;
-    struct buf text = {0};
-    char *dump = json_dumps(edit->tree, JSON_INDENT(2));
-    buf_put_text(&text, dump);
-    buf_put_char(&text, '\n');
-    ok = replace(edit->path, buf_span(&text), err);
-    if (ok)
-        unlock(edit);  // from now on it is stale
-    free(dump);
-    buf_release(&text);
-    return ok;
-}
-
-void token_file_edit_free(struct token_file_edit *edit)
-{
-    if (!edit)
-        return;
-    unlock(edit);
-    json_decref(edit->tree);
-    token_file_unref(edit->before);
-    free(edit->path);
-    free(edit);
-}

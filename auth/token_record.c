@@ -1,6 +1,8 @@
 // Owns sealed objects in records: grants and registrations, on the worker's thread. Attempts are in token_attempt.c.
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "fields.h"
 #include "token_work.h"
 #include <stdlib.h>
 
@@ -86,6 +88,43 @@ enum record_answer token_record_put_grant(struct vault *vault, struct record_sto
     return answer;
 }
 
+// The last change of a dead grant was its death: what was changed since need not be opened.
+struct sweep {
+    struct vault *vault;
+    struct record_store *records;
+    int64_t before;
+    struct err *err;
+    bool ok;
+};
+
+static bool visit_sweep(void *arg, const struct record *record)
+{
+    struct sweep *sweep = arg;
+    struct buf key = {0}, plain = {0};
+    struct grant *grant = NULL;
+    struct err ignored;  // what cannot be opened is told when it is wanted
+    int64_t generation = record->generation;
+    if (record->updated_ms / 1000 > sweep->before)
+        return true;
+    buf_put_span(&key, record->key);
+    struct record_name name = {VAULT_GRANTS, buf_span(&key)};
+    if (vault_unseal(sweep->vault, name, record->value, &plain, &ignored))
+        grant = grant_decode(buf_span(&key), buf_span(&plain), generation, &ignored);
+    vault_wipe(&plain);
+    if (grant && grant->is.dead_at && grant->is.dead_at <= sweep->before)
+        sweep->ok = record_delete(sweep->records, name, generation, sweep->err) != RECORD_FAILED;
+    grant_unref(grant);
+    buf_release(&key);
+    return sweep->ok;
+}
+
+bool token_record_sweep(struct vault *vault, struct record_store *records, int64_t now, struct err *err)
+{
+    struct sweep sweep = {vault, records, now - GRANT_DEAD_S, err, true};
+    return record_scan(records, (struct record_name){VAULT_GRANTS, span_make("", 0)}, visit_sweep, &sweep, err) &&
+           sweep.ok;
+}
+
 // ---- registrations --------------------------------------------------------------------------
 
 enum record_answer token_record_registration(struct vault *vault, struct record_store *records, struct span key,
@@ -129,4 +168,83 @@ enum record_answer token_record_put_registration(struct vault *vault, struct rec
         answer = RECORD_FAILED;
     buf_release(&key);
     return answer;
+}
+
+// A mark that somebody else's change makes void: theirs is newer.
+enum record_answer token_record_suspect(struct vault *vault, struct record_store *records, struct span key,
+                                        const char *client_id, struct err *err)
+{
+    struct registration *found = NULL, *stored = NULL;
+    enum record_answer answer = token_record_registration(vault, records, key, &found, err);
+    if (answer == RECORD_YES && strcmp(found->is.client_id, client_id) != 0)
+        answer = RECORD_NO;
+    if (answer == RECORD_YES) {
+        found->is.suspect_at = clock_wall_ms() / 1000;
+        answer = token_record_put_registration(vault, records, found, found->generation, &stored, err);
+    }
+    registration_unref(found);
+    registration_unref(stored);
+    return answer;
+}
+
+// A lease that nobody gives back: it is held by whoever registered last, until its time is over.
+enum record_answer token_record_claim(struct record_store *records, struct span key, struct err *err)
+{
+    struct record_lease lease = {.length_ms = TOKEN_STORE_REGISTER_MS};
+    int64_t free_in_ms = 0;
+    struct buf name = {0};
+    buf_put_text(&name, "register ");
+    buf_put_span(&name, key);
+    enum record_answer answer = record_lease_take(records, buf_span(&name), &lease, &free_in_ms, err);
+    if (answer == RECORD_NO)
+        (void)err_set(err, ERR_UNAVAILABLE, "a registration was tried there a moment ago: try again in %lld seconds",
+                      (long long)(free_in_ms + 999) / 1000);
+    buf_release(&name);
+    return answer;
+}
+
+// ---- authorization servers ------------------------------------------------------------------
+
+static const struct field issuer_table[] = {
+    {FIELD_TIME, 1, offsetof(struct issuer_notes, resource_refused_at)},
+    {0},
+};
+
+static enum record_answer get_issuer(struct vault *vault, struct record_store *records, struct span key,
+                                     struct issuer_notes *out, int64_t *generation, struct err *err)
+{
+    struct buf plain = {0};
+    struct record record;
+    enum record_answer answer = get(vault, records, (struct record_name){VAULT_ISSUERS, key}, &plain, &record, err);
+    *out = (struct issuer_notes){0};
+    *generation = answer == RECORD_YES ? record.generation : 0;
+    if (answer == RECORD_YES && !fields_decode(issuer_table, buf_span(&plain), out, err))
+        answer = RECORD_FAILED;
+    vault_wipe(&plain);
+    return answer;
+}
+
+enum record_answer token_record_issuer(struct vault *vault, struct record_store *records, struct span key,
+                                       struct issuer_notes *out, struct err *err)
+{
+    int64_t generation;
+    return get_issuer(vault, records, key, out, &generation, err);
+}
+
+// Whoever comes last is right: nobody is asked to try again.
+enum record_answer token_record_put_issuer(struct vault *vault, struct record_store *records, struct span key,
+                                           const struct issuer_notes *notes, struct err *err)
+{
+    for (;;) {
+        struct issuer_notes old;
+        struct buf plain = {0};
+        int64_t generation;
+        if (get_issuer(vault, records, key, &old, &generation, err) == RECORD_FAILED)
+            return RECORD_FAILED;
+        fields_encode(issuer_table, notes, &plain);
+        enum record_answer answer =
+            token_record_put(vault, records, (struct record_name){VAULT_ISSUERS, key}, &plain, &generation, err);
+        if (answer != RECORD_NO)
+            return answer;
+    }
 }

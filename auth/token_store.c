@@ -8,34 +8,9 @@
 #include "base/mem.h"
 #include "token_work.h"
 #include <stdlib.h>
+#include <time.h>
 
-enum { CLOSE_MS = 5000 };
-
-struct token_work {
-    struct list node;  // in `works` or `refused`
-    struct store_job job;
-    struct token_store *store;
-    struct token_request *request;  // NULL: cancelled
-    void (*run)(struct token_work *work, struct record_store *records);
-    void (*finish)(struct token_work *work);  // on the loop, before on_done; NULL: nothing to do
-    int64_t started_ms;
-    // what for
-    struct buf key;
-    int64_t generation;
-    struct grant *give;
-    struct registration *give_registration;
-    struct buf plain;  // an attempt
-    char *issuer;      // a filter
-    // what came out
-    enum token_answer answer;
-    struct err err;
-    int64_t newest;
-    struct grant *grant;
-    struct registration *registration;
-    struct attempt *attempt;
-    struct grant **grants;
-    size_t count;
-};
+enum { CLOSE_MS = 5000, SWEEP_MS = 3600000 };
 
 // ---- works ----------------------------------------------------------------------------------
 
@@ -55,6 +30,7 @@ static void work_free(struct token_work *work)
     grant_unref(work->give);
     registration_unref(work->give_registration);
     free(work->issuer);
+    free(work->client_id);
     grant_unref(work->grant);
     registration_unref(work->registration);
     release_grants(work->grants, work->count);
@@ -105,6 +81,7 @@ static void deliver(struct token_work *work)
     request->grants = work->grants;
     request->count = work->count;
     request->attempt = work->attempt;
+    request->notes = work->notes;
     work->grant = NULL;
     work->registration = NULL;
     work->grants = NULL;
@@ -129,8 +106,8 @@ static void on_refuse(struct loop_task *task)
         deliver(list_entry(store->refused.next, struct token_work, node));
 }
 
-static struct token_work *work_new(struct token_store *store, struct token_request *request,
-                                   void (*run_it)(struct token_work *work, struct record_store *records))
+struct token_work *token_work_new(struct token_store *store, struct token_request *request,
+                                  void (*run_it)(struct token_work *work, struct record_store *records))
 {
     struct token_work *work = mem_new(struct token_work);
     work->store = store;
@@ -145,7 +122,7 @@ static struct token_work *work_new(struct token_store *store, struct token_reque
     return work;
 }
 
-static void work_start(struct token_work *work)
+void token_work_start(struct token_work *work)
 {
     struct token_store *store = work->store;
     work->started_ms = loop_now(store->loop);
@@ -159,7 +136,7 @@ static void work_start(struct token_work *work)
     loop_task_put(store->loop, &store->refuse);
 }
 
-static enum token_answer answer_of(enum record_answer answer, enum token_answer if_no)
+enum token_answer token_work_answer(enum record_answer answer, enum token_answer if_no)
 {
     return answer == RECORD_YES ? TOKEN_DONE : answer == RECORD_NO ? if_no : TOKEN_FAILED;
 }
@@ -178,7 +155,7 @@ static void run_find(struct token_work *work, struct record_store *records)
 {
     if (!record_newest(records, &work->newest, &work->err))
         return;
-    work->answer = answer_of(
+    work->answer = token_work_answer(
         token_record_grant(work->store->vault, records, buf_span(&work->key), &work->grant, &work->err), TOKEN_ABSENT);
 }
 
@@ -199,15 +176,15 @@ static void finish_find(struct token_work *work)
 
 void token_store_find(struct token_store *store, const struct grant_key *key, struct token_request *request)
 {
-    struct token_work *work = work_new(store, request, run_find);
+    struct token_work *work = token_work_new(store, request, run_find);
     put_key(work, key);
     work->finish = finish_find;
-    work_start(work);
+    token_work_start(work);
 }
 
 static void run_save(struct token_work *work, struct record_store *records)
 {
-    work->answer = answer_of(
+    work->answer = token_work_answer(
         token_record_put_grant(work->store->vault, records, work->give, work->generation, &work->grant, &work->err),
         TOKEN_CONFLICT);
 }
@@ -224,13 +201,13 @@ void token_store_save(struct token_store *store, const struct grant *grant, int6
                       struct token_request *request)
 {
     struct grant *give = grant_ref(grant);  // before the request lets go of what it has: it may be the same
-    struct token_work *work = work_new(store, request, run_save);
+    struct token_work *work = token_work_new(store, request, run_save);
     struct grant_key key = grant_key(grant);
     put_key(work, &key);
     work->finish = finish_save;
     work->give = give;
     work->generation = generation;
-    work_start(work);
+    token_work_start(work);
 }
 
 static void run_remove(struct token_work *work, struct record_store *records)
@@ -238,7 +215,7 @@ static void run_remove(struct token_work *work, struct record_store *records)
     struct record_name name = {VAULT_GRANTS, buf_span(&work->key)};
     struct record record;
     enum record_answer answer = token_record_remove(records, name, work->generation, &work->err);
-    work->answer = answer_of(answer, TOKEN_ABSENT);
+    work->answer = token_work_answer(answer, TOKEN_ABSENT);
     if (answer == RECORD_NO && record_get(records, name, &record, &work->err) == RECORD_YES)
         work->answer = TOKEN_CONFLICT;
 }
@@ -248,12 +225,12 @@ static void finish_remove(struct token_work *work) { token_cache_drop(work->stor
 void token_store_remove(struct token_store *store, const struct grant_key *key, int64_t generation,
                         struct token_request *request)
 {
-    struct token_work *work = work_new(store, request, run_remove);
+    struct token_work *work = token_work_new(store, request, run_remove);
     put_key(work, key);
     work->finish = finish_remove;
     work->generation = generation;
     token_cache_drop(store, buf_span(&work->key));  // at once
-    work_start(work);
+    token_work_start(work);
 }
 
 // ---- many grants ----------------------------------------------------------------------------
@@ -342,152 +319,16 @@ static struct token_work *with_filter(struct token_work *work, const struct gran
 
 void token_store_list(struct token_store *store, const struct grant_filter *filter, struct token_request *request)
 {
-    work_start(with_filter(work_new(store, request, run_list), filter));
+    token_work_start(with_filter(token_work_new(store, request, run_list), filter));
 }
 
 void token_store_purge(struct token_store *store, const struct grant_filter *filter, struct token_request *request)
 {
-    struct token_work *work = with_filter(work_new(store, request, run_purge), filter);
+    struct token_work *work = with_filter(token_work_new(store, request, run_purge), filter);
     work->finish = finish_purge;
     token_cache_clear(store);  // at once
-    work_start(work);
+    token_work_start(work);
 }
-
-// ---- registrations --------------------------------------------------------------------------
-
-static void run_registration_find(struct token_work *work, struct record_store *records)
-{
-    work->answer = answer_of(
-        token_record_registration(work->store->vault, records, buf_span(&work->key), &work->registration, &work->err),
-        TOKEN_ABSENT);
-}
-
-void token_store_registration_find(struct token_store *store, const struct registration_key *key,
-                                   struct token_request *request)
-{
-    struct token_work *work = work_new(store, request, run_registration_find);
-    registration_key_encode(key, &work->key);
-    work_start(work);
-}
-
-static void run_registration_save(struct token_work *work, struct record_store *records)
-{
-    work->answer = answer_of(token_record_put_registration(work->store->vault, records, work->give_registration,
-                                                           work->generation, &work->registration, &work->err),
-                             TOKEN_CONFLICT);
-}
-
-void token_store_registration_save(struct token_store *store, const struct registration *registration,
-                                   int64_t generation, struct token_request *request)
-{
-    struct registration *give = registration_ref(registration);
-    struct token_work *work = work_new(store, request, run_registration_save);
-    work->give_registration = give;
-    work->generation = generation;
-    work_start(work);
-}
-
-static void run_registration_remove(struct token_work *work, struct record_store *records)
-{
-    struct record_name name = {VAULT_CLIENTS, buf_span(&work->key)};
-    struct record record;
-    enum record_answer answer = token_record_remove(records, name, work->generation, &work->err);
-    work->answer = answer_of(answer, TOKEN_ABSENT);
-    if (answer == RECORD_NO && record_get(records, name, &record, &work->err) == RECORD_YES)
-        work->answer = TOKEN_CONFLICT;
-}
-
-void token_store_registration_remove(struct token_store *store, const struct registration_key *key, int64_t generation,
-                                     struct token_request *request)
-{
-    struct token_work *work = work_new(store, request, run_registration_remove);
-    registration_key_encode(key, &work->key);
-    work->generation = generation;
-    work_start(work);
-}
-
-// ---- attempts -------------------------------------------------------------------------------
-
-static struct token_work *attempt_work(struct token_store *store, struct token_request *request,
-                                       void (*run_it)(struct token_work *work, struct record_store *records),
-                                       struct span secret, const struct attempt *attempt)
-{
-    struct buf plain = {0}, key = {0};
-    int64_t generation = attempt ? attempt->generation : 0;
-    token_attempt_key(secret, attempt, &key);
-    if (attempt)
-        attempt_encode(attempt, &plain);  // before the request lets go of what it has: it may be the same
-    struct token_work *work = work_new(store, request, run_it);
-    work->key = key;
-    work->generation = generation;
-    work->plain = plain;
-    return work;
-}
-
-static void run_attempt_find(struct token_work *work, struct record_store *records)
-{
-    work->answer = answer_of(
-        token_attempt_get(work->store->vault, records, buf_span(&work->key), &work->attempt, &work->err), TOKEN_ABSENT);
-}
-
-void token_store_attempt_find(struct token_store *store, struct span secret, struct token_request *request)
-{
-    work_start(attempt_work(store, request, run_attempt_find, secret, NULL));
-}
-
-static void run_attempt_save(struct token_work *work, struct record_store *records)
-{
-    struct vault *vault = work->store->vault;
-    struct record_name name = {VAULT_ATTEMPTS, buf_span(&work->key)};
-    if (!(work->attempt = attempt_decode(buf_span(&work->plain), 0, &work->err)))
-        return;
-    work->answer =
-        answer_of(token_record_put(vault, records, name, &work->plain, &work->generation, &work->err), TOKEN_CONFLICT);
-    if (work->answer == TOKEN_DONE) {
-        work->attempt->generation = work->generation;
-        return;
-    }
-    attempt_free(work->attempt);
-    work->attempt = NULL;
-}
-
-static void run_attempt_add(struct token_work *work, struct record_store *records)
-{
-    run_attempt_save(work, records);
-    if (work->answer == TOKEN_DONE &&
-        !token_attempt_trim(work->store->vault, records, buf_span(&work->key), &work->err))
-        work->answer = TOKEN_FAILED;
-}
-
-static void finish_attempt(struct token_work *work)
-{
-    if (work->answer == TOKEN_DONE)
-        token_cache_wrote(work->store, work->generation);
-}
-
-void token_store_attempt_add(struct token_store *store, struct span secret, const struct attempt *attempt,
-                             struct token_request *request)
-{
-    struct token_work *work = attempt_work(store, request, run_attempt_add, secret, attempt);
-    work->finish = finish_attempt;
-    work_start(work);
-}
-
-void token_store_attempt_save(struct token_store *store, struct span secret, const struct attempt *attempt,
-                              struct token_request *request)
-{
-    struct token_work *work = attempt_work(store, request, run_attempt_save, secret, attempt);
-    work->finish = finish_attempt;
-    work_start(work);
-}
-
-static void run_attempts_expire(struct token_work *work, struct record_store *records)
-{
-    if (token_attempt_expire(records, &work->err))
-        work->answer = TOKEN_DONE;
-}
-
-void token_store_attempts_expire(struct token_store *store) { work_start(work_new(store, NULL, run_attempts_expire)); }
 
 const unsigned char *token_store_key(const struct token_store *store) { return store->key; }
 
@@ -528,9 +369,25 @@ static void on_poll(struct loop_timer *timer)
     struct token_store *store = timer->arg;
     if (!store->cache.count)
         return;
-    store->polling = work_new(store, NULL, run_poll);
+    store->polling = token_work_new(store, NULL, run_poll);
     store->polling->finish = finish_poll;
-    work_start(store->polling);
+    token_work_start(store->polling);
+}
+
+// ---- what is over ---------------------------------------------------------------------------
+
+static void run_sweep(struct token_work *work, struct record_store *records)
+{
+    if (!token_record_sweep(work->store->vault, records, (int64_t)time(NULL), &work->err))
+        log_warn("dead grants were not removed; trying again in an hour", LOG_STR("problem", work->err.detail));
+}
+
+// F12: at the start, and every hour of a gateway.
+static void on_sweep(struct loop_timer *timer)
+{
+    struct token_store *store = timer->arg;
+    token_work_start(token_work_new(store, NULL, run_sweep));
+    loop_timer_set(store->loop, timer, SWEEP_MS);
 }
 
 // ---- opening and closing --------------------------------------------------------------------
@@ -545,12 +402,15 @@ struct token_store *token_store_open(struct loop *loop, const struct record_conf
     list_init(&store->refused);
     list_init(&store->leases);
     store->poll = (struct loop_timer){.on_due = on_poll, .arg = store};
+    store->sweep = (struct loop_timer){.on_due = on_sweep, .arg = store};
     store->refuse = (struct loop_task){.run = on_refuse, .arg = store};
     struct record_store *opened = record_open(records, err);
     if (opened && (store->vault = vault_open(vault, opened, err)) &&
         vault_shared_key(store->vault, opened, store->key, err)) {
-        if ((store->store = store_new(loop, opened, err)))
+        if ((store->store = store_new(loop, opened, err))) {
+            on_sweep(&store->sweep);
             return store;
+        }
         opened = NULL;  // it has closed them
     }
     record_close(opened);
@@ -573,6 +433,7 @@ void token_store_close(struct token_store *store)
         return;
     store->closing = true;
     loop_timer_stop(store->loop, &store->poll);
+    loop_timer_stop(store->loop, &store->sweep);
     token_lease_stop_all(store);
     (void)token_store_wait(store, CLOSE_MS);
     store_free(store->store);

@@ -18,7 +18,7 @@ struct token_store {
     struct map cache;  // encoded key -> struct token_cached
     struct list recent;
     int64_t newest, checked_ms;
-    struct loop_timer poll;
+    struct loop_timer poll, sweep;
     struct token_work *polling;
 
     struct list works;    // requests on the worker
@@ -27,6 +27,42 @@ struct token_store {
     struct list leases;
     size_t unsaved;
 };
+
+// ---- works (token_store.c) ------------------------------------------------------------------
+
+// One request on its way to the worker and back.
+struct token_work {
+    struct list node;  // in `works` or `refused`
+    struct store_job job;
+    struct token_store *store;
+    struct token_request *request;  // NULL: cancelled
+    void (*run)(struct token_work *work, struct record_store *records);
+    void (*finish)(struct token_work *work);  // on the loop, before on_done; NULL: nothing to do
+    int64_t started_ms;
+    // what for
+    struct buf key;
+    int64_t generation;
+    struct grant *give;
+    struct registration *give_registration;
+    struct buf plain;  // an attempt
+    char *client_id;
+    struct issuer_notes notes;  // or what came out
+    char *issuer;               // a filter
+    // what came out
+    enum token_answer answer;
+    struct err err;
+    int64_t newest;
+    struct grant *grant;
+    struct registration *registration;
+    struct attempt *attempt;
+    struct grant **grants;
+    size_t count;
+};
+
+struct token_work *token_work_new(struct token_store *store, struct token_request *request,
+                                  void (*run_it)(struct token_work *work, struct record_store *records));
+void token_work_start(struct token_work *work);
+enum token_answer token_work_answer(enum record_answer answer, enum token_answer if_no);
 
 // ---- on the worker (token_record.c) ---------------------------------------------------------
 
@@ -57,7 +93,17 @@ enum record_answer token_attempt_get(struct vault *vault, struct record_store *r
 void token_attempt_key(struct span secret, const struct attempt *attempt, struct buf *out);
 // H9: what is too old, too many of one owner, or too many at all. `key` is that of the newest.
 bool token_attempt_trim(struct vault *vault, struct record_store *records, struct span key, struct err *err) MUST_CHECK;
-bool token_attempt_expire(struct record_store *records, struct err *err) MUST_CHECK;
+bool token_attempt_expire(struct vault *vault, struct record_store *records, struct err *err) MUST_CHECK;
+
+enum record_answer token_record_suspect(struct vault *vault, struct record_store *records, struct span key,
+                                        const char *client_id, struct err *err) MUST_CHECK;
+enum record_answer token_record_claim(struct record_store *records, struct span key, struct err *err) MUST_CHECK;
+enum record_answer token_record_issuer(struct vault *vault, struct record_store *records, struct span key,
+                                       struct issuer_notes *out, struct err *err) MUST_CHECK;
+enum record_answer token_record_put_issuer(struct vault *vault, struct record_store *records, struct span key,
+                                           const struct issuer_notes *notes, struct err *err) MUST_CHECK;
+// Deletes grants that have been dead for GRANT_DEAD_S at this time.
+bool token_record_sweep(struct vault *vault, struct record_store *records, int64_t now, struct err *err) MUST_CHECK;
 
 // ---- on the loop (token_cache.c) ------------------------------------------------------------
 

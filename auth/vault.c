@@ -18,7 +18,7 @@ _Static_assert(TEXT_AT + TAG_BYTES == VAULT_OVERHEAD, "the format in auth/vault.
 
 enum { ROTATION_MS = 60000, RENEW_EVERY = 256, PASSES = 16, FRESH_S = 60 };
 
-static const char *const spaces[] = {VAULT_CHECK, VAULT_GRANTS, VAULT_CLIENTS, VAULT_ATTEMPTS};
+static const char *const spaces[] = {VAULT_CHECK, VAULT_GRANTS, VAULT_CLIENTS, VAULT_ATTEMPTS, VAULT_ISSUERS};
 enum { SPACES = sizeof spaces / sizeof *spaces };
 
 struct vault {

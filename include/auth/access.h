@@ -72,9 +72,11 @@ struct access_spec {
     const struct access_options *options;
     const char *tenant, *user;
     const char *server_url, *server_name;
+    char *const *issuers;  // domains that authorization servers may be at (N5); NULL: any
     void (*on_refreshed)(void *arg, const char *issuer,
                          const struct err *err);  // err: it failed; for the record, or NULL
     void *arg;
+    int64_t (*clock)(void);  // seconds since the epoch, for tests; NULL: the wall clock
 };
 
 struct access *access_new(const struct access_spec *spec);

@@ -33,6 +33,14 @@ struct grant_fields {
     char *account;          // a hint for people, from the server
     int64_t dead_at;        // refused for good at this time; kept to tell why
     char *dead_reason;
+    int64_t doubts;      // refusals that say little, since it last worked
+    int64_t doubted_at;  // the first of them
+};
+
+enum {
+    GRANT_DOUBTS = 3,      // F12: so many refusals that say little,
+    GRANT_DOUBT_S = 600,   // over so long a time, are one for good
+    GRANT_DEAD_S = 86400,  // what is dead is kept so long, to tell why
 };
 
 // Immutable and counted.
@@ -53,6 +61,9 @@ struct grant_key grant_key(const struct grant *grant);
 // Is the access token good at this time, for `margin` seconds more? A clock that went back behind obtained_at makes the
 // expiry unknown, and an unknown one is good until the server refuses it.
 bool grant_fresh(const struct grant *grant, int64_t now, int64_t margin);
+
+// F12: counts a refusal that says little. True: with this one it has been refused for good.
+bool grant_doubt(struct grant_fields *fields, int64_t now);
 
 // As it is sealed, without its key. `out` is wiped by the caller (vault_wipe).
 void grant_encode(const struct grant *grant, struct buf *out);

@@ -61,6 +61,10 @@ bool oauth_resource_covers(const char *resource, const char *server_url);
 // D9: byte for byte; two issuers without a path may differ by one slash at the end.
 bool oauth_issuer_matches(const char *expected, const char *found);
 
+// N5: the issuer's host is one of these domains ("as.example.com"), or below one ("*.example.com"). NULL: any will do.
+bool oauth_issuer_allowed(const char *issuer, char *const *domains);
+bool oauth_domain_valid(const char *domain);
+
 // ---- metadata -------------------------------------------------------------------------------
 
 // A JSON object from outside, or NULL: bounded, no duplicate keys, not too deep (N9).
@@ -131,11 +135,13 @@ struct oauth_client {
     enum oauth_method method;
     bool dynamic;            // registered by us, so it may be registered anew (G10)
     int64_t secret_expires;  // seconds since the epoch; 0: never
+    int64_t issued;          // 0: not said
     const char *redirect_uri, *scope;
     const char *management_token, *management_uri;
 };
 
 struct oauth_registration {
+    const char *client_id;  // of the client that is to be renewed (RFC 7592); NULL: a new one
     const char *redirect_uri, *scope;
     enum oauth_method method;
     bool native;  // application_type
@@ -199,6 +205,7 @@ struct oauth_tokens {
     const char *access, *refresh;  // refresh may be NULL
     const char *scope;             // granted
     int64_t obtained, expires;     // seconds since the epoch; expires 0: not known
+    bool odd_lifetime;             // T7: expires_in is there and says nothing usable
 };
 
 // What an answer of the token endpoint means for what we hold.
@@ -207,6 +214,7 @@ enum oauth_verdict {
     OAUTH_VERDICT_DEAD,       // the grant is gone
     OAUTH_VERDICT_CLIENT,     // the client is not known or not proven (G10)
     OAUTH_VERDICT_RESOURCE,   // it does not like `resource` (F14)
+    OAUTH_VERDICT_VAGUE,      // a no that may be about `resource` (F14), or about a grant that is gone (F12)
     OAUTH_VERDICT_REFUSED,    // any other clear no
     OAUTH_VERDICT_GRANTED,
 };
@@ -224,10 +232,26 @@ enum oauth_verdict oauth_tokens_parse(const struct oauth_answer *answer, int64_t
 void oauth_tokens_keep(struct oauth_tokens *fresh, const struct oauth_tokens *old, struct arena *arena);
 // F1: when to refresh; 0: not before it is refused.
 int64_t oauth_tokens_refresh_at(const struct oauth_tokens *tokens);
+// F18: in how many milliseconds to refresh ahead, up to a tenth of that earlier by `random`, so that many gateways do not
+// come at once; never later, for that would be at the cost of the time before its end. -1: not ahead.
+int64_t oauth_tokens_refresh_in(const struct oauth_tokens *tokens, int64_t now, unsigned char random);
 bool oauth_tokens_expired(const struct oauth_tokens *tokens, int64_t now);
+
+// The token that an identity provider gives for another authorization server (ID-JAG); NULL: none.
+const char *oauth_jag_parse(const struct oauth_answer *answer, struct arena *arena, struct err *err) MUST_CHECK;
+
+// What a person enters elsewhere, and what is polled with meanwhile (RFC 8628).
+struct oauth_device {
+    const char *device_code;
+    const char *user_code, *url, *whole_url;  // for a person: printable; whole_url may be NULL
+    int64_t interval_s, lifetime_s;
+};
+bool oauth_device_parse(const struct oauth_answer *answer, struct arena *arena, struct oauth_device *out,
+                        struct err *err) MUST_CHECK;
 
 // What a document says went wrong, escaped and cut, fit for a message (N10).
 void oauth_put_problem(const json_t *document, struct buf *out);
+void oauth_put_excerpt(struct span text, struct buf *out);  // the same of any text
 // Strikes out a secret that a server may have said back to us.
 void oauth_scrub(struct err *err, const char *secret);
 

@@ -39,14 +39,18 @@ struct oauth_flow_spec {
     const struct access_options *options;
     const char *tenant, *user;
     const char *server_url;
+    char *const *issuers;  // domains that authorization servers may be at (N5); NULL: any
     const char *redirect_uri;
     const char *document_url;          // G2: where our own client metadata are, if they are anywhere; NULL: nowhere
     struct oauth_challenge challenge;  // of the call that was refused; zeroed: none
     const char *held_scope;            // step-up: what was asked for before (A9)
     const char *state;                 // 256 bits that nobody can guess, to be used once; NULL: fresh ones are made
     bool register_anew;                // do not use a registration that is stored
+    bool shared_client;                // other users' grants depend on the registration (G11)
     bool only_discover;                // stop before anything is registered or anybody is asked
     bool device;                       // a code is entered on another device (RFC 8628); OAUTH_DEVICE_URI
+    // Registration was refused: another redirect URI of this host to try, with a listener behind it, or NULL (G12).
+    const char *(*on_rehost)(void *arg);
     void (*on_browse)(void *arg, const char *url);
     void (*on_device)(void *arg, const char *url, const char *code, const char *whole_url);  // whole_url may be NULL
     void (*on_note)(void *arg, const char *note);  // each URL tried, and what was decided (D17); may be NULL

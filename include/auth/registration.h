@@ -23,7 +23,10 @@ struct registration_fields {
     char *registration_uri;
     char *redirect_uris;  // separated by spaces
     char *scope;
-    int64_t suspect_at;  // a login with it was abandoned at this time
+    int64_t
+        suspect_at;  // a login with it was abandoned, or it was refused, at this time: the next login makes a new one
+    char *previous_id;  // the client that was there before: grants that were given to it are still refreshed with it
+    struct secret previous_secret;
 };
 
 struct registration {
@@ -37,6 +40,8 @@ struct registration *registration_new(const struct registration_key *key, struct
 struct registration *registration_ref(const struct registration *registration);
 void registration_unref(const struct registration *registration);
 void registration_fields_copy(const struct registration_fields *from, struct registration_fields *to);
+// The secret of this client, which may be the one before; NULL: it has none, or is not known here.
+const struct secret *registration_secret(const struct registration *registration, const char *client_id);
 void registration_fields_release(struct registration_fields *fields);
 
 void registration_encode(const struct registration *registration, struct buf *out);

@@ -32,6 +32,7 @@ enum {
     TOKEN_STORE_STALE_MS = 900,   // and when the cache is not trusted any more
     TOKEN_STORE_HOLD_MS = 10000,  // how long others wait for a holder that does not renew its lease any more
     TOKEN_STORE_ATTEMPT_MS = 600000,
+    TOKEN_STORE_REGISTER_MS = 60000,
     TOKEN_STORE_ATTEMPTS = 2000,
     TOKEN_STORE_ATTEMPTS_OPEN = 5,
 };
@@ -54,6 +55,11 @@ enum token_answer {
     TOKEN_DONE,
 };
 
+// What is remembered about an authorization server, for all users of a tenant. Times; 0: never.
+struct issuer_notes {
+    int64_t resource_refused_at;  // F14: a refresh with `resource` was refused, and one without it was not
+};
+
 struct token_request {
     void (*on_done)(struct token_request *request);  // NULL: nobody waits for it
     void *arg;
@@ -65,7 +71,8 @@ struct token_request {
     struct grant **grants;  // of a list
     size_t count;           // of grants, or of what was purged
     struct attempt *attempt;
-    struct token_work *work;  // the store's own; NULL: not under way
+    struct issuer_notes notes;  // of an authorization server
+    struct token_work *work;    // the store's own; NULL: not under way
 };
 
 void token_request_cancel(struct token_request *request);
@@ -96,6 +103,19 @@ void token_store_registration_save(struct token_store *store, const struct regis
                                    int64_t generation, struct token_request *request);
 void token_store_registration_remove(struct token_store *store, const struct registration_key *key, int64_t generation,
                                      struct token_request *request);
+
+// G10: marks the registration if it is still that of this client; TOKEN_ABSENT: it is not.
+void token_store_registration_suspect(struct token_store *store, const struct registration_key *key,
+                                      const char *client_id, struct token_request *request);
+// G13: who may register at this authorization server now, of all processes: TOKEN_DONE for one of them in
+// TOKEN_STORE_REGISTER_MS. TOKEN_CONFLICT: `err` says when to try again.
+void token_store_registration_claim(struct token_store *store, const char *tenant, const char *issuer,
+                                    struct token_request *request);
+
+void token_store_issuer_find(struct token_store *store, const char *tenant, const char *issuer,
+                             struct token_request *request);
+void token_store_issuer_note(struct token_store *store, const char *tenant, const char *issuer,
+                             const struct issuer_notes *notes, struct token_request *request);
 
 // A login on its way (auth/attempt.h), under a secret of 256 bits that leads to it and is stored as a digest only, for at
 // most TOKEN_STORE_ATTEMPT_MS. To add one takes away the oldest of the same user at the same server when there are more

@@ -35,6 +35,7 @@ enum { VAULT_KEY_BYTES = 32, VAULT_ID_BYTES = 8, VAULT_ID_CHARS = 16, VAULT_KEYS
 #define VAULT_GRANTS "grant"
 #define VAULT_CLIENTS "client"
 #define VAULT_ATTEMPTS "attempt"
+#define VAULT_ISSUERS "issuer"
 #define VAULT_CHECK "vault"
 
 struct vault_config {

@@ -22,7 +22,8 @@ struct errand;
 struct hosted_config {
     bool allow_unbound_tickets;
     int64_t lifetime_ms;
-    char **return_to;  // origins; NULL at the end, or NULL
+    char **return_to;              // origins; NULL at the end, or NULL
+    char **authorization_servers;  // domains; NULL: any
 };
 extern const struct option_table hosted_options;
 // The pages are at public_url, which then must be https, or http to this host. Without it there are none.

@@ -15,7 +15,7 @@ struct http_client;
 struct http_target;
 struct http_transfer;
 
-enum http_method { HTTP_POST, HTTP_GET, HTTP_DELETE };
+enum http_method { HTTP_POST, HTTP_GET, HTTP_DELETE, HTTP_PUT };
 
 struct http_events {
     // Once, when the status line and headers are in; http_transfer_header() works from here on.

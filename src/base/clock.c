@@ -12,6 +12,13 @@ int64_t clock_now_us(void)
 
 int64_t clock_now_ms(void) { return clock_now_us() / 1000; }
 
+int64_t clock_wall_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
 void clock_stamp(char out[32])
 {
     struct timespec now;

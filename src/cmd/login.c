@@ -103,6 +103,7 @@ static void on_deadline(struct loop_timer *timer)
 static void on_signal(void *arg, int signal)
 {
     struct login *login = arg;
+    oauth_flow_abandon(login->flow);
     login_finish(login, cmd_fail(128 + signal, "the login was given up"));
 }
 
@@ -181,6 +182,39 @@ static unsigned usual_port(const struct login *login, const char *host)
     return same ? uri.port : 0;
 }
 
+// L1: at the port that was chosen, that of the last login, the first that is free of ours, or any.
+static bool listen_at(struct login *login, const char *host, unsigned port, struct err *err)
+{
+    struct callback_spec spec = {.loop = login->loop, .host = host, .on_query = on_query, .arg = login};
+    spec.first_port = spec.last_port = port ? port : usual_port(login, host);
+    if (spec.first_port)
+        login->callback = callback_open(&spec, err);
+    if (!login->callback && !port) {
+        spec.first_port = FIRST_PORT;
+        spec.last_port = LAST_PORT;
+        login->callback = callback_open(&spec, err);
+    }
+    if (!login->callback && !port && !login->server->auth.client_id) {  // it will be registered, so any port will do
+        spec.first_port = spec.last_port = 0;
+        login->callback = callback_open(&spec, err);
+    }
+    return login->callback != NULL;
+}
+
+// The other name of this host, unless a person chose this one for this login.
+static const char *on_rehost(void *arg)
+{
+    struct login *login = arg;
+    const char *host = login->server->auth.callback_host;
+    struct err err;
+    if (login->flags->callback_host || !login->callback || strcmp(host, "::1") == 0)
+        return NULL;
+    callback_free(login->callback);
+    login->callback = NULL;
+    bool ok = listen_at(login, strcmp(host, "localhost") == 0 ? "127.0.0.1" : "localhost", login->port, &err);
+    return ok ? callback_uri(login->callback) : NULL;
+}
+
 // The listener is there before anything is registered or opened (A1).
 static bool open_callback(struct login *login, int *code)
 {
@@ -202,20 +236,8 @@ static bool open_callback(struct login *login, int *code)
         login->redirect_uri = callback_uri_at(host, port ? (unsigned)port : usual ? usual : FIRST_PORT);
         return true;
     }
-    struct callback_spec spec = {.loop = login->loop, .host = host, .on_query = on_query, .arg = login};
-    spec.first_port = spec.last_port = port ? (unsigned)port : usual_port(login, host);
-    if (spec.first_port)
-        login->callback = callback_open(&spec, &err);
-    if (!login->callback && !port) {
-        spec.first_port = FIRST_PORT;
-        spec.last_port = LAST_PORT;
-        login->callback = callback_open(&spec, &err);
-    }
-    if (!login->callback && !port && !options->client_id) {  // it will be registered, so any port will do (L1)
-        spec.first_port = spec.last_port = 0;
-        login->callback = callback_open(&spec, &err);
-    }
-    if (!login->callback)
+    login->port = (unsigned)port;
+    if (!listen_at(login, host, login->port, &err))
         *code = cmd_fail(EXIT_PORT, "%s; 'ss -ltnp' says who has it; --callback-port or callback_port chooses another",
                          err.detail);
     return login->callback != NULL;
@@ -246,6 +268,7 @@ struct oauth_flow_spec login_spec(struct login *login)
                                     .device = login->device,
                                     .on_device = on_device,
                                     .register_anew = login->flags->reregister,
+                                    .on_rehost = on_rehost,
                                     .state = *login->id ? login->id : NULL,
                                     .on_browse = on_browse,
                                     .on_note = login->flags->verbose ? on_note : NULL,

@@ -28,6 +28,7 @@ struct login {
     struct login_turn turn;
     struct loop_timer again;  // until it is our turn
     struct callback *callback;
+    unsigned port;       // of it, as it was chosen; 0: any
     char *redirect_uri;  // of --start: nobody listens there
     struct oauth_flow *flow;
     struct loop_timer deadline;

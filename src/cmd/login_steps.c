@@ -1,6 +1,7 @@
 // Owns a login in two commands, for scripts and agents that cannot wait (L8): `--start` tells the address and keeps the
 // attempt, sealed, for ten minutes; `--finish` goes on with where the browser ended. An attempt is good for one answer;
 // an address that is not its answer leaves it as it was.
+#include "base/clock.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/secret.h"
@@ -43,20 +44,13 @@ static void on_kept(struct token_request *request)
     login_finish(login, EXIT_OK);
 }
 
-static int64_t wall_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 void login_pause(struct login *login, const char *url)
 {
     struct buf frozen = {0};
     struct identity *who = identity_new(IDENTITY_NONE, login_tenant(login->flags), "login", login->user);
     struct attempt *attempt = attempt_new(who, login->server->name, login->server->url);
     attempt->stage = ATTEMPT_AWAY;
-    attempt->expires_ms = wall_ms() + TOKEN_STORE_ATTEMPT_MS;
+    attempt->expires_ms = clock_wall_ms() + TOKEN_STORE_ATTEMPT_MS;
     oauth_flow_freeze(login->flow, &frozen);
     secret_set(&attempt->login, buf_span(&frozen));
     login->url = mem_string(url);

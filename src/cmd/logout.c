@@ -72,9 +72,11 @@ static void revoke(struct desk *desk, const struct grant *grant, const struct se
     if (grant->is.client_redirect && *grant->is.client_redirect) {
         struct registration_key key = {grant->tenant, grant->issuer, grant->is.client_redirect};
         token_store_registration_find(desk->store, &key, &found);
-        if (token_store_wait(desk->store, STORE_MS) && found.answer == TOKEN_DONE &&
-            found.registration->is.client_secret.len)
-            client.secret = arena_copy(&arena, secret_span(&found.registration->is.client_secret));
+        const struct secret *secret = NULL;
+        if (token_store_wait(desk->store, STORE_MS) && found.answer == TOKEN_DONE)
+            secret = registration_secret(found.registration, grant->is.client_id);
+        if (secret)
+            client.secret = arena_copy(&arena, secret_span(secret));
     } else if (server) {
         client.secret = server->auth.client_secret;
     }

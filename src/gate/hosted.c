@@ -28,6 +28,12 @@ static const struct option rows[] = {
      .help =
          "Origins (scheme://host:port) that `/oauth/connect/SERVER?return_to=URL` may send a browser back to when the "
          "account is connected. Without it there is a page that says so, and no `return_to` is taken."},
+    {.name = "authorization_servers",
+     .type = OPTION_STRINGS,
+     .offset = offsetof(struct hosted_config, authorization_servers),
+     .help =
+         "Domains like \"login.example.com\" or \"*.example.com\": the gateway gets tokens from authorization servers "
+         "there and from no others. If absent: from any that servers name."},
     {0},
 };
 
@@ -44,6 +50,10 @@ static bool check(void *object, const struct option_place *place, struct err *er
                 "this host alone), without a path",
                 place->file, place->path, *origin);
     }
+    for (char *const *domain = config->authorization_servers; domain && *domain; domain++)
+        if (!oauth_domain_valid(*domain))
+            return err_set(err, ERR_CONFIG, "%s: %s/authorization_servers: \"%s\" is no domain", place->file,
+                           place->path, *domain);
     return true;
 }
 

@@ -227,12 +227,14 @@ static struct oauth_flow_spec flow_spec(struct step *step, const char *user)
                                     .tenant = step->identity->tenant,
                                     .user = user,
                                     .server_url = step->server->url,
+                                    .issuers = hosted->gate->config->hosted.authorization_servers,
                                     .redirect_uri = hosted->redirect_uri,
                                     .document_url = hosted->secure ? hosted->document_url : NULL,
                                     .challenge = {.bearer = attempt->challenged,
                                                   .scope = attempt->challenge_scope,
                                                   .resource_metadata = attempt->challenge_metadata},
                                     .held_scope = attempt->held_scope,
+                                    .shared_client = true,
                                     .state = step->state,
                                     .on_browse = on_browse,
                                     .on_end = on_end,
@@ -276,6 +278,16 @@ static void on_prepared(struct step *step)
     }
 }
 
+static void keep_client(struct step *step)
+{
+    const struct oauth_attempt *login = oauth_flow_attempt(step->flow);
+    if (!login->client.dynamic)
+        return;
+    step->attempt->client_issuer = mem_string(login->server.issuer);
+    step->attempt->client_redirect = mem_string(login->redirect_uri);
+    step->attempt->client_id = mem_string(login->client.id);
+}
+
 static void on_browse(void *arg, const char *url)
 {
     struct step *step = arg;
@@ -288,6 +300,7 @@ static void on_browse(void *arg, const char *url)
     oauth_flow_freeze(step->flow, &frozen);
     secret_set(&step->attempt->login, buf_span(&frozen));
     vault_wipe(&frozen);
+    keep_client(step);
     step->attempt->stage = ATTEMPT_ASKING;
     save(step, on_prepared);
 }

@@ -182,6 +182,7 @@ static struct access *link_access(struct link *link, const struct server *server
                                .user = own ? user : ACCESS_SHARED_USER,
                                .server_url = server->url,
                                .server_name = server->name,
+                               .issuers = gate->config->hosted.authorization_servers,
                                .on_refreshed = on_refreshed,
                                .arg = link};
     struct access *access = server->auth.mode == ACCESS_NONE ? NULL : access_new(&spec);

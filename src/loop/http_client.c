@@ -306,7 +306,8 @@ static void on_work(struct loop_task *task)
     http_connection_close_retired(client);
 }
 
-static const char *const methods[] = {[HTTP_POST] = "POST ", [HTTP_GET] = "GET ", [HTTP_DELETE] = "DELETE "};
+static const char *const methods[] = {
+    [HTTP_POST] = "POST ", [HTTP_GET] = "GET ", [HTTP_DELETE] = "DELETE ", [HTTP_PUT] = "PUT "};
 
 struct http_transfer *http_start(struct http_target *target, const struct http_request *request)
 {
@@ -323,13 +324,14 @@ struct http_transfer *http_start(struct http_target *target, const struct http_r
         buf_put_text(out, request->extra_header);
         buf_put_text(out, "\r\n");
     }
-    if (request->method == HTTP_POST) {
+    bool has_body = request->method == HTTP_POST || request->method == HTTP_PUT;
+    if (has_body) {
         buf_put_text(out, "Content-Length: ");
         buf_put_int(out, (int64_t)request->body.len);
         buf_put_text(out, "\r\n");
     }
     buf_put_text(out, "\r\n");
-    if (request->method == HTTP_POST)
+    if (has_body)
         buf_put_span(out, request->body);
     transfer->deadline = (struct loop_timer){.on_due = on_deadline, .arg = transfer};
     if (request->timeout_ms)

@@ -118,18 +118,11 @@ const struct option_table audit_options = {"Audit (audit)", sizeof(struct audit_
 
 char *audit_path(const char *given) { return state_path(given, "audit.db"); }
 
-static int64_t wall_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 // ---- batches --------------------------------------------------------------------------------
 
 static void add(struct audit_batch *batch, const struct audit_record *record)
 {
-    audit_batch_add(batch, record, record->time_ms ? record->time_ms : wall_ms());
+    audit_batch_add(batch, record, record->time_ms ? record->time_ms : clock_wall_ms());
 }
 
 static size_t queued(const struct audit *audit) { return audit->pending.count + audit->writing.count; }
@@ -149,7 +142,7 @@ static void trim_oldest(struct audit *audit, struct buf *lines)
     struct audit_db_limits limits = {.size = audit->config.retention_size,
                                      .rows = most > TRIM_ROWS ? (int64_t)most : TRIM_ROWS};
     if (audit->config.retention_days)
-        limits.before_ms = wall_ms() - audit->config.retention_days * DAY_MS;
+        limits.before_ms = clock_wall_ms() - audit->config.retention_days * DAY_MS;
     if (audit_db_trim(&audit->db, &limits, lines, &result->deleted, &result->trim_err))
         result->more = result->deleted > 0;
 }
@@ -260,6 +253,8 @@ static void on_written(struct offload_job *job)
     if (audit->stats.failing)
         loop_timer_set(audit->loop, &audit->retry, RETRY_MS);
     else if (result->more && !audit->closing)
+        start_write(audit);
+    else if (audit->pending.count && audit->closing)
         start_write(audit);
     else if (audit->pending.count)
         loop_timer_set(audit->loop, &audit->gather, audit->pending.count < GATHER_ROWS ? GATHER_MS : 0);

@@ -11,6 +11,7 @@
 // WAL with synchronous NORMAL: a crash of the process loses no transaction, a loss of power may lose the last ones and
 // leaves a chain that verifies. With `required` it is FULL, and only what was queued is lost.
 #include "audit_db.h"
+#include "base/clock.h"
 #include "base/mem.h"
 #include "store/state.h"
 #include <inttypes.h>
@@ -370,8 +371,6 @@ static bool trim(struct audit_db *db, struct audit_anchor *anchor, const struct 
     if (!drop_before(db, anchor, cut, err))
         return false;
     *deleted = cut - first;
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
     struct audit_batch batch = {0};
     audit_batch_add(&batch,
                     &(struct audit_record){.event = AUDIT_RETENTION,
@@ -379,7 +378,7 @@ static bool trim(struct audit_db *db, struct audit_anchor *anchor, const struct 
                                            .reason = span_of(by_age >= by_size ? "age" : "size"),
                                            .count = *deleted,
                                            .first_seq = cut},
-                    (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000);
+                    clock_wall_ms());
     bool ok = add_all(db, anchor, &batch, lines, err);
     audit_batch_release(&batch);
     return ok;

@@ -58,7 +58,7 @@ void upstream_on_stopped(struct upstream *upstream);
 void upstream_on_ready(struct upstream *upstream);
 void upstream_on_session_lost(struct upstream *upstream);                              // shakes hands again
 void upstream_on_resend(struct upstream *upstream, struct upstream_request *request);  // once more, when ready
-// The token of this version ended between initialize and notifications/initialized: all of it once more, with another.
+// The token of this version was refused in the handshake: all of it once more, with another.
 void upstream_on_greeted_late(struct upstream *upstream, unsigned version);
 // The server does not take the token of this version: once more with another one, or it fails.
 void upstream_on_refused(struct upstream *upstream, struct upstream_request *request, unsigned version);

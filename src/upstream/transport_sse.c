@@ -1,5 +1,8 @@
 // Owns the HTTP+SSE transport (2024-11-05) towards a server: one GET stream, messages POSTed to the
 // endpoint it names. An endpoint of another origin is refused: it would get our headers.
+//
+// A token that the server refuses is renewed once: for a message, which is POSTed again, or for the stream, which is opened
+// again and the handshake with it (tests/e2e/sse.test.mjs).
 #include "base/log.h"
 #include "base/mem.h"
 #include "loop/http_url.h"
@@ -13,6 +16,7 @@ struct sse_wire {
     struct http_transfer *stream;
     struct sse_parser parser;
     int status;
+    unsigned presented;  // version of the token that the stream has, or the last POST had
     struct list posts;
     struct blob *hello;  // initialize, until the endpoint is known
     bool lost;
@@ -26,6 +30,7 @@ struct post {
     struct upstream_request *request;
     struct http_transfer *transfer;
     int status;
+    unsigned presented;  // the token's version, when it was sent
     bool greeting;
 };
 
@@ -44,10 +49,18 @@ static void post_end(struct post *post)
 static void set_headers(const struct upstream *upstream, struct http_target *target)
 {
     const struct server *server = upstream->server;
-    if (upstream->spec.access)
-        http_target_header(target, "Authorization", access_header(upstream->spec.access));
     for (size_t i = 0; i < server->headers.count; i++)
         http_target_header(target, server->headers.at[i].name, server->headers.at[i].value);
+}
+
+// The token as it is now.
+static void present(struct sse_wire *wire, struct http_target *target)
+{
+    const struct access *access = wire->upstream->spec.access;
+    if (!access)
+        return;
+    wire->presented = access_version(access);
+    http_target_header(target, "Authorization", access_header(access));
 }
 
 // Losing the wire frees it, which must not happen inside a parser's callback.
@@ -70,9 +83,11 @@ static void on_lose(struct loop_task *task)
 
 static void on_post_head(void *arg, struct http_transfer *transfer, int status)
 {
-    (void)transfer;
     struct post *post = arg;
+    struct access *access = post->wire->upstream->spec.access;
     post->status = status;
+    if (access && (status == 401 || status == 403))
+        access_hear(access, transfer);
 }
 
 static bool on_post_data(void *arg, struct span bytes)
@@ -82,20 +97,35 @@ static bool on_post_data(void *arg, struct span bytes)
     return true;
 }
 
+// The token has ended: it goes out once more with another one.
+static bool renews(struct upstream *upstream, struct upstream_request *request, bool greeting, unsigned presented)
+{
+    if (request && !request->renewed && request->text)
+        upstream_on_refused(upstream, request, presented);
+    else if (greeting && !upstream->greeted_late)
+        upstream_on_greeted_late(upstream, presented);
+    else
+        return false;
+    return true;
+}
+
 static void on_post_done(void *arg, const struct err *err)
 {
     struct post *post = arg;
     struct upstream *upstream = post->wire->upstream;
     struct upstream_request *request = post->request;
     struct err problem;
-    bool greeting = post->greeting;
+    bool greeting = post->greeting, refused = !err && post->status == 401 && upstream->spec.access;
+    unsigned presented = post->presented;
     post->transfer = NULL;
     if (!err && (post->status < 200 || post->status > 299)) {
-        (void)err_set(&problem, ERR_UPSTREAM_TRANSPORT, "server \"%s\" answered HTTP %d", upstream->server->name,
-                      post->status);
+        (void)err_set(&problem, refused ? ERR_LOGIN : ERR_UPSTREAM_TRANSPORT, "server \"%s\" answered HTTP %d",
+                      upstream->server->name, post->status);
         err = &problem;
     }
     post_end(post);
+    if (refused && renews(upstream, request, greeting, presented))
+        return;
     if (err && request)
         upstream_on_request_failed(upstream, request, err);
     if (greeting && err)
@@ -117,6 +147,8 @@ static struct post *post_message(struct sse_wire *wire, struct span message, str
                                 .timeout_ms = wire->upstream->server->timeout_ms,
                                 .events = &post_events,
                                 .arg = post};
+    present(wire, wire->post_target);
+    post->presented = wire->presented;
     upstream_assert(wire->upstream, wire->post_target, request);
     post->transfer = http_start(wire->post_target, &spec);
     return post;
@@ -181,6 +213,10 @@ static void on_stream_done(void *arg, const struct err *err)
     struct upstream *upstream = wire->upstream;
     struct err problem;
     wire->stream = NULL;
+    if (wire->status == 401 && upstream->spec.access && !upstream->greeted_late) {
+        upstream_on_greeted_late(upstream, wire->presented);
+        return;
+    }
     if (wire->status != 200 || !err) {
         bool login = wire->status == 401 && upstream->spec.access;
         (void)err_set(&problem,
@@ -210,6 +246,7 @@ static bool sse_start(struct upstream *upstream, struct err *err)
         http_target_new(upstream->spec.http, upstream->server->url, upstream->server->start_timeout_ms);
     http_target_trust(wire->stream_target, upstream->server->tls.ca_file);
     set_headers(upstream, wire->stream_target);
+    present(wire, wire->stream_target);
     http_target_header(wire->stream_target, "Accept", "text/event-stream");
     upstream_assert(upstream, wire->stream_target, NULL);
     struct http_request spec = {.method = HTTP_GET, .events = &stream_events, .arg = wire};
@@ -223,6 +260,8 @@ static void sse_send(struct upstream *upstream, struct span message, struct upst
     struct sse_wire *wire = upstream->wire;
     if (!wire)
         return;
+    if (request && !request->text && upstream->spec.access)
+        request->text = blob_copy(message);  // in case the token is refused
     if (wire->post_target)
         (void)post_message(wire, message, request);
     else if (request && request->initial)

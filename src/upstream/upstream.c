@@ -502,6 +502,8 @@ static void on_renewed(struct access_wait *wait, const struct err *err)
 void upstream_on_greeted_late(struct upstream *upstream, unsigned version)
 {
     upstream->greeted_late = true;
+    if (upstream->hello.upstream)
+        detach(&upstream->hello);
     upstream->transport->release(upstream);
     upstream->wire = NULL;
     access_renew(upstream->spec.access, version, &upstream->ready);

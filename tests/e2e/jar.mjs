@@ -5,14 +5,17 @@ import { send } from './raw.mjs';
 
 export class Jar {
     cookies = {};
-    constructor(user) {
+    /** Cookies know no ports in a browser. `apart`: here they do, for a server that watches what the gateway itself sends. */
+    constructor(user, { apart = false } = {}) {
         this.user = user;
+        this.apart = apart;
     }
     /** A page, wherever redirects lead; one to an address that begins with `stop` is not followed. */
     async visit(url, form, stop) {
-        const { hostname } = new URL(url); // a browser's cookies know no ports
-        const jar = (this.cookies[hostname] ??= {});
-        const headers = { ...(this.user && { 'x-forwarded-user': this.user }), cookie: Object.entries(jar).map(pair => pair.join('=')).join('; ') };
+        const { hostname, host } = new URL(url);
+        const jar = (this.cookies[this.apart ? host : hostname] ??= {});
+        const headers = this.user ? { 'x-forwarded-user': this.user } : {};
+        if (Object.keys(jar).length) headers.cookie = Object.entries(jar).map(pair => pair.join('=')).join('; ');
         if (form) headers['content-type'] = 'application/x-www-form-urlencoded';
         const answer = await send(url, { method: form ? 'POST' : 'GET', headers, body: form && new URLSearchParams(form).toString() });
         for (const line of answer.headers['set-cookie'] ?? []) {

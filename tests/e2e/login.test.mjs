@@ -8,7 +8,8 @@ import { DatabaseSync } from 'node:sqlite';
 import { after, before, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 
-import { binary, node, startPeer, temporaryDirectory, watch } from './gateway.mjs';
+import { binary, freePort, node, startPeer, temporaryDirectory, watch } from './gateway.mjs';
+import { aMinuteLater } from './liar.mjs';
 
 const [OK, USAGE, DENIED, TIMEOUT, PORT, DISCOVERY, STORE, ANSWER] = [0, 2, 10, 11, 12, 14, 16, 17];
 const program = fileURLToPath(new URL('../peers/authority.mjs', import.meta.url));
@@ -154,10 +155,17 @@ describe('the listener', () => {
         const login = await alice.run('login', 'authority', '--no-browser', '--timeout', '1s');
         assert.equal(login.status, TIMEOUT, login.stderr);
         const first = /client_id=([^&]+)/.exec(login.stderr)[1];
+        aMinuteLater(alice.state);
         const again = alice.start('login', 'authority', '--no-browser');
-        assert.notEqual(/client_id=([^&]+)/.exec(await addressOf(again))[1], first);
+        const second = /client_id=([^&]+)/.exec(await addressOf(again))[1];
+        assert.notEqual(second, first);
         again.child.kill('SIGINT');
         await again.exited;
+        aMinuteLater(alice.state);
+        const third = alice.start('login', 'authority', '--no-browser');
+        assert.notEqual(/client_id=([^&]+)/.exec(await addressOf(third))[1], second, 'given up is left lying, too');
+        third.child.kill('SIGINT');
+        await third.exited;
     });
 });
 
@@ -251,7 +259,7 @@ describe('L10 several processes that need the same login', () => {
 
     for (const signal of ['SIGKILL', 'SIGINT'])
         test(`L10 the owner ends by ${signal} without a token: the next one takes over`, async () => {
-            const alice = person(authority.url);
+            const alice = person(authority.url, { callback_port: await freePort() }); // with the same registration
             const owner = alice.start('login', 'authority', '--no-browser');
             await addressOf(owner);
             const heir = alice.start('login', 'authority', '--no-browser');
@@ -272,6 +280,7 @@ describe('L10 several processes that need the same login', () => {
         await waits(patient, owner);
         patient.child.kill('SIGINT');
         assert.equal((await patient.exited).code, 130);
+        aMinuteLater(alice.state); // another port is another registration
         const somebody = alice.start('login', 'authority', '--no-browser', '--subject', 'bearer:bob');
         await addressOf(somebody);
         for (const login of [owner, somebody]) {
@@ -288,7 +297,7 @@ describe('L10 several processes that need the same login', () => {
         const tabs = () => (existsSync(marker) ? readFileSync(marker, 'utf8').split('\n').length - 1 : 0);
         const locks = () => readdirSync(alice.state).filter(name => name.endsWith('.lock'));
         const login = async (...args) => {
-            const { status, stderr } = await alice.run('login', 'authority', '--timeout', '1s', ...args);
+            const { status, stderr } = await alice.run('login', 'authority', '--timeout', '2s', ...args);
             assert.equal(status, TIMEOUT, stderr);
             return stderr;
         };

@@ -3,15 +3,16 @@ import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { writeFileSync } from 'node:fs';
-import { createServer } from 'node:net';
+import { connect, createServer } from 'node:net';
 import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import { describe, test } from 'node:test';
 
 import { binary, freePort, startGateway, until } from './gateway.mjs';
 import { EXIT, withLiar } from './liar.mjs';
 import { initialize, post, send } from './raw.mjs';
 
-const { OK, USAGE, CONFIG, UNAVAILABLE, DISCOVERY } = EXIT;
+const { OK, USAGE, CONFIG, UNAVAILABLE, DISCOVERY, STORE, TOKEN } = EXIT;
 
 describe('what is tried once more, and not for ever', () => {
     test('T13 an unknown code starts the login anew once, not for ever', () =>
@@ -135,6 +136,16 @@ describe('what is sent', () => {
             assert.equal((await liar.call()).status, OK, 'refreshed with the secret of the configuration');
         });
     });
+    test('D7 of two authorization servers: the one of the configuration, then the one that has granted something, then the first', () =>
+        withLiar('two-good-servers', { issuer: 'ORIGIN' }, async liar => {
+            const asked = async () => (await liar.seen('/authorize')).map(({ away }) => (away ? 'first' : 'second'));
+            assert.equal((await liar.login()).status, OK);
+            liar.configure({});
+            assert.equal((await liar.login()).status, OK);
+            assert.equal((await liar.run('logout', 'liar')).status, OK);
+            assert.equal((await liar.login()).status, OK);
+            assert.deepEqual(await asked(), ['second', 'second', 'first']);
+        }));
     test('G9 a registration is used again at the next login, and --reregister makes a new one', () =>
         withLiar('none', {}, async liar => {
             const port = String(await freePort()); // a registration is for one redirect URI
@@ -160,6 +171,79 @@ describe('what is sent', () => {
             await liar.login();
             await liar.login();
             assert.equal((await liar.seen('/register')).length, 2);
+        }));
+});
+
+describe('one attempt', () => {
+    const portOf = ([{ body }]) => Number(new URL(JSON.parse(body).redirect_uris[0]).port);
+    const answers = port =>
+        new Promise(resolve => {
+            const socket = connect(port, '127.0.0.1', () => socket.end(resolve(true))).on('error', () => resolve(false));
+        });
+
+    test('A1: the listener is there before its address is registered, and before the browser is sent off', () =>
+        withLiar('none', {}, async liar => {
+            for (const path of ['/register', '/authorize']) {
+                await liar.control({ hold: path, times: 1 });
+                const login = liar.login('--reregister');
+                await liar.held();
+                assert.ok(await answers(portOf((await liar.seen('/register')).slice(-1))), path);
+                await liar.control({ release: true });
+                assert.equal((await login).status, OK);
+            }
+        }));
+    test('A2 A3: state and verifier are new each time, also when one login asks twice', () =>
+        withLiar('token-200-error', {}, async liar => {
+            for (let i = 0; i < 2; i++) await liar.login();
+            const asked = (await liar.seen('/authorize')).map(({ query }) => query);
+            assert.equal(asked.length, 4);
+            for (const name of ['state', 'code_challenge']) assert.equal(new Set(asked.map(query => query[name])).size, 4, name);
+            for (const { state } of asked) assert.ok(Buffer.from(state, 'base64url').length >= 16, 'of 128 bits');
+            const verifiers = (await liar.seen('/token')).map(({ body }) => new URLSearchParams(body).get('code_verifier'));
+            for (const verifier of verifiers) assert.match(verifier, /^[A-Za-z0-9_-]{43,128}$/);
+        }));
+    test('A4 D15: what changes while the browser is away changes nothing; the next login looks anew', () =>
+        withLiar('none', {}, async liar => {
+            const metadata = '/.well-known/oauth-authorization-server';
+            await liar.control({ hold: '/authorize', times: 1 });
+            const login = liar.login();
+            await liar.held();
+            const looks = (await liar.seen()).filter(({ path }) => path.startsWith('/.well-known')).length;
+            await liar.control({ lie: 'token-link-local', release: true }); // what the metadata say now
+            assert.equal((await login).status, OK);
+            assert.equal((await liar.seen()).filter(({ path }) => path.startsWith('/.well-known')).length, looks);
+            const [{ query }] = await liar.seen('/authorize');
+            const form = new URLSearchParams((await liar.seen('/token'))[0].body);
+            for (const name of ['redirect_uri', 'resource', 'client_id']) assert.equal(form.get(name), query[name], `T1: ${name}`);
+            assert.equal((await liar.seen(metadata)).length, 1);
+            assert.equal((await liar.login()).status, TOKEN, 'nothing of the first look is kept');
+            assert.equal((await liar.seen(metadata)).length, 2);
+        }));
+    test('T12: it is stored before it is told, and what cannot be stored is no success', () =>
+        withLiar('none', {}, async liar => {
+            const { child, ended } = liar.start('login', 'liar', '--headless');
+            child.stderr.on('data', chunk => /Logged in/.test(chunk) && child.kill('SIGKILL'));
+            assert.match((await ended).stderr, /Logged in/);
+            assert.equal((await liar.call()).status, OK);
+            await liar.control({ hold: '/token', when: 'after', times: 1 });
+            const second = liar.login();
+            await liar.held();
+            const db = new DatabaseSync(join(liar.state, 'store.db'));
+            db.exec('ALTER TABLE record RENAME TO away');
+            await liar.control({ release: true });
+            const { status, stderr } = await second;
+            assert.equal(status, STORE, stderr);
+            assert.doesNotMatch(stderr, /Logged in/);
+            db.exec('ALTER TABLE away RENAME TO record');
+            db.close();
+            assert.equal((await liar.call()).status, OK, 'the grant from before is whole');
+        }));
+    test('T12: the call that was refused is sent once more, exactly', () =>
+        withLiar('step-up', {}, async liar => {
+            const call = await liar.run('call', 'liar', 'echo', '{}', '--headless');
+            assert.equal(call.status, OK, call.stderr);
+            const methods = (await liar.seen('/mcp')).map(({ body }) => body && JSON.parse(body).method);
+            assert.equal(methods.filter(method => method === 'tools/call').length, 2, 'one was refused for its scope');
         }));
 });
 
@@ -266,6 +350,15 @@ describe('after the login', () => {
             await liar.login();
             await liar.control({ expire: true });
             assert.equal((await liar.call()).status, OK);
+        }));
+    test('F15 a refresh needs no discovery, and asks where the grant came from', () =>
+        withLiar('none', {}, async liar => {
+            await liar.login();
+            const looks = async () => (await liar.seen()).filter(({ path }) => path.startsWith('/.well-known')).length;
+            const before = await looks();
+            await liar.control({ expire: true, lie: 'token-link-local' }); // what the metadata would say now
+            assert.equal((await liar.call()).status, OK);
+            assert.equal(await looks(), before);
         }));
     test('T2 F15 a refresh with the registered secret', () =>
         withLiar('secret-basic', {}, async liar => {

@@ -4,7 +4,7 @@ import { describe, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 
 import { settles, until } from './gateway.mjs';
-import { EXIT, withLiar } from './liar.mjs';
+import { aMinuteLater, EXIT, withLiar } from './liar.mjs';
 import { Session } from './raw.mjs';
 
 const { OK, UNAVAILABLE } = EXIT;
@@ -128,14 +128,18 @@ describe('F4 F11: who refreshes is killed', () => {
         withLiar('none', null, async liar => {
             await login(liar);
             await liar.control({ expire: true, hold: '/token', times: 1 });
+            assert.equal(liar.refreshing(), 0);
             const winner = liar.startCall();
             await liar.held();
+            assert.equal(liar.refreshing(), 1, 'F11: it is on the disk before the server has done anything');
             const before = (await liar.seen('/mcp')).length;
             const waiting = many(COMMANDS - 1, () => callWorks(liar));
             await until(async () => (await liar.seen('/mcp')).length >= before + COMMANDS - 1, WAIT_MS, 'the others are refused');
             await kill(winner);
+            assert.equal(liar.refreshing(), 1, 'F11: what it left is looked at, and then just tried');
             await waiting;
             await assertRefreshed(liar, 1);
+            assert.equal(liar.refreshing(), 0);
         }));
     test('after the server has rotated: the grant is lost to a strict server, told in one line, and a login mends it', () =>
         withLiar('none', null, async liar => {
@@ -199,6 +203,7 @@ async function killedLogin(liar, hold, when) {
     await liar.held();
     await kill(command);
     await liar.assertNothingLeaked();
+    aMinuteLater(liar.state);
 }
 
 describe('a login that is killed', () => {

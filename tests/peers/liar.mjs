@@ -147,6 +147,30 @@ function mcp({ request, response, body }) {
     json(response, 200, { jsonrpc: '2.0', id: message.id, result: results[message.method](message.params, may?.grant) });
 }
 
+// The same over HTTP+SSE.
+const streams = new Map();
+
+function openStream({ request, response }) {
+    const token = /^Bearer (\S+)$/.exec(request.headers.authorization ?? '')?.[1];
+    if (!right(token)) return json(response, 401, {}, challenge(token));
+    const id = randomBytes(8).toString('hex');
+    streams.set(id, response);
+    response.writeHead(200, { 'content-type': 'text/event-stream' }).write(`event: endpoint\ndata: /messages?session=${id}\n\n`);
+}
+
+function hear({ request, response, url, body }) {
+    const token = /^Bearer (\S+)$/.exec(request.headers.authorization ?? '')?.[1];
+    const may = right(token);
+    const message = JSON.parse(body);
+    if (message.method === 'notifications/initialized' && is('greeting-late') && count.late++ === 0) access.clear();
+    else if (may) {
+        const answer = { jsonrpc: '2.0', id: message.id, result: results[message.method]?.(message.params, may.grant) };
+        if (message.id !== undefined) streams.get(url.searchParams.get('session')).write(`event: message\ndata: ${JSON.stringify(answer)}\n\n`);
+        return response.writeHead(202).end();
+    }
+    return json(response, 401, {}, challenge(token));
+}
+
 // ---- metadata -------------------------------------------------------------------------------
 
 const SERVERS = {
@@ -163,6 +187,7 @@ const SERVERS = {
     'issuer-path-nowhere': () => [`${origin}/tenant`],
     'issuer-path-slash': () => [`${origin}/tenant`],
     'two-servers': () => [`${origin}/broken`, origin],
+    'two-good-servers': () => [away, origin],
     migrated: () => [away]
 };
 
@@ -260,9 +285,24 @@ function issuer(here) {
 
 // ---- registration ---------------------------------------------------------------------------
 
+const MANAGED = ['secret-managed', 'secret-managed-away', 'secret-unmanaged'];
+
+/** RFC 7592: the client as it is to be from now on. */
+function manage({ request, response, path, body }) {
+    const client = clients.get(path.slice('/register/'.length));
+    const asked = JSON.parse(body);
+    if (is('secret-unmanaged') || request.headers.authorization !== `Bearer ${client?.registration_access_token}`) return json(response, 401, { error: 'invalid_token' });
+    if (asked.client_id !== client.client_id || asked.redirect_uris.join() !== client.redirect_uris.join()) return json(response, 400, { error: 'invalid_client_metadata' });
+    Object.assign(client, { client_secret: secret('secret'), client_secret_expires_at: Math.floor(Date.now() / 1000) + 3600, registration_access_token: secret('management') });
+    const { origin: _, ...said } = client;
+    return json(response, 200, said);
+}
+
 function register({ response, body, here }) {
     const asked = JSON.parse(body);
     if (is('register-refused')) return json(response, 400, { error: 'invalid_redirect_uri', error_description: 'no\u001b[31m loopback' });
+    if (is('register-page')) return page(response, 403, 'go\u001b away');
+    if (is('register-localhost') && !asked.redirect_uris[0].startsWith('http://localhost:')) return json(response, 400, { error: 'invalid_redirect_uri' });
     if (is('register-html')) return page(response, 200, 'welcome');
     if (is('register-redirect')) return redirect(response, '/register');
     const method = asked.token_endpoint_auth_method;
@@ -273,8 +313,10 @@ function register({ response, body, here }) {
     };
     if (is('secret-basic', 'method-without-secret')) client.token_endpoint_auth_method = 'client_secret_basic';
     if (is('secret-no-method')) delete client.token_endpoint_auth_method;
-    if (method !== 'none' || is('secret-no-method', 'secret-none', 'secret-basic', 'secret-expired', 'basic-broken')) client.client_secret = secret('secret+/%&:');
-    if (is('secret-expired')) client.client_secret_expires_at = Math.floor(Date.now() / 1000) + 30;
+    if (method !== 'none' || is('secret-no-method', 'secret-none', 'secret-basic', 'secret-expired', 'basic-broken') || is(...MANAGED)) client.client_secret = secret('secret+/%&:');
+    if (is('secret-expired', ...MANAGED)) client.client_secret_expires_at = Math.floor(Date.now() / 1000) + 30;
+    if (is(...MANAGED)) Object.assign(client, { registration_access_token: secret('management'), registration_client_uri: `${is('secret-managed-away') ? away : here}/register/${client.client_id}` });
+    if (is('register-issuer')) client.issuer = 'https://other.example';
     clients.set(client.client_id, { ...client, origin: here });
     if (is('null-members')) Object.assign(client, { client_secret: null, registration_client_uri: '' });
     if (is('register-no-id')) delete client.client_id;
@@ -344,6 +386,8 @@ const SPOIL = {
     'expires-zero': () => ({ expires_in: 0 }),
     'expires-zero-string': again => (again ? {} : { expires_in: '0' }),
     'expires-first': again => (again ? {} : { expires_in: 0 }),
+    'expires-soon': () => ({ expires_in: 5 }),
+    'id-token': () => ({ id_token: secret('identity') }),
     'expires-absent': () => ({ expires_in: undefined }),
     'expires-null': () => ({ expires_in: null }),
     'expires-garbage': () => ({ expires_in: '3600abc' }),
@@ -361,7 +405,7 @@ const SPOIL = {
 
 function give(response, from, old) {
     const right = { scope: from.scope, resource: from.resource, client: from.client, grant: from.grant };
-    const tokens = { access_token: secret('access'), token_type: 'Bearer', expires_in: 3600, scope: from.scope, refresh_token: secret('refresh'), ...SPOIL[lie]?.(old !== undefined) };
+    const tokens = { access_token: secret('access'), token_type: 'Bearer', expires_in: 3600, scope: from.scope, refresh_token: secret('refresh'), ...(is('register-issuer') ? { issuer: 'https://other.example' } : {}), ...SPOIL[lie]?.(old !== undefined) };
     if (tokens.access_token) secrets.add(tokens.access_token);
     if (!is('expires-first') || old) access.set(tokens.access_token, right);
     if (tokens.refresh_token) refresh.set(tokens.refresh_token, { ...right, spent: false });
@@ -392,6 +436,7 @@ function liesInstead({ response, form }) {
     else if (is('token-large')) response.end('x'.repeat(2 << 20));
     else if (is('token-redirect-away') || (is('refresh-redirect') && again)) redirect(response, '/token');
     else if (is('refresh-200-error') && again) json(response, 200, { error: 'bad_refresh_token', error_description: `no ${form.get('refresh_token')}` });
+    else if (is('refresh-invalid-request') && again) json(response, 400, { error: 'invalid_request' });
     else if (is('refresh-echo') && again) json(response, 400, { error: 'unsupported_grant_type', error_description: `not ${form.get('refresh_token')}` });
     else if (is('refresh-echo-cut') && again) json(response, 400, { error: 'invalid_scope', error_description: `${filler}${form.get('refresh_token')}` });
     else if (is('client-unknown') || (is('client-forgotten') && count.clients === 1) || (is('refresh-invalid-client') && again)) json(response, 401, { error: 'invalid_client' });
@@ -440,6 +485,8 @@ function revoke({ response, body }) {
 
 const routes = {
     'POST /mcp': mcp,
+    'GET /sse': openStream,
+    'POST /messages': hear,
     'GET /.well-known/oauth-protected-resource/mcp': resource,
     'GET /.well-known/oauth-protected-resource': resource,
     'GET /elsewhere': resource,
@@ -464,7 +511,7 @@ async function serve(request, response, here) {
     if (inside[path]) return inside[path](url, body, response);
     seen.push({ method: request.method, path, query: Object.fromEntries(url.searchParams), headers: request.headers, body, away: here === away, at: Date.now() });
     response.setHeader('set-cookie', 'liar=1'); // which must not come back
-    const route = routes[`${request.method} ${path}`];
+    const route = routes[`${request.method} ${path}`] ?? (request.method === 'PUT' && path.startsWith('/register/') ? manage : undefined);
     if (!route) return missing(response);
     if (!(await heldBack(response, path, 'before'))) return undefined;
     const end = response.end.bind(response);

@@ -204,6 +204,44 @@ static void D9_issuers_are_compared_by_bytes_but_for_one_slash(void **state)
 
 // ---- metadata -------------------------------------------------------------------------------
 
+static void N5_domains_of_authorization_servers(void **state)
+{
+    (void)state;
+    static char *const list[] = {"login.example.com", "*.corp.example", "127.0.0.1", NULL}, *const none[] = {NULL};
+    static const struct {
+        const char *issuer;
+        bool allowed;
+    } rows[] = {
+        {"https://login.example.com", true},
+        {"https://LOGIN.example.com:8443/tenant", true},
+        {"https://a.corp.example", true},
+        {"https://a.b.corp.example/x", true},
+        {"http://127.0.0.1:9000", true},
+        {"https://corp.example", false},
+        {"https://evilcorp.example", false},
+        {"https://xlogin.example.com", false},
+        {"https://login.example.com.evil.example", false},
+        {"https://evil.example/login.example.com", false},
+        {"https://evil.example?.corp.example", false},
+        {"https://login.example.com@evil.example", false},
+        {"not a url", false},
+    };
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        assert_row(oauth_issuer_allowed(rows[i].issuer, list) == rows[i].allowed, rows[i].issuer);
+        assert_row(oauth_issuer_allowed(rows[i].issuer, NULL), rows[i].issuer);
+        assert_row(!oauth_issuer_allowed(rows[i].issuer, none), rows[i].issuer);
+    }
+    static const char *const good[] = {"a", "a.example", "*.a-b.example", "10.0.0.1"}, *const bad[] = {
+                                                                                           "",    "*",         "*.",
+                                                                                           ".a",  "a..b",      "a/b",
+                                                                                           "a:1", "https://a", "a.*",
+                                                                                           "a b"};
+    for (size_t i = 0; i < COUNT(good); i++)
+        assert_row(oauth_domain_valid(good[i]), good[i]);
+    for (size_t i = 0; i < COUNT(bad); i++)
+        assert_row(!oauth_domain_valid(bad[i]), bad[i]);
+}
+
 static void D6_N9_resource_metadata(void **state)
 {
     (void)state;
@@ -473,6 +511,55 @@ static void G6_what_the_registration_says_counts(void **state)
         assert_row(!ok || got.method == rows[i].method, rows[i].text);
         arena_release(&arena);
     }
+}
+
+static void G7_G14_what_is_kept_of_a_registration(void **state)
+{
+    (void)state;
+    struct arena arena = {0};
+    struct oauth_client got;
+    struct err err = {0};
+    struct oauth_registration wish = {.redirect_uri = "http://127.0.0.1/callback", .scope = "read"};
+    static const char said[] =
+        "{\"client_id\":\"c\",\"client_secret\":\"s\",\"client_secret_expires_at\":1900000000,\"client_id_issued_at\":"
+        "1800000000,\"token_endpoint_auth_method\":\"client_secret_basic\",\"registration_access_token\":\"t\","
+        "\"registration_client_uri\":\"https://as/reg/c\",\"issuer\":\"https://other.example\",\"redirect_uris\":["
+        "\"https://other.example/\"],\"token_endpoint\":\"https://other.example/token\"}";
+    assert_true(oauth_registration_parse(span_of(said), &wish, &arena, &got, &err));
+    assert_string_equal(got.id, "c");
+    assert_string_equal(got.secret, "s");
+    assert_int_equal(got.secret_expires, 1900000000);
+    assert_int_equal(got.issued, 1800000000);
+    assert_int_equal(got.method, OAUTH_METHOD_BASIC);
+    assert_string_equal(got.management_token, "t");
+    assert_string_equal(got.management_uri, "https://as/reg/c");
+    assert_string_equal(got.scope, "read");
+    assert_string_equal(got.redirect_uri, "http://127.0.0.1/callback");  // ours, whatever it says
+    static const char *const never[] = {"0", "-5", "null", "\"soon\"", "[]"};
+    for (size_t i = 0; i < COUNT(never); i++) {
+        char text[128];
+        snprintf(text, sizeof text, "{\"client_id\":\"c\",\"client_secret\":\"s\",\"client_secret_expires_at\":%s}",
+                 never[i]);
+        assert_true(oauth_registration_parse(span_of(text), &wish, &arena, &got, &err));
+        assert_row(got.secret_expires == 0, never[i]);
+    }
+    arena_release(&arena);
+}
+
+static void G8_a_renewal_names_the_client_and_nothing_that_is_not_ours_to_say(void **state)
+{
+    (void)state;
+    struct buf text = {0};
+    struct err err = {0};
+    oauth_registration_put(&(struct oauth_registration){.client_id = "c", .redirect_uri = "https://g/cb"}, &text);
+    json_t *tree = oauth_document(buf_span(&text), "registration", &err);
+    assert_string_equal(oauth_member(tree, "client_id"), "c");
+    static const char *const absent[] = {"registration_access_token", "registration_client_uri",
+                                         "client_secret_expires_at", "client_id_issued_at"};
+    for (size_t i = 0; i < COUNT(absent); i++)
+        assert_null(json_object_get(tree, absent[i]));
+    json_decref(tree);
+    buf_release(&text);
 }
 
 static void G8_G9_a_client_is_usable(void **state)
@@ -749,6 +836,10 @@ static void T5_T6_F12_answers_of_the_token_endpoint(void **state)
         {400, json, "{\"error\":\"invalid_client\"}", OAUTH_VERDICT_CLIENT},
         {400, json, "{\"error\":\"invalid_client_metadata\"}", OAUTH_VERDICT_REFUSED},
         {400, json, "{\"error\":\"invalid_target\"}", OAUTH_VERDICT_RESOURCE},
+        {400, json, "{\"error\":\"invalid_request\"}", OAUTH_VERDICT_VAGUE},
+        {401, json, "{\"error\":\"invalid_request\"}", OAUTH_VERDICT_REFUSED},
+        {503, json, "{\"error\":\"invalid_request\"}", OAUTH_VERDICT_TRANSIENT},
+        {400, json, "{\"error\":\"invalid_refresh_token\"}", OAUTH_VERDICT_DEAD},
         {400, json, "{\"error\":\"unauthorized_client\"}", OAUTH_VERDICT_REFUSED},
         {403, json, "{\"error\":\"unauthorized_client\",\"error_description\":\"refresh_token is invalid\"}",
          OAUTH_VERDICT_DEAD},
@@ -803,6 +894,8 @@ static void T7_T8_T9_expiry(void **state)
         assert_int_equal(parse(200, "application/json", buf_text(&body), &arena, &got, &err), OAUTH_VERDICT_GRANTED);
         assert_row(got.expires == (rows[i].expires < 0 ? 0 : NOW + rows[i].expires), rows[i].member);
         assert_int_equal(got.obtained, NOW);
+        bool absent = !*rows[i].member || strstr(rows[i].member, ":\"\"") || strstr(rows[i].member, "null");
+        assert_row(got.odd_lifetime == (rows[i].expires < 0 && !absent), rows[i].member);
         buf_release(&body);
         arena_release(&arena);
     }
@@ -850,6 +943,24 @@ static void F1_when_to_refresh(void **state)
         assert_int_equal(oauth_tokens_refresh_at(&tokens), NOW + rows[i].lifetime - rows[i].before);
     }
     assert_int_equal(oauth_tokens_refresh_at(&(struct oauth_tokens){.obtained = NOW}), 0);
+}
+
+static void F18_many_gateways_do_not_refresh_at_once(void **state)
+{
+    (void)state;
+    struct oauth_tokens hour = {.obtained = 1000, .expires = 4600}, moment = {.obtained = 1000, .expires = 1001},
+                        unknown = {.obtained = 1000};
+    int64_t last = INT64_MAX;
+    for (int random = 0; random < 256; random++) {
+        int64_t after = oauth_tokens_refresh_in(&hour, 1000, (unsigned char)random);
+        assert_true(after < last && after >= 2970000 && after <= 3300000);
+        last = after;
+    }
+    assert_int_equal(oauth_tokens_refresh_in(&hour, 1000, 0), 3300000);
+    assert_int_equal(last, 2970000);
+    assert_int_equal(oauth_tokens_refresh_in(&hour, 4300, 0), -1);
+    assert_int_equal(oauth_tokens_refresh_in(&moment, 1000, 0), -1);
+    assert_int_equal(oauth_tokens_refresh_in(&unknown, 1000, 0), -1);
 }
 
 static void T9_a_clock_that_went_back(void **state)
@@ -912,6 +1023,7 @@ int main(void)
         cmocka_unit_test(D8_where_server_metadata_are),
         cmocka_unit_test(D6_which_resource_covers_a_server),
         cmocka_unit_test(D9_issuers_are_compared_by_bytes_but_for_one_slash),
+        cmocka_unit_test(N5_domains_of_authorization_servers),
         cmocka_unit_test(D6_N9_resource_metadata),
         cmocka_unit_test(A7_an_empty_list_of_scopes_is_none),
         cmocka_unit_test(D9_D14_N1_server_metadata),
@@ -923,6 +1035,8 @@ int main(void)
         cmocka_unit_test(G2_client_document),
         cmocka_unit_test(G5_method_asked_for),
         cmocka_unit_test(G6_what_the_registration_says_counts),
+        cmocka_unit_test(G7_G14_what_is_kept_of_a_registration),
+        cmocka_unit_test(G8_a_renewal_names_the_client_and_nothing_that_is_not_ours_to_say),
         cmocka_unit_test(G8_G9_a_client_is_usable),
         cmocka_unit_test(T1_T2_T3_proof_of_the_client),
         cmocka_unit_test(A2_A3_fresh_secrets),
@@ -939,6 +1053,7 @@ int main(void)
         cmocka_unit_test(T8_a_token_that_is_a_jwt_tells_its_end),
         cmocka_unit_test(T10_scope),
         cmocka_unit_test(F1_when_to_refresh),
+        cmocka_unit_test(F18_many_gateways_do_not_refresh_at_once),
         cmocka_unit_test(T9_a_clock_that_went_back),
         cmocka_unit_test(F9_what_a_refresh_leaves_out_stays),
         cmocka_unit_test(N10_a_secret_that_is_said_back_is_struck_out),

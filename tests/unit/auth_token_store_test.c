@@ -857,6 +857,84 @@ static void G7_G9_a_registration_comes_back_for_its_issuer_and_redirect(void **s
     token_request_release(&request);
 }
 
+static void save_registration(const struct registration_key *key, const char *id, const char *previous)
+{
+    struct token_request request = {0};
+    struct registration_fields fields = {.client_id = mem_string(id), .previous_id = mem_string(previous)};
+    secret_set(&fields.client_secret, SPAN("secret-now"));
+    secret_set(&fields.previous_secret, SPAN("secret-before"));
+    struct registration *made = registration_new(key, &fields);
+    token_store_registration_save(store, made, 0, &request);
+    assert_int_equal(wait_for(&request), TOKEN_DONE);
+    registration_unref(made);
+    token_request_release(&request);
+}
+
+static void G9_the_client_before_is_remembered_with_its_secret(void **state)
+{
+    (void)state;
+    struct token_request request = {0};
+    struct registration_key key = {"default", ISSUER, "http://127.0.0.1:8085/callback"};
+    start();
+    save_registration(&key, "new", "old");
+    token_store_registration_find(store, &key, &request);
+    assert_int_equal(wait_for(&request), TOKEN_DONE);
+    assert_string_equal(registration_secret(request.registration, "new")->bytes, "secret-now");
+    assert_string_equal(registration_secret(request.registration, "old")->bytes, "secret-before");
+    assert_null(registration_secret(request.registration, "other"));
+    token_request_release(&request);
+}
+
+static void G10_only_the_client_that_was_refused_becomes_suspect(void **state)
+{
+    (void)state;
+    struct token_request request = {0};
+    struct registration_key key = {"default", ISSUER, "http://127.0.0.1:8085/callback"};
+    start();
+    token_store_registration_suspect(store, &key, "id", &request);
+    assert_int_equal(wait_for(&request), TOKEN_ABSENT);
+    save_registration(&key, "id", NULL);
+    token_store_registration_suspect(store, &key, "the one before", &request);
+    assert_int_equal(wait_for(&request), TOKEN_ABSENT);
+    token_store_registration_find(store, &key, &request);
+    assert_int_equal(wait_for(&request), TOKEN_DONE);
+    assert_int_equal(request.registration->is.suspect_at, 0);
+    token_store_registration_suspect(store, &key, "id", &request);
+    assert_int_equal(wait_for(&request), TOKEN_DONE);
+    token_store_registration_find(store, &key, &request);
+    assert_int_equal(wait_for(&request), TOKEN_DONE);
+    assert_true(request.registration->is.suspect_at > 0);
+    assert_string_equal(request.registration->is.client_secret.bytes, "secret-now");
+    token_request_release(&request);
+}
+
+static int64_t minutes;
+static int64_t clock_of_minutes(void) { return 1000000 + minutes * 60000; }
+
+static void G13_one_registration_in_a_minute_for_each_issuer_and_tenant(void **state)
+{
+    (void)state;
+    struct token_request request = {0};
+    minutes = 0;
+    for (int round = 0; round < 2; round++) {
+        start_with((struct record_config){.clock_ms = clock_of_minutes});
+        token_store_registration_claim(store, "default", ISSUER, &request);
+        assert_int_equal(wait_for(&request), TOKEN_DONE);
+        stop();  // whoever had it ended
+        start_with((struct record_config){.clock_ms = clock_of_minutes});
+        token_store_registration_claim(store, "default", ISSUER, &request);
+        assert_int_equal(wait_for(&request), TOKEN_CONFLICT);
+        assert_contains(request.err.detail, "try again in 60 seconds");
+        token_store_registration_claim(store, "default", round ? "https://b.example" : "https://a.example", &request);
+        assert_int_equal(wait_for(&request), TOKEN_DONE);
+        token_store_registration_claim(store, round ? "beta" : "alpha", ISSUER, &request);
+        assert_int_equal(wait_for(&request), TOKEN_DONE);
+        stop();
+        minutes++;
+    }
+    token_request_release(&request);
+}
+
 static enum token_answer add_attempt(const char *state, const char *user, const char *server)
 {
     struct token_request request = {0};
@@ -1076,6 +1154,53 @@ static void H9_there_are_two_thousand_attempts_at_most_and_the_least_recently_us
     alter("UPDATE record SET updated=updated-700000 WHERE space='attempt'");
     assert_int_equal(add_attempt("now", "dave", "files"), TOKEN_DONE);
     assert_int_equal(count_attempts(), 1);
+}
+
+// ---- what is over ---------------------------------------------------------------------------
+
+// A grant that was refused for good so long ago (0: it lives), and last changed then.
+static void save_ended(const struct grant_key *key, int64_t ago_s)
+{
+    char sql[128];
+    struct token_request request = {0};
+    struct grant *grant = make(key, "access", "refresh");
+    grant->is.dead_at = ago_s ? (int64_t)time(NULL) - ago_s : 0;
+    token_store_save(store, grant, 0, &request);
+    assert_int_equal(wait_for(&request), TOKEN_DONE);
+    snprintf(sql, sizeof sql, "UPDATE record SET updated=updated-%lld WHERE generation=%lld", 1000LL * ago_s,
+             (long long)request.grant->generation);
+    alter(sql);
+    token_request_release(&request);
+    grant_unref(grant);
+}
+
+static enum token_answer answer_for(const struct grant_key *key)
+{
+    struct token_request request = {0};
+    token_store_find(store, key, &request);
+    enum token_answer answer = wait_for(&request);
+    token_request_release(&request);
+    return answer;
+}
+
+static void F12_what_is_dead_is_kept_for_a_day_and_then_removed(void **state)
+{
+    (void)state;
+    static const struct grant_key today = {"default", "bearer/today", ISSUER, RESOURCE},
+                                  yesterday = {"default", "bearer/yesterday", ISSUER, RESOURCE},
+                                  idle = {"default", "bearer/idle", ISSUER, RESOURCE};
+    start();
+    save_ended(&today, GRANT_DEAD_S - 60);
+    save_ended(&yesterday, GRANT_DEAD_S + 1);
+    save_ended(&idle, 0);
+    alter("UPDATE record SET updated=updated-864000000 WHERE space='grant' AND generation=(SELECT max(generation) FROM "
+          "record WHERE space='grant')");
+    assert_int_equal(answer_for(&yesterday), TOKEN_DONE);  // until somebody looks
+    stop();
+    start();
+    assert_int_equal(answer_for(&yesterday), TOKEN_ABSENT);
+    assert_int_equal(answer_for(&today), TOKEN_DONE);
+    assert_int_equal(answer_for(&idle), TOKEN_DONE);  // not used for long, and alive
 }
 
 // ---- refreshing once ------------------------------------------------------------------------
@@ -1453,11 +1578,15 @@ int main(void)
         TEST(the_cache_holds_while_nothing_changes_and_others_saves_are_seen),
         TEST(a_cache_that_cannot_be_checked_answers_nothing),
         TEST(G7_G9_a_registration_comes_back_for_its_issuer_and_redirect),
+        TEST(G9_the_client_before_is_remembered_with_its_secret),
+        TEST(G10_only_the_client_that_was_refused_becomes_suspect),
+        TEST(G13_one_registration_in_a_minute_for_each_issuer_and_tenant),
         TEST(H9_an_attempt_is_as_it_was_for_another_process),
         TEST(H9_an_attempt_ends_after_ten_minutes_and_when_the_clock_goes_back),
         TEST(B7_H9_of_two_processes_that_take_an_attempt_one_has_it),
         TEST(H9_a_user_has_five_open_attempts_at_a_server_and_the_oldest_gives_way),
         TEST(H9_there_are_two_thousand_attempts_at_most_and_the_least_recently_used_gives_way),
+        TEST(F12_what_is_dead_is_kept_for_a_day_and_then_removed),
         TEST(F5_the_winner_refreshes_and_who_comes_later_gets_the_result),
         TEST(F5_without_a_result_the_next_one_tries),
         TEST(a_lease_on_nothing_is_gone),

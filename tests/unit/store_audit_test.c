@@ -91,6 +91,12 @@ static void run_until(bool (*condition)(void))
     assert_true(condition());
 }
 
+static void on_stop(struct loop_timer *timer)
+{
+    (void)timer;
+    loop_stop(loop);
+}
+
 static bool is_drained(void) { return audit_stats(audit).queued == 0; }
 static bool is_failing(void) { return audit_stats(audit).failing; }
 
@@ -685,6 +691,23 @@ static void closing_writes_what_is_queued(void **state)
     assert_clean(1, 500);
 }
 
+// What was dropped is known when the last write is done; it is written too, and nothing is left behind in the loop.
+static void closing_writes_the_gap_too(void **state)
+{
+    (void)state;
+    struct audit_record one = record("dropped");
+    start((struct audit_config){.queue = 8});
+    put(8);
+    for (int i = 0; i < 3; i++)
+        assert_false(audit_put(audit, &one));
+    stop();
+    assert_int_equal(verify().dropped, 3);
+    assert_clean(1, 9);
+    struct loop_timer later = {.on_due = on_stop};
+    loop_timer_set(loop, &later, 100);
+    loop_run(loop);
+}
+
 // ---- disks ----------------------------------------------------------------------------------
 
 static bool is_drained_or_failing(void) { return is_drained() || is_failing(); }
@@ -1101,6 +1124,7 @@ int main(void)
         AUDIT_TEST(a_nearly_full_queue_is_unhealthy_when_required),
         AUDIT_TEST(large_records_fill_the_queue_by_their_bytes),
         AUDIT_TEST(closing_writes_what_is_queued),
+        AUDIT_TEST(closing_writes_the_gap_too),
         AUDIT_TEST(on_a_full_disk_what_fits_verifies_and_required_is_unhealthy),
         AUDIT_TEST(when_there_is_room_again_nothing_was_lost),
         AUDIT_TEST(a_locked_file_does_not_hold_up_the_end_for_long),

@@ -1,0 +1,145 @@
+// Owns renewing a registration: the claim, the PUT to where it is managed, and storing what came.
+#include "oauth_renew.h"
+#include "auth/oauth_flow.h"
+#include "base/mem.h"
+#include "loop/http_url.h"
+#include <time.h>
+
+#define RENEW_MS 30000
+
+static int64_t now(void) { return (int64_t)time(NULL); }
+
+bool oauth_renewal_due(const struct registration *registration, int64_t at)
+{
+    struct oauth_client client = {.id = registration->is.client_id,
+                                  .secret = registration->is.client_secret.bytes,
+                                  .secret_expires = registration->is.secret_expires_at};
+    return !oauth_client_usable(&client, NULL, at);
+}
+
+bool oauth_renewal_possible(const struct registration *registration)
+{
+    const char *uri = registration->is.registration_uri;
+    return uri && registration->is.registration_token.len && oauth_url_secure(uri) &&
+           oauth_url_same_origin(uri, registration->issuer);
+}
+
+static void end(struct oauth_renewal *renewal)
+{
+    if (!renewal->registration)
+        oauth_scrub(&renewal->err, renewal->old->is.registration_token.bytes);
+    renewal->on_done(renewal);
+}
+
+static void on_saved(struct token_request *request)
+{
+    struct oauth_renewal *renewal = request->arg;
+    renewal->err = request->err;
+    if (request->answer != TOKEN_FAILED)  // of a conflict: what is there is newer
+        renewal->registration = registration_ref(request->registration);
+    if (!renewal->registration && request->answer != TOKEN_FAILED)
+        (void)err_set(&renewal->err, ERR_UNAVAILABLE, "the registration was removed");
+    end(renewal);
+}
+
+static struct oauth_registration wish_of(const struct registration *old)
+{
+    struct oauth_registration wish = {.client_id = old->is.client_id,
+                                      .redirect_uri = old->redirect,
+                                      .scope = old->is.scope && *old->is.scope ? old->is.scope : NULL,
+                                      .device = strcmp(old->redirect, OAUTH_DEVICE_URI) == 0};
+    wish.native = wish.device || http_url_is_loopback(old->redirect);
+    if (!oauth_method_parse(old->is.auth_method, &wish.method))
+        wish.method = OAUTH_METHOD_POST;
+    return wish;
+}
+
+static void save(struct oauth_renewal *renewal, const struct oauth_client *client)
+{
+    const struct registration *old = renewal->old;
+    struct registration_key key = {old->tenant, old->issuer, old->redirect};
+    struct registration_fields fields = {0};
+    registration_fields_copy(&old->is, &fields);
+    secret_set(&fields.client_secret, span_of(client->secret));
+    fields.secret_expires_at = client->secret_expires;
+    if (client->management_token)
+        secret_set(&fields.registration_token, span_of(client->management_token));
+    struct registration *fresh = registration_new(&key, &fields);
+    token_store_registration_save(renewal->store, fresh, old->generation, &renewal->save);
+    registration_unref(fresh);
+}
+
+static void on_answer(struct oauth_fetch *fetch)
+{
+    struct oauth_renewal *renewal = fetch->arg;
+    struct oauth_registration wish = wish_of(renewal->old);
+    struct oauth_client client;
+    struct err *err = &renewal->err;
+    if (fetch->failed)
+        *err = fetch->err;
+    else if (fetch->status != 200)
+        (void)err_set(err, ERR_DENIED, "the registration was not renewed: HTTP %d", fetch->status);
+    else if (!oauth_registration_parse(buf_span(&fetch->body), &wish, &renewal->arena, &client, err))
+        ;
+    else if (!client.secret || strcmp(client.id, wish.client_id) != 0 || !oauth_client_usable(&client, NULL, now()))
+        (void)err_set(err, ERR_UPSTREAM_INVALID, "the renewed registration is of no use");
+    else {
+        save(renewal, &client);
+        return;
+    }
+    end(renewal);
+}
+
+static void on_claimed(struct token_request *request)
+{
+    struct oauth_renewal *renewal = request->arg;
+    struct oauth_registration wish = wish_of(renewal->old);
+    struct buf body = {0}, authorization = {0};
+    renewal->claimed = request->answer == TOKEN_DONE;
+    if (!renewal->claimed) {
+        renewal->err = request->err;
+        end(renewal);
+        return;
+    }
+    oauth_registration_put(&wish, &body);
+    buf_put_text(&authorization, "Bearer ");
+    buf_put_span(&authorization, secret_span(&renewal->old->is.registration_token));
+    struct oauth_wish put = {.url = renewal->old->is.registration_uri,
+                             .type = "application/json",
+                             .put = true,
+                             .body = buf_span(&body),
+                             .authorization = buf_text(&authorization),
+                             .timeout_ms = RENEW_MS,
+                             .policy = renewal->policy};
+    oauth_fetch_start(&renewal->fetch, renewal->http, &put);
+    secret_wipe(authorization.at, authorization.room);
+    buf_release(&authorization);
+    buf_release(&body);
+}
+
+void oauth_renewal_start(struct oauth_renewal *renewal, struct token_store *store, struct http_client *http,
+                         struct address_policy *policy, const struct registration *registration)
+{
+    oauth_renewal_release(renewal);
+    renewal->store = store;
+    renewal->http = http;
+    renewal->policy = policy;
+    renewal->old = registration_ref(registration);
+    renewal->claim = (struct token_request){.on_done = on_claimed, .arg = renewal};
+    renewal->save = (struct token_request){.on_done = on_saved, .arg = renewal};
+    renewal->fetch = (struct oauth_fetch){.on_done = on_answer, .arg = renewal};
+    token_store_registration_claim(store, registration->tenant, registration->issuer, &renewal->claim);
+}
+
+void oauth_renewal_release(struct oauth_renewal *renewal)
+{
+    token_request_release(&renewal->claim);
+    token_request_release(&renewal->save);
+    oauth_fetch_release(&renewal->fetch);
+    registration_unref(renewal->registration);
+    registration_unref(renewal->old);
+    arena_release(&renewal->arena);
+    renewal->registration = renewal->old = NULL;
+    renewal->err = (struct err){0};
+    renewal->claimed = false;
+}

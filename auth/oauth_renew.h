@@ -1,0 +1,34 @@
+// Renewing a registration whose secret ends (RFC 7592): the client stays the same, and so do the grants it was given.
+#ifndef AUTH_OAUTH_RENEW_H
+#define AUTH_OAUTH_RENEW_H
+
+#include "auth/token_store.h"
+#include "oauth_fetch.h"
+
+// Zero it, set on_done and arg. on_done comes once for each start, from the loop, not after a release.
+struct oauth_renewal {
+    void (*on_done)(struct oauth_renewal *renewal);
+    void *arg;
+    // What came.
+    struct registration *registration;  // as it is stored now; NULL: it is not renewed, and err says why
+    struct err err;
+    bool claimed;  // G13: it was ours to try
+    // its own
+    struct token_store *store;
+    struct http_client *http;
+    struct address_policy *policy;
+    struct registration *old;
+    struct token_request claim, save;
+    struct oauth_fetch fetch;
+    struct arena arena;
+};
+
+// G8: a secret is of no use in its last minute.
+bool oauth_renewal_due(const struct registration *registration, int64_t now);
+// There is a place for it, at the origin of the issuer.
+bool oauth_renewal_possible(const struct registration *registration);
+void oauth_renewal_start(struct oauth_renewal *renewal, struct token_store *store, struct http_client *http,
+                         struct address_policy *policy, const struct registration *registration);
+void oauth_renewal_release(struct oauth_renewal *renewal);
+
+#endif

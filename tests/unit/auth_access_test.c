@@ -1,0 +1,415 @@
+// Tests the token of one server against a scripted token endpoint on the same loop, with a clock of its own.
+#include "auth/access.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "unit.h"
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define ISSUER "https://as.example.com"
+#define SERVER "https://mcp.example.com/mcp"
+#define START 1900000000
+#define GRANTED "{\"access_token\":\"fresh\",\"token_type\":\"Bearer\",\"expires_in\":60}"
+
+// What the token endpoint answers, one after the other.
+struct step {
+    int status;
+    const char *body;
+};
+
+static char directory[64], endpoint[64];
+static struct loop *loop;
+static struct http_client *http;
+static struct token_store *store;
+static struct loop_watch listener, peers[16];
+static struct buf requests[16];
+static const struct step *steps;
+static size_t asked;  // requests so far: each has a connection of its own
+static struct access_options options;
+static char *const *issuers;
+static int64_t wall;
+
+static int64_t clock_of_test(void) { return wall; }
+
+// ---- the token endpoint ---------------------------------------------------------------------
+
+static void on_peer(struct loop_watch *peer, unsigned events)
+{
+    (void)events;
+    char bytes[8192];
+    struct buf *request = &requests[peer - peers], answer = {0};
+    ssize_t count = recv(peer->fd, bytes, sizeof bytes, 0);
+    if (count > 0)
+        buf_put(request, bytes, (size_t)count);
+    const char *body = count > 0 ? strstr(buf_text(request), "\r\n\r\n") : NULL;
+    const char *length = body ? strstr(buf_text(request), "Content-Length: ") : NULL;
+    if (count > 0 && (!length || strlen(body + 4) < (size_t)atoi(length + 16)))
+        return;
+    if (count > 0) {
+        const struct step *step = &steps[asked++];
+        buf_printf(&answer, "HTTP/1.1 %d X\r\nContent-Type: application/json\r\nConnection: close\r\n", step->status);
+        buf_printf(&answer, "Content-Length: %zu\r\n\r\n%s", strlen(step->body), step->body);
+        assert_int_equal(send(peer->fd, answer.at, answer.len, 0), (ssize_t)answer.len);
+        buf_release(&answer);
+    }
+    loop_unwatch(loop, peer);
+    close(peer->fd);
+}
+
+static void on_listener(struct loop_watch *watch, unsigned events)
+{
+    (void)events;
+    struct err err;
+    struct loop_watch *peer = &peers[asked];
+    *peer = (struct loop_watch){.fd = accept(watch->fd, NULL, NULL), .on_ready = on_peer};
+    buf_clear(&requests[asked]);
+    assert_true(loop_watch(loop, peer, LOOP_READ, &err));
+}
+
+// Does a parameter of this name and value stand in the request with this number?
+static bool said(size_t request, const char *parameter)
+{
+    const char *body = strstr(buf_text(&requests[request]), "\r\n\r\n");
+    return body && strstr(body, parameter);
+}
+
+// ---- setting up -----------------------------------------------------------------------------
+
+static void open_store(void)
+{
+    struct err err = {0};
+    store = token_store_open(loop, &(struct record_config){0}, &(struct vault_config){0}, &err);
+    if (!store)
+        fail_msg("%s", err.detail);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    struct err err;
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t size = sizeof at;
+    snprintf(directory, sizeof directory, "/tmp/postern-access-XXXXXX");
+    if (!mkdtemp(directory))
+        return -1;
+    setenv("POSTERN_STATE", directory, 1);
+    unsetenv("POSTERN_VAULT_KEY");
+    unsetenv("CREDENTIALS_DIRECTORY");
+    log_setup(LOG_OFF, LOG_FORMAT_TEXT);
+    alarm(60);
+    wall = START;
+    asked = 0;
+    options = (struct access_options){.mode = ACCESS_SHARED};
+    issuers = NULL;
+    loop = loop_new(&err);
+    http = http_client_new(loop, &err);
+    open_store();
+    listener = (struct loop_watch){.fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), .on_ready = on_listener};
+    assert_int_equal(bind(listener.fd, (struct sockaddr *)&at, size), 0);
+    assert_int_equal(listen(listener.fd, 8), 0);
+    assert_int_equal(getsockname(listener.fd, (struct sockaddr *)&at, &size), 0);
+    snprintf(endpoint, sizeof endpoint, "http://127.0.0.1:%u/token", ntohs(at.sin_port));
+    return loop_watch(loop, &listener, LOOP_READ, &err) ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    token_store_close(store);
+    loop_unwatch(loop, &listener);
+    close(listener.fd);
+    http_client_free(http);
+    loop_free(loop);
+    for (size_t i = 0; i < COUNT(requests); i++)
+        buf_release(&requests[i]);
+    DIR *all = opendir(directory);
+    for (struct dirent *one; (one = readdir(all));) {
+        char name[400];
+        snprintf(name, sizeof name, "%s/%s", directory, one->d_name);
+        (void)unlink(name);
+    }
+    closedir(all);
+    return rmdir(directory);
+}
+
+// ---- grants and who wants them --------------------------------------------------------------
+
+static const struct grant_key key = {ACCESS_TENANT, ACCESS_SHARED_USER, ISSUER, SERVER};
+
+static struct grant_fields expired(void)
+{
+    struct grant_fields fields = {.scope = mem_string("read"),
+                                  .expires_at = START - 1,
+                                  .obtained_at = START - 61,
+                                  .token_endpoint = mem_string(endpoint),
+                                  .client_id = mem_string("client-1"),
+                                  .auth_method = mem_string("none")};
+    secret_set(&fields.access_token, SPAN("stale"));
+    secret_set(&fields.refresh_token, SPAN("refresh-1"));
+    return fields;
+}
+
+static void store_grant(struct grant_fields fields)
+{
+    struct token_request request = {0};
+    struct grant *grant = grant_new(&key, &fields);
+    token_store_save(store, grant, 0, &request);
+    assert_true(token_store_wait(store, 10000));
+    assert_int_equal(request.answer, TOKEN_DONE);
+    token_request_release(&request);
+    grant_unref(grant);
+}
+
+static struct grant *stored(struct token_request *request)
+{
+    *request = (struct token_request){0};
+    token_store_find(store, &key, request);
+    assert_true(token_store_wait(store, 10000));
+    assert_int_equal(request->answer, TOKEN_DONE);
+    return request->grant;
+}
+
+static struct err outcome;
+static bool told;
+
+static void on_ready(struct access_wait *wait, const struct err *err)
+{
+    (void)wait;
+    outcome = err ? *err : (struct err){0};
+    told = true;
+    loop_stop(loop);
+}
+
+static struct access *new_access(void)
+{
+    struct access_spec spec = {.loop = loop,
+                               .http = http,
+                               .store = store,
+                               .mode = ACCESS_SHARED,
+                               .options = &options,
+                               .tenant = ACCESS_TENANT,
+                               .user = ACCESS_SHARED_USER,
+                               .server_url = SERVER,
+                               .server_name = "files",
+                               .issuers = issuers,
+                               .clock = clock_of_test};
+    return access_new(&spec);
+}
+
+// Asks for a token and runs until there is one, or none.
+static enum err_code get(struct access *access)
+{
+    struct access_wait wait = {.on_ready = on_ready};
+    list_init(&wait.node);
+    told = false;
+    access_get(access, &wait);
+    loop_run(loop);
+    assert_true(told);
+    return outcome.code;
+}
+
+// The same in a process of its own, later: nothing is left of it but what is stored.
+static enum err_code get_elsewhere(int64_t at)
+{
+    wall = at;
+    token_store_close(store);
+    open_store();
+    struct access *access = new_access();
+    enum err_code code = get(access);
+    access_free(access);
+    return code;
+}
+
+// ---- F12 ------------------------------------------------------------------------------------
+
+#define VAGUE                                  \
+    {                                          \
+        400, "{\"error\":\"invalid_request\"}" \
+    }
+
+static void F12_refusals_that_say_little_end_a_grant_when_they_are_three_in_ten_minutes(void **state)
+{
+    (void)state;
+    static const struct step no[] = {VAGUE, VAGUE, VAGUE, VAGUE, VAGUE};
+    struct token_request request;
+    steps = no;
+    options.resource = "omit";
+    store_grant(expired());
+    assert_int_equal(get_elsewhere(START), ERR_UNAVAILABLE);
+    assert_int_equal(get_elsewhere(START + 1), ERR_UNAVAILABLE);
+    assert_int_equal(get_elsewhere(START + 2), ERR_UNAVAILABLE);
+    assert_int_equal(get_elsewhere(START + GRANT_DOUBT_S - 1), ERR_UNAVAILABLE);
+    assert_int_equal(stored(&request)->is.doubts, GRANT_DOUBTS);
+    assert_int_equal(request.grant->is.dead_at, 0);
+    token_request_release(&request);
+    assert_int_equal(get_elsewhere(START + GRANT_DOUBT_S), ERR_LOGIN);
+    assert_contains(outcome.detail, "run 'postern login files'");
+    assert_int_equal(asked, 5);
+    assert_int_equal(stored(&request)->is.dead_at, START + GRANT_DOUBT_S);
+    assert_string_equal(request.grant->is.refresh_token.bytes, "refresh-1");  // kept, to tell why
+    token_request_release(&request);
+    assert_int_equal(get_elsewhere(START + GRANT_DOUBT_S + 60), ERR_LOGIN);
+    assert_int_equal(asked, 5);  // and not used any more
+}
+
+static void F12_a_refresh_that_works_between_them_forgets_them(void **state)
+{
+    (void)state;
+    static const struct step mixed[] = {VAGUE, VAGUE, {200, GRANTED}, VAGUE, VAGUE};
+    steps = mixed;
+    options.resource = "omit";
+    store_grant(expired());
+    assert_int_equal(get_elsewhere(START), ERR_UNAVAILABLE);
+    assert_int_equal(get_elsewhere(START + 1), ERR_UNAVAILABLE);
+    assert_int_equal(get_elsewhere(START + 2), ERR_NONE);
+    assert_int_equal(get_elsewhere(START + 1000), ERR_UNAVAILABLE);
+    assert_int_equal(get_elsewhere(START + 2000), ERR_UNAVAILABLE);
+    assert_int_equal(asked, 5);
+}
+
+static void F12_only_three_over_ten_minutes_are_enough(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t at[5];
+        bool dead;
+    } rows[] = {
+        {{START, START + 300, START + 600}, true},
+        {{START, START + 300, START + 599}, false},
+        {{START, START + 600}, false},
+        {{START, START + 1, START + 2, START + 3, START + 700}, true},
+        {{START, START + 600, START - 9000, START - 8999}, false},  // the clock went back
+    };
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        struct grant_fields fields = {0};
+        bool dead = false;
+        for (size_t j = 0; j < 5 && rows[i].at[j]; j++)
+            dead = grant_doubt(&fields, rows[i].at[j]);
+        if (dead != rows[i].dead)
+            fail_msg("row %zu", i);
+    }
+}
+
+static void F12_a_doubt_of_another_process_is_no_other_token(void **state)
+{
+    (void)state;
+    static const struct step no[] = {VAGUE, VAGUE, {200, GRANTED}};
+    steps = no;
+    options.resource = "omit";
+    store_grant(expired());
+    struct access *one = new_access(), *other = new_access();
+    assert_int_equal(get(one), ERR_UNAVAILABLE);
+    assert_int_equal(get(other), ERR_UNAVAILABLE);
+    assert_int_equal(asked, 2);
+    assert_int_equal(get(one), ERR_UNAVAILABLE);  // it waits, whatever the other one noted
+    assert_int_equal(asked, 2);
+    access_free(one);
+    access_free(other);
+}
+
+// ---- F14 ------------------------------------------------------------------------------------
+
+static void F14_an_issuer_that_wants_no_resource_is_remembered_by_all_processes(void **state)
+{
+    (void)state;
+    static const struct step picky[] = {VAGUE, {200, GRANTED}, {200, GRANTED}, VAGUE, {200, GRANTED}};
+    steps = picky;
+    store_grant(expired());
+    assert_int_equal(get_elsewhere(START), ERR_NONE);
+    assert_true(said(0, "&resource="));
+    assert_false(said(1, "&resource="));
+    assert_int_equal(get_elsewhere(START + 100), ERR_NONE);
+    assert_false(said(2, "&resource="));
+    assert_int_equal(get_elsewhere(START + 31 * 86400), ERR_NONE);  // people mend their servers
+    assert_true(said(3, "&resource="));
+    assert_int_equal(asked, 5);
+}
+
+static void F14_what_helps_nothing_is_not_remembered(void **state)
+{
+    (void)state;
+    static const struct step no[] = {
+        {400, "{\"error\":\"invalid_target\"}"}, {400, "{\"error\":\"invalid_scope\"}"}, {200, GRANTED}};
+    steps = no;
+    store_grant(expired());
+    assert_int_equal(get_elsewhere(START), ERR_UNAVAILABLE);
+    assert_int_equal(get_elsewhere(START + 1), ERR_NONE);
+    assert_true(said(2, "&resource="));
+}
+
+// ---- F8 -------------------------------------------------------------------------------------
+
+static enum err_code renew(struct access *access, unsigned version)
+{
+    struct access_wait wait = {.on_ready = on_ready};
+    list_init(&wait.node);
+    told = false;
+    access_renew(access, version, &wait);
+    loop_run(loop);
+    assert_true(told);
+    return outcome.code;
+}
+
+static void F8_who_comes_late_with_a_retired_token_gets_the_new_one_and_sends_nothing(void **state)
+{
+    (void)state;
+    static const struct step rotated[] = {{200, "{\"access_token\":\"fresh\",\"refresh_token\":\"refresh-2\"}"},
+                                          {200, GRANTED}};
+    steps = rotated;
+    wall = START - 30;  // when the token was still good
+    store_grant(expired());
+    struct access *winner = new_access(), *late = new_access();
+    assert_int_equal(get(winner), ERR_NONE);
+    assert_int_equal(get(late), ERR_NONE);
+    unsigned version = access_version(late);
+    assert_int_equal(renew(winner, access_version(winner)), ERR_NONE);
+    assert_int_equal(asked, 1);
+    wall += 3600;
+    assert_int_equal(renew(late, version), ERR_NONE);
+    assert_int_equal(asked, 1);
+    assert_string_equal(access_header(late), "Bearer fresh");
+    assert_int_equal(renew(late, access_version(late)), ERR_NONE);
+    assert_int_equal(asked, 2);
+    assert_true(said(1, "refresh_token=refresh-2"));
+    access_free(winner);
+    access_free(late);
+}
+
+// ---- N5 -------------------------------------------------------------------------------------
+
+static void N5_a_grant_of_an_issuer_that_is_not_allowed_any_more_is_not_refreshed(void **state)
+{
+    (void)state;
+    static char *const others[] = {"other.example.com", NULL}, *const ours[] = {"*.example.com", NULL};
+    static const struct step yes[] = {{200, GRANTED}};
+    steps = yes;
+    store_grant(expired());
+    issuers = others;
+    assert_int_equal(get_elsewhere(START), ERR_LOGIN);
+    assert_contains(outcome.detail, "hosted.authorization_servers");
+    assert_int_equal(asked, 0);
+    issuers = ours;
+    assert_int_equal(get_elsewhere(START), ERR_NONE);
+    assert_int_equal(asked, 1);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(F12_refusals_that_say_little_end_a_grant_when_they_are_three_in_ten_minutes),
+        TEST(F12_a_refresh_that_works_between_them_forgets_them),
+        cmocka_unit_test(F12_only_three_over_ten_minutes_are_enough),
+        TEST(F12_a_doubt_of_another_process_is_no_other_token),
+        TEST(F14_an_issuer_that_wants_no_resource_is_remembered_by_all_processes),
+        TEST(F14_what_helps_nothing_is_not_remembered),
+        TEST(F8_who_comes_late_with_a_retired_token_gets_the_new_one_and_sends_nothing),
+        TEST(N5_a_grant_of_an_issuer_that_is_not_allowed_any_more_is_not_refreshed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
