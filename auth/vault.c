@@ -263,10 +263,10 @@ bool vault_shared_key(struct vault *vault, struct record_store *records, unsigne
     bool ok =
         get_or_make(vault, records, name, span_make((const char *)out, VAULT_KEY_BYTES), &record, err) == RECORD_YES &&
         vault_unseal(vault, name, record.value, &plain, err);
-    if (ok && plain.len != VAULT_KEY_BYTES)
-        ok = err_set(err, ERR_SYSTEM, "%s: the key that processes share is damaged", record_path(records));
-    if (ok)
+    if (ok && plain.at && plain.len == VAULT_KEY_BYTES)
         memcpy(out, plain.at, VAULT_KEY_BYTES);
+    else if (ok)
+        ok = err_set(err, ERR_SYSTEM, "%s: the key that processes share is damaged", record_path(records));
     vault_wipe(&plain);
     return ok;
 }

