@@ -109,10 +109,10 @@ void access_hold(struct access *access, const struct grant *grant)
     tell(access);
 }
 
-// The same token, of which something else is noted in the store now. False: it is another one.
+// The same token, of which something else is noted in the store now. False: it is another one, or was given anew.
 bool access_adopt(struct access *access, const struct grant *grant)
 {
-    if (grant->is.dead_at ||
+    if (grant->is.dead_at || grant->is.obtained_at != access->grant->is.obtained_at ||
         !span_equal(secret_span(&grant->is.access_token), secret_span(&access->grant->is.access_token)))
         return false;
     grant_ref(grant);

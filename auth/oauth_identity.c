@@ -84,6 +84,7 @@ void flow_identify(struct oauth_flow *flow)
 {
     struct err err;
     const struct oauth_server *server = &flow->attempt.server;
+    flow->last = (struct err){0};  // of the places that were passed over
     flow->attempt.resource = resource_to_name(flow);
     flow->attempt.redirect_uri = flow->spec.redirect_uri;
     choose_scope(flow);

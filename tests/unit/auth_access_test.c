@@ -311,6 +311,24 @@ static void F12_a_doubt_of_another_process_is_no_other_token(void **state)
     access_free(other);
 }
 
+static void F5_the_same_token_given_anew_by_another_process_is_used(void **state)
+{
+    (void)state;
+    static const struct step again[] = {{200, "{\"access_token\":\"stale\",\"expires_in\":3600}"}, {200, GRANTED}};
+    steps = again;
+    wall = START - 30;
+    store_grant(expired());
+    struct access *one = new_access(), *other = new_access();
+    assert_int_equal(get(one), ERR_NONE);
+    assert_int_equal(get(other), ERR_NONE);
+    wall = START;  // both find that it has ended
+    assert_int_equal(get(one), ERR_NONE);
+    assert_int_equal(get(other), ERR_NONE);
+    assert_int_equal(asked, 1);
+    access_free(one);
+    access_free(other);
+}
+
 // ---- F14 ------------------------------------------------------------------------------------
 
 static void F14_an_issuer_that_wants_no_resource_is_remembered_by_all_processes(void **state)
@@ -406,6 +424,7 @@ int main(void)
         TEST(F12_a_refresh_that_works_between_them_forgets_them),
         cmocka_unit_test(F12_only_three_over_ten_minutes_are_enough),
         TEST(F12_a_doubt_of_another_process_is_no_other_token),
+        TEST(F5_the_same_token_given_anew_by_another_process_is_used),
         TEST(F14_an_issuer_that_wants_no_resource_is_remembered_by_all_processes),
         TEST(F14_what_helps_nothing_is_not_remembered),
         TEST(F8_who_comes_late_with_a_retired_token_gets_the_new_one_and_sends_nothing),
