@@ -65,8 +65,10 @@ static void tell_grant(const struct login *login, const struct grant *grant)
     if (expires && gmtime_r(&expires, &parts))
         strftime(until, sizeof until, "until %Y-%m-%d %H:%M:%S UTC", &parts);
     char *store = state_path(login->config->store.path, "store.db");
-    fprintf(stderr, "Logged in to %s at %s\nscope: %s\ntoken: good %s%s\nstored: %s\n", login->server->name,
-            grant->issuer, grant->is.scope && *grant->is.scope ? grant->is.scope : "(not said)", until,
+    const char *account = grant->is.account && *grant->is.account ? grant->is.account : NULL;
+    fprintf(stderr, "Logged in to %s at %s%s%s\nscope: %s\ntoken: good %s%s\nstored: %s\n", login->server->name,
+            grant->issuer, account ? " as " : "", account ? account : "",
+            grant->is.scope && *grant->is.scope ? grant->is.scope : "(not said)", until,
             grant->is.refresh_token.len ? ", then refreshed" : "; there is no refresh token: log in again then", store);
     free(store);
 }
@@ -363,7 +365,7 @@ static int run_login(const struct flags *flags)
     struct config *config = cmd_config(flags, &code);
     if (!config)
         return code;
-    log_setup(LOG_OFF, LOG_FORMAT_TEXT);
+    log_setup(LOG_WARN, LOG_FORMAT_TEXT);  // a new key of the vault is told (S6)
     const struct server *server = login_store_lasts(config, &code) ? login_server(config, flags, &code) : NULL;
     if (server && (server->auth.mode == ACCESS_STATIC || access_mode_asks((enum access_mode)server->auth.mode)))
         code = cmd_fail(EXIT_USAGE, "server \"%s\" has no use for a login: see its auth.mode", server->name);
