@@ -35,7 +35,9 @@ static bool on_query(void *arg, struct span query) { return login_take_query(arg
 static void on_browse(void *arg, const char *url)
 {
     struct login *login = arg;
-    if (login->flags->start)
+    if (login->flags->finish)
+        login_finish(login, cmd_fail(EXIT_TOKEN, "the authorization server did not take the code: start again"));
+    else if (login->flags->start)
         login_pause(login, url);
     else
         login_browse(login, url);
@@ -181,6 +183,25 @@ static unsigned usual_port(const struct login *login, const char *host)
     return same ? uri.port : 0;
 }
 
+// L1: at the port that was chosen, that of the last login, the first that is free of ours, or any.
+static bool listen_at(struct login *login, const char *host, unsigned port, struct err *err)
+{
+    struct callback_spec spec = {.loop = login->loop, .host = host, .on_query = on_query, .arg = login};
+    spec.first_port = spec.last_port = port ? port : usual_port(login, host);
+    if (spec.first_port)
+        login->callback = callback_open(&spec, err);
+    if (!login->callback && !port) {
+        spec.first_port = FIRST_PORT;
+        spec.last_port = LAST_PORT;
+        login->callback = callback_open(&spec, err);
+    }
+    if (!login->callback && !port && !login->server->auth.client_id) {  // it will be registered, so any port will do
+        spec.first_port = spec.last_port = 0;
+        login->callback = callback_open(&spec, err);
+    }
+    return login->callback != NULL;
+}
+
 // The listener is there before anything is registered or opened (A1).
 static bool open_callback(struct login *login, int *code)
 {
@@ -202,20 +223,7 @@ static bool open_callback(struct login *login, int *code)
         login->redirect_uri = callback_uri_at(host, port ? (unsigned)port : usual ? usual : FIRST_PORT);
         return true;
     }
-    struct callback_spec spec = {.loop = login->loop, .host = host, .on_query = on_query, .arg = login};
-    spec.first_port = spec.last_port = port ? (unsigned)port : usual_port(login, host);
-    if (spec.first_port)
-        login->callback = callback_open(&spec, &err);
-    if (!login->callback && !port) {
-        spec.first_port = FIRST_PORT;
-        spec.last_port = LAST_PORT;
-        login->callback = callback_open(&spec, &err);
-    }
-    if (!login->callback && !port && !options->client_id) {  // it will be registered, so any port will do (L1)
-        spec.first_port = spec.last_port = 0;
-        login->callback = callback_open(&spec, &err);
-    }
-    if (!login->callback)
+    if (!listen_at(login, host, (unsigned)port, &err))
         *code = cmd_fail(EXIT_PORT, "%s; 'ss -ltnp' says who has it; --callback-port or callback_port chooses another",
                          err.detail);
     return login->callback != NULL;
