@@ -8,7 +8,7 @@ import { DatabaseSync } from 'node:sqlite';
 import { after, before, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 
-import { binary, node, startPeer, temporaryDirectory, watch } from './gateway.mjs';
+import { binary, freePort, node, startPeer, temporaryDirectory, watch } from './gateway.mjs';
 
 const [OK, USAGE, DENIED, TIMEOUT, PORT, DISCOVERY, STORE, ANSWER] = [0, 2, 10, 11, 12, 14, 16, 17];
 const program = fileURLToPath(new URL('../peers/authority.mjs', import.meta.url));
@@ -410,10 +410,7 @@ describe('L6 where no browser would open', () => {
 describe('the rest of a login', () => {
     test('L2 the port can be bound again at once, and is never shared', async () => {
         const alice = person(authority.url);
-        const first = alice.start('login', 'authority', '--no-browser');
-        const { port } = await browse(await addressOf(first));
-        first.child.kill('SIGINT');
-        await first.exited;
+        const port = String(await freePort());
         for (let round = 0; round < 2; round++) {
             const login = alice.start('login', 'authority', '--no-browser', '--callback-port', port);
             const back = await browse(await addressOf(login));
