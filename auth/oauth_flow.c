@@ -210,6 +210,7 @@ static void make_grant(struct oauth_flow *flow)
     struct grant_fields fields = {.token_type = mem_string("Bearer"),
                                   .scope = mem_string(flow->tokens.scope),
                                   .scope_asked = mem_string(attempt->scope),
+                                  .account = mem_string(flow->tokens.account),
                                   .expires_at = flow->tokens.expires,
                                   .obtained_at = flow->tokens.obtained,
                                   .token_endpoint = mem_string(attempt->server.token_endpoint),

@@ -8,6 +8,7 @@
 
 #define TOKEN_MAX ((size_t)64 << 10)
 #define AHEAD_MIN_MS 2000
+#define ACCOUNT_MAX ((size_t)128)
 
 static bool keep_pair(void *arg, struct span name, struct span value)
 {
@@ -124,6 +125,26 @@ static int64_t expiry_in_token(const char *token, int64_t now)
     return expires;
 }
 
+// L12, T11: whose account it is, to show to its owner. The ID token itself is not kept.
+static const char *account_in_token(const char *token, struct arena *arena)
+{
+    static const char *const claims[] = {"email", "preferred_username", "name", "sub", NULL};
+    struct jwt jwt;
+    struct err ignored;
+    char *account = NULL;
+    if (!token || !jwt_parse(span_of(token), &jwt, &ignored))
+        return NULL;
+    for (size_t i = 0; !account && claims[i]; i++) {
+        const char *said = oauth_member(jwt.payload, claims[i]);
+        account = said && strlen(said) <= ACCOUNT_MAX ? arena_copy(arena, span_of(said)) : NULL;
+    }
+    for (char *c = account; c && *c; c++)
+        if ((unsigned char)*c < 0x20 || *c == 0x7f)
+            *c = ' ';
+    jwt_release(&jwt);
+    return account;
+}
+
 // Anything that cannot stand in a header is no token.
 static bool is_header_safe(const char *text)
 {
@@ -154,6 +175,7 @@ enum oauth_verdict oauth_tokens_parse(const struct oauth_answer *answer, int64_t
         out->access = arena_copy(arena, span_of(access));
         out->refresh = refresh && strlen(refresh) <= TOKEN_MAX ? arena_copy(arena, span_of(refresh)) : NULL;
         out->scope = scope ? arena_copy(arena, span_of(scope)) : requested;
+        out->account = account_in_token(oauth_member(tree, "id_token"), arena);
         out->obtained = now;
         bool said = read_lifetime(json_object_get(tree, "expires_in"), &lifetime);
         out->odd_lifetime = !said && is_there(json_object_get(tree, "expires_in"));

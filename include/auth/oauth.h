@@ -204,8 +204,9 @@ void oauth_exchange_put(const struct oauth_attempt *attempt, const char *code, s
 struct oauth_tokens {
     const char *access, *refresh;  // refresh may be NULL
     const char *scope;             // granted
-    int64_t obtained, expires;     // seconds since the epoch; expires 0: not known
-    bool odd_lifetime;             // T7: expires_in is there and says nothing usable
+    const char *account;        // L12: who the ID token says it is; for people only, nothing proves it; NULL: not said
+    int64_t obtained, expires;  // seconds since the epoch; expires 0: not known
+    bool odd_lifetime;          // T7: expires_in is there and says nothing usable
 };
 
 // What an answer of the token endpoint means for what we hold.

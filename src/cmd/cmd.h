@@ -44,7 +44,7 @@ struct flags {
     const char *since, *until, *limit;
     const char *callback_host, *callback_port, *timeout, *issuer, *finish, *redirect;
     bool defaults, device, token_stdin, no_browser, headless, interactive, reregister, verbose, all, purge;
-    bool start, force, paste_code, man;
+    bool start, force, paste_code, man, registration;
     bool stdio, json, help, markdown, show_args, check, fail_on_new_access, denied, follow;
     const char *args[8];
     int count;

@@ -35,10 +35,10 @@ static bool on_query(void *arg, struct span query) { return login_take_query(arg
 static void on_browse(void *arg, const char *url)
 {
     struct login *login = arg;
-    if (login->flags->start)
+    if (login->flags->finish)
+        login_finish(login, cmd_fail(EXIT_TOKEN, "the authorization server did not take the code: start again"));
+    else if (login->flags->start)
         login_pause(login, url);
-    else if (login->flags->finish)  // it wants to ask the user again (T13, G10)
-        login_finish(login, cmd_fail(EXIT_ANSWER, "the authorization server wants to ask again: --start anew"));
     else
         login_browse(login, url);
 }
@@ -67,8 +67,10 @@ static void tell_grant(const struct login *login, const struct grant *grant)
     if (expires && gmtime_r(&expires, &parts))
         strftime(until, sizeof until, "until %Y-%m-%d %H:%M:%S UTC", &parts);
     char *store = state_path(login->config->store.path, "store.db");
-    fprintf(stderr, "Logged in to %s at %s\nscope: %s\ntoken: good %s%s\nstored: %s\n", login->server->name,
-            grant->issuer, grant->is.scope && *grant->is.scope ? grant->is.scope : "(not said)", until,
+    const char *account = grant->is.account && *grant->is.account ? grant->is.account : NULL;
+    fprintf(stderr, "Logged in to %s at %s%s%s\nscope: %s\ntoken: good %s%s\nstored: %s\n", login->server->name,
+            grant->issuer, account ? " as " : "", account ? account : "",
+            grant->is.scope && *grant->is.scope ? grant->is.scope : "(not said)", until,
             grant->is.refresh_token.len ? ", then refreshed" : "; there is no refresh token: log in again then", store);
     free(store);
 }
@@ -391,7 +393,7 @@ static int run_login(const struct flags *flags)
     struct config *config = cmd_config(flags, &code);
     if (!config)
         return code;
-    log_setup(LOG_OFF, LOG_FORMAT_TEXT);
+    log_setup(LOG_WARN, LOG_FORMAT_TEXT);  // a new key of the vault is told (S6)
     const struct server *server = login_store_lasts(config, &code) ? login_server(config, flags, &code) : NULL;
     if (server && (server->auth.mode == ACCESS_STATIC || access_mode_asks((enum access_mode)server->auth.mode)))
         code = cmd_fail(EXIT_USAGE, "server \"%s\" has no use for a login: see its auth.mode", server->name);

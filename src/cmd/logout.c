@@ -90,11 +90,27 @@ static void revoke(struct desk *desk, const struct grant *grant, const struct se
     arena_release(&arena);
 }
 
-static bool let_go(struct desk *desk, const struct grant *grant, const struct server *server)
+// S12: the client that was registered for it, if that was asked for. Other grants of a client with a secret
+// cannot be refreshed without it.
+static void forget_client(struct desk *desk, const struct grant *grant)
+{
+    struct registration_key key = {grant->tenant, grant->issuer, grant->is.client_redirect};
+    struct token_request removed = {0};
+    if (!key.redirect || !*key.redirect)
+        return;
+    token_store_registration_remove(desk->store, &key, TOKEN_ANY, &removed);
+    if (!token_store_wait(desk->store, STORE_MS) || removed.answer == TOKEN_FAILED)
+        cmd_fail(EXIT_STORE, "the registration at %s was not forgotten: %s", grant->issuer, removed.err.detail);
+    token_request_release(&removed);
+}
+
+static bool let_go(struct desk *desk, const struct grant *grant, const struct server *server, bool client)
 {
     struct grant_key key = grant_key(grant);
     struct token_request removed = {0};
     revoke(desk, grant, server);
+    if (client)
+        forget_client(desk, grant);
     token_store_remove(desk->store, &key, TOKEN_ANY, &removed);
     bool ok = token_store_wait(desk->store, STORE_MS) && removed.answer != TOKEN_FAILED;
     if (ok)
@@ -123,7 +139,7 @@ static int run_logout(const struct flags *flags)
             if (!flags->all && !access_pick(&grant, 1, server->url))
                 continue;
             gone++;
-            if (!let_go(&desk, grant, server))
+            if (!let_go(&desk, grant, server, flags->registration))
                 code = EXIT_STORE;
         }
     if (code == EXIT_OK && !gone)
@@ -188,7 +204,7 @@ static int purge(const struct flags *flags)
             struct grant *grant = desk.held.grants[i];
             if (flags->issuer && strcmp(grant->issuer, flags->issuer) != 0)
                 continue;
-            if (let_go(&desk, grant, server_of(&desk, grant)))
+            if (let_go(&desk, grant, server_of(&desk, grant), false))
                 count++;
             else
                 code = EXIT_STORE;
@@ -221,10 +237,11 @@ static int run_connections(const struct flags *flags)
             put_hint(grant, hint);
             put_expiry(grant, expires);
             table_add(&table, (const char *const[]){server, grant->user, expires, scope, NULL});
-            json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:b, s:b, s:b, s:s}", "server",
+            json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s, s:s*, s:s, s:s, s:b, s:b, s:b, s:s}", "server",
                                                   server, "issuer", grant->issuer, "resource", grant->resource, "user",
-                                                  grant->user, "scope", scope, "expires", expires, "refresh", refreshed,
-                                                  "ended", grant->is.dead_at != 0, "volatile", seed, "token", hint));
+                                                  grant->user, "account", grant->is.account, "scope", scope, "expires",
+                                                  expires, "refresh", refreshed, "ended", grant->is.dead_at != 0,
+                                                  "volatile", seed, "token", hint));
         }
         if (cmd_wants_json(flags)) {
             json_dumpf(list, stdout, JSON_INDENT(2));
@@ -249,6 +266,7 @@ static const struct flag logout_flags[] = {
     {"tenant", "NAME", FLAG(tenant), "Of this tenant"},
     {"subject", "PROVIDER:NAME", FLAG(subject), "What this caller holds, instead of the command line"},
     {"all", NULL, FLAG(all), "All servers that were logged in to"},
+    {"registration", NULL, FLAG(registration), "Also forget the client that was registered there"},
     {0},
 };
 static const struct flag connections_flags[] = {

@@ -419,10 +419,7 @@ describe('L6 where no browser would open', () => {
 describe('the rest of a login', () => {
     test('L2 the port can be bound again at once, and is never shared', async () => {
         const alice = person(authority.url);
-        const first = alice.start('login', 'authority', '--no-browser');
-        const { port } = await browse(await addressOf(first));
-        first.child.kill('SIGINT');
-        await first.exited;
+        const port = String(await freePort());
         for (let round = 0; round < 2; round++) {
             const login = alice.start('login', 'authority', '--no-browser', '--callback-port', port);
             const back = await browse(await addressOf(login));
@@ -454,6 +451,52 @@ describe('the rest of a login', () => {
         assert.equal((await login.exited).code, OK, login.log());
         assert.deepEqual(readdirSync(join(alice.state, '..')), before);
         for (const name of readdirSync(alice.state, { recursive: true })) assert.match(name, /^(postern\.json|vault\.key|store\.db(-wal|-shm)?|login-[0-9a-f]{32}\.lock)$/);
+    });
+
+    test('L9 Ctrl-C: the port is free at once, and nothing is left', async () => {
+        const alice = person(authority.url);
+        const login = alice.start('login', 'authority', '--no-browser');
+        const { port } = await browse(await addressOf(login));
+        login.child.kill('SIGINT');
+        assert.equal((await login.exited).code, 130);
+        assert.match(login.log(), /the login was given up/);
+        await assert.rejects(fetch(`http://127.0.0.1:${port}/`));
+        assert.deepEqual(JSON.parse((await alice.run('connections')).stdout), []);
+        const store = new DatabaseSync(join(alice.state, 'store.db'));
+        assert.equal(store.prepare("SELECT count(*) AS count FROM record WHERE space = 'attempt'").get().count, 0);
+        store.close();
+    });
+
+    test('L12 T11 the account is told if the ID token names it, and the ID token is not kept', async () => {
+        const alice = person(authority.url, { scope: 'openid mcp:use' });
+        const login = alice.start('login', 'authority', '--no-browser');
+        assert.equal((await fetch(await browse(await addressOf(login)))).status, 200);
+        assert.equal((await login.exited).code, OK, login.log());
+        assert.match(login.log(), /^Logged in to authority at \S+ as alice$/m);
+        assert.equal(JSON.parse((await alice.run('connections')).stdout)[0].account, 'alice');
+    });
+
+    test('S6 the first login says where the new key is', async () => {
+        const alice = person(authority.url);
+        const first = await alice.run('login', 'authority', '--start');
+        assert.match(first.stderr, new RegExp(`^.* warn +a new key was made for the tokens of users: keep a copy of it.*${alice.state}/vault\\.key`, 'm'));
+        assert.equal((await alice.run('login', 'authority', '--start')).stderr, '');
+    });
+
+    test('S12 logout keeps the registration, or forgets it on request', async () => {
+        const alice = person(authority.url);
+        const client = async () => {
+            const login = alice.start('login', 'authority', '--no-browser');
+            const address = await addressOf(login);
+            assert.equal((await fetch(await browse(address))).status, 200);
+            assert.equal((await login.exited).code, OK, login.log());
+            return new URL(address).searchParams.get('client_id');
+        };
+        const first = await client();
+        for (let i = 0; i < 2; i++) assert.equal((await alice.run('logout', 'authority')).status, OK);
+        assert.equal(await client(), first);
+        for (let i = 0; i < 2; i++) assert.equal((await alice.run('logout', 'authority', '--registration')).status, OK);
+        assert.notEqual(await client(), first);
     });
 
     test('L7 a bare code, where that was asked for', async () => {
