@@ -11,11 +11,13 @@
 //                                        │ refused for good: saved as dead ─► EMPTY
 //                                        └ no answer: what is held stays, and later again
 //
-// Modes that ask (client_credentials, workload, …) go EMPTY ─► ASKING (a flow) ─► HELD, and again when it is due.
+// Modes that ask (client_credentials, workload, …) go EMPTY ─► ASKING (a flow) ─► HELD, and again when it is due. Where
+// they ask with the caller's own token they can only while a call lends it: when it is due, the next call renews.
 //
 // Who waits is told once, from a task of its own, whatever happened. A token is replaced, never changed: the version
 // tells a transport that it has to look again (tests/unit/auth_access_test.c).
 #include "auth/access.h"
+#include "auth/exchanged.h"
 #include "auth/oauth_flow.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -73,6 +75,10 @@ struct access {
     struct oauth_challenge challenge;
     struct token_request check;  // is what is held still there?
     bool gone;                   // it was found not to be
+    struct secret lent;          // the caller's own token, while calls that came with it are under way
+    int64_t lent_until;
+    unsigned loans;
+    unsigned char asked_with[SECRET_MAC_BYTES];  // digest of the one that was last exchanged, or failed to be
 };
 
 static void lease(struct access *access);
@@ -80,6 +86,11 @@ static void lease(struct access *access);
 static void set_state(struct access *access, enum access_state state) { access->state = state; }
 
 static int64_t now(void) { return (int64_t)time(NULL); }
+
+static bool takes_caller(const struct access *access)
+{
+    return access_mode_asks(access->spec.mode) && access_takes_caller(access->spec.options);
+}
 
 // ---- telling --------------------------------------------------------------------------------
 
@@ -133,7 +144,7 @@ static void schedule(struct access *access)
 {
     struct oauth_tokens tokens = tokens_of(access->grant);
     int64_t at = oauth_tokens_refresh_at(&tokens);
-    if (!at || (!tokens.refresh && !access_mode_asks(access->spec.mode)))
+    if (!at || takes_caller(access) || (!tokens.refresh && !access_mode_asks(access->spec.mode)))
         return;
     unsigned char random;
     secret_random(&random, 1);
@@ -222,7 +233,7 @@ static void tell_failure(struct access *access)
     access->outcome = access->failure;
     end_lease(access);
     set_state(access, access->grant ? STATE_HELD : STATE_EMPTY);
-    if (access->grant)
+    if (access->grant && !takes_caller(access))
         set_due(access, access->retry_at - loop_now(access->spec.loop));
     tell(access);
 }
@@ -234,13 +245,14 @@ static void fail(struct access *access, const struct err *err)
 {
     access->outcome = *err;
     if (access->outcome.code == ERR_DENIED)  // by the authorization server, not by the policy
-        access->outcome.code = ERR_UNAVAILABLE;
+        access->outcome.code = takes_caller(access) ? ERR_LOGIN : ERR_UNAVAILABLE;
     if (access->leased && access->lease.grant) {
         oauth_scrub(&access->outcome, access->lease.grant->is.refresh_token.bytes);
         oauth_scrub(&access->outcome, access->lease.grant->is.access_token.bytes);
     }
     oauth_scrub(&access->outcome, access->client.secret);
-    log_warn("cannot get a token", LOG_STR("server", access->server_name), LOG_STR("detail", access->outcome.detail));
+    log_warn("cannot get a token", LOG_STR("server", access->server_name), LOG_STR("user", access->user),
+             LOG_STR("detail", access->outcome.detail));
     access->failure = access->outcome;
     if (access->state == STATE_REFRESHING)
         note_refresh(access, &access->outcome);
@@ -529,14 +541,52 @@ static void on_flow_end(void *arg, enum oauth_end end, const struct grant *grant
     struct access *access = arg;
     oauth_flow_free(access->flow);
     access->flow = NULL;
+    if (end == OAUTH_END_GRANTED && access->spec.exchanged)
+        exchanged_put(access->spec.exchanged, grant);
     if (end == OAUTH_END_GRANTED)
         hold(access, grant);
     else
         fail(access, err);
 }
 
+// Nobody's call is under way, or only calls without a token: there is nothing to exchange.
+static void nothing_lent(struct access *access)
+{
+    access->outcome = (struct err){0};
+    (void)err_set(&access->outcome, ERR_LOGIN,
+                  "server \"%s\" works with the caller's own token, and there is none: callers come in with a JWT",
+                  access->server_name);
+    if (access->grant && usable(access->grant))
+        set_state(access, STATE_HELD);
+    else
+        drop(access);
+    tell(access);
+}
+
+// What an earlier session of the same user got, unless the server has just refused it.
+static bool find_exchanged(struct access *access)
+{
+    struct grant_key owner = {.tenant = access->tenant, .user = access->user};
+    if (!access->spec.exchanged)
+        return false;
+    if (access->grant)
+        exchanged_drop(access->spec.exchanged, access->grant);
+    const struct grant *found =
+        exchanged_find(access->spec.exchanged, &owner, access->server_url, access->spec.options, now());
+    if (found)
+        hold(access, found);
+    return found;
+}
+
 static void ask(struct access *access)
 {
+    bool caller = takes_caller(access);
+    if (caller && find_exchanged(access))
+        return;
+    if (caller && !access->lent.len) {
+        nothing_lent(access);
+        return;
+    }
     struct oauth_flow_spec spec = {.loop = access->spec.loop,
                                    .http = access->spec.http,
                                    .options = access->spec.options,
@@ -544,8 +594,12 @@ static void ask(struct access *access)
                                    .user = access->user,
                                    .server_url = access->server_url,
                                    .challenge = access->challenge,
+                                   .subject = caller ? access->lent.bytes : NULL,
+                                   .subject_until = caller ? access->lent_until : 0,
                                    .on_end = on_flow_end,
                                    .arg = access};
+    if (caller)
+        secret_digest(secret_span(&access->lent), access->asked_with);
     set_state(access, STATE_ASKING);
     access->flow = oauth_flow_start(&spec);
 }
@@ -619,6 +673,37 @@ void access_renew(struct access *access, unsigned version, struct access_wait *w
 }
 
 void access_cancel(struct access_wait *wait) { list_remove(&wait->node); }
+
+bool access_stale(const struct access *access)
+{
+    return access_mode_asks(access->spec.mode) && !(access->grant && usable(access->grant));
+}
+
+void access_lend(struct access *access, struct span token, int64_t expires)
+{
+    unsigned char digest[SECRET_MAC_BYTES];
+    access->loans++;
+    if (!span_equal(secret_span(&access->lent), token))
+        secret_set(&access->lent, token);
+    access->lent_until = expires;
+    if (access->retry_at) {  // another token, another chance
+        secret_digest(token, digest);
+        if (!secret_equal(digest, access->asked_with, sizeof digest))
+            access->retry_ms = access->retry_at = 0;
+    }
+    if (access->state != STATE_HELD || pausing(access))
+        return;
+    struct oauth_tokens held = tokens_of(access->grant);
+    int64_t at = oauth_tokens_refresh_at(&held);
+    if (at && now() >= at && expires > access->grant->is.expires_at)
+        begin(access);
+}
+
+void access_return(struct access *access)
+{
+    if (--access->loans == 0)
+        secret_release(&access->lent);
+}
 
 void access_forget(struct access *access)
 {
@@ -718,6 +803,7 @@ static void release(void *object)
     oauth_fetch_release(&access->fetch);
     grant_unref(access->grant);
     secret_release(&access->header);
+    secret_release(&access->lent);
     arena_release(&access->arena);
     arena_release(&access->heard);
     free(access->tenant);

@@ -53,11 +53,22 @@ void flow_on_probed(struct oauth_flow *flow)
     next_candidate(flow);
 }
 
+// Nobody is asked in such a flow: what it sends (a secret, somebody's token) goes to the issuer that a person named, where
+// that issuer's own metadata are. A server that names another one, or none, does not change that.
+static const char *only_issuer(const struct oauth_flow *flow)
+{
+    return flow->spec.redirect_uri ? NULL : flow->spec.options->issuer;
+}
+
 // D11: no resource metadata anywhere: the server's own origin is asked.
 static void go_legacy(struct oauth_flow *flow)
 {
     struct oauth_server guess;
     flow->legacy = true;
+    if (only_issuer(flow)) {
+        flow->resource = (struct oauth_resource){.servers = {only_issuer(flow)}, .server_count = 1};
+        return;
+    }
     oauth_server_default(flow->spec.server_url, &flow->arena, &guess);
     flow->resource = (struct oauth_resource){.servers = {guess.issuer}, .server_count = 1};
     flow_note(flow, "no protected resource metadata: the server's origin is taken for its authorization server", NULL,
@@ -83,7 +94,7 @@ static void out_of_candidates(struct oauth_flow *flow)
         look_for_server(flow);
         return;
     }
-    if (flow->legacy && !flow->last.code) {
+    if (flow->legacy && !flow->last.code && !only_issuer(flow)) {
         oauth_server_default(flow->spec.server_url, &flow->arena, &flow->attempt.server);
         flow_note(flow, "no authorization server metadata: default endpoints at", flow->attempt.server.issuer, 0);
         flow_identify(flow);
@@ -158,12 +169,21 @@ void flow_on_resource(struct oauth_flow *flow)
         flow_end(flow, OAUTH_END_DISCOVERY, &err);
         return;
     }
-    const char *pin = flow->spec.options->issuer;
+    const char *pin = flow->spec.options->issuer, *only = only_issuer(flow);
+    bool named = false;
     for (size_t i = 0; pin && i < flow->resource.server_count; i++)
-        if (strcmp(flow->resource.servers[i], pin) == 0) {
+        if (strcmp(flow->resource.servers[i], pin) == 0 ||
+            (only && oauth_issuer_matches(only, flow->resource.servers[i]))) {
             flow->resource.servers[0] = flow->resource.servers[i];
             flow->resource.server_count = 1;
+            named = true;
         }
+    if (only && !named) {
+        (void)err_set(&err, ERR_CONFIG,
+                      "the server does not take tokens of \"%.150s\", the issuer of the configuration", only);
+        flow_end(flow, OAUTH_END_DISCOVERY, &err);
+        return;
+    }
     look_for_server(flow);
 }
 

@@ -52,21 +52,38 @@ const char *oauth_subject_read(const char *path, struct arena *arena, struct err
     return token;
 }
 
-bool oauth_subject_meant_for(const char *token, const char *issuer)
+static bool names(const struct jwt *jwt, const char *issuer)
 {
-    struct jwt jwt;
-    struct err ignored;
-    if (!jwt_parse(span_of(token), &jwt, &ignored))
-        return false;
-    const json_t *audience = json_object_get(jwt.payload, "aud");
+    const json_t *audience = json_object_get(jwt->payload, "aud");
     const char *only = json_string_value(audience);
     bool meant = only && oauth_issuer_matches(issuer, only);
     for (size_t i = 0; i < json_array_size(audience) && !meant; i++) {
         const char *one = json_string_value(json_array_get(audience, i));
         meant = one && oauth_issuer_matches(issuer, one);
     }
+    return meant;
+}
+
+bool oauth_subject_meant_for(const char *token, const char *issuer)
+{
+    struct jwt jwt;
+    struct err ignored;
+    if (!jwt_parse(span_of(token), &jwt, &ignored))
+        return false;
+    bool meant = names(&jwt, issuer);
     jwt_release(&jwt);
     return meant;
+}
+
+bool oauth_subject_may_go(const char *token, const char *issuer)
+{
+    struct jwt jwt;
+    struct err ignored;
+    if (!jwt_parse(span_of(token), &jwt, &ignored))
+        return false;
+    bool may = names(&jwt, issuer) || (jwt.issuer && oauth_issuer_matches(issuer, jwt.issuer));
+    jwt_release(&jwt);
+    return may;
 }
 
 static void put_exchange(const struct access_options *options, const char *token, struct buf *form)

@@ -43,6 +43,8 @@ struct oauth_flow_spec {
     const char *document_url;          // G2: where our own client metadata are, if they are anywhere; NULL: nowhere
     struct oauth_challenge challenge;  // of the call that was refused; zeroed: none
     const char *held_scope;            // step-up: what was asked for before (A9)
+    const char *subject;               // the caller's own token, to be exchanged; NULL: that of the options
+    int64_t subject_until;             // and its end: what is got for it lives no longer
     bool register_anew;                // do not use a registration that is stored
     bool only_discover;                // stop before anything is registered or anybody is asked
     bool device;                       // a code is entered on another device (RFC 8628); OAUTH_DEVICE_URI

@@ -528,6 +528,15 @@ static bool check_assertion(const struct config *config, const struct server *se
                    place->file, server->name);
 }
 
+static bool takes_jwts(const struct config *config)
+{
+    const struct provider_config *providers = config->auth.providers.at;
+    for (size_t i = 0; i < config->auth.providers.count; i++)
+        if (strcmp(provider_name(&providers[i]), "jwt") == 0)
+            return true;
+    return false;
+}
+
 // Grants of users need users: where nobody proves who calls, all would be one.
 static bool check_users(const struct config *config, const struct option_items *items, const struct option_place *place,
                         struct err *err)
@@ -540,6 +549,10 @@ static bool check_users(const struct config *config, const struct option_items *
                 "%s: /mcpServers/%s/auth/mode: \"per_user\" needs a provider in /auth/providers that proves who "
                 "calls",
                 place->file, servers[i].name);
+        if (access_takes_caller(&servers[i].auth) && !servers[i].disabled && !takes_jwts(config))
+            return err_set(err, ERR_CONFIG,
+                           "%s: /mcpServers/%s/auth/subject: \"caller\" needs the provider \"jwt\" in /auth/providers",
+                           place->file, servers[i].name);
         if (!check_assertion(config, &servers[i], place, err))
             return false;
     }

@@ -1,5 +1,6 @@
 // Owns the gate: what it is made of, arrivals, the sweep over sessions and slow calls, and shutdown.
 #include "gate/gate.h"
+#include "auth/exchanged.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/secret.h"
@@ -75,6 +76,7 @@ struct gate *gate_new(const struct gate_parts *parts)
     gate->audit = parts->audit;
     door_init(&gate->door, &gate->config->limits);
     gate->tokens = parts->tokens;
+    gate->exchanged = loan_wanted(gate->config) ? exchanged_new() : NULL;
     add_tenants(gate, parts);
     secret_random(gate->key, sizeof gate->key);
     secret_random(&gate->next_request, sizeof gate->next_request);
@@ -231,6 +233,7 @@ void gate_free(struct gate *gate)
         limit_free(gate->tenants[i].limit);
     }
     door_release(&gate->door);
+    exchanged_free(gate->exchanged);
     free(gate->tenants);
     map_release(&gate->sessions);
     map_release(&gate->links);

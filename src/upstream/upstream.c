@@ -139,6 +139,16 @@ static void run_failing(struct loop_task *task)
         fail(list_entry(upstream->failing.next, struct upstream_request, node), &err);
 }
 
+// A token that has ended is not shown: the request waits for the next one.
+static void await_token(struct upstream *upstream, struct upstream_request *request, struct buf *text)
+{
+    bool first = list_empty(&upstream->refused);
+    request->text = blob_take(text);
+    list_append(&upstream->refused, &request->node);
+    if (first)
+        access_get(upstream->spec.access, &upstream->renewal);
+}
+
 void upstream_send(struct upstream_request *request, const char *method, struct span params)
 {
     struct upstream *upstream = request->upstream;
@@ -149,6 +159,10 @@ void upstream_send(struct upstream_request *request, const char *method, struct 
     buf_release(&id);
     request->started_ms = loop_now(upstream->spec.loop);
     upstream_start(upstream);
+    if (upstream->state == UPSTREAM_READY && upstream->spec.access && access_stale(upstream->spec.access)) {
+        await_token(upstream, request, &text);
+        return;
+    }
     if (upstream->state == UPSTREAM_READY || request->initial) {
         map_put(&upstream->in_flight, map_key_u64(&request->id), request);
         arm(request);
