@@ -541,6 +541,8 @@ static void on_flow_end(void *arg, enum oauth_end end, const struct grant *grant
     struct access *access = arg;
     oauth_flow_free(access->flow);
     access->flow = NULL;
+    if (end != OAUTH_END_GRANTED)
+        access->challenge.scope = NULL;  // perhaps it was that; what is held is renewed without it
     if (end == OAUTH_END_GRANTED && access->spec.exchanged)
         exchanged_put(access->spec.exchanged, grant);
     if (end == OAUTH_END_GRANTED)
@@ -594,6 +596,7 @@ static void ask(struct access *access)
                                    .user = access->user,
                                    .server_url = access->server_url,
                                    .challenge = access->challenge,
+                                   .held_scope = access->spec.options->scope ? NULL : access_scope(access),
                                    .subject = caller ? access->lent.bytes : NULL,
                                    .subject_until = caller ? access->lent_until : 0,
                                    .on_end = on_flow_end,
@@ -766,6 +769,37 @@ const char *access_scope(const struct access *access)
     const struct grant *grant = access->grant;
     const char *asked = grant ? grant->is.scope_asked : NULL, *given = grant ? grant->is.scope : NULL;
     return asked && *asked ? asked : given && *given ? given : NULL;
+}
+
+bool access_can_widen(const struct access *access)
+{
+    const char *wanted = access->challenge.scope, *asked = access_scope(access);
+    return access_mode_asks(access->spec.mode) && !access->spec.options->scope && wanted &&
+           !oauth_scope_covers(asked, wanted);
+}
+
+void access_refused(const struct access *access, bool scope, struct err *err)
+{
+    const char *name = access->server_name, *wanted = access->challenge.scope ? access->challenge.scope : "";
+    if (access->spec.mode == ACCESS_STATIC)
+        (void)err_set(err, ERR_LOGIN, "server \"%s\" %s", name,
+                      scope ? "wants a token with more scope than that of the configuration"
+                            : "refuses the token of the configuration");
+    else if (access_mode_asks(access->spec.mode) && scope)
+        (void)err_set(err, ERR_LOGIN,
+                      "server \"%s\" wants the scope \"%.200s\", which the token does not have: let the authorization "
+                      "server give it to client \"%.64s\", and name it in \"scope\" if that is set",
+                      name, wanted, access->spec.options->client_id);
+    else if (access_mode_asks(access->spec.mode))
+        (void)err_set(err, ERR_LOGIN, "server \"%s\" does not take the token that \"%.200s\" has just given", name,
+                      access->grant ? access->grant->issuer : "");
+    else if (access->spec.mode == ACCESS_USER)
+        (void)err_set(err, ERR_LOGIN, "server \"%s\" %s %s", name,
+                      scope ? "needs more scope from" : "does not take the token of", access->user);
+    else
+        (void)err_set(err, ERR_LOGIN, "server \"%s\" %s: run 'postern login %s%s'", name,
+                      scope ? "needs more scope" : "does not take the token", is_url(access) ? "--url " : "",
+                      is_url(access) ? access->server_url : name);
 }
 
 const char *access_header(const struct access *access) { return access->header.bytes; }

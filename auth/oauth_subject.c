@@ -124,7 +124,10 @@ const char *oauth_jag_parse(const struct oauth_answer *answer, struct arena *are
                *jag = NULL;
     struct buf problem = {0};
     bool ok = answer->status >= 200 && answer->status <= 299 && !oauth_member(tree, "error");
-    if (tree && !ok) {
+    if (!tree && !ok) {
+        (void)err_set(err, answer->status >= 500 ? ERR_UNAVAILABLE : ERR_DENIED,
+                      "the identity provider answered HTTP %d", answer->status);
+    } else if (tree && !ok) {
         oauth_put_problem(tree, &problem);
         (void)err_set(err, answer->status >= 500 ? ERR_UNAVAILABLE : ERR_DENIED,
                       "the identity provider answered HTTP %d: %s", answer->status, buf_text(&problem));

@@ -118,6 +118,11 @@ bool access_recheck(struct access *access);
 // What the server said when it refused (401, or 403 for want of scope), from the head of its answer; kept for a login.
 void access_hear(struct access *access, struct http_transfer *transfer);
 const struct oauth_challenge *access_challenge(const struct access *access);
+// It wants more scope, and access_renew() will ask for that too: nobody has to be asked, nothing was configured, and it
+// was not asked for before (A9).
+bool access_can_widen(const struct access *access);
+// The server refuses although all that could be tried was: says what is to be done about it.
+void access_refused(const struct access *access, bool scope, struct err *err);
 const char *access_scope(const struct access *access);  // asked for and granted so far; NULL: not known
 
 // The grant of this owner that fits the server best, of a list; NULL: none. For commands.

@@ -494,7 +494,11 @@ static void on_renewed(struct access_wait *wait, const struct err *err)
     struct upstream *upstream = wait->arg;
     if (err) {
         struct err why = *err;
-        fail_all(&upstream->refused, &why);
+        while (!list_empty(&upstream->refused)) {
+            struct upstream_request *request = list_entry(upstream->refused.next, struct upstream_request, node);
+            why.code = request->widened ? ERR_LOGIN : err->code;  // the server is there, but not for this
+            fail(request, &why);
+        }
         return;
     }
     while (!list_empty(&upstream->refused)) {
@@ -521,16 +525,27 @@ void upstream_on_greeted_late(struct upstream *upstream, unsigned version)
     access_renew(upstream->spec.access, version, &upstream->ready);
 }
 
-void upstream_on_refused(struct upstream *upstream, struct upstream_request *request, unsigned version)
+static void send_again(struct upstream *upstream, struct upstream_request *request, unsigned version)
 {
     map_remove(&upstream->in_flight, map_key_u64(&request->id));
     loop_timer_stop(upstream->spec.loop, &request->timeout);
     request->transfer = NULL;
-    request->renewed = true;
     bool first = list_empty(&upstream->refused);
     list_append(&upstream->refused, &request->node);
     if (first)
         access_renew(upstream->spec.access, version, &upstream->renewal);
+}
+
+void upstream_on_refused(struct upstream *upstream, struct upstream_request *request, unsigned version)
+{
+    request->renewed = true;
+    send_again(upstream, request, version);
+}
+
+void upstream_on_narrow(struct upstream *upstream, struct upstream_request *request, unsigned version)
+{
+    request->widened = true;
+    send_again(upstream, request, version);
 }
 
 void upstream_on_session_lost(struct upstream *upstream)

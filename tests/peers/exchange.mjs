@@ -59,7 +59,7 @@ function provide(issuer, key, clients, state, asked) {
 
 /** Starts all of it; `audience` is the gateway's, `gatewayKey` the public JWK of its client with a key. */
 export async function startExchange(audience, gatewayKey) {
-    const state = { callers: ['ana', 'bob', 'eve'], callerLifetime: 120, lifetime: 120, refuse: {}, refused: new Set(), needs: {}, given: SCOPES, down: false, lies: {} };
+    const state = { callers: ['ana', 'bob', 'eve'], callerLifetime: 120, lifetime: 120, refuse: {}, refused: new Set(), needs: {}, given: SCOPES, strict: false, down: false, lies: {} };
     const asked = [], seen = [];
     const doors = { idp: createServer(), as: createServer(), server: createServer() };
     const [idp, as, origin] = await Promise.all(Object.values(doors).map(listen));
@@ -93,6 +93,7 @@ export async function startExchange(audience, gatewayKey) {
     const give = async (context, at, sub) => {
         const { resource, scope } = context.oidc.params;
         const granted = (scope ?? 'mcp:use').split(' ').filter(one => state.given.includes(one)).join(' ');
+        if (state.strict && granted !== scope) throw new errors.InvalidScope('more than you may have', scope);
         const claims = { iss: at === 'idp' ? idp : as, sub, aud: resource, client_id: context.oidc.client.clientId, scope: granted };
         return { access_token: await sign(keys[at], claims, 'at+jwt', state.lifetime), token_type: 'Bearer', expires_in: state.lifetime, scope: granted };
     };
@@ -122,7 +123,7 @@ export async function startExchange(audience, gatewayKey) {
         });
     }
 
-    // ---- the server: /mcp takes tokens of `as`, /exchange/mcp those of `idp`
+    // ---- the server: /mcp takes tokens of `as`, /exchange/mcp those of `idp`; /legacy/mcp is HTTP+SSE, with those of `as`
 
     const results = {
         initialize: ({ protocolVersion }) => ({ protocolVersion, capabilities: { tools: {} }, serverInfo: { name: 'exchange', version: '1' } }),
@@ -130,14 +131,16 @@ export async function startExchange(audience, gatewayKey) {
         'tools/call': (_params, who) => ({ content: [{ type: 'text', text: who.sub }] })
     };
     const issuerOf = path => (path === '/exchange/mcp' ? idp : as);
+    let events; // the stream of HTTP+SSE
     async function mcp(request, response) {
-        const challenge = more => ({ 'www-authenticate': `Bearer resource_metadata="${origin}/.well-known/oauth-protected-resource${request.url}"${more}` });
+        const path = request.url.replace('/legacy/post', '/legacy/mcp');
+        const challenge = more => ({ 'www-authenticate': `Bearer resource_metadata="${origin}/.well-known/oauth-protected-resource${path}"${more}` });
         const token = /^Bearer (\S+)$/.exec(request.headers.authorization ?? '')?.[1];
         const body = await text(request);
         const message = body ? JSON.parse(body) : {};
         let who;
         try {
-            who = (await jwtVerify(token, known, { issuer: issuerOf(request.url), audience: `${origin}${request.url}` })).payload;
+            who = (await jwtVerify(token, known, { issuer: issuerOf(path), audience: `${origin}${path}` })).payload;
             if (state.refused.has(who.jti)) throw new Error('revoked');
         } catch {
             who = undefined;
@@ -147,16 +150,22 @@ export async function startExchange(audience, gatewayKey) {
         const needed = state.needs[message.params?.name];
         if (needed && !needed.split(' ').every(one => who.scope?.split(' ').includes(one)))
             return response.writeHead(403, challenge(`, error="insufficient_scope", scope="${needed}"`)).end();
-        if (request.method !== 'POST') return response.writeHead(405).end();
+        if (request.method === 'GET' && path === '/legacy/mcp') {
+            events = response.writeHead(200, { 'content-type': 'text/event-stream' });
+            return events.write('event: endpoint\ndata: /legacy/post\n\n');
+        }
+        if (request.method !== 'POST' || request.url === '/legacy/mcp') return response.writeHead(405).end();
         if (message.id === undefined) return response.writeHead(202).end();
-        response.writeHead(200, { 'content-type': 'application/json' });
-        response.end(JSON.stringify({ jsonrpc: '2.0', id: message.id, result: (results[message.method] ?? (() => ({})))(message.params, who) }));
+        const answer = JSON.stringify({ jsonrpc: '2.0', id: message.id, result: (results[message.method] ?? (() => ({})))(message.params, who) });
+        if (path === request.url) return response.writeHead(200, { 'content-type': 'application/json' }).end(answer);
+        response.writeHead(202).end();
+        events.write(`event: message\ndata: ${answer}\n\n`);
     }
     doors.server.on('request', (request, response) => {
         const [, path] = /^\/\.well-known\/oauth-protected-resource(\/.*)$/.exec(request.url) ?? [];
         if (path)
             return response.end(JSON.stringify({ resource: `${origin}${path}`, authorization_servers: state.servers ?? [issuerOf(path)], scopes_supported: ['mcp:use'] }));
-        if (request.url.endsWith('/mcp')) return mcp(request, response);
+        if (/\/(mcp|post)$/.test(request.url)) return mcp(request, response);
         response.writeHead(404).end();
     });
 
