@@ -65,6 +65,14 @@ struct tenant *gate_tenant(const struct gate *gate, const char *name)
     return NULL;
 }
 
+static void add_keys(struct gate *gate, const struct option_items *items)
+{
+    const struct server *servers = items->at;
+    for (size_t i = 0; i < items->count; i++)
+        if (servers[i].auth.assertion.key_file && !servers[i].disabled)
+            assertion_keys_add(gate->keys, &servers[i].auth.assertion);
+}
+
 struct gate *gate_new(const struct gate_parts *parts)
 {
     struct loop *loop = parts->loop;
@@ -76,8 +84,11 @@ struct gate *gate_new(const struct gate_parts *parts)
     gate->audit = parts->audit;
     door_init(&gate->door, &gate->config->limits);
     gate->tokens = parts->tokens;
+    gate->keys = assertion_keys_new();
     gate->exchanged = loan_wanted(gate->config) ? exchanged_new() : NULL;
     add_tenants(gate, parts);
+    for (size_t i = 0; i < gate->tenant_count; i++)
+        add_keys(gate, gate->tenants[i].servers);
     secret_random(gate->key, sizeof gate->key);
     secret_random(&gate->next_request, sizeof gate->next_request);
     list_init(&gate->calls);
@@ -90,6 +101,7 @@ struct gate *gate_new(const struct gate_parts *parts)
 
 bool gate_is_profile_name(struct span name) { return profile_name_valid(name); }
 const struct config *gate_config(const struct gate *gate) { return gate->config; }
+struct span gate_keys(const struct gate *gate) { return assertion_keys_document(gate->keys); }
 const char *const *gate_issuers(const struct gate *gate) { return provider_chain_issuers(gate->providers); }
 char *const *gate_scopes(const struct gate *gate) { return provider_chain_scopes(gate->providers); }
 const char *const *gate_wanted_headers(const struct gate *gate) { return provider_chain_headers(gate->providers); }
@@ -234,6 +246,7 @@ void gate_free(struct gate *gate)
     }
     door_release(&gate->door);
     exchanged_free(gate->exchanged);
+    assertion_keys_free(gate->keys);
     free(gate->tenants);
     map_release(&gate->sessions);
     map_release(&gate->links);

@@ -193,8 +193,12 @@ static struct access *link_access(struct link *link, const struct server *server
 static struct assertion *link_assertion(const struct gate *gate, const struct server *server,
                                         const struct identity *who)
 {
-    struct assertion_spec spec = {&server->auth.assertion, gate->config->public_url, server->url, who};
-    return server->auth.assertion.key_file ? assertion_new(&spec) : NULL;
+    const struct assertion_options *options = &server->auth.assertion;
+    if (!options->key_file)
+        return NULL;
+    struct assertion_spec spec = {options, assertion_keys_find(gate->keys, options), gate->config->public_url,
+                                  server->url, who};
+    return assertion_new(&spec);
 }
 
 static struct link *link_get(struct gate *gate, const struct server *server, struct session *session)
