@@ -68,9 +68,12 @@ void flow_on_provider(struct oauth_flow *flow)
         return;
     }
     flow_note(flow, "GET", flow->urls[flow->url_at], status);
-    if (status != 200) {
+    if (flow_passes_over(&flow->fetch)) {
         flow->url_at++;
         fetch_provider(flow);
+    } else if (status != 200) {
+        (void)err_set(&err, ERR_UNAVAILABLE, "%.200s answered HTTP %d", flow->urls[flow->url_at], status);
+        flow_end(flow, OAUTH_END_TOKEN, &err);
     } else if (!oauth_server_parse(buf_span(&flow->fetch.body), issuer, &flow->arena, &found, &err)) {
         flow_end(flow, OAUTH_END_TOKEN, &err);
     } else {

@@ -130,8 +130,7 @@ static bool is_object(struct span text)
     return scan_document(text, false, &value, &ignored) && scan_is_object(value);
 }
 
-// D5: what lets the search go on, and what ends it.
-static bool passes_over(const struct oauth_fetch *fetch)
+bool flow_passes_over(const struct oauth_fetch *fetch)
 {
     int status = fetch->status;
     return (status >= 300 && status < 500) || status == 502 || (status == 200 && !is_object(buf_span(&fetch->body)));
@@ -146,7 +145,7 @@ static bool answered(struct oauth_flow *flow)
         return false;
     }
     flow_note(flow, "GET", flow->urls[flow->url_at], flow->fetch.status);
-    if (passes_over(&flow->fetch)) {
+    if (flow_passes_over(&flow->fetch)) {
         flow->url_at++;
         next_candidate(flow);
         return false;

@@ -84,6 +84,7 @@ void flow_probe(struct oauth_flow *flow);
 void flow_on_probed(struct oauth_flow *flow);
 void flow_on_resource(struct oauth_flow *flow);
 void flow_on_server(struct oauth_flow *flow);
+bool flow_passes_over(const struct oauth_fetch *fetch);  // D5: what lets a search for metadata go on; all else ends it
 
 // oauth_identity.c: who we are there. Goes on with flow_authorize() or flow_exchange().
 void flow_identify(struct oauth_flow *flow);

@@ -180,6 +180,30 @@ for (const [name, mode] of Object.entries(modes))
         });
     });
 
+describe('the identity provider of mode enterprise', () => {
+    test('D8 is found by its OpenID metadata where it has no others', async () => {
+        peer.state.lies.idp = { status: 404 };
+        assert.equal(said(await (await start(modes.enterprise)).call('server__whoami')), 'ana');
+        assert.deepEqual(kinds(), modes.enterprise.grants);
+    });
+    for (const [name, lie, line] of [
+        ['D9 that calls itself something else', () => ({ issuer: `${peer.idp}/x`, token_endpoint: `${peer.idp}/token` }), /of another issuer/],
+        ['N1 whose endpoint is not secure', () => ({ issuer: peer.idp, token_endpoint: 'http://192.0.2.1/token' }), /token_endpoint/],
+        ['that does not answer', () => ({ status: 500 }), /cannot get a token.*HTTP 500/]
+    ])
+        test(`${name} gets no token`, async () => {
+            const session = await start(modes.enterprise, {}, {}, () => (peer.state.lies.idp = lie()));
+            assert.equal(said(await session.call('server__whoami')).code, -32002);
+            assert.deepEqual(peer.asked, []);
+            await gateway.line(line, 5_000);
+        });
+    test('needs no metadata where its endpoint is configured', async () => {
+        peer.state.lies.idp = { status: 500 };
+        const idp = { token_endpoint: `${peer.idp}/token`, ...secret };
+        assert.equal(said(await (await start(modes.enterprise, { idp })).call('server__whoami')), 'ana');
+    });
+});
+
 describe('over HTTP+SSE', () => {
     const mode = { ...modes['client_credentials with a secret'], url: () => `${peer.origin}/legacy/mcp` };
     test('F2 F3 a token that the server refuses is got anew, once for 50 calls', async () => {

@@ -116,7 +116,7 @@ export async function startExchange(audience, gatewayKey) {
         const handle = providers[at].callback();
         doors[at].on('request', (request, response) => {
             const lie = request.url.startsWith('/.well-known/oauth-authorization-server') && state.lies[at];
-            if (lie) return response.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify(lie));
+            if (lie) return response.writeHead(lie.status ?? 200, { 'content-type': 'application/json' }).end(JSON.stringify(lie));
             if (request.url === '/.well-known/oauth-authorization-server') request.url = '/.well-known/openid-configuration';
             if (state.down && request.url === '/token') return response.writeHead(503).end();
             handle(request, response);
