@@ -75,6 +75,7 @@ struct access {
     struct oauth_challenge challenge;
     struct token_request check;  // is what is held still there?
     bool gone;                   // it was found not to be
+    char *issuer;                // of the first token that was asked for
     struct secret lent;          // the caller's own token, while calls that came with it are under way
     int64_t lent_until;
     unsigned loans;
@@ -246,6 +247,8 @@ static void fail(struct access *access, const struct err *err)
     access->outcome = *err;
     if (access->outcome.code == ERR_DENIED)  // by the authorization server, not by the policy
         access->outcome.code = takes_caller(access) ? ERR_LOGIN : ERR_UNAVAILABLE;
+    if (access->outcome.code == ERR_CONFIG)  // a caller can do nothing about it
+        access->outcome.code = ERR_UNAVAILABLE;
     if (access->leased && access->lease.grant) {
         oauth_scrub(&access->outcome, access->lease.grant->is.refresh_token.bytes);
         oauth_scrub(&access->outcome, access->lease.grant->is.access_token.bytes);
@@ -543,6 +546,8 @@ static void on_flow_end(void *arg, enum oauth_end end, const struct grant *grant
     access->flow = NULL;
     if (end != OAUTH_END_GRANTED)
         access->challenge.scope = NULL;  // perhaps it was that; what is held is renewed without it
+    if (end == OAUTH_END_GRANTED && !access->issuer)
+        access->issuer = mem_string(grant->issuer);
     if (end == OAUTH_END_GRANTED && access->spec.exchanged)
         exchanged_put(access->spec.exchanged, grant);
     if (end == OAUTH_END_GRANTED)
@@ -597,6 +602,7 @@ static void ask(struct access *access)
                                    .server_url = access->server_url,
                                    .challenge = access->challenge,
                                    .held_scope = access->spec.options->scope ? NULL : access_scope(access),
+                                   .known_issuer = access->issuer,
                                    .subject = caller ? access->lent.bytes : NULL,
                                    .subject_until = caller ? access->lent_until : 0,
                                    .on_end = on_flow_end,
@@ -840,6 +846,7 @@ static void release(void *object)
     secret_release(&access->lent);
     arena_release(&access->arena);
     arena_release(&access->heard);
+    free(access->issuer);
     free(access->tenant);
     free(access->user);
     free(access->server_url);

@@ -198,5 +198,15 @@ void flow_on_server(struct oauth_flow *flow)
         return;
     }
     flow_note(flow, "authorization server:", flow->attempt.server.issuer, 0);
+    const char *known = flow->spec.known_issuer;
+    if (known && strcmp(known, flow->attempt.server.issuer) != 0) {
+        struct err err;
+        (void)err_set(&err, ERR_CONFIG,
+                      "the server has moved from the authorization server \"%.120s\" to \"%.120s\": the configured "
+                      "client is not shown there; set \"issuer\" if that is right",
+                      known, flow->attempt.server.issuer);
+        flow_end(flow, OAUTH_END_DISCOVERY, &err);
+        return;
+    }
     flow_identify(flow);
 }

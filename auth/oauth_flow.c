@@ -330,6 +330,7 @@ struct oauth_flow *oauth_flow_start(const struct oauth_flow_spec *spec)
     flow->spec.redirect_uri = own(flow, spec->redirect_uri);
     flow->spec.document_url = own(flow, spec->document_url);
     flow->spec.held_scope = own(flow, spec->held_scope);
+    flow->spec.known_issuer = own(flow, spec->known_issuer);
     flow->spec.subject = own(flow, spec->subject);
     flow->spec.challenge = (struct oauth_challenge){.bearer = spec->challenge.bearer,
                                                     .resource_metadata = own(flow, spec->challenge.resource_metadata),

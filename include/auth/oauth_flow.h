@@ -43,6 +43,7 @@ struct oauth_flow_spec {
     const char *document_url;          // G2: where our own client metadata are, if they are anywhere; NULL: nowhere
     struct oauth_challenge challenge;  // of the call that was refused; zeroed: none
     const char *held_scope;            // step-up: what was asked for before (A9)
+    const char *known_issuer;          // whom the configured client was shown before; it is shown to no other (D16)
     const char *subject;               // the caller's own token, to be exchanged; NULL: that of the options
     int64_t subject_until;             // and its end: what is got for it lives no longer
     bool register_anew;                // do not use a registration that is stored

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { generateKeyPairSync } from 'node:crypto';
 import { once } from 'node:events';
-import { writeFileSync } from 'node:fs';
+import { rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, afterEach, before, beforeEach, describe, test } from 'node:test';
 
@@ -127,6 +127,18 @@ for (const [name, mode] of Object.entries(modes))
             await gateway.line(/cannot get a token.*invalid_(client|grant)/, 5_000);
             assert.doesNotMatch(gateway.log(), /a wrong secret/);
         });
+        if (mode.subject)
+            test('a file that is gone is told to the operator, and read again when it is back', async () => {
+                const session = await start(mode);
+                assert.equal(said(await session.call('server__whoami')), mode.sub);
+                rmSync(file());
+                peer.state.refused.add(calls()[0].who.jti);
+                const { error } = await session.call('server__whoami');
+                assert.deepEqual([error.code, error.data.reason], [-32002, 'server_unavailable']);
+                await gateway.line(/cannot get a token.*subject: No such file/, 5_000);
+                writeFileSync(file(), await mode.subject());
+                await until(async () => said(await session.call('server__whoami')) === mode.sub, 15_000, 'an answer');
+            });
         test('A9 more scope is asked for once, together with what was asked for before', async () => {
             peer.state.needs = { write: 'mcp:write' };
             const session = await start(mode);
@@ -168,6 +180,19 @@ for (const [name, mode] of Object.entries(modes))
             await gateway.line(/wants the scope \\?"mcp:write/, 5_000);
             assert.equal(said(await session.call('server__whoami')), mode.sub);
         });
+        if (name !== 'token_exchange')  // which names its issuer
+            test('D16 a server that moves to another authorization server does not get there what the first one was shown', async () => {
+                const session = await start(mode);
+                assert.equal(said(await session.call('server__whoami')), mode.sub);
+                peer.state.servers = [peer.idp];
+                peer.state.refused.add(calls()[0].who.jti);
+                peer.asked.length = 0;
+                assert.equal(said(await session.call('server__whoami')).code, -32002);
+                assert.deepEqual(peer.asked, []);
+                await gateway.line(/has moved from the authorization server/, 5_000);
+                peer.state.servers = undefined;
+                await until(async () => said(await session.call('server__whoami')) === mode.sub, 15_000, 'the first one again');
+            });
         test('D16 a server that turns to another authorization server does not get there what is meant for the configured one', async () => {
             const [own, other] = mode.url().includes('exchange') ? ['idp', 'as'] : ['as', 'idp'];
             peer.state.servers = [peer[other]];
