@@ -229,26 +229,6 @@ describe('the identity provider of mode enterprise', () => {
     });
 });
 
-describe('over HTTP+SSE', () => {
-    const mode = { ...modes['client_credentials with a secret'], url: () => `${peer.origin}/legacy/mcp` };
-    test('F2 F3 a token that the server refuses is got anew, once for 50 calls', async () => {
-        const session = await start(mode, {}, { type: 'sse' });
-        assert.equal(said(await session.call('server__whoami')), mode.sub);
-        peer.state.refused.add(calls()[0].who.jti);
-        const answers = await Promise.all(Array.from({ length: 50 }, () => session.call('server__whoami')));
-        assert.deepEqual(new Set(answers.map(said)), new Set([mode.sub]));
-        assert.deepEqual(kinds(), [...mode.grants, ...mode.grants]);
-    });
-    test('F1 it is renewed before its end, and calls go on over the same stream', async () => {
-        peer.state.lifetime = 6;
-        const session = await start(mode, {}, { type: 'sse' });
-        assert.equal(said(await session.call('server__whoami')), mode.sub);
-        const [{ who: first }] = calls();
-        await until(async () => said(await session.call('server__whoami')) === mode.sub && calls().at(-1).who.jti !== first.jti, 10_000, 'the next token in use');
-        assert.equal(peer.seen.filter(({ method }) => method === 'GET').length, 1);
-    });
-});
-
 describe('A9 more scope than a person gave', () => {
     /** A token as a person would have got it, for the scope that everybody needs. */
     async function given() {

@@ -123,7 +123,7 @@ export async function startExchange(audience, gatewayKey) {
         });
     }
 
-    // ---- the server: /mcp takes tokens of `as`, /exchange/mcp those of `idp`; /legacy/mcp is HTTP+SSE, with those of `as`
+    // ---- the server: /mcp takes tokens of `as`, /exchange/mcp those of `idp`
 
     const results = {
         initialize: ({ protocolVersion }) => ({ protocolVersion, capabilities: { tools: {} }, serverInfo: { name: 'exchange', version: '1' } }),
@@ -131,9 +131,8 @@ export async function startExchange(audience, gatewayKey) {
         'tools/call': (_params, who) => ({ content: [{ type: 'text', text: who.sub }] })
     };
     const issuerOf = path => (path === '/exchange/mcp' ? idp : as);
-    let events; // the stream of HTTP+SSE
     async function mcp(request, response) {
-        const path = request.url.replace('/legacy/post', '/legacy/mcp');
+        const path = request.url;
         const challenge = more => ({ 'www-authenticate': `Bearer resource_metadata="${origin}/.well-known/oauth-protected-resource${path}"${more}` });
         const token = /^Bearer (\S+)$/.exec(request.headers.authorization ?? '')?.[1];
         const body = await text(request);
@@ -150,22 +149,16 @@ export async function startExchange(audience, gatewayKey) {
         const needed = state.needs[message.params?.name];
         if (needed && !needed.split(' ').every(one => who.scope?.split(' ').includes(one)))
             return response.writeHead(403, challenge(`, error="insufficient_scope", scope="${needed}"`)).end();
-        if (request.method === 'GET' && path === '/legacy/mcp') {
-            events = response.writeHead(200, { 'content-type': 'text/event-stream' });
-            return events.write('event: endpoint\ndata: /legacy/post\n\n');
-        }
-        if (request.method !== 'POST' || request.url === '/legacy/mcp') return response.writeHead(405).end();
+        if (request.method !== 'POST') return response.writeHead(405).end();
         if (message.id === undefined) return response.writeHead(202).end();
         const answer = JSON.stringify({ jsonrpc: '2.0', id: message.id, result: (results[message.method] ?? (() => ({})))(message.params, who) });
-        if (path === request.url) return response.writeHead(200, { 'content-type': 'application/json' }).end(answer);
-        response.writeHead(202).end();
-        events.write(`event: message\ndata: ${answer}\n\n`);
+        response.writeHead(200, { 'content-type': 'application/json' }).end(answer);
     }
     doors.server.on('request', (request, response) => {
         const [, path] = /^\/\.well-known\/oauth-protected-resource(\/.*)$/.exec(request.url) ?? [];
         if (path)
             return response.end(JSON.stringify({ resource: `${origin}${path}`, authorization_servers: state.servers ?? [issuerOf(path)], scopes_supported: ['mcp:use'] }));
-        if (/\/(mcp|post)$/.test(request.url)) return mcp(request, response);
+        if (request.url.endsWith('/mcp')) return mcp(request, response);
         response.writeHead(404).end();
     });
 
