@@ -11,11 +11,13 @@
 //                                        │ refused for good: saved as dead ─► EMPTY
 //                                        └ no answer: what is held stays, and later again
 //
-// Modes that ask (client_credentials, workload, …) go EMPTY ─► ASKING (a flow) ─► HELD, and again when it is due.
+// Modes that ask (client_credentials, workload, …) go EMPTY ─► ASKING (a flow) ─► HELD, and again when it is due. Where
+// they ask with the caller's own token they can only while a call lends it: when it is due, the next call renews.
 //
 // Who waits is told once, from a task of its own, whatever happened. A token is replaced, never changed: the version
 // tells a transport that it has to look again (tests/unit/auth_access_test.c). What begins with LEASING is in access_refresh.c.
 #include "access_state.h"
+#include "auth/exchanged.h"
 #include "auth/oauth_flow.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -31,6 +33,11 @@ void access_set_state(struct access *access, enum access_state state) { access->
 int64_t access_now(const struct access *access)
 {
     return access->spec.clock ? access->spec.clock() : (int64_t)time(NULL);
+}
+
+static bool takes_caller(const struct access *access)
+{
+    return access_mode_asks(access->spec.mode) && access_takes_caller(access->spec.options);
 }
 
 // ---- telling --------------------------------------------------------------------------------
@@ -83,6 +90,8 @@ struct oauth_tokens access_tokens(const struct grant *grant)
 static void schedule(struct access *access)
 {
     struct oauth_tokens tokens = access_tokens(access->grant);
+    if (takes_caller(access))
+        return;
     unsigned char random;
     secret_random(&random, 1);
     int64_t after_ms = oauth_tokens_refresh_in(&tokens, access_now(access), random);
@@ -181,7 +190,7 @@ void access_tell_failure(struct access *access)
     access->outcome = access->failure;
     access_end_lease(access);
     access_set_state(access, access->grant ? STATE_HELD : STATE_EMPTY);
-    if (access->grant)
+    if (access->grant && !takes_caller(access))
         set_due(access, access->retry_at - loop_now(access->spec.loop));
     tell(access);
 }
@@ -193,13 +202,16 @@ void access_fail(struct access *access, const struct err *err)
 {
     access->outcome = *err;
     if (access->outcome.code == ERR_DENIED)  // by the authorization server, not by the policy
+        access->outcome.code = takes_caller(access) ? ERR_LOGIN : ERR_UNAVAILABLE;
+    if (access->outcome.code == ERR_CONFIG)  // a caller can do nothing about it
         access->outcome.code = ERR_UNAVAILABLE;
     if (access->leased && access->lease.grant) {
         oauth_scrub(&access->outcome, access->lease.grant->is.refresh_token.bytes);
         oauth_scrub(&access->outcome, access->lease.grant->is.access_token.bytes);
     }
     oauth_scrub(&access->outcome, access->client.secret);
-    log_warn("cannot get a token", LOG_STR("server", access->server_name), LOG_STR("detail", access->outcome.detail));
+    log_warn("cannot get a token", LOG_STR("server", access->server_name), LOG_STR("user", access->user),
+             LOG_STR("detail", access->outcome.detail));
     access->failure = access->outcome;
     if (access->state == STATE_REFRESHING)
         access_note_refresh(access, &access->outcome);
@@ -264,14 +276,56 @@ static void on_flow_end(void *arg, enum oauth_end end, const struct grant *grant
     struct access *access = arg;
     oauth_flow_free(access->flow);
     access->flow = NULL;
+    if (end != OAUTH_END_GRANTED)
+        access->challenge.scope = NULL;  // perhaps it was that; what is held is renewed without it
+    if (end == OAUTH_END_GRANTED && !access->issuer)
+        access->issuer = mem_string(grant->issuer);
+    if (end == OAUTH_END_GRANTED && access->spec.exchanged)
+        exchanged_put(access->spec.exchanged, grant);
     if (end == OAUTH_END_GRANTED)
         access_hold(access, grant);
     else
         access_fail(access, err);
 }
 
+// Nobody's call is under way, or only calls without a token: there is nothing to exchange.
+static void nothing_lent(struct access *access)
+{
+    access->outcome = (struct err){0};
+    (void)err_set(&access->outcome, ERR_LOGIN,
+                  "server \"%s\" works with the caller's own token, and there is none: callers come in with a JWT",
+                  access->server_name);
+    if (access->grant && usable(access, access->grant))
+        access_set_state(access, STATE_HELD);
+    else
+        drop(access);
+    tell(access);
+}
+
+// What an earlier session of the same user got, unless the server has just refused it.
+static bool find_exchanged(struct access *access)
+{
+    struct grant_key owner = {.tenant = access->tenant, .user = access->user};
+    if (!access->spec.exchanged)
+        return false;
+    if (access->grant)
+        exchanged_drop(access->spec.exchanged, access->grant);
+    const struct grant *found =
+        exchanged_find(access->spec.exchanged, &owner, access->server_url, access->spec.options, access_now(access));
+    if (found)
+        access_hold(access, found);
+    return found;
+}
+
 static void ask(struct access *access)
 {
+    bool caller = takes_caller(access);
+    if (caller && find_exchanged(access))
+        return;
+    if (caller && !access->lent.len) {
+        nothing_lent(access);
+        return;
+    }
     struct oauth_flow_spec spec = {.loop = access->spec.loop,
                                    .http = access->spec.http,
                                    .options = access->spec.options,
@@ -280,8 +334,14 @@ static void ask(struct access *access)
                                    .server_url = access->server_url,
                                    .issuers = access->spec.issuers,
                                    .challenge = access->challenge,
+                                   .held_scope = access->spec.options->scope ? NULL : access_scope(access),
+                                   .known_issuer = access->issuer,
+                                   .subject = caller ? access->lent.bytes : NULL,
+                                   .subject_until = caller ? access->lent_until : 0,
                                    .on_end = on_flow_end,
                                    .arg = access};
+    if (caller)
+        secret_digest(secret_span(&access->lent), access->asked_with);
     access_set_state(access, STATE_ASKING);
     access->flow = oauth_flow_start(&spec);
 }
@@ -356,6 +416,37 @@ void access_renew(struct access *access, unsigned version, struct access_wait *w
 
 void access_cancel(struct access_wait *wait) { list_remove(&wait->node); }
 
+bool access_stale(const struct access *access)
+{
+    return access_mode_asks(access->spec.mode) && !(access->grant && usable(access, access->grant));
+}
+
+void access_lend(struct access *access, struct span token, int64_t expires)
+{
+    unsigned char digest[SECRET_MAC_BYTES];
+    access->loans++;
+    if (!span_equal(secret_span(&access->lent), token))
+        secret_set(&access->lent, token);
+    access->lent_until = expires;
+    if (access->retry_at) {  // another token, another chance
+        secret_digest(token, digest);
+        if (!secret_equal(digest, access->asked_with, sizeof digest))
+            access->retry_ms = access->retry_at = 0;
+    }
+    if (access->state != STATE_HELD || access_pausing(access))
+        return;
+    struct oauth_tokens held = access_tokens(access->grant);
+    int64_t at = oauth_tokens_refresh_at(&held);
+    if (at && access_now(access) >= at && expires > access->grant->is.expires_at)
+        begin(access);
+}
+
+void access_return(struct access *access)
+{
+    if (--access->loans == 0)
+        secret_release(&access->lent);
+}
+
 void access_forget(struct access *access)
 {
     if (access->spec.mode == ACCESS_STATIC || access->spec.mode == ACCESS_NONE)
@@ -419,6 +510,37 @@ const char *access_scope(const struct access *access)
     return asked && *asked ? asked : given && *given ? given : NULL;
 }
 
+bool access_can_widen(const struct access *access)
+{
+    const char *wanted = access->challenge.scope, *asked = access_scope(access);
+    return access_mode_asks(access->spec.mode) && !access->spec.options->scope && wanted &&
+           !oauth_scope_covers(asked, wanted);
+}
+
+void access_refused(const struct access *access, bool scope, struct err *err)
+{
+    const char *name = access->server_name, *wanted = access->challenge.scope ? access->challenge.scope : "";
+    if (access->spec.mode == ACCESS_STATIC)
+        (void)err_set(err, ERR_LOGIN, "server \"%s\" %s", name,
+                      scope ? "wants a token with more scope than that of the configuration"
+                            : "refuses the token of the configuration");
+    else if (access_mode_asks(access->spec.mode) && scope)
+        (void)err_set(err, ERR_LOGIN,
+                      "server \"%s\" wants the scope \"%.200s\", which the token does not have: let the authorization "
+                      "server give it to client \"%.64s\", and name it in \"scope\" if that is set",
+                      name, wanted, access->spec.options->client_id);
+    else if (access_mode_asks(access->spec.mode))
+        (void)err_set(err, ERR_LOGIN, "server \"%s\" does not take the token that \"%.200s\" has just given", name,
+                      access->grant ? access->grant->issuer : "");
+    else if (access->spec.mode == ACCESS_USER)
+        (void)err_set(err, ERR_LOGIN, "server \"%s\" %s %s", name,
+                      scope ? "needs more scope from" : "does not take the token of", access->user);
+    else
+        (void)err_set(err, ERR_LOGIN, "server \"%s\" %s: run 'postern login %s%s'", name,
+                      scope ? "needs more scope" : "does not take the token", access_is_url(access) ? "--url " : "",
+                      access_is_url(access) ? access->server_url : name);
+}
+
 const char *access_header(const struct access *access) { return access->header.bytes; }
 unsigned access_version(const struct access *access) { return access->version; }
 
@@ -454,8 +576,10 @@ static void release(void *object)
     oauth_fetch_release(&access->fetch);
     grant_unref(access->grant);
     secret_release(&access->header);
+    secret_release(&access->lent);
     arena_release(&access->arena);
     arena_release(&access->heard);
+    free(access->issuer);
     free(access->tenant);
     free(access->user);
     free(access->server_url);

@@ -5,14 +5,20 @@
 static const char *const modes[] = {"none",     "static",         "shared",     "per_user", "client_credentials",
                                     "workload", "token_exchange", "enterprise", NULL};
 static const char *const subjects[] = {"id_token", "access_token", "jwt", NULL};
+static const char *const sources[] = {"file", "caller", NULL};
 static const char *const pkces[] = {"require", "assume_s256", NULL};
 
 #define AT(member) offsetof(struct access_idp, member)
 static const struct option idp_rows[] = {
+    {.name = "issuer",
+     .type = OPTION_STRING,
+     .offset = AT(issuer),
+     .help =
+         "Exactly what it calls itself; its metadata say where it exchanges tokens. Needed with `subject` `caller`."},
     {.name = "token_endpoint",
      .type = OPTION_STRING,
      .offset = AT(token_endpoint),
-     .help = "Where it exchanges tokens; https, or http on loopback."},
+     .help = "Where it exchanges tokens, instead of what its metadata say; https, or http on loopback."},
     {.name = "client_id", .type = OPTION_STRING, .offset = AT(client_id), .help = "Our client there."},
     {.name = "client_secret",
      .type = OPTION_STRING,
@@ -113,6 +119,15 @@ static const struct option rows[] = {
      .offset = AT(allow_addresses),
      .help = "Blocks of addresses like \"10.0.0.0/8\" where its authorization server may be although it is elsewhere: "
              "without this only public addresses, and the kind of network the server is in."},
+    {.name = "subject",
+     .type = OPTION_ENUM,
+     .offset = AT(subject),
+     .fallback = "\"file\"",
+     .choices = sources,
+     .help =
+         "Whose token `token_exchange` and `enterprise` exchange: the one in `subject_token_file`, for all callers; or "
+         "`caller`: the JWT that each caller came with, for that caller alone. It must be from the issuer that "
+         "exchanges it, or name it in `aud`. Makes `isolation` at least `user`."},
     {.name = "subject_token_file",
      .type = OPTION_STRING,
      .offset = AT(subject_token_file),
@@ -141,15 +156,43 @@ bool access_mode_asks(enum access_mode mode)
     return mode == ACCESS_CLIENT || mode == ACCESS_WORKLOAD || mode == ACCESS_EXCHANGE || mode == ACCESS_ENTERPRISE;
 }
 
+bool access_takes_caller(const struct access_options *options)
+{
+    return options->subject == ACCESS_FROM_CALLER;  // check_subject: only with a mode that exchanges
+}
+
+static bool check_idp(const struct access_options *options, const struct option_place *place, struct err *err)
+{
+    const struct access_idp *idp = &options->idp;
+    const char *const urls[] = {idp->issuer, idp->token_endpoint};
+    bool named = urls[0] || urls[1];
+    if ((options->mode == ACCESS_ENTERPRISE) != (named && idp->client_id))
+        return err_set(
+            err, ERR_CONFIG,
+            "%s: %s/idp: an issuer or a token_endpoint, a client_id, and mode \"enterprise\" belong together",
+            place->file, place->path);
+    if (options->mode == ACCESS_ENTERPRISE && access_takes_caller(options) && !idp->issuer)
+        return err_set(err, ERR_CONFIG, "%s: %s/idp/issuer: needed to know which callers' tokens may go there",
+                       place->file, place->path);
+    for (size_t i = 0; i < 2; i++)
+        if (urls[i] && !oauth_url_secure(urls[i]))
+            return err_set(err, ERR_CONFIG, "%s: %s/idp/%s: https, or http on loopback", place->file, place->path,
+                           i ? "token_endpoint" : "issuer");
+    return true;
+}
+
 // What is sent to whom: a subject's token goes to an identity provider or issuer that a person named.
 static bool check_subject(const struct access_options *options, const struct option_place *place, struct err *err)
 {
     bool wanted = access_mode_asks((enum access_mode)options->mode) && options->mode != ACCESS_CLIENT;
-    const struct access_idp *idp = &options->idp;
-    if (wanted != (options->subject_token_file != NULL))
+    bool caller = access_takes_caller(options);
+    if (caller && options->mode != ACCESS_EXCHANGE && options->mode != ACCESS_ENTERPRISE)
+        return err_set(err, ERR_CONFIG, "%s: %s/subject: \"caller\" needs mode \"token_exchange\" or \"enterprise\"",
+                       place->file, place->path);
+    if ((wanted && !caller) != (options->subject_token_file != NULL))
         return err_set(err, ERR_CONFIG,
                        "%s: %s: a \"subject_token_file\" and mode \"workload\", \"token_exchange\" or \"enterprise\" "
-                       "belong together",
+                       "belong together, unless \"subject\" is \"caller\"",
                        place->file, place->path);
     if (wanted && !options->client_id)
         return err_set(err, ERR_CONFIG, "%s: %s: mode \"%s\" needs a client_id", place->file, place->path,
@@ -157,14 +200,7 @@ static bool check_subject(const struct access_options *options, const struct opt
     if (options->mode == ACCESS_EXCHANGE && !options->issuer)
         return err_set(err, ERR_CONFIG, "%s: %s: mode \"token_exchange\" needs an \"issuer\"", place->file,
                        place->path);
-    if ((options->mode == ACCESS_ENTERPRISE) != (idp->token_endpoint && idp->client_id))
-        return err_set(err, ERR_CONFIG,
-                       "%s: %s/idp: a token_endpoint and a client_id, and mode \"enterprise\", belong together",
-                       place->file, place->path);
-    if (idp->token_endpoint && !oauth_url_secure(idp->token_endpoint))
-        return err_set(err, ERR_CONFIG, "%s: %s/idp/token_endpoint: https, or http on loopback", place->file,
-                       place->path);
-    return true;
+    return check_idp(options, place, err);
 }
 
 static bool check(void *object, const struct option_place *place, struct err *err)

@@ -53,6 +53,11 @@ struct access {
     struct oauth_challenge challenge;
     struct token_request check;  // is what is held still there?
     bool gone;                   // it was found not to be
+    char *issuer;                // of the first token that was asked for
+    struct secret lent;          // the caller's own token, while calls that came with it are under way
+    int64_t lent_until;
+    unsigned loans;
+    unsigned char asked_with[SECRET_MAC_BYTES];  // digest of the one that was last exchanged, or failed to be
 };
 
 // access.c: holding and telling.

@@ -1,8 +1,7 @@
 // Owns the assertion that tells a server who calls: its option rows, what it claims, and when it is signed anew.
-#include "auth/assertion.h"
+#include "assertion_keys.h"
 #include "base/mem.h"
 #include "base/secret.h"
-#include "oauth_key.h"
 #include <ctype.h>
 #include <stdlib.h>
 #include <strings.h>
@@ -21,7 +20,16 @@ static const struct option rows[] = {
      .offset = AT(algorithm),
      .fallback = "\"ES256\"",
      .help = "What that key signs with: RS256, RS384, RS512, ES256, ES384 or ES512."},
-    {.name = "key_id", .type = OPTION_STRING, .offset = AT(key_id), .help = "`kid` of that key."},
+    {.name = "key_id",
+     .type = OPTION_STRING,
+     .offset = AT(key_id),
+     .help = "`kid` of that key; its thumbprint (RFC 7638) if absent."},
+    {.name = "other_keys",
+     .type = OPTION_PAIRS,
+     .offset = AT(other_keys),
+     .help =
+         "More keys to publish at `/.well-known/jwks.json`, `kid` → PEM file (a public key is enough): the one before, "
+         "while something signed with it may still be about, and the next one, before it signs."},
     {.name = "header",
      .type = OPTION_STRING,
      .offset = AT(header),
@@ -66,7 +74,7 @@ static bool check(void *object, const struct option_place *place, struct err *er
     if (!good_header(options->header))
         return err_set(err, ERR_CONFIG, "%s: %s/header: letters, digits and '-', and no header with another meaning",
                        place->file, place->path);
-    if (!options->key_file && (options->key_id || options->audience))
+    if (!options->key_file && (options->key_id || options->audience || options->other_keys.count))
         return err_set(err, ERR_CONFIG, "%s: %s: needs a \"key_file\"", place->file, place->path);
     return true;
 }
@@ -78,9 +86,7 @@ struct assertion {
     struct assertion_options options;  // borrowed texts
     char *issuer, *audience;
     const struct identity *owner;
-    struct arena arena;  // of the key
-    struct oauth_key key;
-    struct err unusable;         // why there is no key
+    const struct assertion_key *key;
     const struct identity *who;  // whom the text is about, with roles; NULL: the owner, without
     struct buf text;
     int64_t until;  // the text is used; 0: there is none
@@ -93,8 +99,7 @@ struct assertion *assertion_new(const struct assertion_spec *spec)
     assertion->issuer = mem_string(spec->issuer);
     assertion->audience = mem_string(spec->options->audience ? spec->options->audience : spec->server_url);
     assertion->owner = identity_ref(spec->owner);
-    assertion->key = (struct oauth_key){NULL, spec->options->algorithm, spec->options->key_id};
-    assertion->key.pem = oauth_key_read(spec->options->key_file, &assertion->arena, &assertion->unusable);
+    assertion->key = spec->key;
     return assertion;
 }
 
@@ -104,7 +109,6 @@ void assertion_free(struct assertion *assertion)
         return;
     identity_unref(assertion->owner);
     identity_unref(assertion->who);
-    arena_release(&assertion->arena);
     if (assertion->text.at)
         secret_wipe(assertion->text.at, assertion->text.room);
     buf_release(&assertion->text);
@@ -150,8 +154,8 @@ static bool sign(struct assertion *assertion, const struct identity *who, int64_
     int64_t end = now + assertion->options.lifetime_ms / 1000;
     assertion->until = 0;
     buf_clear(&assertion->text);
-    if (!assertion->key.pem) {
-        *err = assertion->unusable;
+    if (!assertion->key->sign.pem) {
+        *err = assertion->key->unusable;
         return false;
     }
     if (!assertion->issuer)
@@ -162,7 +166,7 @@ static bool sign(struct assertion *assertion, const struct identity *who, int64_
     if (who && who->expires && who->expires < end)
         end = who->expires;
     json_t *claims = claims_of(assertion, subject, who != NULL, now, end);
-    bool ok = claims ? oauth_key_sign(&assertion->key, claims, &assertion->text, err)
+    bool ok = claims ? oauth_key_sign(&assertion->key->sign, claims, &assertion->text, err)
                      : err_set(err, ERR_INTERNAL, "an identity that is no text cannot be asserted");
     json_decref(claims);
     if (!ok)

@@ -40,6 +40,10 @@ const struct jwk *jwks_select(const struct jwks *keys, const char *kid, const st
 bool jwk_verify(const struct jwk *jwk, const struct jwk_algorithm *algorithm, struct span text,
                 struct span signature) MUST_CHECK;
 
+// The public part of a PEM key, RSA or EC, as a JWK for signatures; NULL: it is none. Without an id it has its thumbprint.
+// `algorithm`: what it must be for; NULL: anything.
+json_t *jwk_of_pem(const char *pem, const char *id, const char *algorithm) MUST_CHECK;
+
 // Untrusted JSON, an object, as a tree: no duplicate keys, bounded depth, every number a real. The error says
 // where, and quotes nothing.
 json_t *jwk_json(struct span text, const char *what, enum err_code code, struct err *err) MUST_CHECK;

@@ -57,11 +57,22 @@ void flow_on_probed(struct oauth_flow *flow)
     next_candidate(flow);
 }
 
+// Nobody is asked in such a flow: what it sends (a secret, somebody's token) goes to the issuer that a person named, where
+// that issuer's own metadata are. A server that names another one, or none, does not change that.
+static const char *only_issuer(const struct oauth_flow *flow)
+{
+    return flow->spec.redirect_uri ? NULL : flow->spec.options->issuer;
+}
+
 // D11: no resource metadata anywhere: the server's own origin is asked.
 static void go_legacy(struct oauth_flow *flow)
 {
     struct oauth_server guess;
     flow->legacy = true;
+    if (only_issuer(flow)) {
+        flow->resource = (struct oauth_resource){.servers = {only_issuer(flow)}, .server_count = 1};
+        return;
+    }
     oauth_server_default(flow->spec.server_url, &flow->arena, &guess);
     flow->resource = (struct oauth_resource){.servers = {guess.issuer}, .server_count = 1};
     flow_note(flow, "no protected resource metadata: the server's origin is taken for its authorization server", NULL,
@@ -96,7 +107,7 @@ static void out_of_candidates(struct oauth_flow *flow)
         look_for_server(flow);
         return;
     }
-    if (flow->legacy && !flow->last.code) {
+    if (flow->legacy && !flow->last.code && !only_issuer(flow)) {
         oauth_server_default(flow->spec.server_url, &flow->arena, &flow->attempt.server);
         flow_note(flow, "no authorization server metadata: default endpoints at", flow->attempt.server.issuer, 0);
         flow_identify(flow);
@@ -132,8 +143,7 @@ static bool is_object(struct span text)
     return scan_document(text, false, &value, &ignored) && scan_is_object(value);
 }
 
-// D5: what lets the search go on, and what ends it.
-static bool passes_over(const struct oauth_fetch *fetch)
+bool flow_passes_over(const struct oauth_fetch *fetch)
 {
     int status = fetch->status;
     return (status >= 300 && status < 500) || status == 502 || (status == 200 && !is_object(buf_span(&fetch->body)));
@@ -148,7 +158,7 @@ static bool answered(struct oauth_flow *flow)
         return false;
     }
     flow_note(flow, "GET", flow->urls[flow->url_at], flow->fetch.status);
-    if (passes_over(&flow->fetch)) {
+    if (flow_passes_over(&flow->fetch)) {
         flow->url_at++;
         next_candidate(flow);
         return false;
@@ -171,12 +181,21 @@ void flow_on_resource(struct oauth_flow *flow)
         flow_end(flow, OAUTH_END_DISCOVERY, &err);
         return;
     }
-    const char *pin = flow->spec.options->issuer;
+    const char *pin = flow->spec.options->issuer, *only = only_issuer(flow);
+    bool named = false;
     for (size_t i = 0; pin && i < flow->resource.server_count; i++)
-        if (strcmp(flow->resource.servers[i], pin) == 0) {
+        if (strcmp(flow->resource.servers[i], pin) == 0 ||
+            (only && oauth_issuer_matches(only, flow->resource.servers[i]))) {
             flow->resource.servers[0] = flow->resource.servers[i];
             flow->resource.server_count = 1;
+            named = true;
         }
+    if (only && !named) {
+        (void)err_set(&err, ERR_CONFIG,
+                      "the server does not take tokens of \"%.150s\", the issuer of the configuration", only);
+        flow_end(flow, OAUTH_END_DISCOVERY, &err);
+        return;
+    }
     if (flow->resource.server_count > 1 && flow->spec.store) {
         struct grant_filter filter = {flow->spec.tenant, flow->spec.user, NULL};
         flow_set_state(flow, FLOW_CHOOSING);
@@ -226,5 +245,15 @@ void flow_on_server(struct oauth_flow *flow)
         return;
     }
     flow_note(flow, "authorization server:", flow->attempt.server.issuer, 0);
+    const char *known = flow->spec.known_issuer;
+    if (known && strcmp(known, flow->attempt.server.issuer) != 0) {
+        struct err err;
+        (void)err_set(&err, ERR_CONFIG,
+                      "the server has moved from the authorization server \"%.120s\" to \"%.120s\": the configured "
+                      "client is not shown there; set \"issuer\" if that is right",
+                      known, flow->attempt.server.issuer);
+        flow_end(flow, OAUTH_END_DISCOVERY, &err);
+        return;
+    }
     flow_identify(flow);
 }

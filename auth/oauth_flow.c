@@ -12,7 +12,7 @@
 //   RESOURCE ─► CHOOSING ─► SERVER (there are several authorization servers)
 //   SERVER ─► EXCHANGING (client_credentials, workload, token_exchange: no browser, nothing stored)
 //   … ─► DEVICE ─► WAITING ⇄ EXCHANGING (device: instead of AUTHORIZING)
-//   SERVER ─► ASSERTING ─► EXCHANGING (enterprise: the identity provider is asked first)
+//   SERVER ─► PROVIDER ─► ASSERTING ─► EXCHANGING (enterprise: the identity provider is found, and asked first)
 //   EXCHANGING ─► REGISTERING  once, when the server does not know our client any more (G3, G10)
 //   EXCHANGING ─► AUTHORIZING  once, when it does not know the code (T13)
 //   any ─► ENDED (failed)
@@ -51,6 +51,7 @@ void flow_end(struct oauth_flow *flow, enum oauth_end end, const struct err *err
     struct err shown = err ? *err : (struct err){0};
     const char *secrets[] = {flow->code,
                              flow->subject,
+                             flow->spec.subject,
                              flow->device_code,
                              flow->spec.options->idp.client_secret,
                              flow->attempt.verifier,
@@ -205,6 +206,9 @@ static void look(struct oauth_flow *flow)
 static void make_grant(struct oauth_flow *flow)
 {
     const struct oauth_attempt *attempt = &flow->attempt;
+    int64_t until = flow->spec.subject_until;
+    if (until && (!flow->tokens.expires || flow->tokens.expires > until))
+        flow->tokens.expires = until;
     struct grant_key key = {flow->spec.tenant, flow->spec.user, attempt->server.issuer,
                             flow->legacy ? "" : flow->resource.resource};
     struct grant_fields fields = {.token_type = mem_string("Bearer"),
@@ -292,6 +296,7 @@ static void on_fetched(struct oauth_fetch *fetch)
     case FLOW_SERVER: flow_on_server(flow); break;
     case FLOW_REGISTERING: flow_on_registered(flow); break;
     case FLOW_DEVICE: flow_on_device(flow); break;
+    case FLOW_PROVIDER: flow_on_provider(flow); break;
     case FLOW_ASSERTING: flow_on_asserted(flow); break;
     case FLOW_EXCHANGING: on_token(flow); break;
     default: break;
@@ -355,6 +360,8 @@ struct oauth_flow *flow_new(const struct oauth_flow_spec *spec)
     flow->spec.document_url = own(flow, spec->document_url);
     flow->spec.held_scope = own(flow, spec->held_scope);
     flow->spec.state = own(flow, spec->state);
+    flow->spec.known_issuer = own(flow, spec->known_issuer);
+    flow->spec.subject = own(flow, spec->subject);
     flow->spec.challenge = (struct oauth_challenge){.bearer = spec->challenge.bearer,
                                                     .resource_metadata = own(flow, spec->challenge.resource_metadata),
                                                     .scope = own(flow, spec->challenge.scope)};

@@ -11,7 +11,7 @@
 
 #define KEY_MAX 16384
 
-const char *oauth_key_read(const char *path, struct arena *arena, struct err *err)
+static const char *read_key(const char *path, bool secret, struct arena *arena, struct err *err)
 {
     char text[KEY_MAX];
     struct stat about;
@@ -20,7 +20,7 @@ const char *oauth_key_read(const char *path, struct arena *arena, struct err *er
     ssize_t got = fd >= 0 && fstat(fd, &about) == 0 ? read(fd, text, sizeof text) : -1;
     if (got < 0)
         (void)err_set(err, ERR_CONFIG, "%s: %s", path, strerror(errno));
-    else if (about.st_mode & 077)
+    else if (secret && about.st_mode & 077)
         (void)err_set(err, ERR_CONFIG, "%s: others may read this private key: chmod 600 it", path);
     else if (got == 0 || got == sizeof text)
         (void)err_set(err, ERR_CONFIG, "%s: not a PEM key", path);
@@ -30,6 +30,16 @@ const char *oauth_key_read(const char *path, struct arena *arena, struct err *er
     if (fd >= 0)
         close(fd);
     return key;
+}
+
+const char *oauth_key_read(const char *path, struct arena *arena, struct err *err)
+{
+    return read_key(path, true, arena, err);
+}
+
+const char *oauth_key_read_public(const char *path, struct arena *arena, struct err *err)
+{
+    return read_key(path, false, arena, err);
 }
 
 bool oauth_key_algorithm_valid(const char *algorithm)

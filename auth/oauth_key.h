@@ -13,6 +13,8 @@ struct oauth_key {
 
 // The text of a PEM file that only its owner may read; NULL with an error otherwise.
 const char *oauth_key_read(const char *path, struct arena *arena, struct err *err) MUST_CHECK;
+// One that anybody may read.
+const char *oauth_key_read_public(const char *path, struct arena *arena, struct err *err) MUST_CHECK;
 // RS256 to RS512, ES256 to ES512: no shared secret, and never "none".
 bool oauth_key_algorithm_valid(const char *algorithm);
 // A JWT of these claims with a `jti` of its own.

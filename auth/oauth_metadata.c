@@ -237,13 +237,22 @@ bool oauth_pkce_check(const struct oauth_server *server, bool assume, struct err
 
 // ---- scopes ---------------------------------------------------------------------------------
 
-bool oauth_scope_has(const char *scopes, const char *scope)
+static bool has_word(const char *scopes, struct span word)
 {
-    size_t len = strlen(scope);
     for (const char *at = scopes; at && *at; at += strcspn(at, " "), at += strspn(at, " "))
-        if (strcspn(at, " ") == len && memcmp(at, scope, len) == 0)
+        if (span_equal(span_make(at, strcspn(at, " ")), word))
             return true;
     return false;
+}
+
+bool oauth_scope_has(const char *scopes, const char *scope) { return has_word(scopes, span_of(scope)); }
+
+bool oauth_scope_covers(const char *scopes, const char *wanted)
+{
+    for (const char *at = wanted + strspn(wanted, " "); *at; at += strcspn(at, " "), at += strspn(at, " "))
+        if (!has_word(scopes, span_make(at, strcspn(at, " "))))
+            return false;
+    return true;
 }
 
 const char *oauth_scope_union(const char *a, const char *b, struct arena *arena)

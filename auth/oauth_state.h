@@ -22,6 +22,7 @@ enum flow_state {
     FLOW_REGISTERING,
     FLOW_KEEPING,
     FLOW_AUTHORIZING,
+    FLOW_PROVIDER,
     FLOW_ASSERTING,
     FLOW_DEVICE,
     FLOW_WAITING,
@@ -55,7 +56,8 @@ struct oauth_flow {
     const char *device_code;  // what is polled with
     int64_t interval_s, device_ends;
     struct loop_timer poll;
-    struct address_policy idp_policy;  // of the identity provider
+    const char *idp_endpoint;          // of the identity provider
+    struct address_policy idp_policy;  // its addresses
     int64_t sent;                      // seconds, before the token request
     struct oauth_tokens tokens;
     struct grant *grant;
@@ -83,6 +85,7 @@ bool flow_device_waits(struct oauth_flow *flow);  // the answer to a poll: it go
 
 // oauth_assert.c: with a token that somebody else made. Goes on with flow_exchange().
 void flow_assert(struct oauth_flow *flow);
+void flow_on_provider(struct oauth_flow *flow);
 void flow_on_asserted(struct oauth_flow *flow);
 
 // oauth_discovery.c: where to log in. Goes on with flow_identify().
@@ -91,6 +94,7 @@ void flow_on_probed(struct oauth_flow *flow);
 void flow_on_resource(struct oauth_flow *flow);
 void flow_on_chosen(struct oauth_flow *flow);
 void flow_on_server(struct oauth_flow *flow);
+bool flow_passes_over(const struct oauth_fetch *fetch);  // D5: what lets a search for metadata go on; all else ends it
 
 // oauth_identity.c: who we are there. Goes on with flow_authorize() or flow_exchange().
 void flow_identify(struct oauth_flow *flow);

@@ -52,21 +52,38 @@ const char *oauth_subject_read(const char *path, struct arena *arena, struct err
     return token;
 }
 
-bool oauth_subject_meant_for(const char *token, const char *issuer)
+static bool names(const struct jwt *jwt, const char *issuer)
 {
-    struct jwt jwt;
-    struct err ignored;
-    if (!jwt_parse(span_of(token), &jwt, &ignored))
-        return false;
-    const json_t *audience = json_object_get(jwt.payload, "aud");
+    const json_t *audience = json_object_get(jwt->payload, "aud");
     const char *only = json_string_value(audience);
     bool meant = only && oauth_issuer_matches(issuer, only);
     for (size_t i = 0; i < json_array_size(audience) && !meant; i++) {
         const char *one = json_string_value(json_array_get(audience, i));
         meant = one && oauth_issuer_matches(issuer, one);
     }
+    return meant;
+}
+
+bool oauth_subject_meant_for(const char *token, const char *issuer)
+{
+    struct jwt jwt;
+    struct err ignored;
+    if (!jwt_parse(span_of(token), &jwt, &ignored))
+        return false;
+    bool meant = names(&jwt, issuer);
     jwt_release(&jwt);
     return meant;
+}
+
+bool oauth_subject_may_go(const char *token, const char *issuer)
+{
+    struct jwt jwt;
+    struct err ignored;
+    if (!jwt_parse(span_of(token), &jwt, &ignored))
+        return false;
+    bool may = names(&jwt, issuer) || (jwt.issuer && oauth_issuer_matches(issuer, jwt.issuer));
+    jwt_release(&jwt);
+    return may;
 }
 
 static void put_exchange(const struct access_options *options, const char *token, struct buf *form)
@@ -107,7 +124,10 @@ const char *oauth_jag_parse(const struct oauth_answer *answer, struct arena *are
                *jag = NULL;
     struct buf problem = {0};
     bool ok = answer->status >= 200 && answer->status <= 299 && !oauth_member(tree, "error");
-    if (tree && !ok) {
+    if (!tree && !ok) {
+        (void)err_set(err, answer->status >= 500 ? ERR_UNAVAILABLE : ERR_DENIED,
+                      "the identity provider answered HTTP %d", answer->status);
+    } else if (tree && !ok) {
         oauth_put_problem(tree, &problem);
         (void)err_set(err, answer->status >= 500 ? ERR_UNAVAILABLE : ERR_DENIED,
                       "the identity provider answered HTTP %d: %s", answer->status, buf_text(&problem));

@@ -26,6 +26,7 @@ enum access_mode {
     ACCESS_ENTERPRISE,
     ACCESS_OPTIONAL,
 };
+enum access_source { ACCESS_FROM_FILE, ACCESS_FROM_CALLER };
 enum access_subject { ACCESS_SUBJECT_ID_TOKEN, ACCESS_SUBJECT_ACCESS_TOKEN, ACCESS_SUBJECT_JWT };
 enum access_pkce { ACCESS_PKCE_REQUIRE, ACCESS_PKCE_ASSUME };
 
@@ -44,10 +45,11 @@ struct access_options {
     bool device;
     struct option_pairs authorize_params;
     char **allow_addresses;
+    int subject;  // enum access_source
     char *subject_token_file;
     int subject_token_type;
     struct access_idp {  // mode enterprise
-        char *token_endpoint, *client_id, *client_secret;
+        char *issuer, *token_endpoint, *client_id, *client_secret;
     } idp;
     struct assertion_options assertion;
     const char *ca_file;  // no option: tls.ca_file of the server, whose authorization server it may vouch for as well
@@ -57,6 +59,8 @@ extern const struct option_table access_option_table;
 
 // Tokens of this mode are asked for when they are needed, of nobody but machines, and are not stored.
 bool access_mode_asks(enum access_mode mode);
+// The caller's own token is exchanged: it has to be lent (access_lend).
+bool access_takes_caller(const struct access_options *options);
 
 // The owner of grants that are nobody's in particular: the command line's, and `mode: shared`.
 #define ACCESS_TENANT "default"
@@ -67,7 +71,8 @@ struct access;
 struct access_spec {
     struct loop *loop;
     struct http_client *http;
-    struct token_store *store;  // where grants are; NULL: there are none
+    struct token_store *store;    // where grants are; NULL: there are none
+    struct exchanged *exchanged;  // what was got for callers before; NULL: nothing is kept
     enum access_mode mode;
     const struct access_options *options;
     const char *tenant, *user;
@@ -98,6 +103,15 @@ void access_get(struct access *access, struct access_wait *wait);
 // The server refused (401) the token of this version: gets another one.
 void access_renew(struct access *access, unsigned version, struct access_wait *wait);
 void access_cancel(struct access_wait *wait);
+// Time has run out for the token: it must not be sent any more, and access_get() gets another one.
+bool access_stale(const struct access *access);
+
+// The token a caller came with, and its end, for as long as the call lasts: to be exchanged when that is needed. It goes
+// to the configured issuer or identity provider and nowhere else (H12). Each lend has its return; with the last one it is
+// wiped.
+void access_lend(struct access *access, struct span token, int64_t expires);
+void access_return(struct access *access);
+
 // The grant was given anew or taken back: what is held is let go of, and who waits gets what there is now.
 void access_forget(struct access *access);
 // To be called about once a second: looks whether what is held is still in the store, where another process may have
@@ -107,6 +121,11 @@ bool access_recheck(struct access *access);
 // What the server said when it refused (401, or 403 for want of scope), from the head of its answer; kept for a login.
 void access_hear(struct access *access, struct http_transfer *transfer);
 const struct oauth_challenge *access_challenge(const struct access *access);
+// It wants more scope, and access_renew() will ask for that too: nobody has to be asked, nothing was configured, and it
+// was not asked for before (A9).
+bool access_can_widen(const struct access *access);
+// The server refuses although all that could be tried was: says what is to be done about it.
+void access_refused(const struct access *access, bool scope, struct err *err);
 const char *access_scope(const struct access *access);  // asked for and granted so far; NULL: not known
 
 // The grant of this owner that fits the server best, of a list; NULL: none. For commands.

@@ -13,6 +13,7 @@
 // `auth.assertion` of a server; none without a key_file.
 struct assertion_options {
     char *key_file, *algorithm, *key_id;
+    struct option_pairs other_keys;  // id → file: published, and not signed with
     char *header;
     char *audience;  // NULL: the server's URL
     int64_t lifetime_ms;
@@ -20,8 +21,21 @@ struct assertion_options {
 
 extern const struct option_table assertion_option_table;
 
+// The keys of all servers, read once, and the document (RFC 7517) with their public parts. Outlives the assertions. Options
+// are known by their address.
+struct assertion_keys;
+struct assertion_key;
+
+struct assertion_keys *assertion_keys_new(void);
+void assertion_keys_free(struct assertion_keys *keys);
+void assertion_keys_add(struct assertion_keys *keys, const struct assertion_options *options);
+const struct assertion_key *assertion_keys_find(const struct assertion_keys *keys,
+                                                const struct assertion_options *options);
+struct span assertion_keys_document(const struct assertion_keys *keys);  // empty: there are none
+
 struct assertion_spec {
     const struct assertion_options *options;
+    const struct assertion_key *key;
     const char *issuer;  // the gateway's public URL
     const char *server_url;
     const struct identity *owner;  // whose connection it is

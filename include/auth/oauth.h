@@ -119,6 +119,7 @@ struct oauth_scope_wish {
 const char *oauth_scope_choose(const struct oauth_scope_wish *wish, struct arena *arena);  // NULL: leave it out
 const char *oauth_scope_union(const char *a, const char *b, struct arena *arena);
 bool oauth_scope_has(const char *scopes, const char *scope);
+bool oauth_scope_covers(const char *scopes, const char *wanted);  // has all of them
 
 // ---- forms ----------------------------------------------------------------------------------
 

@@ -45,6 +45,9 @@ struct oauth_flow_spec {
     struct oauth_challenge challenge;  // of the call that was refused; zeroed: none
     const char *held_scope;            // step-up: what was asked for before (A9)
     const char *state;                 // 256 bits that nobody can guess, to be used once; NULL: fresh ones are made
+    const char *known_issuer;          // whom the configured client was shown before; it is shown to no other (D16)
+    const char *subject;               // the caller's own token, to be exchanged; NULL: that of the options
+    int64_t subject_until;             // and its end: what is got for it lives no longer
     bool register_anew;                // do not use a registration that is stored
     bool shared_client;                // other users' grants depend on the registration (G11)
     bool only_discover;                // stop before anything is registered or anybody is asked

@@ -31,9 +31,10 @@ void gate_recheck_identities(struct gate *gate);
 void gate_shutdown(struct gate *gate, void (*on_done)(void *arg), void *arg);
 void gate_free(struct gate *gate);
 const struct config *gate_config(const struct gate *gate);
-bool gate_is_profile_name(struct span name);               // which of them there are is told after authentication only
-const char *const *gate_issuers(const struct gate *gate);  // that give tokens for it; NULL at the end
-char *const *gate_scopes(const struct gate *gate);         // that their tokens must have, or NULL
+bool gate_is_profile_name(struct span name);     // which of them there are is told after authentication only
+struct span gate_keys(const struct gate *gate);  // the JWK set that tells who calls is checked with; empty: none
+const char *const *gate_issuers(const struct gate *gate);         // that give tokens for it; NULL at the end
+char *const *gate_scopes(const struct gate *gate);                // that their tokens must have, or NULL
 const char *const *gate_wanted_headers(const struct gate *gate);  // what a face must extract for the providers
 
 #endif

@@ -51,6 +51,7 @@ struct upstream_request {
     void *transfer;
     bool initial, resent;
     bool renewed;  // it was refused, and got another token
+    bool widened;  // and one with more scope
 };
 
 // Who owns the connection hears of everything that answers no request.

@@ -62,6 +62,7 @@ struct visit {
     enum endpoint endpoint;
     struct span origin, host;
     bool anywhere;  // pages of any origin may read the answer
+    bool keys;      // it is the JWK set, and may be kept for a while
     struct answer answer;
     char session_id[64];
     struct stream *stream;

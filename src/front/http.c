@@ -207,6 +207,24 @@ static void set_metadata(struct visit *visit)
     buf_release(&base);
 }
 
+// What a server checks with who calls (auth.assertion): public, and the same for a while.
+#define KEYS_PATH "/.well-known/jwks.json"
+
+static bool is_keys(const struct visit *visit, const struct guard_line *line)
+{
+    return span_is(trimmed(line->url), KEYS_PATH) && gate_keys(visit->face->gate).len &&
+           (strcmp(line->method, "GET") == 0 || strcmp(line->method, "HEAD") == 0 ||
+            strcmp(line->method, "OPTIONS") == 0);
+}
+
+static void set_keys(struct visit *visit)
+{
+    visit->keys = true;
+    visit->state = VISIT_ANSWERED;
+    visit->answer.status = 200;
+    buf_put_span(&visit->answer.body, gate_keys(visit->face->gate));
+}
+
 static void add_retry_after(struct MHD_Response *response, int64_t retry_ms)
 {
     char seconds[24];
@@ -225,7 +243,10 @@ static enum MHD_Result send_answer(struct visit *visit)
     struct MHD_Response *response =
         MHD_create_response_from_buffer(len, text, body ? MHD_RESPMEM_MUST_FREE : MHD_RESPMEM_PERSISTENT);
     if (body)
-        MHD_add_response_header(response, "Content-Type", "application/json");
+        MHD_add_response_header(response, "Content-Type",
+                                visit->keys ? "application/jwk-set+json" : "application/json");
+    if (visit->keys)
+        MHD_add_response_header(response, "Cache-Control", "public, max-age=300");
     if (*visit->session_id)
         MHD_add_response_header(response, "Mcp-Session-Id", visit->session_id);
     if (answer->status == 401 || answer->code == ERR_SCOPE)
@@ -447,7 +468,8 @@ static void begin_visit(struct visit *visit, const struct guard_line *line)
     struct guard_headers headers;
     struct err err = {0};
     int64_t retry_ms;
-    visit->anywhere = is_metadata(visit, line);
+    bool keys = is_keys(visit, line);
+    visit->anywhere = keys || is_metadata(visit, line);
     if (!guard_read(visit->connection, line, &headers, &err) || !guard_host(face->config, &headers, &err) ||
         (!visit->anywhere && !guard_origin(face->config, &headers, &err))) {
         set_error(visit, &err);
@@ -459,6 +481,8 @@ static void begin_visit(struct visit *visit, const struct guard_line *line)
     if (strcmp(line->method, "OPTIONS") == 0) {
         visit->state = VISIT_ANSWERED;
         visit->answer.status = 204;
+    } else if (keys) {
+        set_keys(visit);
     } else if (visit->anywhere) {
         set_metadata(visit);
     } else if (page_begin(visit, line, &headers)) {

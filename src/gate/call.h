@@ -3,6 +3,7 @@
 #define GATE_CALL_H
 
 #include "base/arena.h"
+#include "base/secret.h"
 #include "state.h"
 
 struct offer;
@@ -27,6 +28,7 @@ struct call {
     struct arrival *arrival;  // NULL once answered, streamed or gone
     struct span session_id, version, last_event_id, profile_name;
     struct credentials credentials;
+    struct secret caller_token;  // the JWT it came with, if some server exchanges such
     bool pipe;
     struct buf body;
     struct message message;
@@ -52,7 +54,7 @@ struct call {
     struct policy_decision decision;
     bool by_uri;               // completion: the reference is a resource
     struct limit_hold limits;  // its slots, until it is over
-    bool authorized, dispatched, recorded, waited_enough, looked_again, silent, new_session, offered;
+    bool authorized, dispatched, recorded, waited_enough, looked_again, silent, new_session, offered, lent;
     struct loop_timer timer;
 
     // to the server and back
@@ -92,6 +94,13 @@ void dispatch_abandon(struct call *call);  // takes back what is still out
 // Who may: anybody who is somebody, the policy asked about one thing, or the owner of a task.
 enum permit { PERMIT_NOBODY, PERMIT_ANYBODY, PERMIT_POLICY, PERMIT_OWNER };
 enum permit call_permit(const struct call *call, enum policy_kind *kind);
+
+// loan.c: the caller's own token, for servers that exchange it
+bool loan_wanted(const struct config *config);
+void loan_keep(struct call *call);   // once it is known who calls
+void loan_begin(struct call *call);  // once it is known which servers there are
+void loan_end(struct call *call);
+void loan_tell(struct call *call);  // it ended with ERR_LOGIN: says why to its caller
 
 // record.c
 void record_call(const struct call *call);

@@ -539,6 +539,15 @@ static bool check_assertion(const struct servers_place *at, const struct server 
            lacks(at, server, "assertion", "a provider in /auth/providers that proves who calls", err);
 }
 
+static bool takes_jwts(const struct config *config)
+{
+    const struct provider_config *providers = config->auth.providers.at;
+    for (size_t i = 0; i < config->auth.providers.count; i++)
+        if (strcmp(provider_name(&providers[i]), "jwt") == 0)
+            return true;
+    return false;
+}
+
 // Grants of users need users: where nobody proves who calls, all would be one.
 static bool check_own_grants(const struct servers_place *at, const struct server *server, struct err *err)
 {
@@ -553,11 +562,18 @@ static bool check_own_grants(const struct servers_place *at, const struct server
                    at->main, server->name, at->file);
 }
 
+static bool check_caller(const struct servers_place *at, const struct server *server, struct err *err)
+{
+    return !access_takes_caller(&server->auth) || takes_jwts(at->config) ||
+           lacks(at, server, "subject: \"caller\"", "the provider \"jwt\" in /auth/providers", err);
+}
+
 static bool check_servers(const struct servers_place *at, const struct option_items *items, struct err *err)
 {
     const struct server *servers = items->at;
     for (size_t i = 0; i < items->count; i++)
-        if (!servers[i].disabled && (!check_own_grants(at, &servers[i], err) || !check_assertion(at, &servers[i], err)))
+        if (!servers[i].disabled && (!check_own_grants(at, &servers[i], err) || !check_caller(at, &servers[i], err) ||
+                                     !check_assertion(at, &servers[i], err)))
             return false;
     return true;
 }

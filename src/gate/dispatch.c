@@ -347,6 +347,8 @@ static enum phase_result do_initialize(struct call *call)
         capabilities = given;
     session_begin(call->session, revision_negotiate(version), capabilities);
     call->scope = call->session->scope;
+    loan_begin(call);
+    scope_warm(call->scope, false);
     enum revision revision = call->session->revision;
     struct buf *out = call_begin_result(call);
     buf_printf(out,

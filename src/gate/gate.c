@@ -1,5 +1,6 @@
 // Owns the gate: what it is made of, arrivals, the sweep over sessions and slow calls, and shutdown.
 #include "gate/gate.h"
+#include "auth/exchanged.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/secret.h"
@@ -64,6 +65,14 @@ struct tenant *gate_tenant(const struct gate *gate, const char *name)
     return NULL;
 }
 
+static void add_keys(struct gate *gate, const struct option_items *items)
+{
+    const struct server *servers = items->at;
+    for (size_t i = 0; i < items->count; i++)
+        if (servers[i].auth.assertion.key_file && !servers[i].disabled)
+            assertion_keys_add(gate->keys, &servers[i].auth.assertion);
+}
+
 struct gate *gate_new(const struct gate_parts *parts)
 {
     struct loop *loop = parts->loop;
@@ -75,7 +84,11 @@ struct gate *gate_new(const struct gate_parts *parts)
     gate->audit = parts->audit;
     door_init(&gate->door, &gate->config->limits);
     gate->tokens = parts->tokens;
+    gate->keys = assertion_keys_new();
+    gate->exchanged = loan_wanted(gate->config) ? exchanged_new() : NULL;
     add_tenants(gate, parts);
+    for (size_t i = 0; i < gate->tenant_count; i++)
+        add_keys(gate, gate->tenants[i].servers);
     secret_random(gate->key, sizeof gate->key);
     secret_random(&gate->next_request, sizeof gate->next_request);
     list_init(&gate->calls);
@@ -88,6 +101,7 @@ struct gate *gate_new(const struct gate_parts *parts)
 
 bool gate_is_profile_name(struct span name) { return profile_name_valid(name); }
 const struct config *gate_config(const struct gate *gate) { return gate->config; }
+struct span gate_keys(const struct gate *gate) { return assertion_keys_document(gate->keys); }
 const char *const *gate_issuers(const struct gate *gate) { return provider_chain_issuers(gate->providers); }
 char *const *gate_scopes(const struct gate *gate) { return provider_chain_scopes(gate->providers); }
 const char *const *gate_wanted_headers(const struct gate *gate) { return provider_chain_headers(gate->providers); }
@@ -231,6 +245,8 @@ void gate_free(struct gate *gate)
         limit_free(gate->tenants[i].limit);
     }
     door_release(&gate->door);
+    exchanged_free(gate->exchanged);
+    assertion_keys_free(gate->keys);
     free(gate->tenants);
     map_release(&gate->sessions);
     map_release(&gate->links);

@@ -170,12 +170,13 @@ static void on_refreshed(void *arg, const char *issuer, const struct err *err)
 static struct access *link_access(struct link *link, const struct server *server, const struct identity *who)
 {
     const struct gate *gate = link->gate;
-    bool own = server->auth.mode == ACCESS_USER;
+    bool caller = access_takes_caller(&server->auth), own = server->auth.mode == ACCESS_USER || caller;
     bool proven = who->proof != IDENTITY_NONE && who->proof != IDENTITY_ANONYMOUS;
     char *user = own ? grant_user(who) : NULL;
     struct access_spec spec = {.loop = gate->loop,
                                .http = gate->http,
                                .store = own && !proven ? NULL : gate->tokens,
+                               .exchanged = caller && !link->owner ? gate->exchanged : NULL,
                                .mode = (enum access_mode)server->auth.mode,
                                .options = &server->auth,
                                .tenant = who->tenant,
@@ -193,8 +194,12 @@ static struct access *link_access(struct link *link, const struct server *server
 static struct assertion *link_assertion(const struct gate *gate, const struct server *server,
                                         const struct identity *who)
 {
-    struct assertion_spec spec = {&server->auth.assertion, gate->config->public_url, server->url, who};
-    return server->auth.assertion.key_file ? assertion_new(&spec) : NULL;
+    const struct assertion_options *options = &server->auth.assertion;
+    if (!options->key_file)
+        return NULL;
+    struct assertion_spec spec = {options, assertion_keys_find(gate->keys, options), gate->config->public_url,
+                                  server->url, who};
+    return assertion_new(&spec);
 }
 
 static struct link *link_get(struct gate *gate, const struct server *server, struct session *session)

@@ -153,6 +153,7 @@ static enum phase_result authenticate(struct call *call)
     if (!tenant)
         return (enum phase_result)err_set(&call->err, ERR_UNAUTHENTICATED, "no tenant \"%s\"", call->identity->tenant);
     call->policy = policy_ref(tenant->policy);
+    loan_keep(call);
     return find_profile(call, tenant);
 }
 
@@ -249,6 +250,7 @@ static enum phase_result session(struct call *call)
     identity_unref(found->identity);  // the newest proof: a token may have been renewed, roles changed
     found->identity = identity_ref(call->identity);
     join_session(call, found);
+    loan_begin(call);
     if (initialize && found->state != SESSION_NEW)
         return (enum phase_result)err_set(&call->err, ERR_ALREADY_INITIALIZED, "second initialize");
     if (!initialize && found->state == SESSION_NEW && call->op == ARRIVAL_MESSAGE && call->method != METHOD_PING)
@@ -418,8 +420,11 @@ static enum phase_result shape(struct call *call)
         buf_clear(&call->text);
     else if (call->err.code) {
         buf_clear(&call->text);
-        if (request && call->err.code == ERR_LOGIN && hosted_tell(call))
-            return PHASE_WAIT;
+        if (request && call->err.code == ERR_LOGIN) {
+            loan_tell(call);
+            if (hosted_tell(call))
+                return PHASE_WAIT;
+        }
         if (request || call->message.kind == MESSAGE_INVALID)
             message_put_error_text(&call->text, call->message.id, call->err.code, call->error_text,
                                    buf_span(&call->error_data));
@@ -531,6 +536,7 @@ static void call_free(void *object)
     buf_release(&call->text);
     buf_release(&call->gathered);
     stream_unref(call->stream);
+    secret_release(&call->caller_token);
     identity_unref(call->identity);
     policy_unref(call->policy);
     free(call);
@@ -543,6 +549,7 @@ static void finish(struct call *call)
     dispatch_abandon(call);  // if it is still out
     hosted_untell(call);
     limit_leave(&call->limits);
+    loan_end(call);
     deliver(call);
     loop_timer_stop(gate->loop, &call->timer);
     list_remove(&call->node);

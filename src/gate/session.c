@@ -68,7 +68,6 @@ void session_begin(struct session *session, enum revision revision, struct span 
     session->state = SESSION_LIVE;
     session->scope = scope_get(session->gate, session);
     list_append(&session->scope->sessions, &session->scope_node);
-    scope_warm(session->scope, false);
 }
 
 static void session_free(void *object)

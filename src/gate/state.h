@@ -27,9 +27,11 @@ struct gate {
     struct http_client *http;
     const struct config *config;
     struct provider_chain *providers;
-    struct audit *audit;         // NULL: none
-    struct token_store *tokens;  // NULL: none
-    struct hosted *hosted;       // NULL: no server needs it
+    struct audit *audit;          // NULL: none
+    struct token_store *tokens;   // NULL: none
+    struct assertion_keys *keys;  // what tells servers who calls is signed with
+    struct exchanged *exchanged;  // for callers, by exchanging their tokens; NULL: no server does
+    struct hosted *hosted;        // NULL: no server needs it
     struct door door;
     struct tenant *tenants;  // the first is `default`
     size_t tenant_count;

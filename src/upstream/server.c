@@ -169,7 +169,8 @@ static bool check(void *object, const struct option_place *place, struct err *er
     if (stdio && server->auth.mode != ACCESS_NONE)
         return err_set(err, ERR_CONFIG, "%s: %s/auth: only for a server with a \"url\"; a command gets \"env\"",
                        place->file, place->path);
-    if (server->auth.mode == ACCESS_USER && server->isolation == SERVER_SHARED)
+    bool own = server->auth.mode == ACCESS_USER || access_takes_caller(&server->auth);
+    if (own && server->isolation == SERVER_SHARED)
         server->isolation = SERVER_PER_USER;  // what a server knows of one user must not reach another (H2)
     if (server->auth.assertion.key_file && !check_assertion(server, place, err))
         return false;

@@ -336,8 +336,13 @@ static void bad_status(struct exchange *exchange)
         return;
     }
     if (wants_login(exchange)) {
-        (void)err_set(&err, ERR_LOGIN, "server \"%s\" %s: run 'postern login %s'", upstream->server->name,
-                      status == 401 ? "does not take the token" : "needs more scope", upstream->server->name);
+        unsigned presented = exchange->presented;
+        if (status == 403 && request && !request->widened && request->text && access_can_widen(upstream->spec.access)) {
+            exchange_end(exchange);
+            upstream_on_narrow(upstream, request, presented);
+            return;
+        }
+        access_refused(upstream->spec.access, status == 403, &err);
         fail_request(exchange, &err);
         return;
     }

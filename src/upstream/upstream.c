@@ -139,6 +139,16 @@ static void run_failing(struct loop_task *task)
         fail(list_entry(upstream->failing.next, struct upstream_request, node), &err);
 }
 
+// A token that has ended is not shown: the request waits for the next one.
+static void await_token(struct upstream *upstream, struct upstream_request *request, struct buf *text)
+{
+    bool first = list_empty(&upstream->refused);
+    request->text = blob_take(text);
+    list_append(&upstream->refused, &request->node);
+    if (first)
+        access_get(upstream->spec.access, &upstream->renewal);
+}
+
 void upstream_send(struct upstream_request *request, const char *method, struct span params)
 {
     struct upstream *upstream = request->upstream;
@@ -149,6 +159,10 @@ void upstream_send(struct upstream_request *request, const char *method, struct 
     buf_release(&id);
     request->started_ms = loop_now(upstream->spec.loop);
     upstream_start(upstream);
+    if (upstream->state == UPSTREAM_READY && upstream->spec.access && access_stale(upstream->spec.access)) {
+        await_token(upstream, request, &text);
+        return;
+    }
     if (upstream->state == UPSTREAM_READY || request->initial) {
         map_put(&upstream->in_flight, map_key_u64(&request->id), request);
         arm(request);
@@ -480,7 +494,11 @@ static void on_renewed(struct access_wait *wait, const struct err *err)
     struct upstream *upstream = wait->arg;
     if (err) {
         struct err why = *err;
-        fail_all(&upstream->refused, &why);
+        while (!list_empty(&upstream->refused)) {
+            struct upstream_request *request = list_entry(upstream->refused.next, struct upstream_request, node);
+            why.code = request->widened ? ERR_LOGIN : err->code;  // the server is there, but not for this
+            fail(request, &why);
+        }
         return;
     }
     while (!list_empty(&upstream->refused)) {
@@ -509,16 +527,27 @@ void upstream_on_greeted_late(struct upstream *upstream, unsigned version)
     access_renew(upstream->spec.access, version, &upstream->ready);
 }
 
-void upstream_on_refused(struct upstream *upstream, struct upstream_request *request, unsigned version)
+static void send_again(struct upstream *upstream, struct upstream_request *request, unsigned version)
 {
     map_remove(&upstream->in_flight, map_key_u64(&request->id));
     loop_timer_stop(upstream->spec.loop, &request->timeout);
     request->transfer = NULL;
-    request->renewed = true;
     bool first = list_empty(&upstream->refused);
     list_append(&upstream->refused, &request->node);
     if (first)
         access_renew(upstream->spec.access, version, &upstream->renewal);
+}
+
+void upstream_on_refused(struct upstream *upstream, struct upstream_request *request, unsigned version)
+{
+    request->renewed = true;
+    send_again(upstream, request, version);
+}
+
+void upstream_on_narrow(struct upstream *upstream, struct upstream_request *request, unsigned version)
+{
+    request->widened = true;
+    send_again(upstream, request, version);
 }
 
 void upstream_on_session_lost(struct upstream *upstream)

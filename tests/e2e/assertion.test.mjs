@@ -8,6 +8,7 @@ import { join } from 'node:path';
 import { after, before, beforeEach, describe, test } from 'node:test';
 import { text } from 'node:stream/consumers';
 
+import { calculateJwkThumbprint, createRemoteJWKSet, jwtVerify } from '../peers/jose.mjs';
 import { binary, startGateway, temporaryDirectory, writeConfig } from './gateway.mjs';
 import { initialize, post, reply, send } from './raw.mjs';
 
@@ -209,4 +210,88 @@ describe('is refused in a configuration', () => {
                 own.remove();
             }
         });
+});
+
+describe('the keys that a server checks it with', () => {
+    const publicPem = name => {
+        const path = join(folder.path, `${name}.pub`);
+        writeFileSync(path, keys[name].publicKey.export({ type: 'spki', format: 'pem' }));
+        return path;
+    };
+    const keysOf = async gateway => {
+        const answer = await send(`${gateway.origin}/.well-known/jwks.json`, { method: 'GET' });
+        assert.equal(answer.status, 200, answer.body);
+        return { ...answer, keys: JSON.parse(answer.body).keys };
+    };
+    /** As a server would: with nothing but the address of the keys. */
+    const verified = async gateway => {
+        const remote = createRemoteJWKSet(new URL(`${gateway.origin}/.well-known/jwks.json`));
+        const { headers } = seen.findLast(({ method }) => method === 'tools/call');
+        return jwtVerify(headers['x-postern-identity'], remote, { issuer: PUBLIC_URL, audience: server.url });
+    };
+
+    test('are published: a server that knows only their address verifies who calls', async () => {
+        const bearer = token('kai', 'dev');
+        const gateway = await startGateway(configure());
+        try {
+            assert.ok((await call(gateway, bearer)).result);
+            const { payload, protectedHeader } = await verified(gateway);
+            assert.equal(payload.sub, 'bearer:kai');
+            const { headers, keys: published } = await keysOf(gateway);
+            const { kty, crv, x, y } = keys.ES256.publicKey.export({ format: 'jwk' });
+            const kid = await calculateJwkThumbprint({ kty, crv, x, y });
+            assert.deepEqual(published, [{ crv, kty, x, y, kid, use: 'sig', alg: 'ES256' }]);
+            assert.equal(protectedHeader.kid, kid);
+            assert.equal(headers['content-type'], 'application/jwk-set+json');
+            assert.equal(headers['cache-control'], 'public, max-age=300');
+            assert.equal(headers['access-control-allow-origin'], '*');
+        } finally {
+            await gateway.stop();
+        }
+    });
+    test('of before and after are published while one signs, and one key of two servers is there once', async () => {
+        const bearer = token('lea');
+        const rsa = { key_file: join(folder.path, 'RS256.pem'), algorithm: 'RS256', key_id: 'new' };
+        const old = { old: publicPem('ES256'), next: join(folder.path, 'RS256.pem') };
+        const config = configure({ ...rsa, other_keys: old });
+        config.mcpServers.other = { ...config.mcpServers.tracker, auth: { assertion: rsa } };
+        const gateway = await startGateway(config);
+        try {
+            assert.ok((await call(gateway, bearer)).result);
+            assert.equal((await verified(gateway)).protectedHeader.kid, 'new');
+            const { keys: published, body } = await keysOf(gateway);
+            assert.deepEqual(published.map(({ kid, kty, alg }) => [kid, kty, alg]), [['new', 'RSA', 'RS256'], ['old', 'EC', 'ES256'], ['next', 'RSA', undefined]]);
+            for (const secret of ['"d"', '"p"', '"q"', 'PRIVATE']) assert.ok(!body.includes(secret));
+        } finally {
+            await gateway.stop();
+        }
+    });
+    test('are each known by one id: a second key with it signs nothing', async () => {
+        const bearer = token('moe');
+        const config = configure({ key_id: 'k' });
+        config.mcpServers.other = { ...config.mcpServers.tracker, auth: { assertion: { key_file: join(folder.path, 'RS256.pem'), algorithm: 'RS256', key_id: 'k' } } };
+        const gateway = await startGateway(config);
+        try {
+            assert.ok((await call(gateway, bearer)).result);
+            assert.ok(seen.every(({ headers }) => JSON.parse(Buffer.from(headers['x-postern-identity'].split('.')[0], 'base64url')).alg === 'ES256'));
+            await gateway.line(/another key has the key_id/, 5_000);
+        } finally {
+            await gateway.stop();
+        }
+    });
+    test('are not there where nothing is asserted, and not to be written', async () => {
+        const none = await startGateway({ mcpServers: {} });
+        try {
+            assert.equal((await send(`${none.origin}/.well-known/jwks.json`, { method: 'GET' })).status, 404);
+        } finally {
+            await none.stop();
+        }
+        const gateway = await startGateway(configure());
+        try {
+            assert.equal((await send(`${gateway.origin}/.well-known/jwks.json`, { method: 'HEAD' })).status, 200);
+            assert.equal((await send(`${gateway.origin}/.well-known/jwks.json`, { headers: post(), body: '{}' })).status, 404);
+        } finally {
+            await gateway.stop();
+        }
+    });
 });

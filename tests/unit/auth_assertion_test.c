@@ -15,6 +15,9 @@ static char key_file[] = "/tmp/postern-assertion-XXXXXX";
 static struct assertion_options options = {
     .key_file = key_file, .algorithm = "ES256", .key_id = "k1", .header = "X-Who", .lifetime_ms = 60000};
 
+static struct assertion_keys *keys[32];
+static size_t key_count;
+
 static int make_key(void **state)
 {
     (void)state;
@@ -31,6 +34,8 @@ static int make_key(void **state)
 static int drop_key(void **state)
 {
     (void)state;
+    while (key_count)
+        assertion_keys_free(keys[--key_count]);
     return unlink(key_file);
 }
 
@@ -44,7 +49,12 @@ static struct identity *person(const char *subject, const char *role)
 
 static struct assertion *assertion_of(const struct identity *owner, const char *issuer)
 {
-    struct assertion_spec spec = {&options, issuer, "https://tracker.example/mcp", owner};
+    struct assertion_keys *own = assertion_keys_new();  // the file may have changed
+    assert_true(key_count < sizeof keys / sizeof *keys);
+    keys[key_count++] = own;
+    assertion_keys_add(own, &options);
+    struct assertion_spec spec = {&options, assertion_keys_find(own, &options), issuer, "https://tracker.example/mcp",
+                                  owner};
     return assertion_new(&spec);
 }
 

@@ -437,6 +437,11 @@ static void G4_what_we_register(void **state)
     assert_int_equal(json_array_size(json_object_get(tree, "grant_types")), 2);
     assert_null(json_object_get(tree, "scope"));
     json_decref(tree);
+    buf_clear(&text);
+    oauth_registration_put(&(struct oauth_registration){.redirect_uri = "https://g.example/oauth/callback"}, &text);
+    tree = oauth_document(buf_span(&text), "registration", &err);
+    assert_string_equal(oauth_member(tree, "application_type"), "web");
+    json_decref(tree);
     buf_release(&text);
 }
 
