@@ -16,7 +16,6 @@ static void ask_provider(struct oauth_flow *flow)
     flow_set_state(flow, FLOW_ASSERTING);
     oauth_jag_put(flow->spec.options, &flow->attempt, flow->subject, &form);
     bool ok = oauth_client_apply(&client, flow->idp_endpoint, (int64_t)time(NULL), &form, &authorization, &err);
-    flow->idp_policy = oauth_fetch_policy(flow->idp_endpoint, flow->spec.options->allow_addresses);
     if (ok) {
         flow_post_form(flow, flow->idp_endpoint, &form, &authorization, &flow->idp_policy);
         return;
@@ -46,12 +45,13 @@ static void fetch_provider(struct oauth_flow *flow)
 static void find_provider(struct oauth_flow *flow)
 {
     const struct access_idp *idp = &flow->spec.options->idp;
+    const char *named = idp->token_endpoint ? idp->token_endpoint : idp->issuer;  // by a person: that is what counts
+    flow->idp_policy = oauth_fetch_policy(named, flow->spec.options->allow_addresses);
     if ((flow->idp_endpoint = idp->token_endpoint)) {
         ask_provider(flow);
         return;
     }
     flow_set_state(flow, FLOW_PROVIDER);
-    flow->idp_policy = oauth_fetch_policy(idp->issuer, flow->spec.options->allow_addresses);
     flow->url_at = 0;
     flow->url_count = oauth_server_urls(idp->issuer, &flow->arena, flow->urls);
     fetch_provider(flow);
