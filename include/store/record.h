@@ -74,9 +74,6 @@ enum record_answer record_delete(struct record_store *store, struct record_name 
 // use the store, and change it. False: it could not be read.
 bool record_scan(struct record_store *store, struct record_name name,
                  bool (*visit)(void *arg, const struct record *record), void *arg, struct err *err) MUST_CHECK;
-// Deletes what was put last before this moment (wall clock, ms), and what claims to be from the future.
-bool record_expire(struct record_store *store, const char *space, int64_t before_ms, struct err *err) MUST_CHECK;
-bool record_count(struct record_store *store, const char *space, int64_t *count, struct err *err) MUST_CHECK;
 // The newest generation given out: it differs from the last answer when any record was put or deleted since.
 bool record_newest(struct record_store *store, int64_t *generation, struct err *err) MUST_CHECK;
 

@@ -18,14 +18,12 @@
     X(GET, "SELECT key,generation,updated,value FROM record WHERE space=?1 AND key=?2")                               \
     X(NEXT, "SELECT key,generation,updated,value FROM record WHERE space=?1 AND key>?2 ORDER BY key LIMIT 1")         \
     X(FROM, "SELECT key,generation,updated,value FROM record WHERE space=?1 AND key>=?2 ORDER BY key LIMIT 1")        \
-    X(HOW_MANY, "SELECT count(*) FROM record WHERE space=?1")                                                         \
     X(NEWEST, "SELECT last FROM counter")                                                                             \
     X(COUNT, "UPDATE counter SET last=last+1 RETURNING last")                                                         \
     X(INSERT, "INSERT INTO record(space,key,generation,updated,value) VALUES(?1,?2,?3,?4,?5) ON CONFLICT DO NOTHING") \
     X(UPDATE, "UPDATE record SET generation=?3,updated=?4,value=?5 WHERE space=?1 AND key=?2 AND generation=?6")      \
     X(REWRITE, "UPDATE record SET value=?3 WHERE space=?1 AND key=?2 AND generation=?4")                              \
     X(DELETE, "DELETE FROM record WHERE space=?1 AND key=?2 AND generation=?3")                                       \
-    X(EXPIRE, "DELETE FROM record WHERE space=?1 AND (updated<?2 OR updated>?3)")                                     \
     X(HOLDER, "SELECT until FROM lease WHERE name=?1 AND until>?2 AND until<=?2+length")                              \
     X(BURY, "DELETE FROM lease WHERE NOT (until>?1 AND until<=?1+length)")                                            \
     X(TAKE, "INSERT INTO lease(name,owner,until,length) VALUES(?1,?2,?3,?4) ON CONFLICT DO NOTHING")                  \
@@ -317,27 +315,6 @@ bool record_scan(struct record_store *store, struct record_name name,
     }
     buf_release(&last);
     return answer != RECORD_FAILED;
-}
-
-bool record_expire(struct record_store *store, const char *space, int64_t before_ms, struct err *err)
-{
-    int64_t next;
-    if (!db_begin(&store->db, err))
-        return false;
-    sqlite3_stmt *statement = store->statements[SQL_EXPIRE];
-    sqlite3_bind_text(statement, 1, space, -1, SQLITE_STATIC);
-    sqlite3_bind_int64(statement, 2, before_ms);
-    sqlite3_bind_int64(statement, 3, clock_of(CLOCK_REALTIME) + 60000);
-    enum record_answer answer = change(store, statement, err);
-    if (answer == RECORD_YES && !number(store, SQL_COUNT, &next, err))
-        answer = RECORD_FAILED;
-    return end(store, answer, err) != RECORD_FAILED;
-}
-
-bool record_count(struct record_store *store, const char *space, int64_t *count, struct err *err)
-{
-    sqlite3_bind_text(store->statements[SQL_HOW_MANY], 1, space, -1, SQLITE_STATIC);
-    return number(store, SQL_HOW_MANY, count, err);
 }
 
 bool record_newest(struct record_store *store, int64_t *generation, struct err *err)

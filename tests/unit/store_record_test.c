@@ -160,7 +160,7 @@ static void S6_a_rewrite_keeps_the_generation_and_loses_against_a_change(void **
 {
     (void)state;
     struct err err = {0};
-    int64_t first = 0, second, count, before, after;
+    int64_t first = 0, second, before, after;
     start();
     assert_int_equal(put("a", "one", &first), RECORD_YES);
     assert_true(record_newest(store, &before, &err));
@@ -172,10 +172,6 @@ static void S6_a_rewrite_keeps_the_generation_and_loses_against_a_change(void **
     assert_int_equal(put("a", "two", &second), RECORD_YES);
     assert_int_equal(record_rewrite(store, name_of("a"), SPAN("uno"), first, &err), RECORD_NO);
     get("a", "two");
-    assert_true(record_count(store, "grant", &count, &err));
-    assert_int_equal(count, 1);
-    assert_true(record_count(store, "client", &count, &err));
-    assert_int_equal(count, 0);
 }
 
 static void keys_and_values_are_bytes(void **state)
@@ -246,23 +242,6 @@ static void a_scan_sees_the_keys_with_the_prefix_in_order(void **state)
     assert_true(record_scan(store, name_of("ab"), gather, &seen, &err));  // false ends it
     assert_string_equal(buf_text(&seen), "ab ab1 ab3 ab9 ");
     buf_release(&seen);
-}
-
-static void records_expire_by_age(void **state)
-{
-    (void)state;
-    struct err err = {0};
-    int64_t generation = 0;
-    start();
-    assert_int_equal(put("a", "x", &generation), RECORD_YES);
-    struct record record;
-    assert_int_equal(record_get(store, name_of("a"), &record, &err), RECORD_YES);
-    assert_true(record_expire(store, "grant", record.updated_ms, &err));
-    get("a", "x");
-    assert_true(record_expire(store, "client", record.updated_ms + 1, &err));
-    get("a", "x");
-    assert_true(record_expire(store, "grant", record.updated_ms + 1, &err));
-    get("a", NULL);
 }
 
 // ---- leases ---------------------------------------------------------------------------------
@@ -753,7 +732,6 @@ int main(void)
         TEST(keys_and_values_are_bytes),
         TEST(what_is_too_large_is_refused),
         TEST(a_scan_sees_the_keys_with_the_prefix_in_order),
-        TEST(records_expire_by_age),
         TEST(F4_a_lease_has_one_holder_until_its_time_is_over),
         TEST(F4_a_clock_that_goes_back_does_not_hold_a_lease_for_longer_than_its_length),
         TEST(F7_of_processes_that_change_one_record_exactly_one_wins_each_round),
