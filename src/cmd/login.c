@@ -258,14 +258,17 @@ static bool read_timeout(struct login *login, int *code)
 
 struct oauth_flow_spec login_spec(struct login *login)
 {
+    const struct access_options *options = &login->server->auth;
+    bool bound = options->client_id && !options->issuer && login->held;  // D16
     const char *redirect = login->callback ? callback_uri(login->callback) : login->redirect_uri;
     return (struct oauth_flow_spec){.loop = login->loop,
                                     .http = login->http,
                                     .store = login->store,
-                                    .options = &login->server->auth,
+                                    .options = options,
                                     .tenant = login_tenant(login->flags),
                                     .user = login->user,
                                     .server_url = login->server->url,
+                                    .known_issuer = bound ? login->held->issuer : NULL,
                                     .redirect_uri = login->device ? OAUTH_DEVICE_URI : redirect,
                                     .device = login->device,
                                     .on_device = on_device,

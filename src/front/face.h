@@ -75,6 +75,27 @@ struct visit {
 void face_run(struct http_face *face);
 // The gate has something for a visit that waits.
 void visit_resume(struct visit *visit);
+void visit_suspend(struct visit *visit);
+
+// http_answer.c
+struct guard_line;
+struct span visit_path(const char *url);  // without slashes at its end
+// Is it this path, or a profile below it? Whether there is such a profile is for the gate to say.
+bool visit_is_endpoint(struct span path, const char *name, struct span *profile);
+void visit_put_path(const struct visit *visit, struct buf *out);  // "/mcp", or "/mcp/NAME" in a profile
+void visit_add_cors(const struct visit *visit, struct MHD_Response *response);
+bool visit_is_metadata(struct visit *visit, const struct guard_line *line);
+void visit_set_metadata(struct visit *visit);
+bool visit_is_keys(const struct visit *visit, const struct guard_line *line);
+void visit_set_keys(struct visit *visit);
+void visit_on_answer(struct arrival *arrival, struct answer *answer);
+void visit_refuse(struct visit *visit, const struct err *err, int64_t retry_ms);
+void visit_set_error(struct visit *visit, const struct err *err);  // before the gate ever saw the request
+enum MHD_Result visit_send_answer(struct visit *visit);
+
+// http_stream.c
+void visit_on_stream(struct arrival *arrival, struct stream *stream, const char *session_id);
+enum MHD_Result visit_send_stream(struct visit *visit);
 
 struct caller *caller_of(struct MHD_Connection *connection);
 // For MHD_OPTION_NOTIFY_CONNECTION and MHD_OPTION_URI_LOG_CALLBACK.

@@ -8,12 +8,10 @@
 #include "front/http.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/scan.h"
 #include "extract.h"
 #include "face.h"
 #include "guard.h"
 #include "mcp/message.h"
-#include "mcp/sse.h"
 #include "page.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -25,11 +23,9 @@
 #define SWEEP_MS 100
 #define TLS_CHECK_MS 1000
 #define POOL_BYTES 32768
-#define STREAM_BLOCK 65536
-#define PULL_AHEAD ((size_t)256 << 10)
+#define RESERVED_BODY ((size_t)256 << 10)
 #define ACCEPTS_A_TURN 64
 #define RUNS_A_TURN 16
-#define RETRY_AFTER "3"  // seconds, with 503
 
 // ---- running the daemon ---------------------------------------------------------------------
 
@@ -78,331 +74,21 @@ void visit_resume(struct visit *visit)
     loop_task_put(visit->face->loop, &visit->face->run);
 }
 
-static void suspend(struct visit *visit)
+void visit_suspend(struct visit *visit)
 {
     visit->suspended = true;
     MHD_suspend_connection(visit->connection);
 }
 
-// ---- answering ------------------------------------------------------------------------------
-
-static void add_cors(const struct visit *visit, struct MHD_Response *response)
-{
-    if (visit->anywhere)
-        MHD_add_response_header(response, "Access-Control-Allow-Origin", "*");
-    if (!visit->origin.at || visit->anywhere)
-        return;
-    char *origin = mem_span(visit->origin);
-    MHD_add_response_header(response, "Access-Control-Allow-Origin", origin);
-    MHD_add_response_header(response, "Access-Control-Expose-Headers", "Mcp-Session-Id");
-    MHD_add_response_header(response, "Vary", "Origin");
-    free(origin);
-}
-
-static struct span trimmed(const char *url)
-{
-    struct span path = span_of(url);
-    while (path.len > 1 && path.at[path.len - 1] == '/')
-        path.len--;
-    return path;
-}
-
-// Is it this path, or a profile below it? Whether there is such a profile is for the gate to say.
-static bool is_endpoint(struct span path, const char *name, struct span *profile)
-{
-    size_t len = strlen(name);
-    *profile = (struct span){0};
-    if (span_is(path, name))
-        return true;
-    if (!span_starts(path, name) || path.at[len] != '/' || !gate_is_profile_name(span_after(path, len + 1)))
-        return false;
-    *profile = span_after(path, len + 1);
-    return true;
-}
-
-// "/mcp", or "/mcp/NAME" in a profile.
-static void put_path(const struct visit *visit, struct buf *out)
-{
-    struct span profile = visit->arrival.profile;
-    buf_put_text(out, profile.at ? "/mcp/" : "/mcp");
-    buf_put_span(out, profile);
-}
-
-// RFC 9728: where callers learn who gives tokens for this gateway.
-#define METADATA_PATH "/.well-known/oauth-protected-resource"
-
-static void put_base(const struct visit *visit, struct buf *out)
-{
-    const char *url = visit->face->config->public_url;
-    size_t len = url ? strlen(url) : 0;
-    if (len)
-        buf_put(out, url, url[len - 1] == '/' ? len - 1 : len);
-    else
-        buf_printf(out, "%s://%.*s", visit->face->tls ? "https" : "http", SPAN_ARG(visit->host));
-}
-
-// All scopes at once: a caller that came back for each of them would never be done.
-static void put_scopes(const struct visit *visit, struct buf *out)
-{
-    char *const *scopes = gate_scopes(visit->face->gate);
-    for (size_t i = 0; scopes && scopes[i]; i++)
-        buf_printf(out, "%s%s", i ? " " : "", scopes[i]);
-}
-
-static void add_challenge(const struct visit *visit, struct MHD_Response *response)
-{
-    struct buf value = {0};
-    bool scope = visit->answer.code == ERR_SCOPE, shown = visit->arrival.credentials.authorization.at != NULL;
-    buf_put_text(&value, "Bearer");
-    if (gate_issuers(visit->face->gate)[0]) {
-        buf_put_text(&value, " resource_metadata=\"");
-        put_base(visit, &value);
-        buf_put_text(&value, METADATA_PATH);
-        put_path(visit, &value);
-        buf_put_char(&value, '"');
-    }
-    if (shown)
-        buf_printf(&value, "%s error=\"%s\"", value.len > 6 ? "," : "", scope ? "insufficient_scope" : "invalid_token");
-    if (scope) {
-        buf_put_text(&value, ", scope=\"");
-        put_scopes(visit, &value);
-        buf_put_char(&value, '"');
-    }
-    MHD_add_response_header(response, "WWW-Authenticate", buf_text(&value));
-    buf_release(&value);
-}
-
-// Whoever asks, from whatever page: how to get a token is no secret. Every profile that could be is answered for: which
-// there are is not told here.
-static bool is_metadata(struct visit *visit, const struct guard_line *line)
-{
-    struct span path = trimmed(line->url);
-    bool asked = span_is(path, METADATA_PATH) || is_endpoint(path, METADATA_PATH "/mcp", &visit->arrival.profile);
-    return asked && gate_issuers(visit->face->gate)[0] &&
-           (strcmp(line->method, "GET") == 0 || strcmp(line->method, "HEAD") == 0 ||
-            strcmp(line->method, "OPTIONS") == 0);
-}
-
-static void set_metadata(struct visit *visit)
-{
-    struct buf base = {0}, *out = &visit->answer.body;
-    const char *const *issuers = gate_issuers(visit->face->gate);
-    put_base(visit, &base);
-    put_path(visit, &base);
-    visit->state = VISIT_ANSWERED;
-    visit->answer.status = 200;
-    buf_put_text(out, "{\"resource\":");
-    scan_encode_lossy(buf_span(&base), out);
-    buf_put_text(out, ",\"authorization_servers\":[");
-    for (size_t i = 0; issuers[i]; i++) {
-        buf_put_text(out, i ? "," : "");
-        scan_encode_lossy(span_of(issuers[i]), out);
-    }
-    char *const *scopes = gate_scopes(visit->face->gate);
-    for (size_t i = 0; scopes && scopes[i]; i++) {
-        buf_put_text(out, i ? "," : "],\"scopes_supported\":[");
-        scan_encode_lossy(span_of(scopes[i]), out);
-    }
-    buf_put_text(out, "],\"bearer_methods_supported\":[\"header\"]}");
-    buf_release(&base);
-}
-
-// What a server checks with who calls (auth.assertion): public, and the same for a while.
-#define KEYS_PATH "/.well-known/jwks.json"
-
-static bool is_keys(const struct visit *visit, const struct guard_line *line)
-{
-    return span_is(trimmed(line->url), KEYS_PATH) && gate_keys(visit->face->gate).len &&
-           (strcmp(line->method, "GET") == 0 || strcmp(line->method, "HEAD") == 0 ||
-            strcmp(line->method, "OPTIONS") == 0);
-}
-
-static void set_keys(struct visit *visit)
-{
-    visit->keys = true;
-    visit->state = VISIT_ANSWERED;
-    visit->answer.status = 200;
-    buf_put_span(&visit->answer.body, gate_keys(visit->face->gate));
-}
-
-static void add_retry_after(struct MHD_Response *response, int64_t retry_ms)
-{
-    char seconds[24];
-    snprintf(seconds, sizeof seconds, "%" PRId64, (retry_ms + 999) / 1000);
-    MHD_add_response_header(response, "Retry-After", seconds);
-}
-
-static enum MHD_Result send_answer(struct visit *visit)
-{
-    struct answer *answer = &visit->answer;
-    size_t len = 0;
-    bool body = answer->body.len > 0;
-    if (!body && answer->status == 202 && !visit->origin.at && !*visit->session_id)
-        return MHD_queue_response(visit->connection, 202, visit->face->accepted);
-    char *text = body ? buf_take(&answer->body, &len) : NULL;
-    struct MHD_Response *response =
-        MHD_create_response_from_buffer(len, text, body ? MHD_RESPMEM_MUST_FREE : MHD_RESPMEM_PERSISTENT);
-    if (body)
-        MHD_add_response_header(response, "Content-Type",
-                                visit->keys ? "application/jwk-set+json" : "application/json");
-    if (visit->keys)
-        MHD_add_response_header(response, "Cache-Control", "public, max-age=300");
-    if (*visit->session_id)
-        MHD_add_response_header(response, "Mcp-Session-Id", visit->session_id);
-    if (answer->status == 401 || answer->code == ERR_SCOPE)
-        add_challenge(visit, response);
-    if (answer->retry_ms)
-        add_retry_after(response, answer->retry_ms);
-    else if (answer->status == 503)
-        MHD_add_response_header(response, "Retry-After", RETRY_AFTER);
-    if (answer->status == 405)
-        MHD_add_response_header(response, "Allow", "GET, POST, DELETE, OPTIONS");
-    if (answer->status >= 400 && answer->status != 404 && answer->status != 405)
-        MHD_add_response_header(response, "Connection", "close");
-    add_cors(visit, response);
-    enum MHD_Result result = MHD_queue_response(visit->connection, (unsigned)answer->status, response);
-    MHD_destroy_response(response);
-    return result;
-}
-
-static void on_answer(struct arrival *arrival, struct answer *answer)
-{
-    struct visit *visit = arrival->arg;
-    visit->state = VISIT_ANSWERED;
-    visit->answer = *answer;
-    visit->answer.session_id = NULL;
-    answer->body = (struct buf){0};
-    if (answer->session_id)
-        snprintf(visit->session_id, sizeof visit->session_id, "%s", answer->session_id);
-    visit_resume(visit);
-}
-
-static void refuse(struct visit *visit, const struct err *err, int64_t retry_ms)
-{
-    struct buf members = {0};
-    if (retry_ms)
-        buf_printf(&members, "\"retryAfterMs\":%" PRId64, retry_ms);
-    visit->state = VISIT_ANSWERED;
-    visit->answer = (struct answer){.status = err_http_status(err->code), .retry_ms = retry_ms};
-    message_put_error(&visit->answer.body, (struct span){0}, err->code, buf_span(&members));
-    buf_release(&members);
-    log_info("request refused", LOG_STR("reason", err_reason(err->code)), LOG_STR("detail", err->detail));
-}
-
-// An error before the gate ever saw the request.
-static void set_error(struct visit *visit, const struct err *err) { refuse(visit, err, 0); }
-
-// ---- event streams --------------------------------------------------------------------------
-
-static void put_item(struct visit *visit, const struct stream_item *item)
-{
-    char id[48] = "";
-    if (stream_resumable(visit->stream))
-        snprintf(id, sizeof id, "%u-%" PRIu64, stream_index(visit->stream), item->sequence);
-    if (item->message.len == 0) {  // priming: only an id, and how long to wait before coming back
-        buf_printf(&visit->out, "id: %s\nretry: %lld\ndata: \n\n", id,
-                   (long long)visit->face->config->timeouts.retry_ms);
-        return;
-    }
-    sse_put(&visit->out, span_of(id), span_of("message"), item->message);
-}
-
-static ssize_t read_stream(void *arg, uint64_t position, char *to, size_t room)
-{
-    (void)position;
-    struct visit *visit = arg;
-    struct stream_item item;
-    if (visit->broken)
-        return MHD_CONTENT_READER_END_WITH_ERROR;
-    if (visit->sent == visit->out.len) {
-        visit->sent = 0;
-        buf_clear(&visit->out);
-        if (visit->out.room > PULL_AHEAD * 4)
-            buf_release(&visit->out);
-        while (visit->out.len < PULL_AHEAD && stream_pull(visit->stream, &item))
-            put_item(visit, &item);
-    }
-    if (visit->out.len == 0) {
-        if (stream_over(visit->stream))
-            return MHD_CONTENT_READER_END_OF_STREAM;
-        suspend(visit);
-        return 0;
-    }
-    size_t len = visit->out.len - visit->sent < room ? visit->out.len - visit->sent : room;
-    memcpy(to, visit->out.at + visit->sent, len);
-    visit->sent += len;
-    loop_timer_set(visit->face->loop, &visit->heartbeat, visit->face->config->timeouts.heartbeat_ms);
-    return (ssize_t)len;
-}
-
-static void on_heartbeat(struct loop_timer *timer)
-{
-    struct visit *visit = timer->arg;
-    loop_timer_set(visit->face->loop, timer, visit->face->config->timeouts.heartbeat_ms);
-    if (!visit->suspended)
-        return;  // it is busy sending, or the caller does not read
-    buf_put_text(&visit->out, ": keepalive\n\n");
-    visit_resume(visit);
-}
-
-static void on_wake(void *arg) { visit_resume(arg); }
-
-// Ends a stream's connection from our side.
-static void on_cut(void *arg)
-{
-    struct visit *visit = arg;
-    log_info("caller cut off: it does not read its stream, or came back on another connection");
-    visit->broken = true;
-    shutdown(visit->caller->fd, SHUT_RDWR);
-    visit_resume(visit);
-}
-
-static void on_stream(struct arrival *arrival, struct stream *stream, const char *session_id)
-{
-    struct visit *visit = arrival->arg;
-    struct stream_sink sink = {on_wake, on_cut, visit};
-    struct err err;
-    visit->state = VISIT_STREAMING;
-    visit->stream = stream_ref(stream);
-    if (visit->endpoint && session_id) {
-        snprintf(visit->session_id, sizeof visit->session_id, "%s", session_id);
-        buf_put_text(&visit->out, "event: endpoint\ndata: ");
-        if (visit->endpoint == ENDPOINT_MCP)
-            put_path(visit, &visit->out);
-        else
-            buf_put_text(&visit->out, "/messages");
-        buf_printf(&visit->out, "?sessionId=%s\n\n", session_id);
-    }
-    stream_attach(stream, &sink);
-    if (!loop_watch(visit->face->loop, &visit->caller->hangup, LOOP_HANGUP | LOOP_ONCE, &err))
-        log_warn("cannot watch a connection for hang-up", LOG_STR("detail", err.detail));
-    visit_resume(visit);
-}
-
-static enum MHD_Result send_stream(struct visit *visit)
-{
-    struct MHD_Response *response =
-        MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK, read_stream, visit, NULL);
-    MHD_add_response_header(response, "Content-Type", "text/event-stream");
-    MHD_add_response_header(response, "Cache-Control", "no-cache, no-transform");
-    MHD_add_response_header(response, "X-Accel-Buffering", "no");
-    add_cors(visit, response);
-    visit->heartbeat = (struct loop_timer){.on_due = on_heartbeat, .arg = visit};
-    loop_timer_set(visit->face->loop, &visit->heartbeat, visit->face->config->timeouts.heartbeat_ms);
-    enum MHD_Result result = MHD_queue_response(visit->connection, 200, response);
-    MHD_destroy_response(response);
-    return result;
-}
-
-static const struct arrival_ops arrival_ops = {on_answer, on_stream};
-
 // ---- requests -------------------------------------------------------------------------------
+
+static const struct arrival_ops arrival_ops = {visit_on_answer, visit_on_stream};
 
 static bool read_target(struct visit *visit, const char *url, const char *method, const struct guard_headers *headers,
                         struct err *err)
 {
-    struct span path = trimmed(url);
-    bool mcp = is_endpoint(path, "/mcp", &visit->arrival.profile);
+    struct span path = visit_path(url);
+    bool mcp = visit_is_endpoint(path, "/mcp", &visit->arrival.profile);
     bool sse = span_is(path, "/sse"), messages = span_is(path, "/messages");
     bool post = strcmp(method, "POST") == 0, get = strcmp(method, "GET") == 0, end = strcmp(method, "DELETE") == 0;
     struct arrival *arrival = &visit->arrival;
@@ -458,7 +144,7 @@ static bool read_length(struct visit *visit, const struct guard_headers *headers
         return err_set(err, ERR_TOO_LARGE, "Content-Length above %" PRId64, max);
     visit->arrival.body.max = (size_t)max;
     if (length > 0)
-        buf_reserve(&visit->arrival.body, (size_t)length < PULL_AHEAD ? (size_t)length : PULL_AHEAD);
+        buf_reserve(&visit->arrival.body, (size_t)length < RESERVED_BODY ? (size_t)length : RESERVED_BODY);
     return true;
 }
 
@@ -468,11 +154,11 @@ static void begin_visit(struct visit *visit, const struct guard_line *line)
     struct guard_headers headers;
     struct err err = {0};
     int64_t retry_ms;
-    bool keys = is_keys(visit, line);
-    visit->anywhere = keys || is_metadata(visit, line);
+    bool keys = visit_is_keys(visit, line);
+    visit->anywhere = keys || visit_is_metadata(visit, line);
     if (!guard_read(visit->connection, line, &headers, &err) || !guard_host(face->config, &headers, &err) ||
         (!visit->anywhere && !guard_origin(face->config, &headers, &err))) {
-        set_error(visit, &err);
+        visit_set_error(visit, &err);
         return;
     }
     visit->origin = headers.origin;
@@ -482,16 +168,16 @@ static void begin_visit(struct visit *visit, const struct guard_line *line)
         visit->state = VISIT_ANSWERED;
         visit->answer.status = 204;
     } else if (keys) {
-        set_keys(visit);
+        visit_set_keys(visit);
     } else if (visit->anywhere) {
-        set_metadata(visit);
+        visit_set_metadata(visit);
     } else if (page_begin(visit, line, &headers)) {
         return;
     } else if (!read_target(visit, line->url, line->method, &headers, &err) || !check_headers(visit, &headers, &err) ||
                !read_length(visit, &headers, &err)) {
-        set_error(visit, &err);
+        visit_set_error(visit, &err);
     } else if (!gate_admit(face->gate, &visit->arrival, &retry_ms, &err)) {
-        refuse(visit, &err, retry_ms);
+        visit_refuse(visit, &err, retry_ms);
     }
 }
 
@@ -502,7 +188,7 @@ static enum MHD_Result send_preflight(struct visit *visit)
     MHD_add_response_header(response, "Access-Control-Allow-Headers",
                             "Accept, Authorization, Content-Type, Last-Event-ID, Mcp-Session-Id, MCP-Protocol-Version");
     MHD_add_response_header(response, "Access-Control-Max-Age", "600");
-    add_cors(visit, response);
+    visit_add_cors(visit, response);
     enum MHD_Result result = MHD_queue_response(visit->connection, 204, response);
     MHD_destroy_response(response);
     return result;
@@ -515,9 +201,9 @@ static enum MHD_Result next_step(struct visit *visit)
         visit->caller->deadline_ms = 0;
         if (visit->page)
             return page_send(visit);
-        return visit->answer.status == 204 ? send_preflight(visit) : send_answer(visit);
-    case VISIT_STREAMING: visit->caller->deadline_ms = 0; return send_stream(visit);
-    case VISIT_WAITING: suspend(visit); return MHD_YES;
+        return visit->answer.status == 204 ? send_preflight(visit) : visit_send_answer(visit);
+    case VISIT_STREAMING: visit->caller->deadline_ms = 0; return visit_send_stream(visit);
+    case VISIT_WAITING: visit_suspend(visit); return MHD_YES;
     case VISIT_BODY: break;
     }
     return MHD_YES;
@@ -558,7 +244,7 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
             visit->over = true;
             struct err err;
             (void)err_set(&err, ERR_TOO_LARGE, "body above %zu bytes", visit->arrival.body.max);
-            set_error(visit, &err);
+            visit_set_error(visit, &err);
             visit->state = VISIT_BODY;  // the answer can be queued when the body is through, or never
         }
         return MHD_YES;
@@ -777,7 +463,7 @@ void http_face_free(struct http_face *face)
                 (void)err_set(&err, ERR_SHUTTING_DOWN, "stopped");
                 gate_gone(face->gate, &caller->visit->arrival);
                 page_gone(caller->visit);
-                set_error(caller->visit, &err);
+                visit_set_error(caller->visit, &err);
             }
             visit_resume(caller->visit);
         }

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "catalog/profile.h"
+#include "config_servers.h"
 #include "limit.h"
 #include "tenants_d.h"
 #include <arpa/inet.h>
@@ -514,90 +515,10 @@ static bool check_listeners(const struct config *config, const struct option_pla
     return true;
 }
 
-// Servers of a tenant may be in a file of their own; what they need is in the configuration, `main`.
-struct servers_place {
-    const struct config *config;
-    const char *main, *file, *path;
-};
-
-static bool lacks(const struct servers_place *at, const struct server *server, const char *member, const char *what,
-                  struct err *err)
-{
-    bool same = strcmp(at->main, at->file) == 0;
-    return err_set(err, ERR_CONFIG, "%s: %s/mcpServers/%s/auth/%s: needs %s%s%s", at->file, at->path, server->name,
-                   member, what, same ? "" : ", in ", same ? "" : at->main);
-}
-
-// What tells a server who calls says also who says so, and that must be one who knows.
-static bool check_assertion(const struct servers_place *at, const struct server *server, struct err *err)
-{
-    if (!server->auth.assertion.key_file)
-        return true;
-    if (!at->config->public_url)
-        return lacks(at, server, "assertion", "/public_url, as the issuer", err);
-    return provider_proves(&at->config->auth) ||
-           lacks(at, server, "assertion", "a provider in /auth/providers that proves who calls", err);
-}
-
-static bool takes_jwts(const struct config *config)
-{
-    const struct provider_config *providers = config->auth.providers.at;
-    for (size_t i = 0; i < config->auth.providers.count; i++)
-        if (strcmp(provider_name(&providers[i]), "jwt") == 0)
-            return true;
-    return false;
-}
-
-// Grants of users need users: where nobody proves who calls, all would be one.
-static bool check_own_grants(const struct servers_place *at, const struct server *server, struct err *err)
-{
-    if (server->auth.mode != ACCESS_USER)
-        return true;
-    if (!provider_proves(&at->config->auth))
-        return lacks(at, server, "mode: \"per_user\"", "a provider in /auth/providers that proves who calls", err);
-    return hosted_url_ok(at->config) ||
-           err_set(err, ERR_CONFIG,
-                   "%s: /public_url: users connect accounts there (server \"%s\" in %s has auth mode per_user), so it "
-                   "must be an https:// URL, or http:// to this host alone",
-                   at->main, server->name, at->file);
-}
-
-static bool check_caller(const struct servers_place *at, const struct server *server, struct err *err)
-{
-    return !access_takes_caller(&server->auth) || takes_jwts(at->config) ||
-           lacks(at, server, "subject: \"caller\"", "the provider \"jwt\" in /auth/providers", err);
-}
-
-static bool check_servers(const struct servers_place *at, const struct option_items *items, struct err *err)
-{
-    const struct server *servers = items->at;
-    for (size_t i = 0; i < items->count; i++)
-        if (!servers[i].disabled && (!check_own_grants(at, &servers[i], err) || !check_caller(at, &servers[i], err) ||
-                                     !check_assertion(at, &servers[i], err)))
-            return false;
-    return true;
-}
-
-static bool check_tenant_servers(const struct config *config, const struct option_place *place, struct err *err)
-{
-    const struct config_tenant *tenants = config->tenants.at;
-    bool ok = true;
-    for (size_t i = 0; ok && i < config->tenants.count; i++) {
-        struct buf path = {0};
-        buf_printf(&path, "/tenants/%s", tenants[i].name);
-        struct servers_place at = {config, place->file, place->file, buf_text(&path)};
-        ok = check_servers(&at, &tenants[i].servers, err);
-        buf_release(&path);
-    }
-    return ok;
-}
-
 static bool check(void *object, const struct option_place *place, struct err *err)
 {
     struct config *config = object;
-    struct servers_place top = {config, place->file, place->file, ""};
-    if (!check_listeners(config, place, err) || !check_servers(&top, &config->servers, err) ||
-        !check_tenant_servers(config, place, err))
+    if (!check_listeners(config, place, err) || !config_check_servers(config, place->file, err))
         return false;
     if (!config->policy && provider_proves(&config->auth))
         return err_set(err, ERR_CONFIG,
@@ -660,22 +581,6 @@ static bool check_authorities(struct config *config, const char *path, struct er
     return ok;
 }
 
-// The tenants from `first` on came from files of their own.
-static bool check_tenant_files(const struct config *config, size_t first, const char *folder, const char *main,
-                               struct err *err)
-{
-    const struct config_tenant *tenants = config->tenants.at;
-    bool ok = true;
-    for (size_t i = first; ok && i < config->tenants.count; i++) {
-        struct buf file = {0};
-        buf_printf(&file, "%s/%s.json", folder, tenants[i].name);
-        struct servers_place at = {config, main, buf_text(&file), ""};
-        ok = check_servers(&at, &tenants[i].servers, err);
-        buf_release(&file);
-    }
-    return ok;
-}
-
 static struct config *load(const char *path, bool literal, struct err *err)
 {
     json_t *tree = json_parse_file(path, err);
@@ -698,7 +603,7 @@ static struct config *load(const char *path, bool literal, struct err *err)
     char *folder = config_file(config, "tenants.d");
     size_t first = config->tenants.count;
     bool ok = tenants_d_read(&config->tenants, &tenant_options, &(struct option_place){folder, "", literal}, err) &&
-              (literal || check_tenant_files(config, first, folder, path, err));
+              (literal || config_check_tenants(config, first, folder, path, err));
     free(folder);
     if (ok && (literal || check_authorities(config, path, err)))
         return config;

@@ -1,4 +1,4 @@
-// Owns what each method does: whom it concerns (route), and doing it here or at its server (dispatch).
+// Owns what each method does: the table of methods, and doing it here or at its server. Whom it concerns is in route.c.
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/scan.h"
@@ -6,20 +6,17 @@
 #include "hosted.h"
 #include "level.h"
 #include "mcp/rewrite.h"
+#include "method.h"
 #include "subscription.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #define INSTRUCTIONS_MAX 32768
-#define TASK_PAGES_MAX 100
 #define SUBSCRIPTIONS_MAX 1000
 #define TASK_TOKENS_MAX 1000
 
-typedef enum phase_result method_fn(struct call *call);
-
-static method_fn find_tool, find_prompt, find_resource, find_reference, find_task, await_lists;
-static method_fn do_initialize, do_ping, do_level, do_list, do_forward, do_subscribe, do_unsubscribe, do_tasks_list;
+static method_fn do_initialize, do_ping, do_level, do_list, do_forward, do_subscribe, do_unsubscribe;
 static method_fn do_complete;
 static method_fn on_initialized, on_cancelled, on_progress, on_roots_changed;
 
@@ -35,20 +32,20 @@ static const struct row {
     [METHOD_INITIALIZE] = {PERMIT_ANYBODY, 0, NULL, do_initialize, false},
     [METHOD_PING] = {PERMIT_ANYBODY, 0, NULL, do_ping, false},
     [METHOD_SET_LEVEL] = {PERMIT_ANYBODY, 0, NULL, do_level, false},
-    [METHOD_TOOLS_LIST] = {PERMIT_ANYBODY, POLICY_TOOL, await_lists, do_list, false},  // filtered item by item
-    [METHOD_PROMPTS_LIST] = {PERMIT_ANYBODY, POLICY_PROMPT, await_lists, do_list, false},
-    [METHOD_RESOURCES_LIST] = {PERMIT_ANYBODY, POLICY_RESOURCE, await_lists, do_list, false},
-    [METHOD_RESOURCES_TEMPLATES] = {PERMIT_ANYBODY, POLICY_TEMPLATE, await_lists, do_list, false},
-    [METHOD_TOOLS_CALL] = {PERMIT_POLICY, POLICY_TOOL, find_tool, do_forward, false},
-    [METHOD_PROMPTS_GET] = {PERMIT_POLICY, POLICY_PROMPT, find_prompt, do_forward, false},
-    [METHOD_RESOURCES_READ] = {PERMIT_POLICY, POLICY_RESOURCE, find_resource, do_forward, false},
-    [METHOD_RESOURCES_SUBSCRIBE] = {PERMIT_POLICY, POLICY_RESOURCE, find_resource, do_subscribe, false},
-    [METHOD_RESOURCES_UNSUBSCRIBE] = {PERMIT_POLICY, POLICY_RESOURCE, find_resource, do_unsubscribe, false},
-    [METHOD_COMPLETE] = {PERMIT_POLICY, POLICY_PROMPT, find_reference, do_complete, false},
-    [METHOD_TASKS_GET] = {PERMIT_OWNER, 0, find_task, do_forward, false},
-    [METHOD_TASKS_RESULT] = {PERMIT_OWNER, 0, find_task, do_forward, false},
-    [METHOD_TASKS_CANCEL] = {PERMIT_OWNER, 0, find_task, do_forward, false},
-    [METHOD_TASKS_LIST] = {PERMIT_OWNER, 0, await_lists, do_tasks_list, false},
+    [METHOD_TOOLS_LIST] = {PERMIT_ANYBODY, POLICY_TOOL, route_lists, do_list, false},  // filtered item by item
+    [METHOD_PROMPTS_LIST] = {PERMIT_ANYBODY, POLICY_PROMPT, route_lists, do_list, false},
+    [METHOD_RESOURCES_LIST] = {PERMIT_ANYBODY, POLICY_RESOURCE, route_lists, do_list, false},
+    [METHOD_RESOURCES_TEMPLATES] = {PERMIT_ANYBODY, POLICY_TEMPLATE, route_lists, do_list, false},
+    [METHOD_TOOLS_CALL] = {PERMIT_POLICY, POLICY_TOOL, route_tool, do_forward, false},
+    [METHOD_PROMPTS_GET] = {PERMIT_POLICY, POLICY_PROMPT, route_prompt, do_forward, false},
+    [METHOD_RESOURCES_READ] = {PERMIT_POLICY, POLICY_RESOURCE, route_resource, do_forward, false},
+    [METHOD_RESOURCES_SUBSCRIBE] = {PERMIT_POLICY, POLICY_RESOURCE, route_resource, do_subscribe, false},
+    [METHOD_RESOURCES_UNSUBSCRIBE] = {PERMIT_POLICY, POLICY_RESOURCE, route_resource, do_unsubscribe, false},
+    [METHOD_COMPLETE] = {PERMIT_POLICY, POLICY_PROMPT, route_reference, do_complete, false},
+    [METHOD_TASKS_GET] = {PERMIT_OWNER, 0, route_task, do_forward, false},
+    [METHOD_TASKS_RESULT] = {PERMIT_OWNER, 0, route_task, do_forward, false},
+    [METHOD_TASKS_CANCEL] = {PERMIT_OWNER, 0, route_task, do_forward, false},
+    [METHOD_TASKS_LIST] = {PERMIT_OWNER, 0, route_lists, tasks_list, false},
     [METHOD_INITIALIZED] = {PERMIT_ANYBODY, 0, NULL, on_initialized, true},
     [METHOD_CANCELLED] = {PERMIT_ANYBODY, 0, NULL, on_cancelled, true},
     [METHOD_PROGRESS] = {PERMIT_ANYBODY, 0, NULL, on_progress, true},
@@ -66,195 +63,13 @@ enum permit call_permit(const struct call *call, enum policy_kind *kind)
     return request && row->dispatch && !row->notification ? row->permit : PERMIT_ANYBODY;
 }
 
-static enum phase_result fail(struct call *call, enum err_code code, const char *detail)
-{
-    return (enum phase_result)err_set(&call->err, code, "%s", detail);
-}
-
-// What is missing is noted here and said after authorize, so that a denial tells nothing about it.
-static enum phase_result missing(struct call *call, enum err_code code)
-{
-    (void)err_set(&call->err, code, "\"%.*s\"", call->target.len > 200 ? 200 : (int)call->target.len, call->target.at);
-    return PHASE_NEXT;
-}
-
-// A string parameter, decoded; false if it is absent or no string.
-static bool text_param(struct call *call, struct span object, const char *key, struct span *out)
-{
-    struct span raw;
-    if (!object.at || !scan_find(object, key, &raw) || !scan_is_string(raw))
-        return false;
-    struct buf text = {0};
-    scan_decode(raw, &text);
-    *out = arena_span(&call->arena, buf_span(&text));
-    buf_release(&text);
-    return true;
-}
-
-// ---- route ----------------------------------------------------------------------------------
-
-static void on_waited_enough(struct loop_timer *timer)
-{
-    struct call *call = timer->arg;
-    call->waited_enough = true;
-    call_resume(call);
-}
-
-static bool must_wait(const struct call *call) { return !call->waited_enough && !scope_settled(call->scope); }
-
-static enum phase_result wait_for_lists(struct call *call)
-{
-    if (!call->timer.slot) {
-        call->timer = (struct loop_timer){.on_due = on_waited_enough, .arg = call};
-        loop_timer_set(call->gate->loop, &call->timer, call->gate->config->timeouts.list_ms);
-    }
-    list_append(&call->scope->waiters, &call->wait_node);
-    return PHASE_WAIT;
-}
-
-static enum phase_result await_lists(struct call *call)
-{
-    scope_warm(call->scope, true);
-    return must_wait(call) ? wait_for_lists(call) : PHASE_NEXT;
-}
-
-// Without a prefix anything may be a server's own that the caller has not connected. Nobody can tell which one's: the
-// first that the caller may ask is to be connected, and the error names them all. NULL: there is none.
-static struct link *find_unconnected(struct call *call, enum catalog_kind kind, struct span name)
-{
-    enum policy_kind asked;
-    struct link *first = NULL;
-    struct buf names = {0};
-    (void)call_permit(call, &asked);
-    for (size_t i = 0; i < call->scope->link_count; i++) {
-        struct link *link = call->scope->links[i];
-        const char *server = upstream_server(link->upstream)->name;
-        struct policy_question question = {call->identity, server, asked, name, NULL};
-        const struct profile *profile = kind == CATALOG_TOOLS ? call->session->profile : NULL;
-        if (view_prefix(call->scope->view, link->source).len || source_loaded(link->source) ||
-            !upstream_needs_login(link->upstream) || !policy_visible(call->policy, &question) ||
-            (profile && !profile_tools_allow(profile_tools_find(profile, server), name)))
-            continue;
-        first = first ? first : link;
-        buf_printf(&names, "%s\"%s\"", names.len ? ", " : "", server);
-    }
-    call->unconnected = first ? arena_copy(&call->arena, buf_span(&names)) : NULL;
-    buf_release(&names);
-    return first;
-}
-
-static enum phase_result find_named(struct call *call, enum catalog_kind kind, struct span exposed,
-                                    enum err_code unknown)
-{
-    const struct view_entry *entry = view_find(call->scope->view, kind, exposed);
-    call->target = exposed;
-    if (!entry) {
-        scope_warm(call->scope, true);
-        if (!call->looked_again)
-            scope_look_again(call->scope);
-        call->looked_again = true;
-        if (must_wait(call))
-            return wait_for_lists(call);
-        // A server whose lists never came may still own the name: then "unavailable" is the truth, or that it wants a login.
-        struct span original;
-        const struct source *owner = view_unlisted(call->scope->view, kind, exposed, &original);
-        struct link *link = owner ? scope_link(call->scope, owner) : find_unconnected(call, kind, original = exposed);
-        enum err_code why = !link ? unknown : upstream_needs_login(link->upstream) ? ERR_LOGIN : ERR_UNAVAILABLE;
-        call->link = link;
-        enum phase_result result = missing(call, why);
-        if (link)
-            call->target = original;
-        return result;
-    }
-    call->link = scope_link(call->scope, entry->source);
-    call->target = arena_span(&call->arena, entry->original);
-    return PHASE_NEXT;
-}
-
-static enum phase_result find_tool(struct call *call)
-{
-    struct span name;
-    if (!text_param(call, call->message.params, "name", &name))
-        return fail(call, ERR_INVALID_PARAMS, "params.name must be a string");
-    return find_named(call, CATALOG_TOOLS, name, ERR_UNKNOWN_TOOL);
-}
-
-static enum phase_result find_prompt(struct call *call)
-{
-    struct span name;
-    if (!text_param(call, call->message.params, "name", &name))
-        return fail(call, ERR_INVALID_PARAMS, "params.name must be a string");
-    return find_named(call, CATALOG_PROMPTS, name, ERR_UNKNOWN_PROMPT);
-}
-
-static enum phase_result find_uri(struct call *call, struct span uri)
-{
-    struct buf original = {0};
-    struct source *source = view_route_uri(call->scope->view, uri, &original);
-    call->target = uri;
-    if (!source) {
-        buf_release(&original);
-        scope_warm(call->scope, true);
-        if (!call->looked_again)
-            scope_look_again(call->scope);
-        call->looked_again = true;
-        if (must_wait(call))
-            return wait_for_lists(call);
-        if ((call->link = find_unconnected(call, CATALOG_RESOURCES, uri)))
-            return missing(call, ERR_LOGIN);
-        buf_clear(&call->error_data);
-        buf_put_text(&call->error_data, "\"uri\":");
-        scan_encode(uri, &call->error_data);
-        return missing(call, ERR_UNKNOWN_RESOURCE);
-    }
-    call->link = scope_link(call->scope, source);
-    call->target = arena_span(&call->arena, buf_span(&original));
-    buf_release(&original);
-    return PHASE_NEXT;
-}
-
-static enum phase_result find_resource(struct call *call)
-{
-    struct span uri;
-    if (!text_param(call, call->message.params, "uri", &uri))
-        return fail(call, ERR_INVALID_PARAMS, "params.uri must be a string");
-    return find_uri(call, uri);
-}
-
-static enum phase_result find_reference(struct call *call)
-{
-    struct span ref, type, name;
-    if (!call->message.params.at || !scan_find(call->message.params, "ref", &ref) ||
-        !text_param(call, ref, "type", &type))
-        return fail(call, ERR_INVALID_PARAMS, "params.ref.type must be a string");
-    if (span_is(type, "ref/prompt") && text_param(call, ref, "name", &name))
-        return find_named(call, CATALOG_PROMPTS, name, ERR_INVALID_PARAMS);
-    if (span_is(type, "ref/resource") && text_param(call, ref, "uri", &name)) {
-        call->by_uri = true;
-        return find_uri(call, name);
-    }
-    return fail(call, ERR_INVALID_PARAMS, "params.ref must name a prompt or a resource");
-}
-
-static enum phase_result find_task(struct call *call)
-{
-    struct span wrapped;
-    struct buf id = {0};
-    if (!text_param(call, call->message.params, "taskId", &wrapped))
-        return fail(call, ERR_INVALID_PARAMS, "params.taskId must be a string");
-    call->link = task_unwrap(call->scope, call->identity, wrapped, &id);
-    call->target = call->link ? arena_span(&call->arena, buf_span(&id)) : wrapped;
-    buf_release(&id);
-    return call->link ? PHASE_NEXT : missing(call, ERR_UNKNOWN_TASK);
-}
-
 enum phase_result call_route(struct call *call)
 {
     const struct row *row = &rows[call->method];
     if (call->op != ARRIVAL_MESSAGE || call->message.kind != MESSAGE_REQUEST)
         return PHASE_NEXT;
     if (!row->dispatch || row->notification)
-        return missing(call, ERR_METHOD_NOT_FOUND);
+        return call_missing(call, ERR_METHOD_NOT_FOUND);
     return row->route ? row->route(call) : PHASE_NEXT;
 }
 
@@ -297,13 +112,13 @@ static enum phase_result do_listen(struct call *call)
     if (call->last_event_id.at) {
         stream = parse_event_id(call->last_event_id, &index, &sequence) ? session_stream_find(session, index) : NULL;
         if (!stream)
-            return fail(call, ERR_UNKNOWN_EVENT, "no such stream");
+            return call_fail(call, ERR_UNKNOWN_EVENT, "no such stream");
         if (!stream_rewind(stream, sequence))
-            return fail(call, ERR_UNKNOWN_EVENT, "the event is not kept any more");
+            return call_fail(call, ERR_UNKNOWN_EVENT, "the event is not kept any more");
         if (stream_attached(stream))
             stream_cut(stream);  // the caller knows better than we do that its connection is gone
     } else if (stream_attached(stream)) {
-        return fail(call, ERR_STREAM_CONFLICT, "the standalone stream is open");
+        return call_fail(call, ERR_STREAM_CONFLICT, "the standalone stream is open");
     } else if (session->revision >= REVISION_2025_11_25) {
         stream_prime(stream);
     }
@@ -341,8 +156,8 @@ static void put_instructions(const struct call *call, struct buf *out)
 static enum phase_result do_initialize(struct call *call)
 {
     struct span version, capabilities = span_of("{}"), given;
-    if (!text_param(call, call->message.params, "protocolVersion", &version))
-        return fail(call, ERR_INVALID_PARAMS, "params.protocolVersion must be a string");
+    if (!call_text_param(call, call->message.params, "protocolVersion", &version))
+        return call_fail(call, ERR_INVALID_PARAMS, "params.protocolVersion must be a string");
     if (scan_find(call->message.params, "capabilities", &given) && scan_is_object(given))
         capabilities = given;
     session_begin(call->session, revision_negotiate(version), capabilities);
@@ -377,7 +192,7 @@ static enum phase_result do_level(struct call *call)
     struct span raw;
     int level = call->message.params.at && scan_find(call->message.params, "level", &raw) ? level_parse(raw) : -1;
     if (level < 0)
-        return fail(call, ERR_INVALID_PARAMS, "params.level is no log level");
+        return call_fail(call, ERR_INVALID_PARAMS, "params.level is no log level");
     call->session->level = level;
     for (size_t i = 0; i < call->scope->link_count; i++)
         link_push_level(call->scope->links[i]);
@@ -436,9 +251,9 @@ static enum phase_result do_list(struct call *call)
     struct span cursor;
     size_t from = 0, count = view_count(view, kind), page = (size_t)call->gate->config->limits.page_size;
     if (call->message.params.at && scan_find(call->message.params, "cursor", &cursor) &&
-        (!text_param(call, call->message.params, "cursor", &cursor) ||
+        (!call_text_param(call, call->message.params, "cursor", &cursor) ||
          !cursor_read(call->scope, kind, generation, cursor, &from) || from > count))
-        return fail(call, ERR_BAD_CURSOR, "cursor");
+        return call_fail(call, ERR_BAD_CURSOR, "cursor");
     call->session->listed |= 1U << kind;
     struct buf *out = call_begin_result(call);
     buf_printf(out, "{\"%s\":[", members[kind]);
@@ -579,7 +394,7 @@ static enum phase_result do_complete(struct call *call)
 static struct span exposed_uri(struct call *call)
 {
     struct span uri = {0};
-    (void)text_param(call, call->message.params, "uri", &uri);
+    (void)call_text_param(call, call->message.params, "uri", &uri);
     return uri;
 }
 
@@ -598,9 +413,9 @@ static enum phase_result do_subscribe(struct call *call)
 {
     const struct upstream *upstream = call->link->upstream;
     if (upstream_state(upstream) == UPSTREAM_READY && !upstream_abilities(upstream)->subscribe)
-        return fail(call, ERR_METHOD_NOT_FOUND, "the server has no subscriptions");
+        return call_fail(call, ERR_METHOD_NOT_FOUND, "the server has no subscriptions");
     if (call->session->subscribed.count >= SUBSCRIPTIONS_MAX)
-        return fail(call, ERR_LIMITED, "too many subscriptions in one session");
+        return call_fail(call, ERR_LIMITED, "too many subscriptions in one session");
     if (!subscription_is_first(call->link, call->target)) {
         subscription_add(call->session, call->link, exposed_uri(call), call->target);
         return PHASE_REPLY;
@@ -630,96 +445,6 @@ void dispatch_unheard(struct link *link, enum method method, struct span params)
     upstream_send(request, method_text(method), params);
 }
 
-// ---- tasks/list over all servers ------------------------------------------------------------
-
-struct task_page {
-    struct task_page *next;
-    struct upstream_request request;
-    struct call *call;
-    struct link *link;
-    unsigned pages;
-};
-
-static void ask_page(struct task_page *page, struct span cursor)
-{
-    struct buf params = {0};
-    if (cursor.len) {
-        buf_put_text(&params, "{\"cursor\":");
-        buf_put_span(&params, cursor);
-        buf_put_char(&params, '}');
-    }
-    upstream_reserve(page->link->upstream, &page->request);
-    upstream_send(&page->request, method_text(METHOD_TASKS_LIST), buf_span(&params));
-    buf_release(&params);
-}
-
-static void gather_task(struct task_page *page, struct span task)
-{
-    struct call *call = page->call;
-    struct shape shape = {call->scope, page->link, call->identity};
-    struct span raw;
-    struct buf id = {0};
-    if (!scan_find(task, "taskId", &raw) || !scan_is_string(raw))
-        return;
-    scan_decode(raw, &id);
-    if (task_owned(page->link, call->session, buf_span(&id))) {
-        if (call->gathered.len)
-            buf_put_char(&call->gathered, ',');
-        (void)shape_from_server(&shape, task, &call->gathered);
-    }
-    buf_release(&id);
-}
-
-static void on_task_page(struct upstream_request *request, const struct upstream_reply *reply)
-{
-    struct task_page *page = request->arg;
-    struct call *call = page->call;
-    struct span tasks, task, cursor;
-    if (!reply->failure && reply->result.at && scan_find(reply->result, "tasks", &tasks) && scan_is_array(tasks)) {
-        struct scan_walk walk = scan_walk(tasks);
-        while (scan_element(&walk, &task))
-            gather_task(page, task);
-        if (scan_find(reply->result, "nextCursor", &cursor) && scan_is_string(cursor) &&
-            ++page->pages < TASK_PAGES_MAX) {
-            char *copy = mem_span(cursor);
-            ask_page(page, span_make(copy, cursor.len));
-            free(copy);
-            return;
-        }
-    }
-    if (--call->fan_out == 0)
-        call_resume(call);
-}
-
-static enum phase_result do_tasks_list(struct call *call)
-{
-    if (!call->dispatched) {
-        call->dispatched = true;
-        call->fan_out = 1;  // ours, until all are sent
-        for (size_t i = 0; i < call->scope->link_count; i++) {
-            struct link *link = call->scope->links[i];
-            if (upstream_state(link->upstream) != UPSTREAM_READY || !upstream_abilities(link->upstream)->tasks_list)
-                continue;
-            struct task_page *page = arena_alloc(&call->arena, sizeof *page);
-            page->call = call;
-            page->link = link;
-            page->request.on_reply = on_task_page;
-            page->request.arg = page;
-            page->next = call->task_pages;
-            call->task_pages = page;
-            call->fan_out++;
-            ask_page(page, (struct span){0});
-        }
-        if (--call->fan_out)
-            return PHASE_WAIT;
-    }
-    struct buf *out = call_begin_result(call);
-    buf_put_text(out, "{\"tasks\":[");
-    buf_put_span(out, buf_span(&call->gathered));
-    buf_put_text(out, "]}");
-    return PHASE_REPLY;
-}
-
 struct call *call_of_request(const struct link *link, const struct upstream_request *request)
 {
     list_each(node, &link->calls) {
@@ -733,8 +458,7 @@ struct call *call_of_request(const struct link *link, const struct upstream_requ
 void dispatch_abandon(struct call *call)
 {
     upstream_cancel(&call->request, "cancelled");
-    for (struct task_page *page = call->task_pages; page; page = page->next)
-        upstream_cancel(&page->request, "cancelled");
+    tasks_list_abandon(call);
 }
 
 // ---- notifications --------------------------------------------------------------------------
@@ -797,5 +521,5 @@ enum phase_result call_dispatch(struct call *call)
     case MESSAGE_ERROR: ask_on_answer(call->session, &call->message); return PHASE_REPLY;
     case MESSAGE_INVALID: break;
     }
-    return fail(call, ERR_INTERNAL, "no message to dispatch");
+    return call_fail(call, ERR_INTERNAL, "no message to dispatch");
 }

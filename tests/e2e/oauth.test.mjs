@@ -284,6 +284,17 @@ describe('after the login', () => {
                 assert.ok((await other.seen('/token')).length >= 1, call.stderr);
             })
         ));
+    test('D16 a configured client is not shown to an authorization server that the server has moved to', async () =>
+        withLiar('none', {}, async other =>
+            withLiar('none', { client_id: 'configured', client_secret: 'secret-of-the-configuration' }, async liar => {
+                await liar.login();
+                await liar.control({ expire: true, revoke: true, moved: other.origin });
+                const again = await liar.run('login', 'liar', '--headless');
+                assert.equal(again.status, 14, again.stderr);
+                assert.match(again.stderr, /has moved from the authorization server .*; set "issuer" if that is right/);
+                for (const path of ['/register', '/authorize', '/token']) assert.deepEqual(await other.seen(path), []);
+            })
+        ));
     test('F9 a server that does not rotate: the old refresh token stays', () =>
         withLiar('no-rotation', {}, async liar => {
             await liar.login();

@@ -1,0 +1,110 @@
+// Owns answers that are event streams: what the gate gives, formatted as the caller reads, with a sign of life in pauses.
+#include "base/log.h"
+#include "face.h"
+#include "mcp/sse.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <sys/socket.h>
+
+#define STREAM_BLOCK 65536
+#define PULL_AHEAD ((size_t)256 << 10)
+
+static void put_item(struct visit *visit, const struct stream_item *item)
+{
+    char id[48] = "";
+    if (stream_resumable(visit->stream))
+        snprintf(id, sizeof id, "%u-%" PRIu64, stream_index(visit->stream), item->sequence);
+    if (item->message.len == 0) {  // priming: only an id, and how long to wait before coming back
+        buf_printf(&visit->out, "id: %s\nretry: %lld\ndata: \n\n", id,
+                   (long long)visit->face->config->timeouts.retry_ms);
+        return;
+    }
+    sse_put(&visit->out, span_of(id), span_of("message"), item->message);
+}
+
+static ssize_t read_stream(void *arg, uint64_t position, char *to, size_t room)
+{
+    (void)position;
+    struct visit *visit = arg;
+    struct stream_item item;
+    if (visit->broken)
+        return MHD_CONTENT_READER_END_WITH_ERROR;
+    if (visit->sent == visit->out.len) {
+        visit->sent = 0;
+        buf_clear(&visit->out);
+        if (visit->out.room > PULL_AHEAD * 4)
+            buf_release(&visit->out);
+        while (visit->out.len < PULL_AHEAD && stream_pull(visit->stream, &item))
+            put_item(visit, &item);
+    }
+    if (visit->out.len == 0) {
+        if (stream_over(visit->stream))
+            return MHD_CONTENT_READER_END_OF_STREAM;
+        visit_suspend(visit);
+        return 0;
+    }
+    size_t len = visit->out.len - visit->sent < room ? visit->out.len - visit->sent : room;
+    memcpy(to, visit->out.at + visit->sent, len);
+    visit->sent += len;
+    loop_timer_set(visit->face->loop, &visit->heartbeat, visit->face->config->timeouts.heartbeat_ms);
+    return (ssize_t)len;
+}
+
+static void on_heartbeat(struct loop_timer *timer)
+{
+    struct visit *visit = timer->arg;
+    loop_timer_set(visit->face->loop, timer, visit->face->config->timeouts.heartbeat_ms);
+    if (!visit->suspended)
+        return;  // it is busy sending, or the caller does not read
+    buf_put_text(&visit->out, ": keepalive\n\n");
+    visit_resume(visit);
+}
+
+static void on_wake(void *arg) { visit_resume(arg); }
+
+// Ends a stream's connection from our side.
+static void on_cut(void *arg)
+{
+    struct visit *visit = arg;
+    log_info("caller cut off: it does not read its stream, or came back on another connection");
+    visit->broken = true;
+    shutdown(visit->caller->fd, SHUT_RDWR);
+    visit_resume(visit);
+}
+
+void visit_on_stream(struct arrival *arrival, struct stream *stream, const char *session_id)
+{
+    struct visit *visit = arrival->arg;
+    struct stream_sink sink = {on_wake, on_cut, visit};
+    struct err err;
+    visit->state = VISIT_STREAMING;
+    visit->stream = stream_ref(stream);
+    if (visit->endpoint && session_id) {
+        snprintf(visit->session_id, sizeof visit->session_id, "%s", session_id);
+        buf_put_text(&visit->out, "event: endpoint\ndata: ");
+        if (visit->endpoint == ENDPOINT_MCP)
+            visit_put_path(visit, &visit->out);
+        else
+            buf_put_text(&visit->out, "/messages");
+        buf_printf(&visit->out, "?sessionId=%s\n\n", session_id);
+    }
+    stream_attach(stream, &sink);
+    if (!loop_watch(visit->face->loop, &visit->caller->hangup, LOOP_HANGUP | LOOP_ONCE, &err))
+        log_warn("cannot watch a connection for hang-up", LOG_STR("detail", err.detail));
+    visit_resume(visit);
+}
+
+enum MHD_Result visit_send_stream(struct visit *visit)
+{
+    struct MHD_Response *response =
+        MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK, read_stream, visit, NULL);
+    MHD_add_response_header(response, "Content-Type", "text/event-stream");
+    MHD_add_response_header(response, "Cache-Control", "no-cache, no-transform");
+    MHD_add_response_header(response, "X-Accel-Buffering", "no");
+    visit_add_cors(visit, response);
+    visit->heartbeat = (struct loop_timer){.on_due = on_heartbeat, .arg = visit};
+    loop_timer_set(visit->face->loop, &visit->heartbeat, visit->face->config->timeouts.heartbeat_ms);
+    enum MHD_Result result = MHD_queue_response(visit->connection, 200, response);
+    MHD_destroy_response(response);
+    return result;
+}
