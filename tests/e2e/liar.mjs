@@ -16,6 +16,7 @@ const WAIT_MS = 60_000;
 export function aMinuteLater(state) {
     if (!existsSync(join(state, 'store.db'))) return;
     const db = new DatabaseSync(join(state, 'store.db'));
+    db.exec('PRAGMA busy_timeout = 5000');
     db.exec("DELETE FROM lease WHERE CAST(name AS TEXT) LIKE 'register %'");
     db.close();
 }

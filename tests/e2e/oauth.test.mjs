@@ -14,6 +14,9 @@ import { initialize, post, send } from './raw.mjs';
 
 const { OK, USAGE, CONFIG, UNAVAILABLE, DISCOVERY, STORE, TOKEN } = EXIT;
 
+/** Logins of one command go to one port, whatever others listen at meanwhile: another one would have to be registered. */
+const withOwnPort = async (lie, body) => withLiar(lie, { callback_port: await freePort() }, body);
+
 describe('what is tried once more, and not for ever', () => {
     test('T13 an unknown code starts the login anew once, not for ever', () =>
         withLiar('token-200-error', {}, async liar => {
@@ -239,7 +242,7 @@ describe('one attempt', () => {
             assert.equal((await liar.call()).status, OK, 'the grant from before is whole');
         }));
     test('T12: the call that was refused is sent once more, exactly', () =>
-        withLiar('step-up', {}, async liar => {
+        withOwnPort('step-up', async liar => {
             const call = await liar.run('call', 'liar', 'echo', '{}', '--headless');
             assert.equal(call.status, OK, call.stderr);
             const methods = (await liar.seen('/mcp')).map(({ body }) => body && JSON.parse(body).method);
@@ -379,7 +382,7 @@ describe('after the login', () => {
             assert.match((await liar.seen('/token'))[1].headers.authorization, /^Basic /);
         }));
     test('A9 step-up asks for all that was asked for before, and more', () =>
-        withLiar('step-up', {}, async liar => {
+        withOwnPort('step-up', async liar => {
             await liar.login();
             assert.equal((await liar.call()).status, UNAVAILABLE);
             const call = await liar.run('call', 'liar', 'echo', '{}', '--headless');
@@ -387,7 +390,7 @@ describe('after the login', () => {
             assert.deepEqual((await liar.seen('/authorize')).map(({ query }) => query.scope), ['read', 'read write']);
         }));
     test('A9 a server that always wants more is given up', () =>
-        withLiar('scope-forever', {}, async liar => {
+        withOwnPort('scope-forever', async liar => {
             assert.equal((await liar.run('call', 'liar', 'echo', '{}', '--headless')).status, UNAVAILABLE);
             assert.ok((await liar.seen('/authorize')).length <= 4);
         }));
