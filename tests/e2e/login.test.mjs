@@ -293,7 +293,7 @@ describe('L10 several processes that need the same login', () => {
         const marker = join(directory.path, 'tabs');
         const script = join(directory.path, 'tab');
         writeFileSync(script, `#!/bin/sh\necho tab >>${marker}\n`, { mode: 0o755 });
-        const alice = person(authority.url, {}, { BROWSER: script });
+        const alice = person(authority.url, { callback_port: await freePort() }, { BROWSER: script });
         const tabs = () => (existsSync(marker) ? readFileSync(marker, 'utf8').split('\n').length - 1 : 0);
         const locks = () => readdirSync(alice.state).filter(name => name.endsWith('.lock'));
         const login = async (...args) => {
@@ -484,7 +484,7 @@ describe('the rest of a login', () => {
     });
 
     test('S12 logout keeps the registration, or forgets it on request', async () => {
-        const alice = person(authority.url);
+        const alice = person(authority.url, { callback_port: await freePort() });
         const client = async () => {
             const login = alice.start('login', 'authority', '--no-browser');
             const address = await addressOf(login);
@@ -496,6 +496,7 @@ describe('the rest of a login', () => {
         for (let i = 0; i < 2; i++) assert.equal((await alice.run('logout', 'authority')).status, OK);
         assert.equal(await client(), first);
         for (let i = 0; i < 2; i++) assert.equal((await alice.run('logout', 'authority', '--registration')).status, OK);
+        aMinuteLater(alice.state);
         assert.notEqual(await client(), first);
     });
 

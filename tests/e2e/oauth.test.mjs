@@ -289,7 +289,7 @@ describe('after the login', () => {
         ));
     test('D16 a configured client is not shown to an authorization server that the server has moved to', async () =>
         withLiar('none', {}, async other =>
-            withLiar('none', { client_id: 'configured', client_secret: 'secret-of-the-configuration' }, async liar => {
+            withLiar('none', { client_id: 'agent', client_secret: 'agent+secret' }, async liar => {
                 await liar.login();
                 await liar.control({ expire: true, revoke: true, moved: other.origin });
                 const again = await liar.run('login', 'liar', '--headless');
