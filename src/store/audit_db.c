@@ -30,7 +30,7 @@ static const struct db_kind kind = {
     .version = 3,
     .open = true,
     .fresh = "PRAGMA page_size=16384;PRAGMA auto_vacuum=INCREMENTAL",
-    .settings = "PRAGMA wal_autocheckpoint=1000;PRAGMA journal_size_limit=67108864",
+    .settings = "PRAGMA cache_size=-256;PRAGMA wal_autocheckpoint=1000;PRAGMA journal_size_limit=67108864",
     .tables = "CREATE TABLE segment(seq INTEGER PRIMARY KEY,last INTEGER NOT NULL,since INTEGER NOT NULL,"
               "until INTEGER NOT NULL,prev TEXT NOT NULL,rows TEXT NOT NULL) STRICT;"
               "CREATE TABLE anchor(id INTEGER PRIMARY KEY CHECK(id=1),first_seq INTEGER NOT NULL,"
