@@ -27,7 +27,7 @@ char *buf_text(struct buf *buf);               // NUL-terminated view
 
 static inline void buf_put(struct buf *buf, const void *bytes, size_t len)
 {
-    if (len == 0 || buf->max || len >= buf->room - buf->len) {
+    if (!bytes || len == 0 || buf->max || len >= buf->room - buf->len) {
         buf_put_more(buf, bytes, len);
         return;
     }
