@@ -33,7 +33,7 @@ void buf_reserve(struct buf *buf, size_t extra)
 
 void buf_put_more(struct buf *buf, const void *bytes, size_t len)
 {
-    if (len == 0 || buf->overflow)
+    if (!bytes || len == 0 || buf->overflow)
         return;
     if (buf->max && len > buf->max - buf->len) {
         buf->overflow = true;

@@ -179,9 +179,11 @@ describe('J15 required scopes', () => {
             assert.equal((await open(gateway, `${issuer.sign(issuer.claims({ scope: '' })).slice(0, -4)}AAAA`)).status, 401, 'only a good token is worth a 403');
             const { body } = await send(`${origin}/.well-known/oauth-protected-resource`, { method: 'GET' });
             assert.deepEqual(JSON.parse(body).scopes_supported, ['mcp:use', 'mcp:admin']);
-            const rows = execFileSync(binary, ['audit', '--config', join(gateway.state, 'postern.json')], { encoding: 'utf8', env: { ...process.env, POSTERN_STATE: gateway.state } });
-            const refused = rows.trim().split('\n').map(line => JSON.parse(line)).filter(({ reason }) => reason === 'insufficient_scope');
-            assert.ok(refused.length >= 4 && refused.every(({ event, status }) => event === 'authentication' && status === 'denied'));
+            const refused = () =>
+                execFileSync(binary, ['audit', '--config', join(gateway.state, 'postern.json')], { encoding: 'utf8', env: { ...process.env, POSTERN_STATE: gateway.state } })
+                    .split('\n').filter(Boolean).map(line => JSON.parse(line)).filter(({ reason }) => reason === 'insufficient_scope');
+            await until(() => refused().length >= 4, 5_000, 'the refusals in the audit log');
+            assert.ok(refused().every(({ event, status }) => event === 'authentication' && status === 'denied'));
         }));
 });
 

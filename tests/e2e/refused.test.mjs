@@ -9,7 +9,7 @@ import { connect } from 'node:net';
 import { dirname, join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 
-import { binary, startGateway, temporaryDirectory } from './gateway.mjs';
+import { binary, startGateway, temporaryDirectory, until } from './gateway.mjs';
 import { encode, startIssuer } from './issuer.mjs';
 import { initialize, post, send } from './raw.mjs';
 
@@ -243,7 +243,9 @@ describe('good tokens in requests that can be read in two ways are refused', () 
 });
 
 test('not one of them got in: the audit has the sessions of the good ones, and nothing else', async () => {
-    const rows = execFileSync(binary, ['audit', '--file', join(folder.path, 'audit.db'), '--limit', '0'], { encoding: 'utf8' }).trim().split('\n').map(line => JSON.parse(line));
+    const read = () => execFileSync(binary, ['audit', '--file', join(folder.path, 'audit.db'), '--limit', '0'], { encoding: 'utf8' }).trim().split('\n').map(line => JSON.parse(line));
+    await until(() => read().filter(({ event }) => event === 'authentication').length >= Object.keys(forged).length, 5_000, 'the refusals in the audit log');
+    const rows = read();
     const inside = rows.filter(({ event }) => event === 'call');
     assert.equal(inside.length, Object.keys(good).length + 1);
     assert.ok(inside.every(({ method, status, subject }) => method === 'initialize' && status === 'ok' && ['ana', 'good'].includes(subject)));
