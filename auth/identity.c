@@ -42,6 +42,7 @@ void identity_unref(const struct identity *identity)
     free(mine->provider);
     free(mine->subject);
     free(mine->token_id);
+    free(mine->told);
     free(mine);
 }
 

@@ -19,6 +19,7 @@ struct identity {
     size_t role_count;
     char *token_id;   // which credential it was, for the audit; NULL if it has no name
     int64_t expires;  // seconds since the epoch; 0: not by itself
+    char *told;       // what the audit says of it; made with its first row
 };
 
 // A new identity with copies of the texts and no roles.

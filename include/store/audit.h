@@ -47,8 +47,11 @@ struct audit_record {
     struct span reason;  // of an error
     int64_t duration_us, bytes_in, bytes_out;
     int64_t count, first_seq;
+    const char *who;  // audit_who(), instead of `tenant` to `roles`; NULL: those. Rows that are read have none
 };
 
+// The members `tenant` to `roles` of a row as they stand in it, for many rows of the same caller; the caller frees it.
+char *audit_who(const struct audit_record *record);
 void audit_digest(struct span bytes, char out[AUDIT_HASH_CHARS + 1]);  // SHA-256 in hex
 const char *audit_event_text(enum audit_event event);
 const char *audit_decision_text(enum audit_decision decision);  // NULL: undecided

@@ -43,18 +43,21 @@ static void put_roles(const struct identity *identity, struct buf *out)
         buf_put_char(out, ']');
 }
 
-// `roles` holds a text of the record: it is released after audit_put().
-static void put_who(const struct identity *identity, struct audit_record *record, struct buf *roles)
+// Encoded once for each identity: it is much of a row, and the same in all of them.
+static const char *who_is(struct identity *identity)
 {
-    if (!identity)
-        return;
-    put_roles(identity, roles);
-    record->tenant = span_of(identity->tenant);
-    record->provider = span_of(identity->provider);
-    record->subject = span_of(identity->subject);
-    record->proof = span_of(identity_proof_text(identity->proof));
-    record->token = span_of(identity->token_id);
-    record->roles = buf_span(roles);
+    struct buf roles = {0};
+    if (!identity || identity->told)
+        return identity ? identity->told : NULL;
+    put_roles(identity, &roles);
+    identity->told = audit_who(&(struct audit_record){.tenant = span_of(identity->tenant),
+                                                      .provider = span_of(identity->provider),
+                                                      .subject = span_of(identity->subject),
+                                                      .proof = span_of(identity_proof_text(identity->proof)),
+                                                      .token = span_of(identity->token_id),
+                                                      .roles = buf_span(&roles)});
+    buf_release(&roles);
+    return identity->told;
 }
 
 static void put_what(const struct call *call, struct audit_record *record)
@@ -76,7 +79,7 @@ void record_call(const struct call *call)
 {
     struct audit_record record = {0};
     struct audit *audit = call->gate->audit;
-    struct buf roles = {0}, kept = {0};
+    struct buf kept = {0};
     char digest[AUDIT_HASH_CHARS + 1];
     struct span arguments;
     bool refused = call->err.code == ERR_UNAUTHENTICATED || call->err.code == ERR_AUTH_LIMITED ||
@@ -84,7 +87,7 @@ void record_call(const struct call *call)
     if (!audit || (!refused && (call->message.kind != MESSAGE_REQUEST || call->method == METHOD_PING)))
         return;
     record.event = refused ? AUDIT_AUTHENTICATION : AUDIT_CALL;
-    put_who(call->identity, &record, &roles);
+    record.who = who_is(call->identity);
     put_what(call, &record);
     if (call->message.params.at && scan_find(call->message.params, "arguments", &arguments)) {
         audit_digest(arguments, digest);
@@ -98,7 +101,6 @@ void record_call(const struct call *call)
     record.bytes_in = (int64_t)call->body.len;
     record.bytes_out = (int64_t)call->text.len;
     (void)audit_put(audit, &record);  // a loss is counted, logged and written by the audit itself
-    buf_release(&roles);
     buf_release(&kept);
 }
 
@@ -109,10 +111,8 @@ void record_session_over(const struct session *session)
                                   .kind = span_of("session"),
                                   .status = AUDIT_OK,
                                   .reason = span_of("credential_ended")};
-    struct buf roles = {0};
     if (!session->gate->audit)
         return;
-    put_who(session->identity, &record, &roles);
+    record.who = who_is(session->identity);
     (void)audit_put(session->gate->audit, &record);
-    buf_release(&roles);
 }

@@ -14,6 +14,7 @@
 #include <time.h>
 
 enum { TEXT_MAX = 1024, LONG_MAX_BYTES = 64 * 1024, KEPT_BATCH_BYTES = 1 << 20 };
+enum { WHO_FIRST = 2, WHO_END = 8 };  // of the table: `tenant` to `roles`
 
 static const char *const events[] = {"call", "authentication", "policy", "token", "gap", "retention", NULL};
 static const char *const decisions[] = {"", "deny", "allow", NULL};
@@ -136,6 +137,19 @@ static void put_field(struct buf *out, const struct audit_row_field *field, cons
     }
 }
 
+static void put_fields(struct buf *out, size_t from, size_t to, const struct audit_record *record)
+{
+    for (const struct audit_row_field *field = audit_row_fields + from; from < to && field->key; from++, field++)
+        put_field(out, field, record);
+}
+
+char *audit_who(const struct audit_record *record)
+{
+    struct buf text = {0};
+    put_fields(&text, WHO_FIRST, WHO_END, record);
+    return buf_take(&text, NULL);
+}
+
 void audit_batch_add(struct audit_batch *batch, const struct audit_record *record, int64_t time_ms)
 {
     size_t start = batch->text.len;
@@ -148,8 +162,12 @@ void audit_batch_add(struct audit_batch *batch, const struct audit_record *recor
     buf_put(&batch->text, time_key, sizeof time_key - 1);
     buf_put(&batch->text, batch->stamp, AUDIT_ROW_STAMP_CHARS);
     buf_put_char(&batch->text, '"');
-    for (const struct audit_row_field *field = audit_row_fields; field->key; field++)
-        put_field(&batch->text, field, record);
+    put_fields(&batch->text, 0, WHO_FIRST, record);
+    if (record->who)
+        buf_put_text(&batch->text, record->who);
+    else
+        put_fields(&batch->text, WHO_FIRST, WHO_END, record);
+    put_fields(&batch->text, WHO_END, SIZE_MAX, record);
     batch->at[batch->count++] = (struct audit_waiting){batch->text.len - start, time_ms};
 }
 

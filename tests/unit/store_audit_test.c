@@ -286,6 +286,34 @@ static void a_row_holds_the_record_and_its_canonical_json_is_as_documented(void 
     assert_int_equal(file.st_mode & 0777, 0600);
 }
 
+static void who_encoded_ahead_makes_the_same_row(void **state)
+{
+    (void)state;
+    struct audit_row row;
+    struct audit_record whole = record("read_file");
+    whole.time_ms = 1800000000123;
+    whole.subject = span_of("al\"ice\xFF");
+    whole.roles = span_of("[\"eng\"]");
+    char *who = audit_who(&whole);
+    struct audit_record ahead = whole;
+    ahead.tenant = ahead.provider = ahead.subject = ahead.proof = ahead.token = ahead.roles = (struct span){0};
+    ahead.who = who;
+    start((struct audit_config){0});
+    assert_true(audit_put(audit, &whole) && audit_put(audit, &ahead));
+    run_until(is_drained);
+    reader = open_reader(&(struct audit_filter){0});
+    assert_true(next(&row));
+    size_t len = (size_t)((const char *)memmem(row.json.at, row.json.len, ",\"prev\"", 7) - row.json.at);
+    char *first = mem_copy(row.json.at, len);
+    assert_true(next(&row));
+    assert_memory_equal(row.json.at + 8, first + 8, len - 8);  // all but seq
+    assert_true(span_is(row.record.roles, "[\"eng\"]"));
+    audit_reader_close(reader);
+    stop();
+    free(first);
+    free(who);
+}
+
 static void odd_texts_are_kept_as_utf8_and_long_ones_cut(void **state)
 {
     (void)state;
@@ -1110,6 +1138,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         AUDIT_TEST(a_row_holds_the_record_and_its_canonical_json_is_as_documented),
+        AUDIT_TEST(who_encoded_ahead_makes_the_same_row),
         AUDIT_TEST(odd_texts_are_kept_as_utf8_and_long_ones_cut),
         AUDIT_TEST(json_lines_are_the_rows_and_the_file_may_be_rotated),
         AUDIT_TEST(json_lines_that_fail_are_counted_and_unhealthy_when_required),
