@@ -55,8 +55,8 @@ struct token_work {
     struct grant *grant;
     struct registration *registration;
     struct attempt *attempt;
-    struct grant **grants;
-    size_t count;
+    struct grant **grants, **damaged;
+    size_t count, damaged_count;
 };
 
 struct token_work *token_work_new(struct token_store *store, struct token_request *request,

@@ -68,8 +68,10 @@ struct token_request {
     struct err err;
     struct grant *grant;
     struct registration *registration;
-    struct grant **grants;  // of a list
-    size_t count;           // of grants, or of what was purged
+    struct grant **grants;   // of a list
+    size_t count;            // of grants, or of what was purged
+    struct grant **damaged;  // of a list: what cannot be opened, of which the key is all that is known; err says why
+    size_t damaged_count;
     struct attempt *attempt;
     struct issuer_notes notes;  // of an authorization server
     char *issuer;               // that a client belongs to
@@ -91,7 +93,8 @@ void token_store_remove(struct token_store *store, const struct grant_key *key, 
                         struct token_request *request);
 
 // Grants of a tenant, of one user if `user` is not NULL, at one issuer if `issuer` is not NULL. A tenant of NULL is all of
-// them: for an administrator's command only. A list of which some could not be opened is TOKEN_DONE with an `err`.
+// them: for an administrator's command only. A list of which some could not be opened is TOKEN_DONE with an `err`,
+// and they are `damaged`. To purge opens nothing.
 struct grant_filter {
     const char *tenant, *user, *issuer;
 };

@@ -298,6 +298,34 @@ describe('after the login', () => {
                 for (const path of ['/register', '/authorize', '/token']) assert.deepEqual(await other.seen(path), []);
             })
         ));
+    test('S5 S7 one byte of a grant is changed: that is told as such by all who meet it, and a purge is the way out', () =>
+        withOwnPort('none', async liar => {
+            await liar.login();
+            const db = new DatabaseSync(join(liar.state, 'store.db'));
+            const value = Buffer.from(db.prepare("SELECT value FROM record WHERE space='grant'").get().value);
+            value[40] ^= 1;
+            db.prepare("UPDATE record SET value=? WHERE space='grant'").run(value);
+            db.close();
+            const damaged = /the grant of shared at http.* cannot be opened: a sealed record was changed.*--purge --issuer http/;
+            for (const [command, expected] of [[['call', 'liar', 'echo', '{}'], UNAVAILABLE], [['connections'], STORE], [['connections', '--json'], STORE], [['logout', 'liar'], STORE], [['logout', '--all'], STORE]]) {
+                const { status, stderr } = await liar.run(...command);
+                assert.equal(status, expected, `${command}: ${stderr}`);
+                assert.match(stderr, damaged, `${command}`);
+                assert.doesNotMatch(stderr, /postern login|no login/);
+            }
+            const status = await liar.run('vault', 'status', '--json'), rotated = await liar.run('vault', 'rotate');
+            assert.deepEqual([status.status, JSON.parse(status.stdout).damaged], [1, 1]);
+            assert.equal(rotated.status, 1, 'the others have a new key');
+            assert.partialDeepStrictEqual(JSON.parse(rotated.stdout), { new: true, resealed: 3, damaged: 1 });
+            assert.match(rotated.stderr, /1 records are damaged, and were left as they are/);
+            const purged = await liar.run('connections', '--purge', '--issuer', liar.origin);
+            assert.equal(purged.status, STORE, purged.stderr);
+            assert.match(purged.stderr, damaged);
+            assert.match(purged.stdout, /^1 purged/);
+            for (const command of [['connections'], ['vault', 'status']]) assert.equal((await liar.run(...command)).status, OK);
+            assert.equal((await liar.login()).status, OK);
+            assert.equal((await liar.call()).status, OK);
+        }));
     test('F9 a server that does not rotate: the old refresh token stays', () =>
         withLiar('no-rotation', {}, async liar => {
             await liar.login();
