@@ -16,6 +16,7 @@ enum flow_state {
     FLOW_CHOOSING,
     FLOW_SERVER,
     FLOW_BINDING,
+    FLOW_NOTES,
     FLOW_FINDING,
     FLOW_RENEWING,
     FLOW_BOUND,
@@ -100,6 +101,8 @@ bool flow_passes_over(const struct oauth_fetch *fetch);  // D5: what lets a sear
 
 // oauth_identity.c: who we are there. Goes on with flow_authorize() or flow_exchange().
 void flow_identify(struct oauth_flow *flow);
+void flow_on_notes(struct oauth_flow *flow);
+bool flow_is_document(const struct oauth_flow *flow);                            // our client id is a metadata document
 bool flow_take_configured(struct oauth_flow *flow, struct err *err) MUST_CHECK;  // the client of the configuration
 
 // oauth_register.c: the client that is registered. Goes on with flow_authorize().

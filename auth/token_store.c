@@ -31,6 +31,7 @@ static void work_free(struct token_work *work)
     registration_unref(work->give_registration);
     free(work->issuer);
     free(work->client_id);
+    free(work->method);
     grant_unref(work->grant);
     registration_unref(work->registration);
     release_grants(work->grants, work->count);

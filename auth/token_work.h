@@ -45,7 +45,7 @@ struct token_work {
     struct grant *give;
     struct registration *give_registration;
     struct buf plain;  // an attempt
-    char *client_id;
+    char *client_id, *method;
     struct issuer_notes notes;  // or what came out
     char *issuer;               // a filter; or of a client, and what came out
     // what came out
@@ -95,9 +95,11 @@ void token_attempt_key(struct span secret, const struct attempt *attempt, struct
 bool token_attempt_trim(struct vault *vault, struct record_store *records, struct span key, struct err *err) MUST_CHECK;
 bool token_attempt_expire(struct vault *vault, struct record_store *records, struct err *err) MUST_CHECK;
 
-enum record_answer token_record_suspect(struct vault *vault, struct record_store *records, struct span key,
-                                        const char *client_id, struct err *err) MUST_CHECK;
+// The registration of this client, if it is still that: with this method, or (NULL) suspect.
+enum record_answer token_record_amend(struct vault *vault, struct record_store *records, struct span key,
+                                      const char *client_id, const char *method, struct err *err) MUST_CHECK;
 enum record_answer token_record_claim(struct record_store *records, struct span key, struct err *err) MUST_CHECK;
+void token_issuer_key(const char *tenant, const char *issuer, struct buf *out);
 enum record_answer token_record_issuer(struct vault *vault, struct record_store *records, struct span key,
                                        struct issuer_notes *out, struct err *err) MUST_CHECK;
 enum record_answer token_record_put_issuer(struct vault *vault, struct record_store *records, struct span key,

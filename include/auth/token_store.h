@@ -56,8 +56,10 @@ enum token_answer {
 };
 
 // What is remembered about an authorization server, for all users of a tenant. Times; 0: never.
+#define ISSUER_NOTE_S (30LL * 86400)  // so long it is believed: people mend their servers
 struct issuer_notes {
-    int64_t resource_refused_at;  // F14: a refresh with `resource` was refused, and one without it was not
+    int64_t resource_refused_at;   // F14: a refresh with `resource` was refused, and one without it was not
+    int64_t documents_refused_at;  // G3: a login with a metadata document as client id was, or was left lying
 };
 
 struct token_request {
@@ -111,6 +113,9 @@ void token_store_registration_remove(struct token_store *store, const struct reg
 // G10: marks the registration if it is still that of this client; TOKEN_ABSENT: it is not.
 void token_store_registration_suspect(struct token_store *store, const struct registration_key *key,
                                       const char *client_id, struct token_request *request);
+// T4: how this client proves itself, if it is still that of the registration; TOKEN_ABSENT: it is not.
+void token_store_registration_method(struct token_store *store, const struct registration_key *key,
+                                     const char *client_id, const char *method, struct token_request *request);
 // G13: who may register at this authorization server now, of all processes: TOKEN_DONE for one of them in
 // TOKEN_STORE_REGISTER_MS. TOKEN_CONFLICT: `err` says when to try again.
 void token_store_registration_claim(struct token_store *store, const char *tenant, const char *issuer,
@@ -118,6 +123,7 @@ void token_store_registration_claim(struct token_store *store, const char *tenan
 
 void token_store_issuer_find(struct token_store *store, const char *tenant, const char *issuer,
                              struct token_request *request);
+// What is 0 in `notes` stays as it was.
 void token_store_issuer_note(struct token_store *store, const char *tenant, const char *issuer,
                              const struct issuer_notes *notes, struct token_request *request);
 

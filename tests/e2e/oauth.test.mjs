@@ -12,7 +12,7 @@ import { binary, freePort, startGateway, until } from './gateway.mjs';
 import { EXIT, withLiar } from './liar.mjs';
 import { initialize, post, send } from './raw.mjs';
 
-const { OK, USAGE, CONFIG, UNAVAILABLE, DISCOVERY, STORE, TOKEN } = EXIT;
+const { OK, USAGE, CONFIG, UNAVAILABLE, ANSWER, DISCOVERY, STORE, TOKEN } = EXIT;
 
 /** Logins of one command go to one port, whatever others listen at meanwhile: another one would have to be registered. */
 const withOwnPort = async (lie, body) => withLiar(lie, { callback_port: await freePort() }, body);
@@ -139,6 +139,28 @@ describe('what is sent', () => {
             assert.equal((await liar.call()).status, OK, 'refreshed with the secret of the configuration');
         });
     });
+    for (const [lie, first, clients] of [['documents-broken', OK, ['DOCUMENT', 'client-1']], ['documents-refused', OK, ['DOCUMENT', 'client-1']], ['documents-page', ANSWER, ['DOCUMENT']]])
+        test(`G3 ${lie}: that documents do not do is remembered, and the next logins use what is registered`, () =>
+            withLiar(lie, {}, async liar => {
+                const client_metadata_url = 'https://postern.example/oauth/client.json';
+                liar.configure({ client_metadata_url, callback_port: await freePort() });
+                assert.equal((await liar.loginAtOnce()).status, first);
+                for (let i = 0; i < 2; i++) {
+                    const { status, stderr } = await liar.loginAtOnce();
+                    assert.equal(status, OK, stderr);
+                }
+                const asked = (await liar.seen('/authorize')).map(({ query }) => query.client_id);
+                assert.deepEqual(asked, [...clients.map(id => (id === 'DOCUMENT' ? client_metadata_url : id)), 'client-1', 'client-1']);
+                assert.equal((await liar.seen('/register')).length, 1);
+            }));
+    test('T4 a client_id that is missed in the body: once more with the other method, and that is remembered with the registration', () =>
+        withOwnPort('basic-overlooked', async liar => {
+            for (let i = 0; i < 2; i++) assert.equal((await liar.login()).status, OK);
+            assert.deepEqual((await liar.seen('/token')).map(({ headers }) => Boolean(headers.authorization)), [true, false, false]);
+            assert.equal((await liar.seen('/register')).length, 1);
+            await liar.control({ expire: true });
+            assert.equal((await liar.call()).status, OK);
+        }));
     test('D7 of two authorization servers: the one of the configuration, then the one that has granted something, then the first', () =>
         withLiar('two-good-servers', { issuer: 'ORIGIN' }, async liar => {
             const asked = async () => (await liar.seen('/authorize')).map(({ away }) => (away ? 'first' : 'second'));
