@@ -258,7 +258,12 @@ static void on_listed(struct token_request *request)
         return;
     }
     const struct grant *found = access_pick(request->grants, request->count, access->server_url);
-    if (!found) {
+    const struct grant *damaged = access_pick(request->damaged, request->damaged_count, access->server_url);
+    if (!found && damaged) {  // S7: that is not "logged out"
+        struct err err;
+        grant_damaged(damaged, &request->err, &err);
+        access_fail(access, &err);
+    } else if (!found) {
         access_need_login(access, NULL);
     } else if (usable(access, found)) {
         access_hold(access, found);
@@ -328,6 +333,7 @@ static void ask(struct access *access)
     }
     struct oauth_flow_spec spec = {.loop = access->spec.loop,
                                    .http = access->spec.http,
+                                   .store = access->spec.store,
                                    .options = access->spec.options,
                                    .tenant = access->tenant,
                                    .user = access->user,

@@ -7,7 +7,6 @@
 
 #define TOKEN_MS 30000
 #define LEASE_WAIT_MS 35000
-#define NOTE_S (30LL * 86400)  // so long it is believed what an authorization server did not like
 
 // G10: the grant belongs to a client that is not known there any more. It is kept, should that be a mistake; the next
 // login makes a new one.
@@ -125,6 +124,8 @@ static void find_client(struct access *access)
         access_set_state(access, STATE_CLIENT);
         access->request.on_done = on_client;
         token_store_registration_find(access->spec.store, &key, &access->request);
+    } else if (!access_client_is(options, old)) {
+        access_need_login(access, "the client it was given to is gone");
     } else {
         access->client.secret = options->client_secret;
         access->client.key_alg = options->signing_algorithm;
@@ -145,7 +146,7 @@ static void on_notes(struct token_request *request)
         access_fail(access, &request->err);
         return;
     }
-    access->without_resource = access->resource_noted = request->answer == TOKEN_DONE && age < NOTE_S;
+    access->without_resource = access->resource_noted = request->answer == TOKEN_DONE && age < ISSUER_NOTE_S;
     find_client(access);
 }
 
@@ -235,6 +236,7 @@ void access_on_refreshed(struct oauth_fetch *fetch)
             access_fail(access, &err);
         return;
     case OAUTH_VERDICT_VAGUE:
+    case OAUTH_VERDICT_UNPROVEN:
         if (!try_without_resource(access))
             doubt(access, &err);
         return;

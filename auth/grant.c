@@ -95,6 +95,14 @@ bool grant_fresh(const struct grant *grant, int64_t now, int64_t margin)
     return !known || is->expires_at - margin > now;
 }
 
+void grant_damaged(const struct grant *grant, const struct err *problem, struct err *out)
+{
+    (void)err_set(out, ERR_SYSTEM,
+                  "the grant of %.80s at %.120s cannot be opened: %.200s; 'postern connections --purge --issuer "
+                  "%.120s' removes it",
+                  grant->user, grant->issuer, problem->detail, grant->issuer);
+}
+
 bool grant_doubt(struct grant_fields *fields, int64_t now)
 {
     if (!fields->doubts || now < fields->doubted_at) {  // a clock that went back begins anew

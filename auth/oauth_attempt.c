@@ -23,7 +23,7 @@ void oauth_attempt_seed(struct oauth_attempt *attempt)
 {
     put_random(attempt->state, sizeof attempt->state, 32);
     put_random(attempt->verifier, sizeof attempt->verifier, 47);
-    attempt->used = false;
+    attempt->used = attempt->client_refused = false;
 }
 
 bool oauth_extra_allowed(const char *name)
@@ -143,13 +143,15 @@ static bool check_iss(const struct oauth_attempt *attempt, const char *iss, stru
            err_set(err, ERR_UPSTREAM_INVALID, "the authorization answer is from another issuer than the one asked");
 }
 
-static enum oauth_callback_kind refused(const struct answer *answer, struct err *err)
+static enum oauth_callback_kind refused(struct oauth_attempt *attempt, const struct answer *answer, struct err *err)
 {
     struct buf text = {0};
     json_t *problem = json_pack("{s:s, s:s*}", "error", answer->error, "error_description", answer->description);
     oauth_put_problem(problem, &text);
     json_decref(problem);
     bool denied = strcmp(answer->error, "access_denied") == 0;
+    attempt->client_refused =
+        strcmp(answer->error, "invalid_client") == 0 || strcmp(answer->error, "invalid_request") == 0;
     (void)err_set(err, ERR_DENIED, denied ? "access was declined (%s)" : "the authorization server refused: %s",
                   buf_text(&text));
     buf_release(&text);
@@ -172,7 +174,7 @@ enum oauth_callback_kind oauth_callback(struct oauth_attempt *attempt, struct sp
     if (!check_iss(attempt, answer.iss, err))
         return OAUTH_CALLBACK_REJECTED;
     if (answer.error)
-        return refused(&answer, err);
+        return refused(attempt, &answer, err);
     if (!answer.code || !*answer.code) {
         (void)err_set(err, ERR_UPSTREAM_INVALID, "the authorization answer has neither a code nor an error");
         return OAUTH_CALLBACK_REJECTED;

@@ -10,6 +10,7 @@
 //                                         EXCHANGING ─► LOOKING ─► SAVING ─► ENDED (granted)
 //
 //   RESOURCE ─► CHOOSING ─► SERVER (there are several authorization servers)
+//   SERVER ─► BINDING ─► … (a configured client: it is shown to no other authorization server than the first)
 //   SERVER ─► EXCHANGING (client_credentials, workload, token_exchange: no browser, nothing stored)
 //   … ─► DEVICE ─► WAITING ⇄ EXCHANGING (device: instead of AUTHORIZING)
 //   SERVER ─► PROVIDER ─► ASSERTING ─► EXCHANGING (enterprise: the identity provider is found, and asked first)
@@ -181,19 +182,54 @@ static bool try_other_method(struct oauth_flow *flow)
     return true;
 }
 
+// G3: for the logins that follow, in whatever process. Nobody waits for it.
+static void note_documents(struct oauth_flow *flow, struct token_request *request)
+{
+    struct issuer_notes notes = {.documents_refused_at = now()};
+    token_store_issuer_note(flow->spec.store, flow->spec.tenant, flow->attempt.server.issuer, &notes, request);
+}
+
 // Our client is not known there (any more). G10, G3: once, and only if it was not given to us by a person.
 static bool try_new_client(struct oauth_flow *flow)
 {
-    bool document = !flow->attempt.client.dynamic && !flow->spec.options->client_id;
-    if (flow->registered_twice || !flow->spec.redirect_uri || flow->spec.options->client_id ||
-        !flow->attempt.server.registration_endpoint)
+    bool document = flow_is_document(flow);
+    if ((document ? flow->documents_failed : flow->registered_twice) || !flow->spec.redirect_uri ||
+        flow->spec.options->client_id || !flow->attempt.server.registration_endpoint)
         return false;
-    flow->registered_twice = true;
-    flow->anew = true;
-    flow->documents_failed |= document;
+    if (document) {  // what is registered there may be good
+        flow->documents_failed = true;
+        note_documents(flow, NULL);
+    } else {
+        flow->registered_twice = flow->anew = true;
+    }
     flow->other_method = false;
     flow_find_client(flow);
     return true;
+}
+
+// The answer of the token endpoint says no: true, if something else is tried.
+static bool try_again(struct oauth_flow *flow, enum oauth_verdict verdict)
+{
+    bool client = verdict == OAUTH_VERDICT_CLIENT, unproven = verdict == OAUTH_VERDICT_UNPROVEN;
+    bool vague = unproven || verdict == OAUTH_VERDICT_VAGUE;
+    if ((client || unproven) && try_other_method(flow))
+        return true;
+    if ((client || (vague && flow_is_document(flow))) && try_new_client(flow))
+        return true;
+    if (verdict != OAUTH_VERDICT_DEAD || !flow->spec.redirect_uri || flow->authorized_twice)
+        return false;
+    flow->authorized_twice = true;
+    flow_authorize(flow);
+    return true;
+}
+
+// T4: the way that worked is the one to begin with, next time.
+static void note_method(struct oauth_flow *flow)
+{
+    const struct oauth_client *client = &flow->attempt.client;
+    struct registration_key key = {flow->spec.tenant, flow->attempt.server.issuer, flow->spec.redirect_uri};
+    if (flow->other_method && client->dynamic)
+        token_store_registration_method(flow->spec.store, &key, client->id, oauth_method_text(client->method), NULL);
 }
 
 static void look(struct oauth_flow *flow)
@@ -241,17 +277,12 @@ static void on_token(struct oauth_flow *flow)
     flow_note(flow, "POST", flow->attempt.server.token_endpoint, answer.status);
     enum oauth_verdict verdict =
         oauth_tokens_parse(&answer, flow->sent, flow->attempt.scope, &flow->arena, &flow->tokens, &err);
-    if (verdict == OAUTH_VERDICT_CLIENT && (try_other_method(flow) || try_new_client(flow)))
-        return;
-    if (verdict == OAUTH_VERDICT_DEAD && flow->spec.redirect_uri && !flow->authorized_twice) {
-        flow->authorized_twice = true;
-        flow_authorize(flow);
-        return;
-    }
     if (verdict != OAUTH_VERDICT_GRANTED) {
-        flow_end(flow, OAUTH_END_TOKEN, &err);
+        if (!try_again(flow, verdict))
+            flow_end(flow, OAUTH_END_TOKEN, &err);
         return;
     }
+    note_method(flow);
     if (flow->tokens.odd_lifetime) {
         flow_note(flow, "expires_in is no time: taken for absent", NULL, 0);
         log_warn("the expires_in of a token is no time; taken for absent",
@@ -308,6 +339,8 @@ static void on_stored(struct token_request *request)
     struct oauth_flow *flow = request->arg;
     switch (flow->state) {
     case FLOW_CHOOSING: flow_on_chosen(flow); break;
+    case FLOW_BINDING: flow_on_client_bound(flow); break;
+    case FLOW_NOTES: flow_on_notes(flow); break;
     case FLOW_FINDING: flow_on_client_found(flow); break;
     case FLOW_BOUND: flow_on_bound(flow); break;
     case FLOW_CLAIMING: flow_on_claimed(flow); break;
@@ -338,6 +371,9 @@ static void on_begin(struct loop_task *task)
     struct oauth_flow *flow = task->arg;
     if (flow->state == FLOW_PROBING)
         flow_probe(flow);
+    else if (flow->state == FLOW_EXCHANGING && flow->attempt.client_refused && flow_is_document(flow) &&
+             try_new_client(flow))
+        ;  // G3
     else if (flow->state == FLOW_EXCHANGING && flow->last.code)
         flow_end(flow, flow->last.code == ERR_DENIED ? OAUTH_END_DENIED : OAUTH_END_AUTHORIZATION, &flow->last);
     else if (flow->state == FLOW_EXCHANGING)
@@ -386,11 +422,14 @@ struct address_policy *oauth_flow_policy(struct oauth_flow *flow) { return &flow
 
 void oauth_flow_abandon(struct oauth_flow *flow)
 {
-    if (!flow || flow->state != FLOW_AUTHORIZING || !flow->attempt.client.dynamic)
+    if (!flow || flow->state != FLOW_AUTHORIZING)
         return;
     struct registration_key key = {flow->spec.tenant, flow->attempt.server.issuer, flow->spec.redirect_uri};
     flow_set_state(flow, FLOW_ENDED);
-    token_store_registration_suspect(flow->spec.store, &key, flow->attempt.client.id, &flow->request);
+    if (flow->attempt.client.dynamic)
+        token_store_registration_suspect(flow->spec.store, &key, flow->attempt.client.id, &flow->request);
+    else if (flow_is_document(flow))
+        note_documents(flow, &flow->request);
 }
 
 static void release(void *object)

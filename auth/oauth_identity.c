@@ -2,6 +2,7 @@
 // (oauth_register.c).
 #include "oauth_key.h"
 #include "oauth_state.h"
+#include <time.h>
 
 static const char *resource_to_name(const struct oauth_flow *flow)
 {
@@ -38,17 +39,28 @@ bool flow_take_configured(struct oauth_flow *flow, struct err *err)
     return true;
 }
 
+static const char *document_of(const struct oauth_flow *flow)
+{
+    const char *configured = flow->spec.options->client_metadata_url;
+    return !flow->attempt.server.takes_documents ? NULL : configured ? configured : flow->spec.document_url;
+}
+
+bool flow_is_document(const struct oauth_flow *flow)
+{
+    return flow->attempt.client.id && !flow->attempt.client.dynamic && !flow->spec.options->client_id;
+}
+
 static void choose_client(struct oauth_flow *flow)
 {
     const struct access_options *options = flow->spec.options;
-    const char *document = options->client_metadata_url ? options->client_metadata_url : flow->spec.document_url;
+    const char *document = document_of(flow);
     struct err err;
     if (options->client_id) {
         if (flow_take_configured(flow, &err))
             flow_authorize(flow);
         else
             flow_end(flow, OAUTH_END_REGISTRATION, &err);
-    } else if (flow->attempt.server.takes_documents && document && !flow->documents_failed) {
+    } else if (document && !flow->documents_failed) {
         flow->attempt.client = (struct oauth_client){.id = document};
         flow_note(flow, "client id is the document", document, 0);
         flow_authorize(flow);
@@ -62,6 +74,28 @@ static void choose_client(struct oauth_flow *flow)
             flow->attempt.server.issuer);
         flow_end(flow, OAUTH_END_REGISTRATION, &err);
     }
+}
+
+void flow_on_notes(struct oauth_flow *flow)
+{
+    int64_t age = (int64_t)time(NULL) - flow->request.notes.documents_refused_at;
+    if (flow->request.answer == TOKEN_FAILED) {
+        flow_end(flow, OAUTH_END_STORE, &flow->request.err);
+        return;
+    }
+    flow->documents_failed = flow->request.answer == TOKEN_DONE && age < ISSUER_NOTE_S;
+    choose_client(flow);
+}
+
+// G3: where documents did not do, they are not tried again and again, as long as there is another way.
+static void look_for_notes(struct oauth_flow *flow)
+{
+    if (flow->spec.options->client_id || !document_of(flow) || !flow->attempt.server.registration_endpoint) {
+        choose_client(flow);
+        return;
+    }
+    flow_set_state(flow, FLOW_NOTES);
+    token_store_issuer_find(flow->spec.store, flow->spec.tenant, flow->attempt.server.issuer, &flow->request);
 }
 
 // D17: what a login would do.
@@ -100,7 +134,7 @@ void flow_identify(struct oauth_flow *flow)
     }
     if (flow->spec.device) {
         if (server->device_endpoint) {
-            choose_client(flow);
+            look_for_notes(flow);
             return;
         }
         (void)err_set(&err, ERR_UPSTREAM_INVALID, "authorization server \"%.200s\" has no codes for devices",
@@ -116,6 +150,6 @@ void flow_identify(struct oauth_flow *flow)
         tell_decisions(flow);
         flow_end(flow, OAUTH_END_FOUND, NULL);
     } else {
-        choose_client(flow);
+        look_for_notes(flow);
     }
 }

@@ -15,6 +15,8 @@ enum flow_state {
     FLOW_RESOURCE,
     FLOW_CHOOSING,
     FLOW_SERVER,
+    FLOW_BINDING,
+    FLOW_NOTES,
     FLOW_FINDING,
     FLOW_RENEWING,
     FLOW_BOUND,
@@ -94,10 +96,13 @@ void flow_on_probed(struct oauth_flow *flow);
 void flow_on_resource(struct oauth_flow *flow);
 void flow_on_chosen(struct oauth_flow *flow);
 void flow_on_server(struct oauth_flow *flow);
+void flow_on_client_bound(struct oauth_flow *flow);
 bool flow_passes_over(const struct oauth_fetch *fetch);  // D5: what lets a search for metadata go on; all else ends it
 
 // oauth_identity.c: who we are there. Goes on with flow_authorize() or flow_exchange().
 void flow_identify(struct oauth_flow *flow);
+void flow_on_notes(struct oauth_flow *flow);
+bool flow_is_document(const struct oauth_flow *flow);                            // our client id is a metadata document
 bool flow_take_configured(struct oauth_flow *flow, struct err *err) MUST_CHECK;  // the client of the configuration
 
 // oauth_register.c: the client that is registered. Goes on with flow_authorize().

@@ -65,7 +65,7 @@ static enum oauth_verdict judge(int status, const json_t *tree)
     if (strcmp(error, "invalid_client") == 0)
         return OAUTH_VERDICT_CLIENT;
     if (strcmp(error, "invalid_request") == 0 && status == 400)
-        return OAUTH_VERDICT_VAGUE;
+        return text && strcasestr(text, "client_id") ? OAUTH_VERDICT_UNPROVEN : OAUTH_VERDICT_VAGUE;
     return strcmp(error, "invalid_target") == 0 ? OAUTH_VERDICT_RESOURCE : OAUTH_VERDICT_REFUSED;
 }
 

@@ -130,10 +130,18 @@ static bool doubt_client(struct vault *vault, struct record_store *records, cons
 {
     struct buf name = {0};
     struct registration_key key = {attempt->tenant, attempt->client_issuer, attempt->client_redirect};
-    if (attempt->stage != ATTEMPT_AWAY || !key.issuer || !key.redirect || !attempt->client_id)
+    struct issuer_notes notes = {.documents_refused_at = clock_wall_ms() / 1000};
+    enum record_answer answer;
+    if (attempt->stage != ATTEMPT_AWAY || !key.issuer || !attempt->client_id)
         return true;
-    registration_key_encode(&key, &name);
-    bool ok = token_record_suspect(vault, records, buf_span(&name), attempt->client_id, err) != RECORD_FAILED;
+    if (key.redirect) {
+        registration_key_encode(&key, &name);
+        answer = token_record_amend(vault, records, buf_span(&name), attempt->client_id, NULL, err);
+    } else {
+        token_issuer_key(key.tenant, key.issuer, &name);
+        answer = token_record_put_issuer(vault, records, buf_span(&name), &notes, err);
+    }
+    bool ok = answer != RECORD_FAILED;
     buf_release(&name);
     return ok;
 }

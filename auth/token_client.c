@@ -57,19 +57,26 @@ void token_store_registration_remove(struct token_store *store, const struct reg
     token_work_start(work);
 }
 
-static void run_registration_suspect(struct token_work *work, struct record_store *records)
+static void run_registration_amend(struct token_work *work, struct record_store *records)
 {
-    work->answer = token_work_answer(
-        token_record_suspect(work->store->vault, records, buf_span(&work->key), work->client_id, &work->err),
-        TOKEN_ABSENT);
+    work->answer = token_work_answer(token_record_amend(work->store->vault, records, buf_span(&work->key),
+                                                        work->client_id, work->method, &work->err),
+                                     TOKEN_ABSENT);
 }
 
 void token_store_registration_suspect(struct token_store *store, const struct registration_key *key,
                                       const char *client_id, struct token_request *request)
 {
-    struct token_work *work = token_work_new(store, request, run_registration_suspect);
+    token_store_registration_method(store, key, client_id, NULL, request);
+}
+
+void token_store_registration_method(struct token_store *store, const struct registration_key *key,
+                                     const char *client_id, const char *method, struct token_request *request)
+{
+    struct token_work *work = token_work_new(store, request, run_registration_amend);
     registration_key_encode(key, &work->key);
     work->client_id = mem_string(client_id);
+    work->method = mem_string(method);
     token_work_start(work);
 }
 
@@ -88,11 +95,6 @@ static void run_issuer_note(struct token_work *work, struct record_store *record
         TOKEN_CONFLICT);
 }
 
-static void put_issuer(struct token_work *work, const char *tenant, const char *issuer)
-{
-    fields_put_key(&work->key, (const char *const[]){tenant, issuer}, 2);
-}
-
 static void run_registration_claim(struct token_work *work, struct record_store *records)
 {
     work->answer = token_work_answer(token_record_claim(records, buf_span(&work->key), &work->err), TOKEN_CONFLICT);
@@ -102,7 +104,7 @@ void token_store_registration_claim(struct token_store *store, const char *tenan
                                     struct token_request *request)
 {
     struct token_work *work = token_work_new(store, request, run_registration_claim);
-    put_issuer(work, tenant, issuer);
+    token_issuer_key(tenant, issuer, &work->key);
     token_work_start(work);
 }
 
@@ -110,7 +112,7 @@ void token_store_issuer_find(struct token_store *store, const char *tenant, cons
                              struct token_request *request)
 {
     struct token_work *work = token_work_new(store, request, run_issuer_find);
-    put_issuer(work, tenant, issuer);
+    token_issuer_key(tenant, issuer, &work->key);
     token_work_start(work);
 }
 
@@ -118,8 +120,24 @@ void token_store_issuer_note(struct token_store *store, const char *tenant, cons
                              const struct issuer_notes *notes, struct token_request *request)
 {
     struct token_work *work = token_work_new(store, request, run_issuer_note);
-    put_issuer(work, tenant, issuer);
+    token_issuer_key(tenant, issuer, &work->key);
     work->notes = *notes;
+    token_work_start(work);
+}
+
+static void run_client_bind(struct token_work *work, struct record_store *records)
+{
+    work->answer = token_work_answer(
+        token_record_bind(work->store->vault, records, buf_span(&work->key), &work->issuer, &work->err),
+        TOKEN_CONFLICT);
+}
+
+void token_store_client_bind(struct token_store *store, const struct client_place *place, const char *issuer,
+                             struct token_request *request)
+{
+    struct token_work *work = token_work_new(store, request, run_client_bind);
+    fields_put_key(&work->key, (const char *const[]){place->tenant, place->server_url, place->client_id}, 3);
+    work->issuer = mem_string(issuer);
     token_work_start(work);
 }
 

@@ -170,16 +170,21 @@ enum record_answer token_record_put_registration(struct vault *vault, struct rec
     return answer;
 }
 
-// A mark that somebody else's change makes void: theirs is newer.
-enum record_answer token_record_suspect(struct vault *vault, struct record_store *records, struct span key,
-                                        const char *client_id, struct err *err)
+// A change that somebody else's makes void: theirs is newer.
+enum record_answer token_record_amend(struct vault *vault, struct record_store *records, struct span key,
+                                      const char *client_id, const char *method, struct err *err)
 {
     struct registration *found = NULL, *stored = NULL;
     enum record_answer answer = token_record_registration(vault, records, key, &found, err);
     if (answer == RECORD_YES && strcmp(found->is.client_id, client_id) != 0)
         answer = RECORD_NO;
     if (answer == RECORD_YES) {
-        found->is.suspect_at = clock_wall_ms() / 1000;
+        if (method) {
+            free(found->is.auth_method);
+            found->is.auth_method = mem_string(method);
+        } else {
+            found->is.suspect_at = clock_wall_ms() / 1000;
+        }
         answer = token_record_put_registration(vault, records, found, found->generation, &stored, err);
     }
     registration_unref(found);
@@ -207,8 +212,14 @@ enum record_answer token_record_claim(struct record_store *records, struct span 
 
 static const struct field issuer_table[] = {
     {FIELD_TIME, 1, offsetof(struct issuer_notes, resource_refused_at)},
+    {FIELD_TIME, 2, offsetof(struct issuer_notes, documents_refused_at)},
     {0},
 };
+
+void token_issuer_key(const char *tenant, const char *issuer, struct buf *out)
+{
+    fields_put_key(out, (const char *const[]){tenant, issuer}, 2);
+}
 
 static enum record_answer get_issuer(struct vault *vault, struct record_store *records, struct span key,
                                      struct issuer_notes *out, int64_t *generation, struct err *err)
@@ -236,14 +247,70 @@ enum record_answer token_record_put_issuer(struct vault *vault, struct record_st
                                            const struct issuer_notes *notes, struct err *err)
 {
     for (;;) {
-        struct issuer_notes old;
+        struct issuer_notes all;
         struct buf plain = {0};
         int64_t generation;
-        if (get_issuer(vault, records, key, &old, &generation, err) == RECORD_FAILED)
+        if (get_issuer(vault, records, key, &all, &generation, err) == RECORD_FAILED)
             return RECORD_FAILED;
-        fields_encode(issuer_table, notes, &plain);
+        if (notes->resource_refused_at)
+            all.resource_refused_at = notes->resource_refused_at;
+        if (notes->documents_refused_at)
+            all.documents_refused_at = notes->documents_refused_at;
+        fields_encode(issuer_table, &all, &plain);
         enum record_answer answer =
             token_record_put(vault, records, (struct record_name){VAULT_ISSUERS, key}, &plain, &generation, err);
+        if (answer != RECORD_NO)
+            return answer;
+    }
+}
+
+// ---- configured clients ---------------------------------------------------------------------
+
+// Beside the notes, under keys of three texts.
+struct binding {
+    char *issuer;
+};
+
+static const struct field binding_table[] = {
+    {FIELD_TEXT, 1, offsetof(struct binding, issuer)},
+    {0},
+};
+
+static enum record_answer get_binding(struct vault *vault, struct record_store *records, struct span key, char **issuer,
+                                      struct err *err)
+{
+    struct buf plain = {0};
+    struct record record;
+    struct binding bound = {0};
+    enum record_answer answer = get(vault, records, (struct record_name){VAULT_ISSUERS, key}, &plain, &record, err);
+    if (answer == RECORD_YES && !fields_decode(binding_table, buf_span(&plain), &bound, err))
+        answer = RECORD_FAILED;
+    *issuer = mem_string(bound.issuer);
+    fields_release(binding_table, &bound);
+    vault_wipe(&plain);
+    return answer;
+}
+
+enum record_answer token_record_bind(struct vault *vault, struct record_store *records, struct span key, char **issuer,
+                                     struct err *err)
+{
+    for (;;) {  // a second time if somebody else was the first
+        struct binding wish = {*issuer};
+        struct buf plain = {0};
+        int64_t generation = 0;
+        char *bound;
+        enum record_answer answer = get_binding(vault, records, key, &bound, err);
+        if (answer == RECORD_YES) {
+            bool same = bound && strcmp(bound, *issuer) == 0;
+            free(*issuer);
+            *issuer = bound;
+            return same ? RECORD_YES : RECORD_NO;
+        }
+        free(bound);
+        if (answer == RECORD_FAILED)
+            return answer;
+        fields_encode(binding_table, &wish, &plain);
+        answer = token_record_put(vault, records, (struct record_name){VAULT_ISSUERS, key}, &plain, &generation, err);
         if (answer != RECORD_NO)
             return answer;
     }

@@ -31,9 +31,11 @@ static void work_free(struct token_work *work)
     registration_unref(work->give_registration);
     free(work->issuer);
     free(work->client_id);
+    free(work->method);
     grant_unref(work->grant);
     registration_unref(work->registration);
     release_grants(work->grants, work->count);
+    release_grants(work->damaged, work->damaged_count);
     loop_reap(work->store->loop, work, free);
 }
 
@@ -49,12 +51,15 @@ static void let_go(struct token_request *request)
     grant_unref(request->grant);
     registration_unref(request->registration);
     release_grants(request->grants, request->count);
+    release_grants(request->damaged, request->damaged_count);
     attempt_free(request->attempt);
+    free(request->issuer);
+    request->issuer = NULL;
     request->attempt = NULL;
     request->grant = NULL;
     request->registration = NULL;
-    request->grants = NULL;
-    request->count = 0;
+    request->grants = request->damaged = NULL;
+    request->count = request->damaged_count = 0;
 }
 
 void token_request_release(struct token_request *request)
@@ -80,11 +85,15 @@ static void deliver(struct token_work *work)
     request->registration = work->registration;
     request->grants = work->grants;
     request->count = work->count;
+    request->damaged = work->damaged;
+    request->damaged_count = work->damaged_count;
     request->attempt = work->attempt;
     request->notes = work->notes;
+    request->issuer = work->issuer;
+    work->issuer = NULL;
     work->grant = NULL;
     work->registration = NULL;
-    work->grants = NULL;
+    work->grants = work->damaged = NULL;
     work->attempt = NULL;
     work_free(work);
     if (request->on_done)
@@ -238,12 +247,25 @@ void token_store_remove(struct token_store *store, const struct grant_key *key, 
 struct visit {
     struct token_work *work;
     struct record_store *records;
-    size_t room;
 };
 
 static bool wanted(const struct token_work *work, const struct grant *grant)
 {
     return !work->issuer || strcmp(work->issuer, grant->issuer) == 0;
+}
+
+// What its key tells, without opening it.
+static struct grant *closed_grant(struct span key, struct err *err)
+{
+    static const char nothing[] = {1};  // the bytes of a grant that says nothing
+    return grant_decode(key, span_make(nothing, 1), 0, err);
+}
+
+static void add(struct grant ***list, size_t *count, struct grant *grant)
+{
+    if (!(*count & (*count - 1)))  // full at each power of two
+        *list = mem_resize(*list, (*count ? *count * 2 : 1) * sizeof **list);
+    (*list)[(*count)++] = grant;
 }
 
 // What cannot be opened is told, and hides nothing else.
@@ -254,18 +276,19 @@ static bool visit_list(void *arg, const struct record *record)
     struct buf plain = {0};
     struct record_name name = {VAULT_GRANTS, record->key};
     struct grant *grant = NULL;
+    struct err ignored;
     if (vault_unseal(work->store->vault, name, record->value, &plain, &work->err))
         grant = grant_decode(record->key, buf_span(&plain), record->generation, &work->err);
     vault_wipe(&plain);
-    if (!grant || !wanted(work, grant)) {
+    bool open = grant;
+    if (!grant)
+        grant = closed_grant(record->key, &ignored);
+    if (!grant || !wanted(work, grant))
         grant_unref(grant);
-        return true;
-    }
-    if (work->count == visit->room) {
-        visit->room = visit->room ? visit->room * 2 : 16;
-        work->grants = mem_resize(work->grants, visit->room * sizeof *work->grants);
-    }
-    work->grants[work->count++] = grant;
+    else if (open)
+        add(&work->grants, &work->count, grant);
+    else
+        add(&work->damaged, &work->damaged_count, grant);
     return true;
 }
 
@@ -280,12 +303,11 @@ static void run_list(struct token_work *work, struct record_store *records)
 // Without opening it: what cannot be opened can be purged.
 static bool visit_purge(void *arg, const struct record *record)
 {
-    static const char nothing[] = {1};  // the bytes of a grant that says nothing
     struct visit *visit = arg;
     struct token_work *work = visit->work;
     struct buf key = {0};
     buf_put_span(&key, record->key);
-    struct grant *grant = grant_decode(record->key, span_make(nothing, 1), 0, &work->err);
+    struct grant *grant = closed_grant(record->key, &work->err);
     enum record_answer gone = RECORD_NO;
     if (grant && wanted(work, grant))
         gone = token_record_remove(visit->records, (struct record_name){VAULT_GRANTS, buf_span(&key)}, TOKEN_ANY,

@@ -45,9 +45,9 @@ struct token_work {
     struct grant *give;
     struct registration *give_registration;
     struct buf plain;  // an attempt
-    char *client_id;
+    char *client_id, *method;
     struct issuer_notes notes;  // or what came out
-    char *issuer;               // a filter
+    char *issuer;               // a filter; or of a client, and what came out
     // what came out
     enum token_answer answer;
     struct err err;
@@ -55,8 +55,8 @@ struct token_work {
     struct grant *grant;
     struct registration *registration;
     struct attempt *attempt;
-    struct grant **grants;
-    size_t count;
+    struct grant **grants, **damaged;
+    size_t count, damaged_count;
 };
 
 struct token_work *token_work_new(struct token_store *store, struct token_request *request,
@@ -95,13 +95,18 @@ void token_attempt_key(struct span secret, const struct attempt *attempt, struct
 bool token_attempt_trim(struct vault *vault, struct record_store *records, struct span key, struct err *err) MUST_CHECK;
 bool token_attempt_expire(struct vault *vault, struct record_store *records, struct err *err) MUST_CHECK;
 
-enum record_answer token_record_suspect(struct vault *vault, struct record_store *records, struct span key,
-                                        const char *client_id, struct err *err) MUST_CHECK;
+// The registration of this client, if it is still that: with this method, or (NULL) suspect.
+enum record_answer token_record_amend(struct vault *vault, struct record_store *records, struct span key,
+                                      const char *client_id, const char *method, struct err *err) MUST_CHECK;
 enum record_answer token_record_claim(struct record_store *records, struct span key, struct err *err) MUST_CHECK;
+void token_issuer_key(const char *tenant, const char *issuer, struct buf *out);
 enum record_answer token_record_issuer(struct vault *vault, struct record_store *records, struct span key,
                                        struct issuer_notes *out, struct err *err) MUST_CHECK;
 enum record_answer token_record_put_issuer(struct vault *vault, struct record_store *records, struct span key,
                                            const struct issuer_notes *notes, struct err *err) MUST_CHECK;
+// RECORD_NO: it belongs to another one, *issuer now.
+enum record_answer token_record_bind(struct vault *vault, struct record_store *records, struct span key, char **issuer,
+                                     struct err *err) MUST_CHECK;
 // Deletes grants that have been dead for GRANT_DEAD_S at this time.
 bool token_record_sweep(struct vault *vault, struct record_store *records, int64_t now, struct err *err) MUST_CHECK;
 

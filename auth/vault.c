@@ -308,15 +308,34 @@ static struct vault_key *status_key(struct vault_status *status, const unsigned 
     return key;
 }
 
+struct census {
+    struct vault *vault;
+    const char *space;
+    struct vault_status *status;
+};
+
+static bool opens(struct census *census, const struct record *record)
+{
+    struct buf plain = {0};
+    struct err ignored;
+    bool ok =
+        vault_unseal(census->vault, (struct record_name){census->space, record->key}, record->value, &plain, &ignored);
+    vault_wipe(&plain);
+    return ok;
+}
+
 static bool count_record(void *arg, const struct record *record)
 {
-    struct vault_status *status = arg;
+    struct census *census = arg;
+    struct vault_status *status = census->status;
     bool known = record->value.len >= VAULT_OVERHEAD && record->value.at[0] == FORMAT;
     struct vault_key *key = known ? status_key(status, (const unsigned char *)record->value.at + 1) : NULL;
-    if (key)
-        key->records++;
-    else
+    if (!key)
         status->foreign++;
+    else if (key->in_ring && !opens(census, record))
+        status->damaged++;
+    else
+        key->records++;
     return true;
 }
 
@@ -329,9 +348,11 @@ bool vault_status(struct vault *vault, struct record_store *records, struct vaul
         key->in_ring = true;
         key->current = i == 0;
     }
-    for (size_t i = 0; i < SPACES; i++)
-        if (!record_scan(records, (struct record_name){spaces[i], {0}}, count_record, out, err))
+    for (size_t i = 0; i < SPACES; i++) {
+        struct census census = {vault, spaces[i], out};
+        if (!record_scan(records, (struct record_name){spaces[i], {0}}, count_record, &census, err))
             return false;
+    }
     return true;
 }
 
@@ -355,26 +376,27 @@ static bool keep_lease(struct sweep *sweep)
     return ours == RECORD_YES;
 }
 
+// One that was changed opens with no key, and is no reason to keep all the others from a new one.
 static bool reseal(void *arg, const struct record *record)
 {
     struct sweep *sweep = arg;
     struct buf plain = {0}, sealed = {0};
     struct record_name name = {sweep->space, record->key};
-    enum record_answer wrote = RECORD_NO;
+    enum record_answer wrote = RECORD_FAILED;
     int64_t generation = record->generation;
     bool known = record->value.len >= VAULT_OVERHEAD && record->value.at[0] == FORMAT;
     if (known && memcmp(record->value.at + 1, sweep->vault->ring->keys[0].id, VAULT_ID_BYTES) == 0)
         return true;
     char *key = mem_span(record->key);  // the record is gone with the next use of the store
     name.key.at = key;
-    if (vault_unseal(sweep->vault, name, record->value, &plain, sweep->err) &&
-        seal(&sweep->vault->ring->keys[0], name, buf_span(&plain), &sealed, sweep->err))
+    bool damaged = false;
+    if (!vault_unseal(sweep->vault, name, record->value, &plain, sweep->err))
+        damaged = known && sweep->err->code == ERR_SYSTEM;
+    else if (seal(&sweep->vault->ring->keys[0], name, buf_span(&plain), &sealed, sweep->err))
         wrote = record_rewrite(sweep->records, name, buf_span(&sealed), generation, sweep->err);
-    else
-        wrote = RECORD_FAILED;
     sweep->resealed += wrote == RECORD_YES;
     sweep->left += wrote == RECORD_NO;
-    sweep->failed = wrote == RECORD_FAILED;
+    sweep->failed = wrote == RECORD_FAILED && !damaged;
     free(key);
     vault_wipe(&plain);
     buf_release(&sealed);
@@ -450,6 +472,7 @@ static bool rotate(struct sweep *sweep, struct vault_rotation *out)
     put_id(vault->ring->keys[0].id, out->id);
     bool ok = sweep_all(sweep);
     out->resealed = sweep->resealed;
+    out->damaged = status.damaged;
     return ok;
 }
 

@@ -29,7 +29,8 @@ struct attempt {
     // what the server said when it refused, and what was asked for before
     int64_t challenged;
     char *challenge_scope, *challenge_metadata, *held_scope;
-    // G10: the registered client the user was sent off with, to doubt it if nobody comes back; NULL: it is not one
+    // G10, G3: the client the user was sent off with, to doubt it if nobody comes back; NULL: a configured one. Without a
+    // redirect URI it is a metadata document.
     char *client_issuer, *client_redirect, *client_id;
     struct secret cookie;  // a digest of what the browser has that agreed
     struct secret login;   // oauth_flow_freeze()

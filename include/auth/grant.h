@@ -62,6 +62,9 @@ struct grant_key grant_key(const struct grant *grant);
 // expiry unknown, and an unknown one is good until the server refuses it.
 bool grant_fresh(const struct grant *grant, int64_t now, int64_t margin);
 
+// S7: says which grant cannot be opened, why, and what to do about it.
+void grant_damaged(const struct grant *grant, const struct err *problem, struct err *out);
+
 // F12: counts a refusal that says little. True: with this one it has been refused for good.
 bool grant_doubt(struct grant_fields *fields, int64_t now);
 

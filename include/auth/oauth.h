@@ -180,7 +180,8 @@ struct oauth_attempt {
         const char *name, *value;
     } extra[8];
     size_t extra_count;
-    bool used;  // its callback came (B7)
+    bool used;            // its callback came (B7)
+    bool client_refused;  // and says that the client may be what is wrong
 };
 
 void oauth_attempt_seed(struct oauth_attempt *attempt);  // A2, A3: fresh state and verifier
@@ -217,6 +218,7 @@ enum oauth_verdict {
     OAUTH_VERDICT_CLIENT,     // the client is not known or not proven (G10)
     OAUTH_VERDICT_RESOURCE,   // it does not like `resource` (F14)
     OAUTH_VERDICT_VAGUE,      // a no that may be about `resource` (F14), or about a grant that is gone (F12)
+    OAUTH_VERDICT_UNPROVEN,   // as vague, but that it misses our client_id: it is looked for in another place (T4)
     OAUTH_VERDICT_REFUSED,    // any other clear no
     OAUTH_VERDICT_GRANTED,
 };

@@ -56,8 +56,10 @@ enum token_answer {
 };
 
 // What is remembered about an authorization server, for all users of a tenant. Times; 0: never.
+#define ISSUER_NOTE_S (30LL * 86400)  // so long it is believed: people mend their servers
 struct issuer_notes {
-    int64_t resource_refused_at;  // F14: a refresh with `resource` was refused, and one without it was not
+    int64_t resource_refused_at;   // F14: a refresh with `resource` was refused, and one without it was not
+    int64_t documents_refused_at;  // G3: a login with a metadata document as client id was, or was left lying
 };
 
 struct token_request {
@@ -68,10 +70,13 @@ struct token_request {
     struct err err;
     struct grant *grant;
     struct registration *registration;
-    struct grant **grants;  // of a list
-    size_t count;           // of grants, or of what was purged
+    struct grant **grants;   // of a list
+    size_t count;            // of grants, or of what was purged
+    struct grant **damaged;  // of a list: what cannot be opened, of which the key is all that is known; err says why
+    size_t damaged_count;
     struct attempt *attempt;
     struct issuer_notes notes;  // of an authorization server
+    char *issuer;               // that a client belongs to
     struct token_work *work;    // the store's own; NULL: not under way
 };
 
@@ -90,7 +95,8 @@ void token_store_remove(struct token_store *store, const struct grant_key *key, 
                         struct token_request *request);
 
 // Grants of a tenant, of one user if `user` is not NULL, at one issuer if `issuer` is not NULL. A tenant of NULL is all of
-// them: for an administrator's command only. A list of which some could not be opened is TOKEN_DONE with an `err`.
+// them: for an administrator's command only. A list of which some could not be opened is TOKEN_DONE with an `err`,
+// and they are `damaged`. To purge opens nothing.
 struct grant_filter {
     const char *tenant, *user, *issuer;
 };
@@ -107,6 +113,9 @@ void token_store_registration_remove(struct token_store *store, const struct reg
 // G10: marks the registration if it is still that of this client; TOKEN_ABSENT: it is not.
 void token_store_registration_suspect(struct token_store *store, const struct registration_key *key,
                                       const char *client_id, struct token_request *request);
+// T4: how this client proves itself, if it is still that of the registration; TOKEN_ABSENT: it is not.
+void token_store_registration_method(struct token_store *store, const struct registration_key *key,
+                                     const char *client_id, const char *method, struct token_request *request);
 // G13: who may register at this authorization server now, of all processes: TOKEN_DONE for one of them in
 // TOKEN_STORE_REGISTER_MS. TOKEN_CONFLICT: `err` says when to try again.
 void token_store_registration_claim(struct token_store *store, const char *tenant, const char *issuer,
@@ -114,8 +123,17 @@ void token_store_registration_claim(struct token_store *store, const char *tenan
 
 void token_store_issuer_find(struct token_store *store, const char *tenant, const char *issuer,
                              struct token_request *request);
+// What is 0 in `notes` stays as it was.
 void token_store_issuer_note(struct token_store *store, const char *tenant, const char *issuer,
                              const struct issuer_notes *notes, struct token_request *request);
+
+// D16: which authorization server the configured client of a server belongs to: the first that is asked for here, for
+// all processes. TOKEN_DONE: this one. TOKEN_CONFLICT: another one, `request->issuer`; the client is not to be shown here.
+struct client_place {
+    const char *tenant, *server_url, *client_id;
+};
+void token_store_client_bind(struct token_store *store, const struct client_place *place, const char *issuer,
+                             struct token_request *request);
 
 // A login on its way (auth/attempt.h), under a secret of 256 bits that leads to it and is stored as a digest only, for at
 // most TOKEN_STORE_ATTEMPT_MS. To add one takes away the oldest of the same user at the same server when there are more

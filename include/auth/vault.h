@@ -77,6 +77,7 @@ struct vault_status {
     struct vault_key keys[2 * VAULT_KEYS_MAX];  // those in the ring first, the current one at the beginning
     size_t count;
     size_t foreign;  // records in no format we know
+    size_t damaged;  // that no key opens although it is there: they are changed, or moved from another place
 };
 
 bool vault_status(struct vault *vault, struct record_store *records, struct vault_status *out,
@@ -86,9 +87,10 @@ struct vault_rotation {
     char id[VAULT_ID_CHARS + 1];  // of the key that is current now
     bool made;                    // it is new; else the ring cannot be written here, and its first key is used
     size_t resealed, dropped;     // records; old keys that nothing was sealed with any more
+    size_t damaged;               // records that were left as they are
 };
 
-// A new current key if the ring is a file of ours, and every record sealed again with it. May be ended at any moment and
+// A new current key if the ring is a file of ours, and every record that opens sealed again with it. May be ended at any moment and
 // run again, and beside a gateway: old keys stay in the ring until a later rotation finds that nothing needs them.
 bool vault_rotate(struct vault *vault, struct record_store *records, struct vault_rotation *out,
                   struct err *err) MUST_CHECK;

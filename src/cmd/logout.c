@@ -55,6 +55,21 @@ static bool desk_open(struct desk *desk, const struct flags *flags, const char *
     return *code == EXIT_OK;
 }
 
+// S7: what does not open is no login that is not there. Of a server's, or all (NULL).
+static int tell_damaged(const struct desk *desk, const struct server *server, const char *issuer)
+{
+    int code = EXIT_OK;
+    struct err err;
+    for (size_t i = 0; i < desk->held.damaged_count; i++) {
+        struct grant *grant = desk->held.damaged[i];
+        if ((server && !access_pick(&grant, 1, server->url)) || (issuer && strcmp(issuer, grant->issuer) != 0))
+            continue;
+        grant_damaged(grant, &desk->held.err, &err);
+        code = cmd_fail(EXIT_STORE, "%s", err.detail);
+    }
+    return code;
+}
+
 // ---- logout ---------------------------------------------------------------------------------
 
 static void on_revoked(void *arg) { loop_stop(arg); }
@@ -142,6 +157,8 @@ static int run_logout(const struct flags *flags)
             if (!let_go(&desk, grant, server, flags->registration))
                 code = EXIT_STORE;
         }
+    if (code == EXIT_OK)
+        code = tell_damaged(&desk, server, NULL);
     if (code == EXIT_OK && !gone)
         fprintf(stderr, "There was no login%s%s\n", server ? " to " : "", server ? server->name : "");
     if (code == EXIT_OK) {  // S12
@@ -188,6 +205,20 @@ static void put_expiry(const struct grant *grant, char out[32])
         strftime(out, 32, "%Y-%m-%dT%H:%M:%SZ", &parts);
 }
 
+// The rest of them: nobody can be told, since what they say is not known.
+static size_t purge_damaged(struct desk *desk, const struct grant_filter *filter)
+{
+    struct token_request purged = {0};
+    token_store_purge(desk->store, filter, &purged);
+    if (!token_store_wait(desk->store, STORE_MS) || purged.answer == TOKEN_FAILED)
+        cmd_fail(EXIT_STORE, "%s", purged.err.detail);
+    else
+        fprintf(stderr, "%zu that could not be opened were removed, and revoked nowhere\n", purged.count);
+    size_t count = purged.count;
+    token_request_release(&purged);
+    return count;
+}
+
 // H14: what a user who left has granted, or all that was granted at one issuer. A running gateway follows.
 static int purge(const struct flags *flags)
 {
@@ -209,7 +240,9 @@ static int purge(const struct flags *flags)
             else
                 code = EXIT_STORE;
         }
-    if (code == EXIT_OK)
+    if (code == EXIT_OK && (code = tell_damaged(&desk, NULL, flags->issuer)) != EXIT_OK)
+        count += purge_damaged(&desk, &(struct grant_filter){login_tenant(flags), user, flags->issuer});
+    if (code == EXIT_OK || count)
         printf("%zu purged\n", count);
     desk_close(&desk);
     free(user);
@@ -246,13 +279,14 @@ static int run_connections(const struct flags *flags)
         if (cmd_wants_json(flags)) {
             json_dumpf(list, stdout, JSON_INDENT(2));
             putchar('\n');
-        } else if (!desk.held.count) {
+        } else if (!desk.held.count && !desk.held.damaged_count) {
             fprintf(stderr, "There are no logins; 'postern login SERVER' makes one\n");
         } else {
             table_print(&table);
             if (seed)
                 fprintf(stderr, "These are of a seed: what is refreshed is kept in memory only (volatile)\n");
         }
+        code = tell_damaged(&desk, NULL, NULL);
     }
     json_decref(list);
     table_release(&table);

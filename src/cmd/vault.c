@@ -24,6 +24,8 @@ static void print_json(json_t *tree)
     json_decref(tree);
 }
 
+#define DAMAGED_HINT ": 'postern connections' tells which grants"
+
 static int status(struct place *place, const struct flags *flags)
 {
     static const char *const titles[] = {"KEY", "STATE", "RECORDS", NULL};
@@ -36,6 +38,7 @@ static int status(struct place *place, const struct flags *flags)
         json_decref(keys);
         return cmd_fail_err(&err);
     }
+    size_t damaged = status.foreign + status.damaged;
     for (size_t i = 0; i < status.count; i++) {
         const struct vault_key *key = &status.keys[i];
         const char *state = key->current ? "current" : key->in_ring ? "old" : "missing";
@@ -48,15 +51,15 @@ static int status(struct place *place, const struct flags *flags)
     }
     if (cmd_wants_json(flags)) {
         print_json(json_pack("{s:s,s:s,s:O,s:I}", "store", record_path(place->records), "source",
-                             vault_source(place->vault), "keys", keys, "damaged", (json_int_t)status.foreign));
+                             vault_source(place->vault), "keys", keys, "damaged", (json_int_t)damaged));
     } else {
         printf("%s, sealed with keys of %s\n", record_path(place->records), vault_source(place->vault));
         table_print(&table);
     }
     table_release(&table);
     json_decref(keys);
-    if (status.foreign)
-        return cmd_fail(EXIT_NEGATIVE, "%zu records are damaged, or of a later version", status.foreign);
+    if (damaged)
+        return cmd_fail(EXIT_NEGATIVE, "%zu records are damaged, or of a later version" DAMAGED_HINT, damaged);
     if (missing)
         return cmd_fail(EXIT_NEGATIVE, "records are sealed with keys that are not in %s: put those keys back",
                         vault_source(place->vault));
@@ -70,8 +73,9 @@ static int rotate(struct place *place, const struct flags *flags)
     if (!vault_rotate(place->vault, place->records, &done, &err))
         return cmd_fail_err(&err);
     if (cmd_wants_json(flags))
-        print_json(json_pack("{s:s,s:b,s:I,s:I}", "key", done.id, "new", done.made, "resealed",
-                             (json_int_t)done.resealed, "dropped", (json_int_t)done.dropped));
+        print_json(json_pack("{s:s,s:b,s:I,s:I,s:I}", "key", done.id, "new", done.made, "resealed",
+                             (json_int_t)done.resealed, "dropped", (json_int_t)done.dropped, "damaged",
+                             (json_int_t)done.damaged));
     else
         printf("%s key %s; %zu records sealed again, %zu old keys dropped\n", done.made ? "new" : "current", done.id,
                done.resealed, done.dropped);
@@ -80,6 +84,8 @@ static int rotate(struct place *place, const struct flags *flags)
                 "postern: %s is not for postern to write: to rotate, put a new key before the others, restart the "
                 "gateway, and run this again\n",
                 vault_source(place->vault));
+    if (done.damaged)
+        return cmd_fail(EXIT_NEGATIVE, "%zu records are damaged, and were left as they are" DAMAGED_HINT, done.damaged);
     return EXIT_OK;
 }
 

@@ -281,10 +281,10 @@ static void on_prepared(struct step *step)
 static void keep_client(struct step *step)
 {
     const struct oauth_attempt *login = oauth_flow_attempt(step->flow);
-    if (!login->client.dynamic)
+    if (step->server->auth.client_id)
         return;
     step->attempt->client_issuer = mem_string(login->server.issuer);
-    step->attempt->client_redirect = mem_string(login->redirect_uri);
+    step->attempt->client_redirect = mem_string(login->client.dynamic ? login->redirect_uri : NULL);
     step->attempt->client_id = mem_string(login->client.id);
 }
 

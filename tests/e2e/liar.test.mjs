@@ -461,7 +461,7 @@ test('F6 a token is used while it is refreshed ahead, however slow the token end
     }));
 
 test('every lie is told in some test', () => {
-    const elsewhere = ['open', 'documents', 'documents-broken', 'scopes', 'scopes-empty', 'offline', 'step-up', 'scope-forever', 'token-silent', 'rotation-grace', 'secret-managed', 'secret-managed-away', 'secret-unmanaged', 'expires-soon', 'two-good-servers']; // oauth, refresh and registration
+    const elsewhere = ['open', 'documents', 'documents-broken', 'documents-refused', 'documents-page', 'basic-overlooked', 'scopes', 'scopes-empty', 'offline', 'step-up', 'scope-forever', 'token-silent', 'rotation-grace', 'secret-managed', 'secret-managed-away', 'secret-unmanaged', 'expires-soon', 'two-good-servers']; // oauth, refresh and registration
     const own = ['client-page', 'token-burst', 'migrated', 'mcp-redirect', 'mcp-echo', 'revoke-redirect'];
     const told = new Set([...WORKS, ...REFUSED, ...LATER].map(([lie]) => lie).concat(LOGGED, own, elsewhere));
     assert.deepEqual(Object.keys(LIES).filter(lie => !told.has(lie)), []);

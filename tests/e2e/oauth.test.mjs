@@ -12,7 +12,7 @@ import { binary, freePort, startGateway, until } from './gateway.mjs';
 import { EXIT, withLiar } from './liar.mjs';
 import { initialize, post, send } from './raw.mjs';
 
-const { OK, USAGE, CONFIG, UNAVAILABLE, DISCOVERY, STORE, TOKEN } = EXIT;
+const { OK, USAGE, CONFIG, UNAVAILABLE, ANSWER, DISCOVERY, STORE, TOKEN } = EXIT;
 
 /** Logins of one command go to one port, whatever others listen at meanwhile: another one would have to be registered. */
 const withOwnPort = async (lie, body) => withLiar(lie, { callback_port: await freePort() }, body);
@@ -139,6 +139,28 @@ describe('what is sent', () => {
             assert.equal((await liar.call()).status, OK, 'refreshed with the secret of the configuration');
         });
     });
+    for (const [lie, first, clients] of [['documents-broken', OK, ['DOCUMENT', 'client-1']], ['documents-refused', OK, ['DOCUMENT', 'client-1']], ['documents-page', ANSWER, ['DOCUMENT']]])
+        test(`G3 ${lie}: that documents do not do is remembered, and the next logins use what is registered`, () =>
+            withLiar(lie, {}, async liar => {
+                const client_metadata_url = 'https://postern.example/oauth/client.json';
+                liar.configure({ client_metadata_url, callback_port: await freePort() });
+                assert.equal((await liar.loginAtOnce()).status, first);
+                for (let i = 0; i < 2; i++) {
+                    const { status, stderr } = await liar.loginAtOnce();
+                    assert.equal(status, OK, stderr);
+                }
+                const asked = (await liar.seen('/authorize')).map(({ query }) => query.client_id);
+                assert.deepEqual(asked, [...clients.map(id => (id === 'DOCUMENT' ? client_metadata_url : id)), 'client-1', 'client-1']);
+                assert.equal((await liar.seen('/register')).length, 1);
+            }));
+    test('T4 a client_id that is missed in the body: once more with the other method, and that is remembered with the registration', () =>
+        withOwnPort('basic-overlooked', async liar => {
+            for (let i = 0; i < 2; i++) assert.equal((await liar.login()).status, OK);
+            assert.deepEqual((await liar.seen('/token')).map(({ headers }) => Boolean(headers.authorization)), [true, false, false]);
+            assert.equal((await liar.seen('/register')).length, 1);
+            await liar.control({ expire: true });
+            assert.equal((await liar.call()).status, OK);
+        }));
     test('D7 of two authorization servers: the one of the configuration, then the one that has granted something, then the first', () =>
         withLiar('two-good-servers', { issuer: 'ORIGIN' }, async liar => {
             const asked = async () => (await liar.seen('/authorize')).map(({ away }) => (away ? 'first' : 'second'));
@@ -298,6 +320,34 @@ describe('after the login', () => {
                 for (const path of ['/register', '/authorize', '/token']) assert.deepEqual(await other.seen(path), []);
             })
         ));
+    test('S5 S7 one byte of a grant is changed: that is told as such by all who meet it, and a purge is the way out', () =>
+        withOwnPort('none', async liar => {
+            await liar.login();
+            const db = new DatabaseSync(join(liar.state, 'store.db'));
+            const value = Buffer.from(db.prepare("SELECT value FROM record WHERE space='grant'").get().value);
+            value[40] ^= 1;
+            db.prepare("UPDATE record SET value=? WHERE space='grant'").run(value);
+            db.close();
+            const damaged = /the grant of shared at http.* cannot be opened: a sealed record was changed.*--purge --issuer http/;
+            for (const [command, expected] of [[['call', 'liar', 'echo', '{}'], UNAVAILABLE], [['connections'], STORE], [['connections', '--json'], STORE], [['logout', 'liar'], STORE], [['logout', '--all'], STORE]]) {
+                const { status, stderr } = await liar.run(...command);
+                assert.equal(status, expected, `${command}: ${stderr}`);
+                assert.match(stderr, damaged, `${command}`);
+                assert.doesNotMatch(stderr, /postern login|no login/);
+            }
+            const status = await liar.run('vault', 'status', '--json'), rotated = await liar.run('vault', 'rotate');
+            assert.deepEqual([status.status, JSON.parse(status.stdout).damaged], [1, 1]);
+            assert.equal(rotated.status, 1, 'the others have a new key');
+            assert.partialDeepStrictEqual(JSON.parse(rotated.stdout), { new: true, resealed: 3, damaged: 1 });
+            assert.match(rotated.stderr, /1 records are damaged, and were left as they are/);
+            const purged = await liar.run('connections', '--purge', '--issuer', liar.origin);
+            assert.equal(purged.status, STORE, purged.stderr);
+            assert.match(purged.stderr, damaged);
+            assert.match(purged.stdout, /^1 purged/);
+            for (const command of [['connections'], ['vault', 'status']]) assert.equal((await liar.run(...command)).status, OK);
+            assert.equal((await liar.login()).status, OK);
+            assert.equal((await liar.call()).status, OK);
+        }));
     test('F9 a server that does not rotate: the old refresh token stays', () =>
         withLiar('no-rotation', {}, async liar => {
             await liar.login();
@@ -570,6 +620,20 @@ describe('the gateway', () => {
             assert.deepEqual(await liar.seen('/register'), []);
             assert.ok(!liar.output.includes('agent+secret'));
         }));
+    test('D16 client_credentials without an issuer: the first authorization server gets the secret, and no other, after a restart too', async () =>
+        withLiar('none', {}, async other =>
+            withLiar('none', {}, async liar => {
+                const auth = { mode: 'client_credentials', client_id: 'agent', client_secret: 'agent+secret' };
+                const [first] = await throughGateway(liar, auth);
+                assert.ok(first.result, JSON.stringify(first));
+                await liar.control({ expire: true, moved: other.origin });
+                const [moved] = await throughGateway(liar, auth);
+                assert.equal(moved.error?.code, -32002, JSON.stringify(moved));
+                assert.deepEqual(await other.seen('/token'), []);
+                await throughGateway(liar, { ...auth, issuer: other.origin });
+                assert.notEqual((await other.seen('/token')).length, 0);
+            })
+        ));
     test('mode static: the token of the configuration', () =>
         withLiar('none', {}, async liar => {
             const [answer] = await throughGateway(liar, { mode: 'static', token: 'fixed-token-of-config' });

@@ -132,7 +132,7 @@ describe('hosted: one client for many users', () => {
     const rule = { id: 'all', effect: 'allow', description: 'Everybody who is somebody', tenants: ['default'], subjects: ['authenticated'], servers: ['*'], kinds: ['tool'], names: ['*'] };
 
     /** A gateway in front of the liar, with users who come through a proxy. */
-    async function withUsers(lie, body, hosted = {}) {
+    async function withUsers(lie, body, hosted = {}, auth = {}) {
         await withLiar(lie, {}, async liar => {
             const port = await freePort();
             const policy = join(liar.state, 'policy.json');
@@ -143,7 +143,7 @@ describe('hosted: one client for many users', () => {
                 auth: { providers: [{ type: 'forwarded-user', trusted_proxies: ['127.0.0.1'] }] },
                 policy,
                 hosted,
-                mcpServers: { liar: { url: liar.url, auth: { mode: 'per_user' } } }
+                mcpServers: { liar: { url: liar.url, auth: { mode: 'per_user', ...auth } } }
             };
             const gateway = await startGateway(config, [], { variables: { POSTERN_STATE: liar.state } });
             const user = async name => {
@@ -215,6 +215,38 @@ describe('hosted: one client for many users', () => {
             await connects(alice); // the same, but bob depends on it
             assert.deepEqual([await registrations(liar), (await clientsOf(liar)).at(-1)], [2, 'client-2']);
         }));
+    const client_metadata_url = 'https://postern.example/oauth/client.json';
+    for (const lie of ['documents-broken', 'documents-refused'])
+        test(`G3 ${lie}: the link that follows a refused document is for a registered client, and so are all others`, () =>
+            withUsers(
+                lie,
+                async ({ liar, user }) => {
+                    const [alice, bob] = [await user('alice'), await user('bob')];
+                    await assert.rejects(connects(alice));
+                    for (const somebody of [alice, bob]) {
+                        await connects(somebody);
+                        assert.ok((await somebody.call()).result);
+                    }
+                    assert.deepEqual(await clientsOf(liar), [client_metadata_url, 'client-1', 'client-1']);
+                    assert.equal(await registrations(liar), 1);
+                },
+                {},
+                { client_metadata_url }
+            ));
+    test('G3: a login with a document that is left lying makes documents suspect', () =>
+        withUsers(
+            'documents',
+            async ({ liar, user }) => {
+                const alice = await user('alice');
+                for (let i = 0; i < 5; i++) await leaves(alice);
+                assert.equal(await registrations(liar), 0);
+                await connects(alice); // one link more than a user may have: the oldest is given up (H9)
+                assert.ok((await alice.call()).result);
+                assert.deepEqual([await registrations(liar), (await clientsOf(liar)).at(-1)], [1, 'client-1']);
+            },
+            {},
+            { client_metadata_url }
+        ));
     test('N5: with a list of authorization servers no other is asked anything', async () => {
         await withUsers('none', async ({ liar, user, gateway }) => {
             const page = await new Jar('alice').visit(await (await user('alice')).link());

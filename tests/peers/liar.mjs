@@ -233,6 +233,8 @@ const SERVER_SAYS = {
     'authorize-link-local': () => ({ authorization_endpoint: 'https://169.254.169.254/authorize' }),
     documents: () => ({ client_id_metadata_document_supported: true }),
     'documents-broken': () => ({ client_id_metadata_document_supported: true }),
+    'documents-refused': () => ({ client_id_metadata_document_supported: true }),
+    'documents-page': () => ({ client_id_metadata_document_supported: true }),
     'register-link-local': () => ({ registration_endpoint: 'https://169.254.169.254/register' }),
     'pkce-absent': () => ({ code_challenge_methods_supported: undefined }),
     'pkce-plain': () => ({ code_challenge_methods_supported: ['plain'] }),
@@ -311,9 +313,9 @@ function register({ response, body, here }) {
         redirect_uris: asked.redirect_uris,
         token_endpoint_auth_method: { 'secret-none': 'none', 'method-unknown': 'tls_client_auth', 'secret-no-method': undefined }[lie] ?? method
     };
-    if (is('secret-basic', 'method-without-secret')) client.token_endpoint_auth_method = 'client_secret_basic';
+    if (is('secret-basic', 'method-without-secret', 'basic-overlooked')) client.token_endpoint_auth_method = 'client_secret_basic';
     if (is('secret-no-method')) delete client.token_endpoint_auth_method;
-    if (method !== 'none' || is('secret-no-method', 'secret-none', 'secret-basic', 'secret-expired', 'basic-broken') || is(...MANAGED)) client.client_secret = secret('secret+/%&:');
+    if (method !== 'none' || is('secret-no-method', 'secret-none', 'secret-basic', 'secret-expired', 'basic-broken', 'basic-overlooked') || is(...MANAGED)) client.client_secret = secret('secret+/%&:');
     if (is('secret-expired', ...MANAGED)) client.client_secret_expires_at = Math.floor(Date.now() / 1000) + 30;
     if (is(...MANAGED)) Object.assign(client, { registration_access_token: secret('management'), registration_client_uri: `${is('secret-managed-away') ? away : here}/register/${client.client_id}` });
     if (is('register-issuer')) client.issuer = 'https://other.example';
@@ -343,7 +345,7 @@ const ANSWERS = {
 function authorize({ response, url, here }) {
     const asked = url.searchParams;
     const id = asked.get('client_id');
-    const document = is('documents', 'documents-broken') && id.startsWith('https://') ? { client_id: id, origin: here } : undefined;
+    const document = is('documents', 'documents-broken', 'documents-refused') && id.startsWith('https://') ? { client_id: id, origin: here } : undefined;
     if (is('documents') && document && !clients.has(id)) clients.set(id, document);
     const client = clients.get(id) ?? document;
     if (!client || client.origin !== here || (is('client-page') && client.client_id === 'client-1')) return page(response, 400, 'unknown client');
@@ -358,7 +360,8 @@ function authorize({ response, url, here }) {
         resource: asked.get('resource')
     });
     const back = new URL(asked.get('redirect_uri'));
-    const answer = { code, state: asked.get('state'), iss: issuer(here), ...ANSWERS[lie]?.(asked) };
+    const refused = is('documents-refused') && document ? { error: 'invalid_request', error_description: 'unknown client', code: undefined } : {};
+    const answer = { code, state: asked.get('state'), iss: issuer(here), ...refused, ...ANSWERS[lie]?.(asked) };
     for (const [name, value] of Object.entries(answer)) if (value !== undefined) back.searchParams.set(name, value);
     const twice = { 'code-twice': 'code', 'state-twice': 'state', 'iss-twice': 'iss' }[lie];
     if (twice) back.searchParams.append(twice, answer[twice]);
@@ -462,6 +465,7 @@ function token({ request, response, body, here }) {
     const form = new URLSearchParams(body);
     for (const name of ['code', 'code_verifier', 'refresh_token', 'client_secret']) if (form.has(name)) secrets.add(form.get(name));
     const client = proven(request, form, here);
+    if (is('basic-overlooked') && !form.has('client_id')) return json(response, 400, { error: 'invalid_request', error_description: 'Missing client_id' });
     if (liesInstead({ response, form })) return undefined;
     if (!client) return json(response, 401, { error: 'invalid_client', error_description: 'who?' });
     if (form.get('grant_type') === 'refresh_token') return refreshed(response, form, client);

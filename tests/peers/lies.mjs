@@ -88,6 +88,8 @@ export const LIES = {
     'method-unknown': 'G6: a method we do not have',
     documents: 'G1: client ids may be addresses of metadata documents',
     'documents-broken': 'G3: so it says, and then such a client is not known',
+    'documents-refused': 'G3: so it says, and then sends the browser back with invalid_request for such a client',
+    'documents-page': 'G3: so it says, and then has a page instead of a redirect for such a client',
     'client-page': 'G10: a page instead of a redirect for the first client',
     'client-forgotten': 'G10: the first client is not known at the token endpoint',
     'client-unknown': 'G10: no client is ever known at the token endpoint',
@@ -149,6 +151,7 @@ export const LIES = {
     'id-token': 'T11: there is an ID token beside the others',
     'no-refresh-token': 'F9: no refresh token at all',
     'basic-broken': 'T4: basic is offered and does not work',
+    'basic-overlooked': 'T4: basic is registered, and then client_id is missed in the body',
 
     // refreshing
     'no-rotation': 'F9: refreshes give no new refresh token',
