@@ -328,6 +328,7 @@ static void ask(struct access *access)
     }
     struct oauth_flow_spec spec = {.loop = access->spec.loop,
                                    .http = access->spec.http,
+                                   .store = access->spec.store,
                                    .options = access->spec.options,
                                    .tenant = access->tenant,
                                    .user = access->user,

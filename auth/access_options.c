@@ -161,6 +161,14 @@ bool access_takes_caller(const struct access_options *options)
     return options->subject == ACCESS_FROM_CALLER;  // check_subject: only with a mode that exchanges
 }
 
+bool access_client_is(const struct access_options *options, const struct grant *grant)
+{
+    return options->client_id && grant->is.client_id && strcmp(options->client_id, grant->is.client_id) == 0 &&
+           (!options->issuer || oauth_issuer_matches(options->issuer, grant->issuer));
+}
+
+bool access_client_moves(const struct access_options *options) { return options->client_id && !options->issuer; }
+
 static bool check_idp(const struct access_options *options, const struct option_place *place, struct err *err)
 {
     const struct access_idp *idp = &options->idp;

@@ -125,6 +125,8 @@ static void find_client(struct access *access)
         access_set_state(access, STATE_CLIENT);
         access->request.on_done = on_client;
         token_store_registration_find(access->spec.store, &key, &access->request);
+    } else if (!access_client_is(options, old)) {
+        access_need_login(access, "the client it was given to is gone");
     } else {
         access->client.secret = options->client_secret;
         access->client.key_alg = options->signing_algorithm;

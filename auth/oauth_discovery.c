@@ -96,6 +96,8 @@ static void look_for_server(struct oauth_flow *flow)
     next_candidate(flow);
 }
 
+static void bind_client(struct oauth_flow *flow);
+
 static void out_of_candidates(struct oauth_flow *flow)
 {
     if (flow->state == FLOW_RESOURCE) {
@@ -110,7 +112,7 @@ static void out_of_candidates(struct oauth_flow *flow)
     if (flow->legacy && !flow->last.code && !only_issuer(flow)) {
         oauth_server_default(flow->spec.server_url, &flow->arena, &flow->attempt.server);
         flow_note(flow, "no authorization server metadata: default endpoints at", flow->attempt.server.issuer, 0);
-        flow_identify(flow);
+        bind_client(flow);
         return;
     }
     if (!flow->last.code)
@@ -232,28 +234,59 @@ void flow_on_chosen(struct oauth_flow *flow)
     look_for_server(flow);
 }
 
+static void pass_over_server(struct oauth_flow *flow)
+{
+    flow->url_at = flow->url_count;  // its other documents are not to be trusted either
+    flow_set_state(flow, FLOW_SERVER);
+    next_candidate(flow);
+}
+
+// D16: perhaps another one that the server names is it.
+static void has_moved(struct oauth_flow *flow, const char *known)
+{
+    (void)err_set(&flow->last, ERR_CONFIG,
+                  "the server has moved from the authorization server \"%.120s\" to \"%.120s\": the configured "
+                  "client is not shown there; set \"issuer\" if that is right",
+                  known, flow->attempt.server.issuer);
+    pass_over_server(flow);
+}
+
+void flow_on_client_bound(struct oauth_flow *flow)
+{
+    if (flow->request.answer == TOKEN_FAILED)
+        flow_end(flow, OAUTH_END_STORE, &flow->request.err);
+    else if (flow->request.answer == TOKEN_CONFLICT)
+        has_moved(flow, flow->request.issuer);
+    else
+        flow_identify(flow);
+}
+
+static void bind_client(struct oauth_flow *flow)
+{
+    const struct oauth_flow_spec *spec = &flow->spec;
+    struct client_place place = {spec->tenant, spec->server_url, spec->options->client_id};
+    if (!access_client_moves(spec->options) || !spec->store || spec->only_discover) {
+        flow_identify(flow);
+        return;
+    }
+    flow_set_state(flow, FLOW_BINDING);
+    token_store_client_bind(spec->store, &place, flow->attempt.server.issuer, &flow->request);
+}
+
 void flow_on_server(struct oauth_flow *flow)
 {
-    const char *pin = flow->spec.options->issuer;
+    const char *pin = flow->spec.options->issuer, *known = flow->spec.known_issuer;
     if (!answered(flow))
         return;
     const char *issuer = pin ? pin : flow->resource.servers[flow->server_at];
     if (!oauth_server_parse(buf_span(&flow->fetch.body), issuer, &flow->arena, &flow->attempt.server, &flow->last) ||
         !allowed(flow, flow->attempt.server.issuer)) {
-        flow->url_at = flow->url_count;  // its other documents are not to be trusted either
-        next_candidate(flow);
+        pass_over_server(flow);
         return;
     }
     flow_note(flow, "authorization server:", flow->attempt.server.issuer, 0);
-    const char *known = flow->spec.known_issuer;
-    if (known && strcmp(known, flow->attempt.server.issuer) != 0) {
-        struct err err;
-        (void)err_set(&err, ERR_CONFIG,
-                      "the server has moved from the authorization server \"%.120s\" to \"%.120s\": the configured "
-                      "client is not shown there; set \"issuer\" if that is right",
-                      known, flow->attempt.server.issuer);
-        flow_end(flow, OAUTH_END_DISCOVERY, &err);
-        return;
-    }
-    flow_identify(flow);
+    if (known && strcmp(known, flow->attempt.server.issuer) != 0)
+        has_moved(flow, known);
+    else
+        bind_client(flow);
 }

@@ -10,6 +10,7 @@
 //                                         EXCHANGING ─► LOOKING ─► SAVING ─► ENDED (granted)
 //
 //   RESOURCE ─► CHOOSING ─► SERVER (there are several authorization servers)
+//   SERVER ─► BINDING ─► … (a configured client: it is shown to no other authorization server than the first)
 //   SERVER ─► EXCHANGING (client_credentials, workload, token_exchange: no browser, nothing stored)
 //   … ─► DEVICE ─► WAITING ⇄ EXCHANGING (device: instead of AUTHORIZING)
 //   SERVER ─► PROVIDER ─► ASSERTING ─► EXCHANGING (enterprise: the identity provider is found, and asked first)
@@ -308,6 +309,7 @@ static void on_stored(struct token_request *request)
     struct oauth_flow *flow = request->arg;
     switch (flow->state) {
     case FLOW_CHOOSING: flow_on_chosen(flow); break;
+    case FLOW_BINDING: flow_on_client_bound(flow); break;
     case FLOW_FINDING: flow_on_client_found(flow); break;
     case FLOW_BOUND: flow_on_bound(flow); break;
     case FLOW_CLAIMING: flow_on_claimed(flow); break;

@@ -15,6 +15,7 @@ enum flow_state {
     FLOW_RESOURCE,
     FLOW_CHOOSING,
     FLOW_SERVER,
+    FLOW_BINDING,
     FLOW_FINDING,
     FLOW_RENEWING,
     FLOW_BOUND,
@@ -94,6 +95,7 @@ void flow_on_probed(struct oauth_flow *flow);
 void flow_on_resource(struct oauth_flow *flow);
 void flow_on_chosen(struct oauth_flow *flow);
 void flow_on_server(struct oauth_flow *flow);
+void flow_on_client_bound(struct oauth_flow *flow);
 bool flow_passes_over(const struct oauth_fetch *fetch);  // D5: what lets a search for metadata go on; all else ends it
 
 // oauth_identity.c: who we are there. Goes on with flow_authorize() or flow_exchange().

@@ -123,6 +123,22 @@ void token_store_issuer_note(struct token_store *store, const char *tenant, cons
     token_work_start(work);
 }
 
+static void run_client_bind(struct token_work *work, struct record_store *records)
+{
+    work->answer = token_work_answer(
+        token_record_bind(work->store->vault, records, buf_span(&work->key), &work->issuer, &work->err),
+        TOKEN_CONFLICT);
+}
+
+void token_store_client_bind(struct token_store *store, const struct client_place *place, const char *issuer,
+                             struct token_request *request)
+{
+    struct token_work *work = token_work_new(store, request, run_client_bind);
+    fields_put_key(&work->key, (const char *const[]){place->tenant, place->server_url, place->client_id}, 3);
+    work->issuer = mem_string(issuer);
+    token_work_start(work);
+}
+
 // ---- attempts -------------------------------------------------------------------------------
 
 static struct token_work *attempt_work(struct token_store *store, struct token_request *request,

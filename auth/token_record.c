@@ -248,3 +248,55 @@ enum record_answer token_record_put_issuer(struct vault *vault, struct record_st
             return answer;
     }
 }
+
+// ---- configured clients ---------------------------------------------------------------------
+
+// Beside the notes, under keys of three texts.
+struct binding {
+    char *issuer;
+};
+
+static const struct field binding_table[] = {
+    {FIELD_TEXT, 1, offsetof(struct binding, issuer)},
+    {0},
+};
+
+static enum record_answer get_binding(struct vault *vault, struct record_store *records, struct span key, char **issuer,
+                                      struct err *err)
+{
+    struct buf plain = {0};
+    struct record record;
+    struct binding bound = {0};
+    enum record_answer answer = get(vault, records, (struct record_name){VAULT_ISSUERS, key}, &plain, &record, err);
+    if (answer == RECORD_YES && !fields_decode(binding_table, buf_span(&plain), &bound, err))
+        answer = RECORD_FAILED;
+    *issuer = mem_string(bound.issuer);
+    fields_release(binding_table, &bound);
+    vault_wipe(&plain);
+    return answer;
+}
+
+enum record_answer token_record_bind(struct vault *vault, struct record_store *records, struct span key, char **issuer,
+                                     struct err *err)
+{
+    for (;;) {  // a second time if somebody else was the first
+        struct binding wish = {*issuer};
+        struct buf plain = {0};
+        int64_t generation = 0;
+        char *bound;
+        enum record_answer answer = get_binding(vault, records, key, &bound, err);
+        if (answer == RECORD_YES) {
+            bool same = bound && strcmp(bound, *issuer) == 0;
+            free(*issuer);
+            *issuer = bound;
+            return same ? RECORD_YES : RECORD_NO;
+        }
+        free(bound);
+        if (answer == RECORD_FAILED)
+            return answer;
+        fields_encode(binding_table, &wish, &plain);
+        answer = token_record_put(vault, records, (struct record_name){VAULT_ISSUERS, key}, &plain, &generation, err);
+        if (answer != RECORD_NO)
+            return answer;
+    }
+}

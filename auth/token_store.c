@@ -50,6 +50,8 @@ static void let_go(struct token_request *request)
     registration_unref(request->registration);
     release_grants(request->grants, request->count);
     attempt_free(request->attempt);
+    free(request->issuer);
+    request->issuer = NULL;
     request->attempt = NULL;
     request->grant = NULL;
     request->registration = NULL;
@@ -82,6 +84,8 @@ static void deliver(struct token_work *work)
     request->count = work->count;
     request->attempt = work->attempt;
     request->notes = work->notes;
+    request->issuer = work->issuer;
+    work->issuer = NULL;
     work->grant = NULL;
     work->registration = NULL;
     work->grants = NULL;

@@ -47,7 +47,7 @@ struct token_work {
     struct buf plain;  // an attempt
     char *client_id;
     struct issuer_notes notes;  // or what came out
-    char *issuer;               // a filter
+    char *issuer;               // a filter; or of a client, and what came out
     // what came out
     enum token_answer answer;
     struct err err;
@@ -102,6 +102,9 @@ enum record_answer token_record_issuer(struct vault *vault, struct record_store 
                                        struct issuer_notes *out, struct err *err) MUST_CHECK;
 enum record_answer token_record_put_issuer(struct vault *vault, struct record_store *records, struct span key,
                                            const struct issuer_notes *notes, struct err *err) MUST_CHECK;
+// RECORD_NO: it belongs to another one, *issuer now.
+enum record_answer token_record_bind(struct vault *vault, struct record_store *records, struct span key, char **issuer,
+                                     struct err *err) MUST_CHECK;
 // Deletes grants that have been dead for GRANT_DEAD_S at this time.
 bool token_record_sweep(struct vault *vault, struct record_store *records, int64_t now, struct err *err) MUST_CHECK;
 

@@ -61,6 +61,12 @@ extern const struct option_table access_option_table;
 bool access_mode_asks(enum access_mode mode);
 // The caller's own token is exchanged: it has to be lent (access_lend).
 bool access_takes_caller(const struct access_options *options);
+// F15: is the client of the configuration the one this grant was given to? If not, its secret must not be shown where
+// the grant came from (G14).
+bool access_client_is(const struct access_options *options, const struct grant *grant);
+// D16: the server alone says which authorization server the configured client is shown to. The first one is remembered
+// (token_store_client_bind), and it is shown to no other.
+bool access_client_moves(const struct access_options *options);
 
 // The owner of grants that are nobody's in particular: the command line's, and `mode: shared`.
 #define ACCESS_TENANT "default"

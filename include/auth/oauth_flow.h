@@ -35,7 +35,7 @@ enum oauth_end {
 struct oauth_flow_spec {
     struct loop *loop;
     struct http_client *http;
-    struct token_store *store;  // NULL only without a redirect URI
+    struct token_store *store;  // NULL only without a redirect URI; then a configured client is bound to no issuer
     const struct access_options *options;
     const char *tenant, *user;
     const char *server_url;

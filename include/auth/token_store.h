@@ -72,6 +72,7 @@ struct token_request {
     size_t count;           // of grants, or of what was purged
     struct attempt *attempt;
     struct issuer_notes notes;  // of an authorization server
+    char *issuer;               // that a client belongs to
     struct token_work *work;    // the store's own; NULL: not under way
 };
 
@@ -116,6 +117,14 @@ void token_store_issuer_find(struct token_store *store, const char *tenant, cons
                              struct token_request *request);
 void token_store_issuer_note(struct token_store *store, const char *tenant, const char *issuer,
                              const struct issuer_notes *notes, struct token_request *request);
+
+// D16: which authorization server the configured client of a server belongs to: the first that is asked for here, for
+// all processes. TOKEN_DONE: this one. TOKEN_CONFLICT: another one, `request->issuer`; the client is not to be shown here.
+struct client_place {
+    const char *tenant, *server_url, *client_id;
+};
+void token_store_client_bind(struct token_store *store, const struct client_place *place, const char *issuer,
+                             struct token_request *request);
 
 // A login on its way (auth/attempt.h), under a secret of 256 bits that leads to it and is stored as a digest only, for at
 // most TOKEN_STORE_ATTEMPT_MS. To add one takes away the oldest of the same user at the same server when there are more

@@ -218,9 +218,11 @@ static bool open_tokens(struct serve *serve, struct err *err)
     for (size_t tenant = 0; tenant <= serve->config->tenants.count; tenant++) {
         const struct option_items *items = servers_of(serve, tenant);
         const struct server *servers = items->at;
-        for (size_t i = 0; i < items->count; i++)
-            needed |=
-                (servers[i].auth.mode == ACCESS_SHARED || servers[i].auth.mode == ACCESS_USER) && !servers[i].disabled;
+        for (size_t i = 0; i < items->count; i++) {
+            const struct access_options *auth = &servers[i].auth;
+            bool asks = access_mode_asks((enum access_mode)auth->mode) && access_client_moves(auth);
+            needed |= (auth->mode == ACCESS_SHARED || auth->mode == ACCESS_USER || asks) && !servers[i].disabled;
+        }
     }
     if (needed && serve->config->store.seed)
         log_warn("the store is a seed: tokens that are refreshed are kept in memory, and lost at the end",

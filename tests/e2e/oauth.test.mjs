@@ -570,6 +570,20 @@ describe('the gateway', () => {
             assert.deepEqual(await liar.seen('/register'), []);
             assert.ok(!liar.output.includes('agent+secret'));
         }));
+    test('D16 client_credentials without an issuer: the first authorization server gets the secret, and no other, after a restart too', async () =>
+        withLiar('none', {}, async other =>
+            withLiar('none', {}, async liar => {
+                const auth = { mode: 'client_credentials', client_id: 'agent', client_secret: 'agent+secret' };
+                const [first] = await throughGateway(liar, auth);
+                assert.ok(first.result, JSON.stringify(first));
+                await liar.control({ expire: true, moved: other.origin });
+                const [moved] = await throughGateway(liar, auth);
+                assert.equal(moved.error?.code, -32002, JSON.stringify(moved));
+                assert.deepEqual(await other.seen('/token'), []);
+                await throughGateway(liar, { ...auth, issuer: other.origin });
+                assert.notEqual((await other.seen('/token')).length, 0);
+            })
+        ));
     test('mode static: the token of the configuration', () =>
         withLiar('none', {}, async liar => {
             const [answer] = await throughGateway(liar, { mode: 'static', token: 'fixed-token-of-config' });

@@ -397,6 +397,31 @@ static void F8_who_comes_late_with_a_retired_token_gets_the_new_one_and_sends_no
     access_free(late);
 }
 
+// ---- F15 ------------------------------------------------------------------------------------
+
+static void F15_G14_a_secret_is_shown_only_where_the_grant_of_its_client_came_from(void **state)
+{
+    (void)state;
+    static const struct step yes[] = {{200, GRANTED}};
+    struct grant_fields fields = expired();
+    steps = yes;
+    free(fields.auth_method);
+    fields.auth_method = mem_string("client_secret_post");
+    store_grant(fields);
+    options.client_secret = "of-the-new-client";
+    assert_int_equal(get_elsewhere(START), ERR_LOGIN);  // there is no client any more
+    options.client_id = "client-2";
+    assert_int_equal(get_elsewhere(START), ERR_LOGIN);
+    assert_contains(outcome.detail, "the client it was given to is gone");
+    options.client_id = "client-1";
+    options.issuer = "https://another.example.com";
+    assert_int_equal(get_elsewhere(START), ERR_LOGIN);
+    assert_int_equal(asked, 0);
+    options.issuer = ISSUER "/";
+    assert_int_equal(get_elsewhere(START), ERR_NONE);
+    assert_true(said(0, "client_secret=of-the-new-client"));
+}
+
 // ---- N5 -------------------------------------------------------------------------------------
 
 static void N5_a_grant_of_an_issuer_that_is_not_allowed_any_more_is_not_refreshed(void **state)
@@ -428,6 +453,7 @@ int main(void)
         TEST(F14_an_issuer_that_wants_no_resource_is_remembered_by_all_processes),
         TEST(F14_what_helps_nothing_is_not_remembered),
         TEST(F8_who_comes_late_with_a_retired_token_gets_the_new_one_and_sends_nothing),
+        TEST(F15_G14_a_secret_is_shown_only_where_the_grant_of_its_client_came_from),
         TEST(N5_a_grant_of_an_issuer_that_is_not_allowed_any_more_is_not_refreshed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

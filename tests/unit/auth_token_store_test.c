@@ -979,6 +979,35 @@ static void set_stage(const char *state, enum attempt_stage stage)
     token_request_release(&request);
 }
 
+static void D16_a_configured_client_belongs_to_the_first_issuer(void **state)
+{
+    (void)state;
+    struct token_request request = {0};
+    static const struct {
+        struct client_place place;
+        const char *issuer;
+        enum token_answer answer;
+    } rows[] = {
+        {{"default", "https://mcp/a", "client"}, "https://one", TOKEN_DONE},
+        {{"default", "https://mcp/a", "client"}, "https://two", TOKEN_CONFLICT},
+        {{"default", "https://mcp/a", "client"}, "https://one", TOKEN_DONE},
+        {{"default", "https://mcp/a", "another"}, "https://two", TOKEN_DONE},
+        {{"default", "https://mcp/b", "client"}, "https://two", TOKEN_DONE},
+        {{"acme", "https://mcp/a", "client"}, "https://two", TOKEN_DONE},
+    };
+    for (size_t i = 0; i < COUNT(rows); i++) {  // each in a process of its own
+        start();
+        token_store_client_bind(store, &rows[i].place, rows[i].issuer, &request);
+        if (wait_for(&request) != rows[i].answer)
+            fail_msg("row %zu", i);
+        assert_string_equal(request.issuer, rows[i].answer == TOKEN_DONE ? rows[i].issuer : "https://one");
+        token_request_release(&request);
+        token_store_close(store);
+        store = NULL;
+    }
+    start();
+}
+
 static void H9_an_attempt_is_as_it_was_for_another_process(void **state)
 {
     (void)state;
@@ -1581,6 +1610,7 @@ int main(void)
         TEST(G9_the_client_before_is_remembered_with_its_secret),
         TEST(G10_only_the_client_that_was_refused_becomes_suspect),
         TEST(G13_one_registration_in_a_minute_for_each_issuer_and_tenant),
+        TEST(D16_a_configured_client_belongs_to_the_first_issuer),
         TEST(H9_an_attempt_is_as_it_was_for_another_process),
         TEST(H9_an_attempt_ends_after_ten_minutes_and_when_the_clock_goes_back),
         TEST(B7_H9_of_two_processes_that_take_an_attempt_one_has_it),
