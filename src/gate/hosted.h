@@ -94,6 +94,8 @@ struct hosted_record {
     const struct peer *peer;
     const char *tenant;  // without an identity: of the grant that all of it share
 };
+// Where a visit came from, for a record that may be made when it is gone.
+void hosted_keep_address(const struct hosted_visit *visit, struct peer *out);
 void hosted_audit(const struct gate *gate, const struct hosted_record *record);
 
 #endif
