@@ -2,83 +2,171 @@
 #include "auth/oauth_flow.h"
 #include "base/mem.h"
 #include "oauth_fetch.h"
+#include "oauth_key.h"
 #include <stdlib.h>
 #include <time.h>
 
 #define REVOKE_MS 5000
 
 struct oauth_revocation {
-    struct http_client *http;
+    struct oauth_revoke_spec spec;
+    struct loop_task begin;
+    struct token_request found;  // the registration of the client
+    struct oauth_client client;  // whom the grant was given to
+    struct arena arena;
     struct oauth_fetch fetch;
-    const struct grant *grant;
-    const struct oauth_client *client;
-    const char *ca_file;
     struct address_policy policy;
     bool refresh_done;
-    void (*on_done)(void *arg);
-    void *arg;
+    struct err why;  // it was not revoked; zeroed: it was
 };
+
+static void end(struct oauth_revocation *revocation, const struct err *why)
+{
+    revocation->spec.on_done(revocation->spec.arg, why);
+}
 
 static void send(struct oauth_revocation *revocation, const struct secret *token, const char *hint)
 {
     struct buf form = {0}, authorization = {0};
-    struct err ignored;
-    const struct grant *grant = revocation->grant;
+    struct err err;
+    const struct grant *grant = revocation->spec.grant;
     oauth_form_put(&form, "token", token->bytes);
     oauth_form_put(&form, "token_type_hint", hint);
-    bool ok =
-        oauth_client_apply(revocation->client, grant->issuer, (int64_t)time(NULL), &form, &authorization, &ignored);
+    bool ok = oauth_client_apply(&revocation->client, grant->issuer, (int64_t)time(NULL), &form, &authorization, &err);
     struct oauth_wish wish = {.url = grant->is.revocation_endpoint,
                               .type = "application/x-www-form-urlencoded",
-                              .body = ok ? buf_span(&form) : (struct span){0},
+                              .body = buf_span(&form),
                               .authorization = authorization.len ? buf_text(&authorization) : NULL,
                               .timeout_ms = REVOKE_MS,
                               .policy = &revocation->policy,
-                              .ca_file = revocation->ca_file};
-    oauth_fetch_start(&revocation->fetch, revocation->http, &wish);
-    if (form.at)
-        secret_wipe(form.at, form.room);
+                              .ca_file = revocation->spec.options ? revocation->spec.options->ca_file : NULL};
+    if (ok)
+        oauth_fetch_start(&revocation->fetch, revocation->spec.http, &wish);
+    secret_wipe(form.at, form.room);
     if (authorization.at)
         secret_wipe(authorization.at, authorization.room);
     buf_release(&form);
     buf_release(&authorization);
+    if (!ok)
+        end(revocation, &err);
 }
 
 static void on_revoked(struct oauth_fetch *fetch)
 {
     struct oauth_revocation *revocation = fetch->arg;
+    if (fetch->failed)
+        revocation->why = fetch->err;
+    else if (fetch->status / 100 != 2)
+        (void)err_set(&revocation->why, ERR_DENIED, "%.200s answered HTTP %d",
+                      revocation->spec.grant->is.revocation_endpoint, fetch->status);
     if (!revocation->refresh_done && !fetch->failed) {
         revocation->refresh_done = true;
-        send(revocation, &revocation->grant->is.access_token, "access_token");
+        send(revocation, &revocation->spec.grant->is.access_token, "access_token");
         return;
     }
-    revocation->on_done(revocation->arg);
+    end(revocation, revocation->why.code ? &revocation->why : NULL);
 }
 
-struct oauth_revocation *oauth_revoke_start(struct http_client *http, const struct grant *grant,
-                                            const struct oauth_client *client, const char *ca_file,
-                                            void (*on_done)(void *arg), void *arg)
+static void revoke(struct oauth_revocation *revocation)
 {
-    struct oauth_revocation *revocation = mem_new(struct oauth_revocation);
-    *revocation = (struct oauth_revocation){.http = http,
-                                            .fetch = {.on_done = on_revoked, .arg = revocation},
-                                            .grant = grant_ref(grant),
-                                            .client = client,
-                                            .ca_file = ca_file,
-                                            .policy = oauth_fetch_policy(grant->is.revocation_endpoint, NULL),
-                                            .on_done = on_done,
-                                            .arg = arg};
+    const struct grant *grant = revocation->spec.grant;
+    revocation->policy = oauth_fetch_policy(grant->is.revocation_endpoint, NULL);
     revocation->refresh_done = grant->is.refresh_token.len == 0;
     send(revocation, revocation->refresh_done ? &grant->is.access_token : &grant->is.refresh_token,
          revocation->refresh_done ? "access_token" : "refresh_token");
+}
+
+// ---- as the client it was given to ----------------------------------------------------------
+
+static void end_unproven(struct oauth_revocation *revocation)
+{
+    struct err err;
+    (void)err_set(&err, ERR_CONFIG, "\"%.200s\" was not told: the client it was given to is gone",
+                  revocation->spec.grant->issuer);
+    end(revocation, &err);
+}
+
+static void on_found(struct token_request *request)
+{
+    struct oauth_revocation *revocation = request->arg;
+    const struct secret *secret =
+        request->answer == TOKEN_DONE ? registration_secret(request->registration, revocation->client.id) : NULL;
+    if (!secret) {
+        end_unproven(revocation);
+        return;
+    }
+    revocation->client.secret = arena_copy(&revocation->arena, secret_span(secret));
+    revoke(revocation);
+}
+
+// F15, D16: the secret of the client that is configured now is for nobody but that client's own server.
+static void use_configured(struct oauth_revocation *revocation)
+{
+    const struct access_options *options = revocation->spec.options;
+    struct oauth_client *client = &revocation->client;
+    struct err err;
+    if (!options || !access_client_is(options, revocation->spec.grant)) {
+        end_unproven(revocation);
+        return;
+    }
+    client->secret = options->client_secret;
+    client->key_alg = options->signing_algorithm;
+    client->key_id = options->key_id;
+    if (client->method == OAUTH_METHOD_KEY &&
+        !(client->key_pem = oauth_key_read(options->private_key_file, &revocation->arena, &err)))
+        end(revocation, &err);
+    else
+        revoke(revocation);
+}
+
+static void on_begin(struct loop_task *task)
+{
+    struct oauth_revocation *revocation = task->arg;
+    const struct grant *grant = revocation->spec.grant;
+    struct oauth_client *client = &revocation->client;
+    struct registration_key key = {grant->tenant, grant->issuer, grant->is.client_redirect};
+    if (!grant->is.revocation_endpoint || !*grant->is.revocation_endpoint || !grant->is.client_id) {
+        end(revocation, NULL);  // it takes no part
+        return;
+    }
+    client->id = grant->is.client_id;
+    if (!oauth_method_parse(grant->is.auth_method, &client->method))
+        client->method = OAUTH_METHOD_NONE;
+    if (client->method == OAUTH_METHOD_NONE)
+        revoke(revocation);
+    else if (key.redirect && *key.redirect)
+        token_store_registration_find(revocation->spec.store, &key, &revocation->found);
+    else
+        use_configured(revocation);
+}
+
+struct oauth_revocation *oauth_revoke_start(const struct oauth_revoke_spec *spec)
+{
+    struct oauth_revocation *revocation = mem_new(struct oauth_revocation);
+    *revocation = (struct oauth_revocation){.spec = *spec,
+                                            .begin = {.run = on_begin, .arg = revocation},
+                                            .found = {.on_done = on_found, .arg = revocation},
+                                            .fetch = {.on_done = on_revoked, .arg = revocation}};
+    grant_ref(spec->grant);
+    loop_task_put(spec->loop, &revocation->begin);
     return revocation;
+}
+
+static void release(void *object)
+{
+    struct oauth_revocation *revocation = object;
+    oauth_fetch_release(&revocation->fetch);
+    arena_release(&revocation->arena);
+    grant_unref(revocation->spec.grant);
+    free(revocation);
 }
 
 void oauth_revocation_free(struct oauth_revocation *revocation)
 {
     if (!revocation)
         return;
-    oauth_fetch_release(&revocation->fetch);
-    grant_unref(revocation->grant);
-    free(revocation);
+    oauth_fetch_cancel(&revocation->fetch);
+    token_request_release(&revocation->found);
+    loop_task_drop(&revocation->begin);
+    loop_reap(revocation->spec.loop, revocation, release);
 }

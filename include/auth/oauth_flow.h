@@ -80,12 +80,20 @@ struct address_policy *oauth_flow_policy(struct oauth_flow *flow);
 void oauth_flow_abandon(struct oauth_flow *flow);
 void oauth_flow_free(struct oauth_flow *flow);
 
-// F16: revokes the refresh token, then the access token, as far as the server takes part; on_done is called once. `client` and
-// `ca_file` (that of the server's options, or NULL) must outlive it.
+// F16: revokes the refresh token, then the access token, as far as the server takes part, as the client the grant was given
+// to. on_done is called once, from the loop; why: it was not revoked, since it cannot be proven there (any more) who we
+// are, or the server did not do it. `spec` is copied; the options must outlive it.
 struct oauth_revocation;
-struct oauth_revocation *oauth_revoke_start(struct http_client *http, const struct grant *grant,
-                                            const struct oauth_client *client, const char *ca_file,
-                                            void (*on_done)(void *arg), void *arg);
+struct oauth_revoke_spec {
+    struct loop *loop;
+    struct http_client *http;
+    struct token_store *store;  // where registrations are
+    const struct grant *grant;
+    const struct access_options *options;  // of the server it is for; NULL: it is not configured (any more)
+    void (*on_done)(void *arg, const struct err *why);
+    void *arg;
+};
+struct oauth_revocation *oauth_revoke_start(const struct oauth_revoke_spec *spec);
 void oauth_revocation_free(struct oauth_revocation *revocation);
 
 #endif

@@ -2,9 +2,11 @@
 #include "auth/oauth_flow.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/scan.h"
 #include "login.h"
 #include "login_turn.h"
 #include "table.h"
+#include "token_record.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -31,11 +33,11 @@ static void desk_close(struct desk *desk)
         config_free(desk->config);
 }
 
-// Opens the store and lists the grants of one user, or those of all the tenant's users if `user` is NULL.
-static bool desk_open(struct desk *desk, const struct flags *flags, const char *user, int *code)
+// Opens the store and lists the grants of a tenant (NULL: of all), of one user or, if `user` is NULL, of all its users.
+static bool desk_open(struct desk *desk, const struct flags *flags, const char *tenant, const char *user, int *code)
 {
     struct err err = {0};
-    struct grant_filter filter = {login_tenant(flags), user, NULL};
+    struct grant_filter filter = {tenant, user, NULL};
     log_setup(LOG_OFF, LOG_FORMAT_TEXT);
     char *path = config_path(flags->config);
     bool configured = path || flags->url || flags->count;
@@ -70,39 +72,81 @@ static int tell_damaged(const struct desk *desk, const struct server *server, co
     return code;
 }
 
+static const struct option_items *servers_of(const struct config *config, const char *tenant)
+{
+    const struct config_tenant *tenants = config->tenants.at;
+    if (strcmp(tenant, ACCESS_TENANT) == 0)
+        return &config->servers;
+    for (size_t i = 0; i < config->tenants.count; i++)
+        if (strcmp(tenants[i].name, tenant) == 0)
+            return &tenants[i].servers;
+    return NULL;
+}
+
+// The server of the grant's own tenant that it is for; NULL: none is configured (any more).
+static const struct server *server_of(const struct desk *desk, struct grant *grant)
+{
+    const struct option_items *items = desk->config ? servers_of(desk->config, grant->tenant) : NULL;
+    const struct server *servers = items ? items->at : NULL;
+    for (size_t i = 0; servers && i < items->count; i++)
+        if (servers[i].url && access_pick(&grant, 1, servers[i].url))
+            return &servers[i];
+    return NULL;
+}
+
 // ---- logout ---------------------------------------------------------------------------------
 
-static void on_revoked(void *arg) { loop_stop(arg); }
+struct revoking {
+    struct loop *loop;
+    struct err why;  // it was not
+};
 
-// F16: the server is told, as far as it listens; what is here goes in any case.
-static void revoke(struct desk *desk, const struct grant *grant, const struct server *server)
+static void on_revoked(void *arg, const struct err *why)
 {
-    struct arena arena = {0};
-    struct oauth_client client = {.id = grant->is.client_id};
-    struct token_request found = {0};
-    if (!grant->is.revocation_endpoint || !*grant->is.revocation_endpoint || !grant->is.client_id)
-        return;
-    if (!oauth_method_parse(grant->is.auth_method, &client.method))
-        client.method = OAUTH_METHOD_NONE;
-    if (grant->is.client_redirect && *grant->is.client_redirect) {
-        struct registration_key key = {grant->tenant, grant->issuer, grant->is.client_redirect};
-        token_store_registration_find(desk->store, &key, &found);
-        const struct secret *secret = NULL;
-        if (token_store_wait(desk->store, STORE_MS) && found.answer == TOKEN_DONE)
-            secret = registration_secret(found.registration, grant->is.client_id);
-        if (secret)
-            client.secret = arena_copy(&arena, secret_span(secret));
-    } else if (server) {
-        client.secret = server->auth.client_secret;
-    }
-    if (client.method == OAUTH_METHOD_NONE || client.secret) {
-        struct oauth_revocation *revocation = oauth_revoke_start(
-            desk->http, grant, &client, server ? server->auth.ca_file : NULL, on_revoked, desk->loop);
-        loop_run(desk->loop);
-        oauth_revocation_free(revocation);
-    }
-    token_request_release(&found);
-    arena_release(&arena);
+    struct revoking *revoking = arg;
+    if (why)
+        revoking->why = *why;
+    loop_stop(revoking->loop);
+}
+
+// F16: the server is told, as far as it listens; what is here goes in any case. False: it was not told, and that was said.
+static bool revoke(struct desk *desk, const struct grant *grant, const struct server *server)
+{
+    struct revoking revoking = {.loop = desk->loop};
+    struct oauth_revoke_spec spec = {.loop = desk->loop,
+                                     .http = desk->http,
+                                     .store = desk->store,
+                                     .grant = grant,
+                                     .options = server ? &server->auth : NULL,
+                                     .on_done = on_revoked,
+                                     .arg = &revoking};
+    struct oauth_revocation *revocation = oauth_revoke_start(&spec);
+    loop_run(desk->loop);
+    oauth_revocation_free(revocation);
+    if (revoking.why.code)
+        fprintf(stderr, "Not revoked, only deleted here: %s\n", revoking.why.detail);
+    return !revoking.why.code;
+}
+
+// H17. It is done whether it can be recorded or not.
+static void record(const struct desk *desk, const struct grant *grant, const struct server *server, bool told)
+{
+    struct buf whose = {0};
+    struct err err;
+    buf_put_text(&whose, "{\"user\":");
+    scan_encode_lossy(span_of(grant->user), &whose);
+    buf_put_char(&whose, '}');
+    struct audit_record row = {.method = span_of("revoked"),
+                               .kind = span_of("grant"),
+                               .tenant = span_of(grant->tenant),
+                               .server = span_of(server ? server->name : NULL),
+                               .name = span_of(grant->issuer),
+                               .arguments = buf_span(&whose),
+                               .status = AUDIT_OK,
+                               .reason = span_of(told ? NULL : "not_told")};
+    if (desk->config && !token_record_write(desk->config, &row, &err))
+        (void)cmd_fail(EXIT_OK, "not recorded in the audit log: %s", err.detail);
+    buf_release(&whose);
 }
 
 // S12: the client that was registered for it, if that was asked for. Other grants of a client with a secret
@@ -123,15 +167,17 @@ static bool let_go(struct desk *desk, const struct grant *grant, const struct se
 {
     struct grant_key key = grant_key(grant);
     struct token_request removed = {0};
-    revoke(desk, grant, server);
+    bool told = revoke(desk, grant, server);
     if (client)
         forget_client(desk, grant);
     token_store_remove(desk->store, &key, TOKEN_ANY, &removed);
     bool ok = token_store_wait(desk->store, STORE_MS) && removed.answer != TOKEN_FAILED;
-    if (ok)
+    if (ok) {
         fprintf(stderr, "Logged out of %s at %s\n", *grant->resource ? grant->resource : grant->issuer, grant->issuer);
-    else
+        record(desk, grant, server, told);
+    } else {
         cmd_fail(EXIT_STORE, "%s", removed.err.detail);
+    }
     token_request_release(&removed);
     return ok;
 }
@@ -147,14 +193,14 @@ static int run_logout(const struct flags *flags)
     char *user = login_user(flags);
     if (!user)
         return cmd_fail(EXIT_USAGE, "--subject: PROVIDER:NAME, as in a policy");
-    if (desk_open(&desk, flags, user, &code) && login_store_lasts(desk.config, &code) &&
+    if (desk_open(&desk, flags, login_tenant(flags), user, &code) && login_store_lasts(desk.config, &code) &&
         (flags->all || (server = login_server(desk.config, flags, &code))))
         for (size_t i = 0; code == EXIT_OK && i < desk.held.count; i++) {
             struct grant *grant = desk.held.grants[i];
             if (!flags->all && !access_pick(&grant, 1, server->url))
                 continue;
             gone++;
-            if (!let_go(&desk, grant, server, flags->registration))
+            if (!let_go(&desk, grant, server ? server : server_of(&desk, grant), flags->registration))
                 code = EXIT_STORE;
         }
     if (code == EXIT_OK)
@@ -171,15 +217,6 @@ static int run_logout(const struct flags *flags)
 }
 
 // ---- connections ----------------------------------------------------------------------------
-
-static const struct server *server_of(const struct desk *desk, struct grant *grant)
-{
-    const struct server *servers = desk->config ? desk->config->servers.at : NULL;
-    for (size_t i = 0; servers && i < desk->config->servers.count; i++)
-        if (servers[i].url && access_pick(&grant, 1, servers[i].url))
-            return &servers[i];
-    return NULL;
-}
 
 static const char *name_of(const struct desk *desk, struct grant *grant)
 {
@@ -219,7 +256,8 @@ static size_t purge_damaged(struct desk *desk, const struct grant_filter *filter
     return count;
 }
 
-// H14: what a user who left has granted, or all that was granted at one issuer. A running gateway follows.
+// H14: what a user who left has granted, or all that was granted at one issuer, in whatever tenant. A running gateway
+// follows.
 static int purge(const struct flags *flags)
 {
     struct desk desk = {0};
@@ -230,7 +268,7 @@ static int purge(const struct flags *flags)
     char *user = flags->subject ? login_user(flags) : NULL;
     if (flags->subject && !user)
         return cmd_fail(EXIT_USAGE, "--subject: PROVIDER:NAME, as in a policy");
-    if (desk_open(&desk, flags, user, &code) && login_store_lasts(desk.config, &code))
+    if (desk_open(&desk, flags, flags->tenant, user, &code) && login_store_lasts(desk.config, &code))
         for (size_t i = 0; code == EXIT_OK && i < desk.held.count; i++) {
             struct grant *grant = desk.held.grants[i];
             if (flags->issuer && strcmp(grant->issuer, flags->issuer) != 0)
@@ -255,12 +293,12 @@ static int run_connections(const struct flags *flags)
         return purge(flags);
     if (flags->subject || flags->issuer)
         return cmd_fail(EXIT_USAGE, "connections: --subject and --issuer go with --purge");
-    static const char *titles[] = {"SERVER", "USER", "EXPIRES", "SCOPE", NULL};
+    static const char *titles[] = {"TENANT", "SERVER", "USER", "EXPIRES", "SCOPE", NULL};
     struct desk desk = {0};
     int code = EXIT_OK;
     struct table table = {.titles = titles};
     json_t *list = json_array();
-    if (desk_open(&desk, flags, NULL, &code)) {
+    if (desk_open(&desk, flags, flags->tenant, NULL, &code)) {
         bool seed = desk.config && desk.config->store.seed;
         for (size_t i = 0; i < desk.held.count; i++) {
             struct grant *grant = desk.held.grants[i];
@@ -269,12 +307,13 @@ static int run_connections(const struct flags *flags)
             bool refreshed = grant->is.refresh_token.len > 0;
             put_hint(grant, hint);
             put_expiry(grant, expires);
-            table_add(&table, (const char *const[]){server, grant->user, expires, scope, NULL});
-            json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s, s:s*, s:s, s:s, s:b, s:b, s:b, s:s}", "server",
-                                                  server, "issuer", grant->issuer, "resource", grant->resource, "user",
-                                                  grant->user, "account", grant->is.account, "scope", scope, "expires",
-                                                  expires, "refresh", refreshed, "ended", grant->is.dead_at != 0,
-                                                  "volatile", seed, "token", hint));
+            table_add(&table, (const char *const[]){grant->tenant, server, grant->user, expires, scope, NULL});
+            json_array_append_new(list,
+                                  json_pack("{s:s, s:s, s:s, s:s, s:s, s:s*, s:s, s:s, s:b, s:b, s:b, s:s}", "tenant",
+                                            grant->tenant, "server", server, "issuer", grant->issuer, "resource",
+                                            grant->resource, "user", grant->user, "account", grant->is.account, "scope",
+                                            scope, "expires", expires, "refresh", refreshed, "ended",
+                                            grant->is.dead_at != 0, "volatile", seed, "token", hint));
         }
         if (cmd_wants_json(flags)) {
             json_dumpf(list, stdout, JSON_INDENT(2));
@@ -306,7 +345,7 @@ static const struct flag logout_flags[] = {
 static const struct flag connections_flags[] = {
     FLAG_CONFIG,
     FLAG_URL,
-    {"tenant", "NAME", FLAG(tenant), "Of this tenant"},
+    {"tenant", "NAME", FLAG(tenant), "Of this tenant alone"},
     {"purge", NULL, FLAG(purge), "Revoke and delete them, of --subject or --issuer"},
     {"subject", "PROVIDER:NAME", FLAG(subject), "With --purge: all that this caller has granted"},
     {"issuer", "URL", FLAG(issuer), "With --purge: all that was granted at this authorization server"},

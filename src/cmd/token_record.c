@@ -1,4 +1,4 @@
-// Owns the audit records of `postern token`: which user of this machine changed which token. Never a secret.
+// Owns the audit records of commands: which user of this machine changed which token or grant. Never a secret.
 //
 // It is written before the change is saved, so that with audit.required nobody gets a token that is not recorded. A
 // revocation is never held up by a full disk or a broken configuration.
@@ -35,28 +35,37 @@ static void put_user(struct buf *out)
         buf_printf(out, "uid:%lu", (unsigned long)getuid());
 }
 
+bool token_record_write(const struct config *config, const struct audit_record *record, struct err *err)
+{
+    struct buf user = {0};
+    struct audit_record row = *record;
+    if (!has_database(config))
+        return true;
+    put_user(&user);
+    row.event = AUDIT_TOKEN;
+    row.provider = row.proof = span_of("os");
+    row.subject = buf_span(&user);
+    bool ok = audit_write(&config->audit, &row, err);
+    buf_release(&user);
+    return ok;
+}
+
 static bool write_record(const struct config *config, const struct token_change *change, const struct err *problem,
                          struct err *err)
 {
-    struct buf user = {0}, reason = {0};
-    put_user(&user);
+    struct buf reason = {0};
     if (problem)
         buf_put_text(&reason, problem->detail);
     else if (change->replaces)
         buf_printf(&reason, "replaces %s", change->replaces);
-    struct audit_record record = {.event = AUDIT_TOKEN,
-                                  .tenant = span_of(change->entry->tenant ? change->entry->tenant : "default"),
-                                  .provider = span_of("os"),
-                                  .subject = buf_span(&user),
-                                  .proof = span_of("os"),
+    struct audit_record record = {.tenant = span_of(change->entry->tenant ? change->entry->tenant : "default"),
                                   .token = span_of(change->entry->id),
                                   .kind = span_of("token"),
                                   .name = span_of(change->entry->subject),
                                   .method = span_of(change->action),
                                   .status = problem ? AUDIT_ERROR : AUDIT_OK,
                                   .reason = buf_span(&reason)};
-    bool ok = audit_write(&config->audit, &record, err);
-    buf_release(&user);
+    bool ok = token_record_write(config, &record, err);
     buf_release(&reason);
     return ok;
 }
@@ -67,7 +76,7 @@ bool token_record(const struct flags *flags, const struct token_change *change, 
     struct err err = {0};
     struct config *config = load(flags, &err);
     bool revokes = strcmp(change->action, "revoke") == 0, must = false;
-    if (config && has_database(config) && !write_record(config, change, problem, &err))
+    if (config && !write_record(config, change, problem, &err))
         must = config->audit.required && !revokes;
     else if (!config && err.code)
         must = flags->config && !revokes;

@@ -130,6 +130,7 @@ struct hosted *hosted_new(struct gate *gate)
     bucket_table_init(&hosted->opened, BUCKETS_MAX);
     bucket_table_init(&hosted->returned, BUCKETS_MAX);
     bucket_table_init(&hosted->issuers, BUCKETS_MAX);
+    bucket_table_init(&hosted->widened, BUCKETS_MAX);
     hosted->sweep = (struct loop_timer){.on_due = on_sweep, .arg = hosted};
     loop_timer_set(gate->loop, &hosted->sweep, SWEEP_MS);
     return hosted;
@@ -146,6 +147,7 @@ void hosted_free(struct hosted *hosted)
     bucket_table_release(&hosted->opened);
     bucket_table_release(&hosted->returned);
     bucket_table_release(&hosted->issuers);
+    bucket_table_release(&hosted->widened);
     free(hosted->base);
     free(hosted->redirect_uri);
     free(hosted->document_url);

@@ -25,6 +25,7 @@ struct hosted {
     struct bucket_table opened;    // user -> bucket (H18)
     struct bucket_table returned;  // address -> bucket
     struct bucket_table issuers;   // issuer -> bucket
+    struct bucket_table widened;   // digest of an operation -> bucket (A9)
     struct loop_timer sweep;
     unsigned sweeps;
 };
@@ -59,7 +60,9 @@ void hosted_bind_browser(const struct hosted_visit *visit, struct span state, st
                          struct hosted_page *page);
 bool hosted_is_that_browser(const struct hosted_visit *visit, struct span state, const struct attempt *attempt);
 void hosted_unbind_browser(const struct hosted_visit *visit, struct span state, struct hosted_page *page);
-// H18: 0: go on, and it is counted; else how long to wait.
+// 0: go on, and it is counted; else how long to wait.
+int64_t hosted_wait_in(struct bucket_table *table, const struct bucket_rate *rate, struct span key, int64_t now);
+// H18: the same.
 int64_t hosted_wait_to_open(const struct hosted_visit *visit, const struct identity *user);
 int64_t hosted_wait_for_issuer(const struct hosted_visit *visit, const char *issuer);
 
@@ -94,6 +97,8 @@ struct hosted_record {
     const struct peer *peer;
     const char *tenant;  // without an identity: of the grant that all of it share
 };
+// Where a visit came from, for a record that may be made when it is gone.
+void hosted_keep_address(const struct hosted_visit *visit, struct peer *out);
 void hosted_audit(const struct gate *gate, const struct hosted_record *record);
 
 #endif

@@ -16,20 +16,18 @@ struct errand {
     char *user;
     const struct server *server;  // to disconnect; NULL: the list is wanted
     struct token_request request;
-    struct token_request found;  // a registration, and then the removal
+    struct token_request removal;
     size_t at;
-    struct arena arena;
-    struct oauth_client client;
     struct oauth_revocation *revocation;
+    bool local;        // the one at `at` was not revoked, and is only deleted
+    struct peer peer;  // its address alone: who asked for it
 };
 
 static void errand_free(void *object)
 {
     struct errand *errand = object;
-    oauth_revocation_free(errand->revocation);
     token_request_release(&errand->request);
-    token_request_release(&errand->found);
-    arena_release(&errand->arena);
+    token_request_release(&errand->removal);
     identity_unref(errand->identity);
     free(errand->user);
     free(errand);
@@ -39,6 +37,8 @@ static void errand_end(struct errand *errand)
 {
     if (errand->visit)
         errand->visit->errand = NULL;
+    oauth_revocation_free(errand->revocation);
+    errand->revocation = NULL;
     list_remove(&errand->node);
     loop_reap(errand->hosted->gate->loop, errand, errand_free);
 }
@@ -52,8 +52,9 @@ static void errand_start(struct hosted_visit *visit, const struct server *server
     errand->identity = identity_ref(visit->identity);
     errand->user = grant_user(visit->identity);
     errand->server = server;
+    hosted_keep_address(visit, &errand->peer);
     errand->request = (struct token_request){.on_done = on_listed, .arg = errand};
-    errand->found.arg = errand;
+    errand->removal.arg = errand;
     visit->errand = errand;
     list_append(&errand->hosted->errands, &errand->node);
     struct grant_filter filter = {errand->identity->tenant, errand->user, NULL};
@@ -139,7 +140,9 @@ static void on_removed(struct token_request *request)
     hosted_audit(errand->hosted->gate, &(struct hosted_record){.event = HOSTED_EVENT_REVOKED,
                                                                .identity = errand->identity,
                                                                .server = errand->server,
-                                                               .issuer = grant->issuer});
+                                                               .issuer = grant->issuer,
+                                                               .reason = errand->local ? "not_told" : NULL,
+                                                               .peer = &errand->peer});
     errand->at++;
     next_grant(errand);
 }
@@ -147,57 +150,39 @@ static void on_removed(struct token_request *request)
 static void remove_grant(struct errand *errand)
 {
     struct grant_key key = grant_key(errand->request.grants[errand->at]);
-    errand->found.on_done = on_removed;
-    token_store_remove(errand->hosted->gate->tokens, &key, TOKEN_ANY, &errand->found);
+    errand->removal.on_done = on_removed;
+    token_store_remove(errand->hosted->gate->tokens, &key, TOKEN_ANY, &errand->removal);
 }
 
-static void on_revoked(void *arg) { remove_grant(arg); }
+static void on_revoked(void *arg, const struct err *why)
+{
+    struct errand *errand = arg;
+    if (why)
+        log_warn("a grant is deleted here and was not revoked", LOG_STR("server", errand->server->name),
+                 LOG_STR("subject", errand->identity->subject), LOG_STR("detail", why->detail));
+    errand->local = why != NULL;
+    remove_grant(errand);
+}
 
 static void revoke(struct errand *errand)
 {
-    const struct grant *grant = errand->request.grants[errand->at];
+    const struct gate *gate = errand->hosted->gate;
+    struct oauth_revoke_spec spec = {.loop = gate->loop,
+                                     .http = gate->http,
+                                     .store = gate->tokens,
+                                     .grant = errand->request.grants[errand->at],
+                                     .options = &errand->server->auth,
+                                     .on_done = on_revoked,
+                                     .arg = errand};
     oauth_revocation_free(errand->revocation);
-    errand->revocation = NULL;
-    bool known = grant->is.revocation_endpoint && *grant->is.revocation_endpoint &&
-                 (errand->client.method == OAUTH_METHOD_NONE || errand->client.secret);
-    if (!known) {
-        remove_grant(errand);
-        return;
-    }
-    errand->revocation = oauth_revoke_start(errand->hosted->gate->http, grant, &errand->client,
-                                            errand->server->auth.ca_file, on_revoked, errand);
-}
-
-static void on_client(struct token_request *request)
-{
-    struct errand *errand = request->arg;
-    if (request->answer == TOKEN_DONE && request->registration->is.client_secret.len)
-        errand->client.secret = arena_copy(&errand->arena, secret_span(&request->registration->is.client_secret));
-    revoke(errand);
-}
-
-// F16: as the client it was given to.
-static void find_client(struct errand *errand)
-{
-    const struct grant *grant = errand->request.grants[errand->at];
-    errand->client = (struct oauth_client){.id = grant->is.client_id};
-    if (!oauth_method_parse(grant->is.auth_method, &errand->client.method))
-        errand->client.method = OAUTH_METHOD_NONE;
-    if (!grant->is.client_redirect || !*grant->is.client_redirect) {
-        errand->client.secret = errand->server->auth.client_secret;
-        revoke(errand);
-        return;
-    }
-    struct registration_key key = {grant->tenant, grant->issuer, grant->is.client_redirect};
-    errand->found.on_done = on_client;
-    token_store_registration_find(errand->hosted->gate->tokens, &key, &errand->found);
+    errand->revocation = oauth_revoke_start(&spec);
 }
 
 static void next_grant(struct errand *errand)
 {
     for (; errand->at < errand->request.count; errand->at++)
         if (access_pick(&errand->request.grants[errand->at], 1, errand->server->url)) {
-            find_client(errand);
+            revoke(errand);
             return;
         }
     hosted_grant_changed(errand->hosted, errand->identity, errand->server);

@@ -25,10 +25,15 @@ struct offer {
     struct buf ticket, state;
     struct identity *identity;
     const struct server *server;
-    char session[SESSION_ID_LEN + 1];      // who is told when it is done
-    char elicitation[SESSION_ID_LEN + 1];  // how that caller knows it; "": it was not asked that way
-    bool ready;                            // the server was, with a grant that did not do
+    char session[SESSION_ID_LEN + 1];           // who is told when it is done
+    char elicitation[SESSION_ID_LEN + 1];       // how that caller knows it; "": it was not asked that way
+    bool ready;                                 // the server was, with a grant that did not do
+    bool widens;                                // what the server wants is more scope than the grant has
+    unsigned char operation[SECRET_MAC_BYTES];  // and this is what it wants it for
 };
+
+// A9: so often a user gives more scope for one operation; a server that is still not content never will be.
+static const struct bucket_rate widen_rate = {3, 24 * 3600 * 1000, 3};
 
 static void wipe(struct buf *buf)
 {
@@ -193,14 +198,74 @@ static bool make_room(struct hosted *hosted)
     return false;
 }
 
+// ---- how often for more scope (A9) ----------------------------------------------------------
+
+static struct span operation_of(const unsigned char *digest)
+{
+    return span_make((const char *)digest, SECRET_MAC_BYTES);
+}
+
+// (user, server, operation) in one.
+static void digest_operation(const struct call *call, const struct server *server, unsigned char *out)
+{
+    struct buf key = {0};
+    char *user = grant_user(call->identity);
+    const char *const parts[] = {call->identity->tenant, user, server->name, method_text(call->method)};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        buf_put(&key, parts[i], strlen(parts[i]) + 1);
+    buf_put_span(&key, call->target);
+    secret_digest(buf_span(&key), out);
+    buf_release(&key);
+    free(user);
+}
+
+// The server was shown a grant, and wants one with more scope.
+static bool wants_more(const struct access *access)
+{
+    const char *error = access_challenge(access)->error;
+    return access_header(access) && error && strcmp(error, "insufficient_scope") == 0;
+}
+
+// For good: there is no link that would help.
+static void put_refusal(struct call *call, const struct server *server)
+{
+    struct buf text = {0};
+    buf_printf(&text,
+               "Server \"%s\" asks for more access to your account, although it was given more %d times for this: "
+               "connecting again does not help",
+               server->name, (int)widen_rate.calls);
+    log_warn("a server wants more scope again and again", LOG_STR("server", server->name),
+             LOG_STR("subject", call->identity->subject));
+    call->error_text = arena_copy(&call->arena, buf_span(&text));
+    buf_clear(&call->error_data);
+    put_member(&call->error_data, "server", server->name);
+    buf_release(&text);
+}
+
+static bool may_widen(const struct hosted *hosted, const unsigned char *operation)
+{
+    struct bucket *bucket = bucket_find(&hosted->widened, operation_of(operation));
+    return !bucket || bucket_wait(bucket, loop_now(hosted->gate->loop)) == 0;
+}
+
 bool hosted_tell(struct call *call)
 {
     struct hosted *hosted = call->gate->hosted;
     const struct server *server = call->link ? upstream_server(call->link->upstream) : NULL;
-    if (!hosted || !server || server->auth.mode != ACCESS_USER || !call->authorized || !call->session ||
-        call->offered || !make_room(hosted))
+    if (!hosted || !server || server->auth.mode != ACCESS_USER || !call->authorized || !call->session || call->offered)
+        return false;
+    unsigned char operation[SECRET_MAC_BYTES];
+    bool widens = wants_more(call->link->access);
+    digest_operation(call, server, operation);
+    if (widens && !may_widen(hosted, operation)) {
+        put_refusal(call, server);
+        return false;
+    }
+    if (!make_room(hosted))
         return false;
     struct offer *offer = mem_new(struct offer);
+    offer->widens = widens;
+    memcpy(offer->operation, operation, sizeof operation);
     offer->hosted = hosted;
     offer->call = call;
     offer->identity = identity_ref(call->identity);
@@ -251,14 +316,25 @@ static void tell_session(const struct offer *offer)
     buf_release(&params);
 }
 
+// The link was. An offer is dropped before this, and is there until the end of the turn: what it sets off may make room for
+// another link, at the cost of one that is in the list.
+static void offer_used(const struct offer *offer)
+{
+    struct hosted *hosted = offer->hosted;
+    if (offer->widens)
+        (void)hosted_wait_in(&hosted->widened, &widen_rate, operation_of(offer->operation),
+                             loop_now(hosted->gate->loop));
+    tell_session(offer);
+}
+
 void hosted_offer_done(struct hosted *hosted, struct span state)
 {
     list_each(node, &hosted->offers) {
         struct offer *offer = list_entry(node, struct offer, node);
         if (offer->call || offer->state.len != state.len || !secret_equal(offer->state.at, state.at, state.len))
             continue;
-        tell_session(offer);
         offer_drop(offer);
+        offer_used(offer);
         return;
     }
 }
@@ -278,7 +354,7 @@ static void connected_elsewhere(const struct offer *offer)
             source_load(link->source);
         }
     }
-    tell_session(offer);
+    offer_used(offer);
 }
 
 static void watch_next(struct hosted *hosted);
@@ -289,12 +365,15 @@ static void on_watched(struct token_request *request)
     struct offer *offer = hosted->watched;
     int64_t stage = request->attempt ? request->attempt->stage : ATTEMPT_OVER;
     hosted->watched = NULL;
-    list_remove(&offer->node);
-    list_append(&hosted->offers, &offer->node);
-    if (request->answer == TOKEN_DONE && stage == ATTEMPT_CONNECTED)
-        connected_elsewhere(offer);
-    if (request->answer == TOKEN_ABSENT || (request->answer == TOKEN_DONE && stage == ATTEMPT_CONNECTED))
+    bool used = request->answer == TOKEN_DONE && stage == ATTEMPT_CONNECTED;
+    if (used || request->answer == TOKEN_ABSENT) {
         offer_drop(offer);
+    } else {  // it is asked about again when all others were
+        list_remove(&offer->node);
+        list_append(&hosted->offers, &offer->node);
+    }
+    if (used)
+        connected_elsewhere(offer);
     watch_next(hosted);
 }
 

@@ -16,14 +16,21 @@ static const struct {
     [HOSTED_EVENT_NOT_REFRESHED] = {"refresh_err", AUDIT_ERROR},
 };
 
+void hosted_keep_address(const struct hosted_visit *visit, struct peer *out)
+{
+    if (visit->credentials.peer)
+        out->address = visit->credentials.peer->address;
+}
+
 void hosted_audit(const struct gate *gate, const struct hosted_record *record)
 {
     struct buf address = {0}, arguments = {0};
     const struct identity *who = record->identity;
     if (!gate->audit)
         return;
-    if (record->peer) {
+    if (record->peer)
         door_put_address_text(record->peer, &address);
+    if (address.len) {
         buf_put_text(&arguments, "{\"address\":");
         scan_encode_lossy(buf_span(&address), &arguments);
         buf_put_char(&arguments, '}');

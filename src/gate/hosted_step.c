@@ -22,6 +22,7 @@ struct step {
     struct arena arena;
     const char *state;  // what leads to the attempt
     struct span query;  // of a callback
+    struct peer peer;   // its address alone: it is recorded also when the browser is gone
     struct token_request request;
     void (*next)(struct step *step);  // when the request is done
     struct attempt *attempt;
@@ -87,6 +88,7 @@ static struct step *step_new(struct hosted_visit *visit, struct span state)
     step->op = visit->op;
     step->state = arena_copy(&step->arena, state);
     step->query = arena_span(&step->arena, visit->query);
+    hosted_keep_address(visit, &step->peer);
     step->request = (struct token_request){.on_done = on_done, .arg = step};
     visit->step = step;
     list_append(&step->hosted->steps, &step->node);
@@ -102,13 +104,12 @@ static const char *issuer_of(const struct step *step)
 
 static void record(const struct step *step, enum hosted_event event, const char *reason)
 {
-    hosted_audit(step->hosted->gate,
-                 &(struct hosted_record){.event = event,
-                                         .identity = step->identity,
-                                         .server = step->server,
-                                         .issuer = issuer_of(step),
-                                         .reason = reason,
-                                         .peer = step->visit ? step->visit->credentials.peer : NULL});
+    hosted_audit(step->hosted->gate, &(struct hosted_record){.event = event,
+                                                             .identity = step->identity,
+                                                             .server = step->server,
+                                                             .issuer = issuer_of(step),
+                                                             .reason = reason,
+                                                             .peer = &step->peer});
 }
 
 // Shows step->page, and that is the end of the step.

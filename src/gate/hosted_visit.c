@@ -187,7 +187,7 @@ void hosted_unbind_browser(const struct hosted_visit *visit, struct span state, 
 
 // ---- bounds (H18) ---------------------------------------------------------------------------
 
-static int64_t wait_in(struct bucket_table *table, const struct bucket_rate *rate, struct span key, int64_t now)
+int64_t hosted_wait_in(struct bucket_table *table, const struct bucket_rate *rate, struct span key, int64_t now)
 {
     int64_t wait = 1000;
     struct bucket *bucket = bucket_hold(table, key, rate, now);
@@ -209,7 +209,8 @@ int64_t hosted_wait_to_open(const struct hosted_visit *visit, const struct ident
     struct buf key = {0};
     char *name = grant_user(user);
     buf_printf(&key, "%s/%s", user->tenant, name);
-    int64_t wait = wait_in(&visit->gate->hosted->opened, &open_rate, buf_span(&key), loop_now(visit->gate->loop));
+    int64_t wait =
+        hosted_wait_in(&visit->gate->hosted->opened, &open_rate, buf_span(&key), loop_now(visit->gate->loop));
     free(name);
     buf_release(&key);
     return wait;
@@ -218,7 +219,7 @@ int64_t hosted_wait_to_open(const struct hosted_visit *visit, const struct ident
 // What comes next is a token request.
 int64_t hosted_wait_for_issuer(const struct hosted_visit *visit, const char *issuer)
 {
-    return wait_in(&visit->gate->hosted->issuers, &issuer_rate, span_of(issuer), loop_now(visit->gate->loop));
+    return hosted_wait_in(&visit->gate->hosted->issuers, &issuer_rate, span_of(issuer), loop_now(visit->gate->loop));
 }
 
 static void put_address(const struct hosted_visit *visit, struct buf *out)
@@ -236,7 +237,8 @@ static int64_t wait_to_return(const struct hosted_visit *visit)
         buf_printf(&key, "u%s/%s/%s", visit->identity->tenant, visit->identity->provider, visit->identity->subject);
     else
         put_address(visit, &key);
-    int64_t wait = wait_in(&visit->gate->hosted->returned, &return_rate, buf_span(&key), loop_now(visit->gate->loop));
+    int64_t wait =
+        hosted_wait_in(&visit->gate->hosted->returned, &return_rate, buf_span(&key), loop_now(visit->gate->loop));
     buf_release(&key);
     return wait;
 }
@@ -255,7 +257,8 @@ static bool may_look(struct hosted_visit *visit)
     }
     buf_put_char(&key, '\0');  // no user begins with that
     put_address(visit, &key);
-    int64_t wait = wait_in(&visit->gate->hosted->opened, &unbound_rate, buf_span(&key), loop_now(visit->gate->loop));
+    int64_t wait =
+        hosted_wait_in(&visit->gate->hosted->opened, &unbound_rate, buf_span(&key), loop_now(visit->gate->loop));
     buf_release(&key);
     if (wait)
         show_limited(visit, wait);

@@ -126,6 +126,53 @@ describe('how often', () => {
     });
 });
 
+describe('how often for more scope', () => {
+    let liar, own;
+    before(async () => {
+        liar = await startPeer(program.liar, 'scope-forever');
+        own = await world.start({ mcpServers: { files: { url: liar.url, auth: { mode: 'per_user' } } } });
+    });
+    after(async () => {
+        await own?.stop();
+        await liar?.stop();
+    });
+    const connect = async (jar, link) => assert.equal(title(await comeBack(jar, await jar.callback(link))), 'Connected');
+    const authorized = async () => (await (await fetch(new URL('/seen', liar.url))).json()).filter(({ path }) => path === '/authorize').length;
+
+    for (const [how, capabilities, linkOf] of [
+        ['-32003', undefined, ({ error }) => error.data.authorizationUrl],
+        ['-32042', { elicitation: { url: {} } }, ({ error }) => error.data.elicitations?.[0].url]
+    ])
+        test(`A9 a server that always wants more gets it three times, and then there is no link any more: callers of ${how}`, async () => {
+            const user = newUser(), jar = new Jar(user), before = await authorized();
+            const calls = await caller(user, own.url, { capabilities });
+            const echo = (session = calls) => session.request('tools/call', { name: 'files__echo', arguments: {} });
+            for (let logins = 0; logins < 4; logins++) {
+                await echo(); // links that nobody uses are not counted
+                await connect(jar, linkOf(await echo()));
+            }
+            for (const session of [calls, await caller(user, own.url)]) {
+                const { error } = await echo(session);
+                assert.equal(error.code, -32003, JSON.stringify(error));
+                assert.deepEqual([error.data.reason, error.data.server, linkOf({ error })], ['authorization_required', 'files', undefined]);
+                assert.match(error.message, /does not help/);
+            }
+            assert.equal((await authorized()) - before, 4, 'the login, and three times more scope');
+            const other = newUser(), others = await caller(other, own.url, { capabilities });
+            await connect(new Jar(other), linkOf(await echo(others)));
+            assert.ok(linkOf(await echo(others)), 'another user is not told off for it');
+        });
+    test('A9 after three times who disconnects can still connect', async () => {
+        const user = newUser(), jar = new Jar(user), calls = await caller(user, own.url);
+        const echo = () => calls.request('tools/call', { name: 'files__echo', arguments: {} });
+        for (let logins = 0; logins < 4; logins++) await connect(jar, (await echo()).error.data.authorizationUrl);
+        assert.equal((await echo()).error.data.authorizationUrl, undefined);
+        await jar.disconnect(own.origin, 'files');
+        await connect(jar, (await echo()).error.data.authorizationUrl);
+        assert.equal((await echo()).error.data.authorizationUrl, undefined);
+    });
+});
+
 describe('where a browser is sent', () => {
     let portal, returning, back;
     before(async () => {

@@ -12,10 +12,11 @@
 //     {"lie": "…"}       another lie from now on
 //     {"expire": true}   all access tokens end; {"revoke": true} all grants; {"forget": true} all clients are forgotten
 //     {"moved": "…"}     the resource names another authorization server
+//     {"client": {"client_id": "…", "public_key": PEM}}     a client that proves itself with its key (private_key_jwt, ES256)
 //     {"hold": "/token", "when": "before" | "after", "times": 1}     so many requests to this path (all, if it is not said) are
 //                        held back, before anything was done about them or before they are answered; one whose client goes
 //                        away meanwhile is dropped; {"release": true} lets them go
-import { createHash, randomBytes } from 'node:crypto';
+import { createHash, randomBytes, verify } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 
@@ -95,6 +96,7 @@ const inside = {
         const order = JSON.parse(body);
         if (order.lie) lie = known(order.lie);
         if (order.moved) moved = order.moved;
+        if (order.client) clients.set(order.client.client_id, { ...order.client, origin });
         if (order.expire) access.clear();
         if (order.revoke) grants.clear();
         if (order.forget) clients.clear();
@@ -370,8 +372,18 @@ function authorize({ response, url, here }) {
 
 // ---- tokens ---------------------------------------------------------------------------------
 
+/** The client whose key has signed this for us, or undefined. */
+function signed(assertion, here) {
+    const [head, payload, signature] = assertion.split('.');
+    const { sub, aud } = JSON.parse(Buffer.from(payload, 'base64url'));
+    const client = clients.get(sub);
+    const good = client?.public_key && verify('SHA256', Buffer.from(`${head}.${payload}`), { key: client.public_key, dsaEncoding: 'ieee-p1363' }, Buffer.from(signature, 'base64url'));
+    return good && aud === issuer(here) && client.origin === here ? client : undefined;
+}
+
 /** The client that proves itself, or undefined. */
 function proven(request, form, here) {
+    if (form.has('client_assertion')) return signed(form.get('client_assertion'), here);
     const basic = /^Basic (.*)$/.exec(request.headers.authorization ?? '')?.[1];
     const [id, given] = basic ? Buffer.from(basic, 'base64').toString().split(':').map(decodeURIComponent) : [form.get('client_id'), form.get('client_secret')];
     const client = clients.get(id);
@@ -478,10 +490,14 @@ function token({ request, response, body, here }) {
     return grantAnew(response, attempt);
 }
 
-function revoke({ response, body }) {
-    const given = new URLSearchParams(body).get('token');
+function revoke({ request, response, body, here }) {
+    const form = new URLSearchParams(body);
+    const given = form.get('token');
+    const client = proven(request, form, here);
     if (is('revoke-redirect')) return redirect(response, '/revoke');
-    grants.delete((refresh.get(given) ?? access.get(given))?.grant);
+    if (!client) return json(response, 401, { error: 'invalid_client' });
+    const found = refresh.get(given) ?? access.get(given);
+    if (found?.client === client) grants.delete(found.grant);
     return response.writeHead(200).end();
 }
 
