@@ -3,7 +3,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "login_state.h"
-#include "store/state.h"
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,6 +34,8 @@ static bool on_query(void *arg, struct span query) { return login_take_query(arg
 static void on_browse(void *arg, const char *url)
 {
     struct login *login = arg;
+    if (login->callback)  // whoever came back with the last answer (G3, G10, T13)
+        callback_finish(login->callback, CALLBACK_AGAIN);
     if (login->flags->finish)
         login_finish(login, cmd_fail(EXIT_TOKEN, "the authorization server did not take the code: start again"));
     else if (login->flags->start)
@@ -66,7 +67,7 @@ static void tell_grant(const struct login *login, const struct grant *grant)
     struct tm parts;
     if (expires && gmtime_r(&expires, &parts))
         strftime(until, sizeof until, "until %Y-%m-%d %H:%M:%S UTC", &parts);
-    char *store = state_path(login->config->store.path, "store.db");
+    char *store = record_place(&login->config->store);
     const char *account = grant->is.account && *grant->is.account ? grant->is.account : NULL;
     fprintf(stderr, "Logged in to %s at %s%s%s\nscope: %s\ntoken: good %s%s\nstored: %s\n", login->server->name,
             grant->issuer, account ? " as " : "", account ? account : "",
@@ -90,7 +91,7 @@ static void on_end(void *arg, enum oauth_end end, const struct grant *grant, con
     else
         cmd_fail(codes[end], "%s", err->detail);
     if (login->callback)
-        callback_finish(login->callback, grant != NULL);
+        callback_finish(login->callback, grant ? CALLBACK_GRANTED : CALLBACK_FAILED);
     login_finish(login, codes[end]);
 }
 
@@ -211,6 +212,7 @@ static const char *on_rehost(void *arg)
     struct err err;
     if (login->flags->callback_host || !login->callback || strcmp(host, "::1") == 0)
         return NULL;
+    callback_finish(login->callback, CALLBACK_AGAIN);
     callback_free(login->callback);
     login->callback = NULL;
     bool ok = listen_at(login, strcmp(host, "localhost") == 0 ? "127.0.0.1" : "localhost", login->port, &err);

@@ -26,6 +26,9 @@ int login_with_token(const struct config *config, const struct server *server, c
 // The token store of this configuration (NULL: none, the usual places). Without `make` a store that is not there yet is none: *out is NULL.
 bool login_store_open(const struct config *config, struct loop *loop, bool make, struct token_store **out,
                       struct err *err) MUST_CHECK;
+// Closes it, and says on standard error if a refreshed token is not stored yet, for which it waits, or is lost (F10): then
+// EXIT_STORE, else EXIT_OK.
+int login_store_close(struct token_store *store, struct loop *loop);
 // False, with the exit code set: the store is a seed (S11), so there is no use in changing it.
 bool login_store_lasts(const struct config *config, int *code);
 const char *login_tenant(const struct flags *flags);

@@ -158,16 +158,17 @@ static bool is_remote(void)
            access("/run/.containerenv", F_OK) == 0 || (!getenv("DISPLAY") && !getenv("WAYLAND_DISPLAY"));
 }
 
-// L10: who is asked for the same thing again and again closes the tabs unread.
+// L10: who is asked for the same thing again and again closes the tabs unread. What one login asks once more is no other.
 static void open_tab(struct login *login, const char *program, const char *url)
 {
     int64_t ago;
-    if (!login->flags->force && !login_turn_may_open(&login->turn, &ago)) {
+    if (!login->opened && !login->flags->force && !login_turn_may_open(&login->turn, &ago)) {
         fprintf(stderr,
                 "A browser was started for this login %lld seconds ago; open the address yourself, or say --force\n",
                 (long long)ago);
         return;
     }
+    login->opened = true;
     login_turn_opened(&login->turn);
     launch(program, url);
 }

@@ -27,6 +27,7 @@ struct login {
     struct grant *held;  // the grant for this server that was there before; NULL: none
     struct login_turn turn;
     struct loop_timer again;  // until it is our turn
+    bool opened;              // a browser was started
     struct callback *callback;
     unsigned port;       // of it, as it was chosen; 0: any
     char *redirect_uri;  // of --start: nobody listens there

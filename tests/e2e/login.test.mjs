@@ -8,10 +8,10 @@ import { DatabaseSync } from 'node:sqlite';
 import { after, before, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 
-import { binary, freePort, node, startPeer, temporaryDirectory, watch } from './gateway.mjs';
-import { aMinuteLater } from './liar.mjs';
+import { binary, freePort, node, startPeer, temporaryDirectory, until, watch } from './gateway.mjs';
+import { aMinuteLater, withLiar } from './liar.mjs';
 
-const [OK, USAGE, DENIED, TIMEOUT, PORT, DISCOVERY, STORE, ANSWER] = [0, 2, 10, 11, 12, 14, 16, 17];
+const [OK, USAGE, DENIED, TIMEOUT, PORT, DISCOVERY, TOKEN, STORE, ANSWER] = [0, 2, 10, 11, 12, 14, 15, 16, 17];
 const program = fileURLToPath(new URL('../peers/authority.mjs', import.meta.url));
 const START_MS = 20_000;
 
@@ -236,6 +236,77 @@ describe('a grant', () => {
         assert.equal((await login.exited).code, TIMEOUT);
         assert.equal(readFileSync(marker, 'utf8'), `--new||${address}|`);
     });
+});
+
+describe('the user is asked once more within one login', () => {
+    const script = join(directory.path, 'once-more');
+    const tabs = join(directory.path, 'once-more-tabs');
+    before(() => writeFileSync(script, `#!/bin/sh\necho "$1" >>${tabs}\n`, { mode: 0o755 }));
+
+    const document = { client_metadata_url: 'https://postern.example/oauth/client.json' };
+    const rows = [
+        ['G10', 'client-forgotten', {}, OK, 'Connected'],
+        ['G3', 'documents-broken', document, OK, 'Connected'],
+        ['T13', 'token-200-error', {}, TOKEN, 'Not connected']
+    ];
+    for (const [number, lie, auth, code, end] of rows)
+        test(`${number} L10 ${lie}: the first tab is told, a second one is opened, and its answer counts`, () =>
+            withLiar(lie, auth, async liar => {
+                writeFileSync(tabs, '');
+                liar.variables = { BROWSER: script };
+                const opened = () => readFileSync(tabs, 'utf8').split('\n').filter(Boolean);
+                const login = liar.start('login', 'liar');
+                const pages = [];
+                for (let i = 1; i <= 2; i++) {
+                    await until(() => opened().length === i, START_MS, `tab ${i}: ${login.log()}`);
+                    pages.push(fetch(opened()[i - 1]).then(page => page.text())); // by way of a redirect to the listener
+                }
+                const titles = (await Promise.all(pages)).map(page => /<h1>(.*)<\/h1>/.exec(page)?.[1]);
+                assert.deepEqual(titles, ['Once more', end], login.log());
+                const { status, stderr } = await login.ended;
+                assert.equal(status, code, stderr);
+                assert.doesNotMatch(stderr, /--force/);
+                liar.output = liar.output.replaceAll(/^http:\S+\/authorize\?\S+$/gm, ''); // the person's to see, with its state
+                assert.equal(opened().length, 2);
+            }));
+});
+
+describe('F10 a refreshed token that cannot be stored', () => {
+    /** A call whose refreshed token comes while the store is as `spoil` makes it; `then` does what it will. */
+    const withSpoilt = (spoil, then) =>
+        withLiar('none', {}, async liar => {
+            assert.equal((await liar.login()).status, OK);
+            await liar.control({ expire: true, hold: '/token', when: 'after', times: 1 });
+            const call = liar.startCall();
+            await liar.held();
+            const db = new DatabaseSync(join(liar.state, 'store.db'));
+            try {
+                db.exec('PRAGMA busy_timeout = 5000');
+                db.exec(spoil);
+                await liar.control({ release: true });
+                await then(liar, call, db);
+            } finally {
+                db.close();
+            }
+        });
+
+    test('F10 somebody else has locked the store: the call waits until it is written, and says so', () =>
+        withSpoilt('BEGIN IMMEDIATE', async (liar, call, db) => {
+            await until(() => /a refreshed token is not stored yet, trying for \d+ seconds: .*locked/.test(call.log()), 30_000, 'the line');
+            db.exec('ROLLBACK');
+            const { status, stdout, stderr } = await call.ended;
+            assert.equal(status, OK, stderr);
+            assert.match(stdout, /"content"/);
+            assert.equal((await liar.call()).status, OK, 'the grant lives');
+        }));
+    test('F10 it stays so: the answer is printed, the loss is told, and the status is 16', () =>
+        withSpoilt('ALTER TABLE record RENAME TO away', async (liar, call, db) => {
+            const { status, stdout, stderr } = await call.ended;
+            assert.equal(status, STORE, stderr);
+            assert.match(stdout, /"content"/);
+            assert.match(stderr, /^postern: a refreshed token could not be stored.*log in again/m);
+            db.exec('ALTER TABLE away RENAME TO record');
+        }));
 });
 
 describe('L10 several processes that need the same login', () => {
