@@ -101,7 +101,7 @@ struct question {
 static bool ask(const struct config *config, const char *server, struct question *question, struct buf *result,
                 struct err *err)
 {
-    bool may_login = question->flags->interactive || question->flags->headless;
+    bool may_login = login_allowed(question->flags);
     for (int tries = 0;; tries++) {
         struct login_cause cause = {0};
         struct client *client = client_new(config, server, question->flags->defaults, err);

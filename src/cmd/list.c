@@ -67,7 +67,7 @@ static struct client *load(const struct config *config, const struct flags *flag
         if (!client)
             return NULL;
         client_load(client);
-        bool may_login = (flags->interactive || flags->headless) && tries < LOGIN_TRIES;
+        bool may_login = login_allowed(flags) && tries < LOGIN_TRIES;
         if (!may_login || !login_somewhere(config, flags, client))
             return client;
         client_free(client);
