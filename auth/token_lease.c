@@ -205,6 +205,7 @@ static void on_saved(struct token_lease_work *work)
             log_error("a refreshed token cannot be stored; it is kept in memory and tried again",
                       LOG_STR("problem", work->err.detail));
         work->store->unsaved += first;
+        work->store->unsaved_why = work->err;
         work->phase = UNSAVED;
         if (!work->store->closing)
             loop_timer_set(work->store->loop, &work->timer, UNSAVED_MS);
@@ -344,7 +345,12 @@ void token_lease_end(struct token_lease *lease)
     }
 }
 
-size_t token_store_unsaved(const struct token_store *store) { return store->unsaved; }
+size_t token_store_unsaved(const struct token_store *store, struct err *why)
+{
+    if (why && store->unsaved)
+        *why = store->unsaved_why;
+    return store->unsaved;
+}
 
 const struct grant *token_lease_unsaved(const struct token_store *store, struct span key)
 {

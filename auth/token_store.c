@@ -449,10 +449,10 @@ bool token_store_wait(struct token_store *store, int64_t timeout_ms)
     return idle;
 }
 
-void token_store_close(struct token_store *store)
+size_t token_store_close(struct token_store *store)
 {
     if (!store)
-        return;
+        return 0;
     store->closing = true;
     loop_timer_stop(store->loop, &store->poll);
     loop_timer_stop(store->loop, &store->sweep);
@@ -461,10 +461,12 @@ void token_store_close(struct token_store *store)
     store_free(store->store);
     loop_task_drop(&store->refuse);
     on_refuse(&store->refuse);
+    size_t lost = store->unsaved;
     token_lease_free_all(store);
     token_cache_clear(store);
     map_release(&store->cache);
     vault_free(store->vault);
     secret_wipe(store->key, sizeof store->key);
     free(store);
+    return lost;
 }

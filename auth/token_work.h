@@ -26,6 +26,7 @@ struct token_store {
     struct loop_task refuse;
     struct list leases;
     size_t unsaved;
+    struct err unsaved_why;  // of the last that failed
 };
 
 // ---- works (token_store.c) ------------------------------------------------------------------

@@ -42,8 +42,9 @@ enum {
 // Opens records and vault. This blocks: it is for the start.
 struct token_store *token_store_open(struct loop *loop, const struct record_config *records,
                                      const struct vault_config *vault, struct err *err) MUST_CHECK;
-// Finishes what was started and calls its on_done. Before loop_free(), and never from an on_done.
-void token_store_close(struct token_store *store);
+// Finishes what was started and calls its on_done. Before loop_free(), and never from an on_done. How many refreshed
+// grants could not be stored and are lost with it (F10).
+size_t token_store_close(struct token_store *store);
 // Waits until nothing is under way, or the time is over (false). For commands; not from an on_done.
 bool token_store_wait(struct token_store *store, int64_t timeout_ms);
 
@@ -200,6 +201,7 @@ void token_lease_start(struct token_store *store, struct token_lease *lease, con
 void token_lease_save(struct token_lease *lease, const struct grant *grant);
 // At any time, more than once, also while it waits (then there is no on_ready) or saves (the save still happens).
 void token_lease_end(struct token_lease *lease);
-size_t token_store_unsaved(const struct token_store *store);
+// `why` may be NULL; if there are any it says why one of them could not be written.
+size_t token_store_unsaved(const struct token_store *store, struct err *why);
 
 #endif

@@ -25,8 +25,9 @@ const char *callback_uri(const struct callback *callback);
 // The redirect URI of a listener there, open or not. The caller frees it.
 char *callback_uri_at(const char *host, unsigned port);
 unsigned callback_port(const struct callback *callback);
-// Shows the browser that waits how it ended.
-void callback_finish(struct callback *callback, bool granted);
+// Shows the browser that waits, if one does, how it ended. After CALLBACK_AGAIN the next one may come.
+enum callback_end { CALLBACK_FAILED, CALLBACK_AGAIN, CALLBACK_GRANTED };
+void callback_finish(struct callback *callback, enum callback_end end);
 void callback_free(struct callback *callback);  // what was answered is sent first, for a moment
 
 #endif

@@ -58,6 +58,9 @@ enum record_answer { RECORD_FAILED, RECORD_NO, RECORD_YES };
 struct record_store *record_open(const struct record_config *config, struct err *err) MUST_CHECK;
 void record_close(struct record_store *store);
 const char *record_path(const struct record_store *store);
+// Where the database of this configuration is, whether it has been made or not. The caller frees it.
+char *record_place(const struct record_config *config);
+bool record_is_there(const struct record_config *config);  // false: nobody has made it yet
 
 // RECORD_NO: there is none. Otherwise `out` is valid until the next call with this store.
 enum record_answer record_get(struct record_store *store, struct record_name name, struct record *out,

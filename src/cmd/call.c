@@ -92,21 +92,23 @@ struct question {
     const struct flags *flags;
     enum method method;
     struct span params;
+    int lost;
 };
 
 // Asks the server, and logs in as often as it takes and the person allows (A9). False without an error: a login failed,
-// which has been told.
-static bool ask(const struct config *config, const char *server, const struct question *question, struct buf *result,
+// which has been told. `lost` is what client_free()
+// said.
+static bool ask(const struct config *config, const char *server, struct question *question, struct buf *result,
                 struct err *err)
 {
-    bool may_login = question->flags->interactive || question->flags->headless;
+    bool may_login = login_allowed(question->flags);
     for (int tries = 0;; tries++) {
         struct login_cause cause = {0};
         struct client *client = client_new(config, server, question->flags->defaults, err);
         bool ok = client && client_request(client, 0, question->method, question->params, result, err);
         bool login = !ok && client && may_login && tries < LOGIN_TRIES && client_wants_login(client, 0, &cause);
         const struct server *where = login ? upstream_server(client_upstream(client, 0)) : NULL;
-        client_free(client);
+        question->lost = client_free(client);
         if (!login)
             return ok;
         bool in = login_run(config, where, question->flags, &cause) == EXIT_OK;
@@ -128,7 +130,8 @@ static int request(const struct flags *flags, const char *server, enum method me
     if (!config)
         return code;
     log_setup(LOG_OFF, LOG_FORMAT_TEXT);
-    if (!ask(config, server, &(struct question){flags, method, params}, &result, &err)) {
+    struct question question = {flags, method, params, EXIT_OK};
+    if (!ask(config, server, &question, &result, &err)) {
         code = err.code == ERR_NONE             ? EXIT_UNAVAILABLE
                : err.code == ERR_INVALID_PARAMS ? cmd_fail(EXIT_NEGATIVE, "%s", err.detail)
                                                 : cmd_fail_err(&err);
@@ -142,7 +145,7 @@ static int request(const struct flags *flags, const char *server, enum method me
     }
     buf_release(&result);
     config_free(config);
-    return code;
+    return question.lost != EXIT_OK ? question.lost : code;
 }
 
 // With --url the server is not named, so the arguments move up by one.

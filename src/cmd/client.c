@@ -184,10 +184,10 @@ static void on_closed(void *arg, struct upstream *upstream)
         loop_stop(client->loop);
 }
 
-void client_free(struct client *client)
+int client_free(struct client *client)
 {
     if (!client)
-        return;
+        return EXIT_OK;
     client->loading = false;
     client->open = client->count + 1;
     for (size_t i = 0; i < client->count; i++)
@@ -199,12 +199,12 @@ void client_free(struct client *client)
         upstream_free(client->all[i].upstream);
         access_free(client->all[i].access);
     }
-    if (client->tokens)
-        token_store_close(client->tokens);
+    int code = login_store_close(client->tokens, client->loop);
     free(client->all);
     http_client_free(client->http);
     loop_free(client->loop);
     free(client);
+    return code;
 }
 
 bool client_wants_login(const struct client *client, size_t i, struct login_cause *cause)

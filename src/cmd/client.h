@@ -15,7 +15,7 @@ struct login_cause;
 // Says that there is no such server, and which one may be meant.
 const struct err *client_unknown(const struct config *config, const char *name, struct err *err);
 struct client *client_new(const struct config *config, const char *name, bool answers, struct err *err) MUST_CHECK;
-void client_free(struct client *client);
+int client_free(struct client *client);  // EXIT_STORE: a refreshed token was lost, which has been told; else EXIT_OK
 size_t client_count(const struct client *client);
 struct upstream *client_upstream(const struct client *client, size_t i);
 const struct source *client_source(const struct client *client, size_t i);

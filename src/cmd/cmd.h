@@ -42,7 +42,7 @@ struct flags {
     const char *policy, *server, *tool, *resource, *template, *prompt, *arguments;
     const char *inventory, *inventory_before;
     const char *since, *until, *limit;
-    const char *callback_host, *callback_port, *timeout, *issuer, *finish, *redirect;
+    const char *callback_host, *callback_port, *timeout, *issuer, *finish, *redirect, *browser_cmd;
     bool defaults, device, token_stdin, no_browser, headless, interactive, reregister, verbose, all, purge;
     bool start, force, paste_code, man, registration;
     bool stdio, json, help, markdown, show_args, check, fail_on_new_access, denied, follow;
@@ -81,9 +81,9 @@ int cmd_unknown(const char *name);                  // says so, and which one ma
         "json", NULL, FLAG(json), "JSON output also on a terminal" \
     }
 
-#define FLAG_INTERACTIVE                                                                              \
-    {                                                                                                 \
-        "interactive", NULL, FLAG(interactive), "Log in with the browser when the server asks for it" \
+#define FLAG_INTERACTIVE                                                                                             \
+    {                                                                                                                \
+        "interactive", NULL, FLAG(interactive), "On a terminal: log in with the browser when the server asks for it" \
     }
 #define FLAG_HEADLESS                                                                                      \
     {                                                                                                      \

@@ -67,7 +67,7 @@ static struct client *load(const struct config *config, const struct flags *flag
         if (!client)
             return NULL;
         client_load(client);
-        bool may_login = (flags->interactive || flags->headless) && tries < LOGIN_TRIES;
+        bool may_login = login_allowed(flags) && tries < LOGIN_TRIES;
         if (!may_login || !login_somewhere(config, flags, client))
             return client;
         client_free(client);
@@ -114,9 +114,9 @@ static int list(const struct flags *flags, enum catalog_kind first, enum catalog
         table_print(&table);
     table_release(&table);
     buf_release(&out);
-    client_free(client);
+    int lost = client_free(client);
     config_free(config);
-    return code;
+    return lost != EXIT_OK ? lost : code;
 }
 
 static int run_tools(const struct flags *flags) { return list(flags, CATALOG_TOOLS, CATALOG_TOOLS, "TOOL"); }

@@ -3,7 +3,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "login_state.h"
-#include "store/state.h"
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,6 +34,8 @@ static bool on_query(void *arg, struct span query) { return login_take_query(arg
 static void on_browse(void *arg, const char *url)
 {
     struct login *login = arg;
+    if (login->callback)  // whoever came back with the last answer (G3, G10, T13)
+        callback_finish(login->callback, CALLBACK_AGAIN);
     if (login->flags->finish)
         login_finish(login, cmd_fail(EXIT_TOKEN, "the authorization server did not take the code: start again"));
     else if (login->flags->start)
@@ -49,6 +50,7 @@ static void on_device(void *arg, const char *url, const char *code, const char *
     fprintf(stderr, "To log in to %s, open\n%s\non any device and enter the code %s\n", login->server->name, url, code);
     if (whole_url)
         fprintf(stderr, "or open\n%s\n", whole_url);
+    login_count_down(login);
 }
 
 // ---- the flow -------------------------------------------------------------------------------
@@ -66,7 +68,7 @@ static void tell_grant(const struct login *login, const struct grant *grant)
     struct tm parts;
     if (expires && gmtime_r(&expires, &parts))
         strftime(until, sizeof until, "until %Y-%m-%d %H:%M:%S UTC", &parts);
-    char *store = state_path(login->config->store.path, "store.db");
+    char *store = record_place(&login->config->store);
     const char *account = grant->is.account && *grant->is.account ? grant->is.account : NULL;
     fprintf(stderr, "Logged in to %s at %s%s%s\nscope: %s\ntoken: good %s%s\nstored: %s\n", login->server->name,
             grant->issuer, account ? " as " : "", account ? account : "",
@@ -89,8 +91,10 @@ static void on_end(void *arg, enum oauth_end end, const struct grant *grant, con
         tell_grant(login, grant);
     else
         cmd_fail(codes[end], "%s", err->detail);
+    if (end == OAUTH_END_DISCOVERY || end == OAUTH_END_REGISTRATION)
+        login_hint_instead(login->server, login->flags->url);
     if (login->callback)
-        callback_finish(login->callback, grant != NULL);
+        callback_finish(login->callback, grant ? CALLBACK_GRANTED : CALLBACK_FAILED);
     login_finish(login, codes[end]);
 }
 
@@ -211,6 +215,7 @@ static const char *on_rehost(void *arg)
     struct err err;
     if (login->flags->callback_host || !login->callback || strcmp(host, "::1") == 0)
         return NULL;
+    callback_finish(login->callback, CALLBACK_AGAIN);
     callback_free(login->callback);
     login->callback = NULL;
     bool ok = listen_at(login, strcmp(host, "localhost") == 0 ? "127.0.0.1" : "localhost", login->port, &err);
@@ -299,12 +304,14 @@ static void run(struct login *login)
 {
     login->deadline = (struct loop_timer){.on_due = on_deadline, .arg = login};
     loop_timer_set(login->loop, &login->deadline, login->timeout_ms);
+    login->ends_ms = loop_now(login->loop) + login->timeout_ms;
     loop_run(login->loop);
 }
 
 static void release(struct login *login)
 {
     loop_timer_stop(login->loop, &login->deadline);
+    loop_timer_stop(login->loop, &login->tick);
     loop_unwatch(login->loop, &login->terminal);
     oauth_flow_free(login->flow);
     token_request_release(&login->request);
@@ -337,6 +344,7 @@ static void go(struct login *login, const struct login_cause *cause)
             run(login);
         return;
     }
+    token_store_attempts_expire(login->store);  // G10: what was left lying makes its client suspect, also for us
     login->held = find_held(login);
     if (!flags->start && !take_turn(login))
         return;
@@ -374,10 +382,17 @@ int login_run(const struct config *config, const struct server *server, const st
     return login.code;
 }
 
+bool login_allowed(const struct flags *flags)
+{
+    return flags->headless || (flags->interactive && isatty(STDERR_FILENO));
+}
+
 // What does not go together; NULL: all is well.
 static const char *contradiction(const struct flags *flags)
 {
     int ways = flags->device + flags->headless + flags->token_stdin + flags->start + (flags->finish != NULL);
+    if (flags->browser_cmd && (ways || flags->no_browser))
+        return "--browser-cmd starts a browser: no other way to log in goes with it";
     if (ways > 1 || (flags->device && flags->no_browser))
         return "only one of --device, --headless, --token-stdin, --start and --finish, and no --no-browser with "
                "--device";
@@ -420,6 +435,8 @@ static const struct flag flags_table[] = {
     {"tenant", "NAME", FLAG(tenant), "The server is one of this tenant"},
     {"subject", "PROVIDER:NAME", FLAG(subject), "The grant is this caller's, for a server with mode per_user"},
     {"no-browser", NULL, FLAG(no_browser), "Only print the address; what the browser ends at may be pasted"},
+    {"browser-cmd", "PROGRAM", FLAG(browser_cmd),
+     "The browser to start; else $BROWSER, or xdg-open where there is a display"},
     {"headless", NULL, FLAG(headless), "No browser: one GET, for servers that ask nobody"},
     {"device", NULL, FLAG(device), "No browser here: show a code to enter on another device (RFC 8628)"},
     {"token-stdin", NULL, FLAG(token_stdin), "No OAuth: store the token that is on standard input"},

@@ -9,6 +9,7 @@
 
 #define HEADLESS_MS 30000
 #define BROWSER_WORDS 16
+#define TICK_MS 1000
 
 // ---- pasting --------------------------------------------------------------------------------
 
@@ -125,7 +126,7 @@ static void visit_page(struct login *login, const char *url)
     login->visit = http_start(login->page, &request);
 }
 
-// $BROWSER as words; "" is an empty one. The URL comes last, or in the place of %s.
+// A command as words; "" is an empty one. The URL comes last, or in the place of %s.
 static void launch(const char *program, const char *url)
 {
     char *words[BROWSER_WORDS + 2] = {NULL}, *text = mem_string(program);
@@ -150,26 +151,64 @@ static void launch(const char *program, const char *url)
     free(text);
 }
 
-// L6: no window would open here.
-static bool is_remote(void)
+static bool is_below(const char *root, const char *path)
 {
-    return getenv("SSH_CONNECTION") || getenv("SSH_TTY") || getenv("CI") || getenv("container") ||
-           getenv("KUBERNETES_SERVICE_HOST") || access("/.dockerenv", F_OK) == 0 ||
-           access("/run/.containerenv", F_OK) == 0 || (!getenv("DISPLAY") && !getenv("WAYLAND_DISPLAY"));
+    struct buf whole = {0};
+    buf_printf(&whole, "%s%s", root, path);
+    bool there = access(buf_text(&whole), F_OK) == 0;
+    buf_release(&whole);
+    return there;
 }
 
-// L10: who is asked for the same thing again and again closes the tabs unread.
+// L6: no window would open here.
+static bool is_remote(const char *root)
+{
+    static const char *const variables[] = {"SSH_CONNECTION", "SSH_TTY", "CI", "container", "KUBERNETES_SERVICE_HOST"};
+    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
+        if (getenv(variables[i]))
+            return true;
+    return is_below(root, "/.dockerenv") || is_below(root, "/run/.containerenv") ||
+           (!getenv("DISPLAY") && !getenv("WAYLAND_DISPLAY"));
+}
+
+const char *login_browser(const char *chosen, const char *root)
+{
+    const char *usual = getenv("BROWSER");
+    return chosen ? chosen : usual && *usual ? usual : is_remote(root) ? NULL : "xdg-open";
+}
+
+// L10: who is asked for the same thing again and again closes the tabs unread. What one login asks once more is no other.
 static void open_tab(struct login *login, const char *program, const char *url)
 {
     int64_t ago;
-    if (!login->flags->force && !login_turn_may_open(&login->turn, &ago)) {
+    if (!login->opened && !login->flags->force && !login_turn_may_open(&login->turn, &ago)) {
         fprintf(stderr,
                 "A browser was started for this login %lld seconds ago; open the address yourself, or say --force\n",
                 (long long)ago);
         return;
     }
+    login->opened = true;
     login_turn_opened(&login->turn);
     launch(program, url);
+}
+
+// The cursor stays at the beginning of the line, so that whatever is said next is written over it.
+static void on_tick(struct loop_timer *timer)
+{
+    struct login *login = timer->arg;
+    int64_t left = (login->ends_ms - loop_now(login->loop) + 999) / 1000;
+    fprintf(stderr, "waiting: %lld s \r", (long long)left);
+    if (left > 0)
+        loop_timer_set(login->loop, timer, TICK_MS);
+}
+
+void login_count_down(struct login *login)
+{
+    if (!isatty(STDERR_FILENO))
+        return;
+    login->tick.on_due = on_tick;  // it may run already
+    login->tick.arg = login;
+    loop_timer_set(login->loop, &login->tick, 0);
 }
 
 static void tell_ways(const struct login *login)
@@ -183,15 +222,15 @@ static void tell_ways(const struct login *login)
 
 void login_browse(struct login *login, const char *url)
 {
-    const char *browser = getenv("BROWSER");
-    bool chosen = browser && *browser;
+    const char *browser = login->flags->no_browser ? NULL : login_browser(login->flags->browser_cmd, "");
     if (login->flags->headless) {
         visit_page(login, url);
         return;
     }
     fprintf(stderr, "To log in to %s, open\n%s\n", login->server->name, url);
-    if (!login->flags->no_browser && (chosen || !is_remote()))
-        open_tab(login, chosen ? browser : "xdg-open", url);
+    if (browser)
+        open_tab(login, browser, url);
     else
         tell_ways(login);
+    login_count_down(login);
 }

@@ -1,6 +1,7 @@
 // What the files of a login at the command line share.
 //
 //   login.c          the command: turn, listener, flow, what is told to the person
+//   login_hint.c     where the tokens of well-known services are made
 //   login_browser.c  sending the person, or a GET, to the authorization server; what comes back by pasting
 //   login_steps.c    a login in two commands, for scripts
 //   login_turn.c     whose turn it is, of all processes
@@ -27,12 +28,14 @@ struct login {
     struct grant *held;  // the grant for this server that was there before; NULL: none
     struct login_turn turn;
     struct loop_timer again;  // until it is our turn
+    bool opened;              // a browser was started
     struct callback *callback;
     unsigned port;       // of it, as it was chosen; 0: any
     char *redirect_uri;  // of --start: nobody listens there
     struct oauth_flow *flow;
     struct loop_timer deadline;
-    int64_t timeout_ms;
+    int64_t timeout_ms, ends_ms;
+    struct loop_timer tick;
     struct loop_watch terminal;
     struct buf pasted;
     // the built-in browser
@@ -56,7 +59,17 @@ struct oauth_flow_spec login_spec(struct login *login);
 // ---- login_browser.c ------------------------------------------------------------------------
 
 void login_browse(struct login *login, const char *url);
+// L5, L6: the program to start: the chosen one, $BROWSER, or xdg-open if a window would open; NULL: none. What marks a
+// container is looked for below `root`, which is "" but in tests.
+const char *login_browser(const char *chosen, const char *root);
+// L9: tells on a terminal how long it still waits, until it ends.
+void login_count_down(struct login *login);
 void login_watch_terminal(struct login *login);
+
+// ---- login_hint.c ---------------------------------------------------------------------------
+
+// Says where a token can be had, when the server has no usable OAuth.
+void login_hint_instead(const struct server *server, bool by_url);
 
 // ---- login_steps.c --------------------------------------------------------------------------
 

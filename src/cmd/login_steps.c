@@ -46,11 +46,17 @@ static void on_kept(struct token_request *request)
 
 void login_pause(struct login *login, const char *url)
 {
+    const struct oauth_attempt *going = oauth_flow_attempt(login->flow);
     struct buf frozen = {0};
     struct identity *who = identity_new(IDENTITY_NONE, login_tenant(login->flags), "login", login->user);
     struct attempt *attempt = attempt_new(who, login->server->name, login->server->url);
     attempt->stage = ATTEMPT_AWAY;
     attempt->expires_ms = clock_wall_ms() + TOKEN_STORE_ATTEMPT_MS;
+    if (going->client.dynamic) {  // G10: nobody may come back from it
+        attempt->client_issuer = mem_string(going->server.issuer);
+        attempt->client_redirect = mem_string(going->redirect_uri);
+        attempt->client_id = mem_string(going->client.id);
+    }
     oauth_flow_freeze(login->flow, &frozen);
     secret_set(&attempt->login, buf_span(&frozen));
     login->url = mem_string(url);

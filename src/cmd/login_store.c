@@ -2,20 +2,62 @@
 #include "base/mem.h"
 #include "client.h"
 #include "login.h"
-#include "store/state.h"
+#include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
+
+enum { SAVE_MS = 30000, LOOK_MS = 100 };
 
 bool login_store_open(const struct config *config, struct loop *loop, bool make, struct token_store **out,
                       struct err *err)
 {
     const struct record_config records = config ? config->store : (struct record_config){0};
     const struct vault_config vault = config ? config->vault : (struct vault_config){0};
-    char *path = state_path(records.path, "store.db");
-    bool there = records.seed || (path && access(path, F_OK) == 0);
-    free(path);
     *out = NULL;
-    return (!there && !make) || (*out = token_store_open(loop, &records, &vault, err)) != NULL;
+    return (!make && !record_is_there(&records)) || (*out = token_store_open(loop, &records, &vault, err)) != NULL;
+}
+
+struct saving {
+    const struct token_store *store;
+    struct loop *loop;
+    struct loop_timer look;
+    int64_t until_ms;
+};
+
+static void on_look(struct loop_timer *timer)
+{
+    struct saving *saving = timer->arg;
+    if (token_store_unsaved(saving->store, NULL) && loop_now(saving->loop) < saving->until_ms)
+        loop_timer_set(saving->loop, timer, LOOK_MS);
+    else
+        loop_stop(saving->loop);
+}
+
+// The refresh token that was used is not good any more, so who ends now ends the login. The store tries again by itself.
+static void wait_for_unsaved(const struct token_store *store, struct loop *loop, struct err *why)
+{
+    struct saving saving = {store, loop, {.on_due = on_look}, loop_now(loop) + SAVE_MS};
+    saving.look.arg = &saving;
+    if (!token_store_unsaved(store, why))
+        return;
+    fprintf(stderr, "postern: a refreshed token is not stored yet, trying for %d seconds: %s\n", SAVE_MS / 1000,
+            why->detail);
+    loop_timer_set(loop, &saving.look, LOOK_MS);
+    loop_run(loop);
+}
+
+int login_store_close(struct token_store *store, struct loop *loop)
+{
+    struct err why = {0};
+    if (!store)
+        return EXIT_OK;
+    (void)!token_store_wait(store, SAVE_MS);
+    wait_for_unsaved(store, loop, &why);
+    if (!token_store_close(store))
+        return EXIT_OK;
+    return cmd_fail(EXIT_STORE,
+                    "a refreshed token could not be stored, and what is stored is used up: see to the store, "
+                    "then log in again: %s",
+                    why.detail);
 }
 
 bool login_store_lasts(const struct config *config, int *code)

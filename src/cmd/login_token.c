@@ -11,16 +11,19 @@
 #define STORE_MS 10000
 
 // One line from standard input, not shown on a terminal. False: nothing that could be a token.
-static bool read_token(struct secret *token)
+static bool read_token(const struct server *server, struct secret *token)
 {
     static char line[TOKEN_MAX];
     struct termios shown, hidden;
+    const char *what, *where;
     bool terminal = isatty(STDIN_FILENO) && tcgetattr(STDIN_FILENO, &shown) == 0;
     if (terminal) {
-        fputs("Token: ", stderr);
-        hidden = shown;
+        hidden = shown;  // first: what is typed before is thrown away
         hidden.c_lflag &= ~(tcflag_t)ECHO;
         tcsetattr(STDIN_FILENO, TCSAFLUSH, &hidden);
+        if (login_hint(server->url, &what, &where))
+            fprintf(stderr, "This server may take %s, made at\n%s\n", what, where);
+        fputs("Token: ", stderr);
     }
     bool got = fgets(line, sizeof line, stdin) != NULL;
     if (terminal) {
@@ -65,7 +68,7 @@ int login_with_token(const struct config *config, const struct server *server, c
     int code = EXIT_OK;
     if (!user)
         code = cmd_fail(EXIT_USAGE, "--subject: PROVIDER:NAME, as in a policy");
-    else if (!read_token(&fields.access_token))
+    else if (!read_token(server, &fields.access_token))
         code = cmd_fail(EXIT_USAGE, "--token-stdin: one line with a token is expected on standard input");
     else if (!loop || !login_store_open(config, loop, true, &store, &err))
         code = cmd_fail(EXIT_STORE, "%s", err.detail);

@@ -7,7 +7,7 @@
 #include "login_turn.h"
 #include "base/mem.h"
 #include "base/secret.h"
-#include "store/state.h"
+#include "store/record.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -24,7 +24,7 @@ enum { TAB_SECONDS = 600, NAME_BYTES = 16, TEXT_MAX = 128 };
 
 static char *folder_of(const struct config *config)
 {
-    char *path = state_path(config ? config->store.path : NULL, "store.db");
+    char *path = record_place(config ? &config->store : &(struct record_config){0});
     char *slash = strrchr(path, '/');
     if (slash)
         slash[1] = '\0';

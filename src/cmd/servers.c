@@ -83,9 +83,9 @@ static int run(const struct flags *flags)
     }
     json_decref(out);
     table_release(&table);
-    client_free(client);
+    int lost = client_free(client);
     config_free(config);
-    return code;
+    return lost != EXIT_OK ? lost : code;
 }
 
 static const struct flag flags_table[] = {FLAG_CONFIG, FLAG_URL, FLAG_JSON, {0}};

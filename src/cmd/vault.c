@@ -105,8 +105,8 @@ static int open_place(struct place *place, const struct flags *flags)
         records = place->config->store;
         vault = place->config->vault;
     }
-    char *store = state_path(records.path, "store.db");
-    bool there = records.seed || access(store, F_OK) == 0;
+    char *store = record_place(&records);
+    bool there = record_is_there(&records);
     int code = there ? EXIT_OK : cmd_fail(EXIT_NEGATIVE, "%s: there is no store yet", store);
     free(store);
     if (there &&

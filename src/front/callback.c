@@ -1,4 +1,4 @@
-// Owns the loopback listener of a login: sockets, the few requests it takes, and its three pages.
+// Owns the loopback listener of a login: sockets, the few requests it takes, and its pages.
 #include "front/callback.h"
 #include "base/list.h"
 #include "base/mem.h"
@@ -22,7 +22,7 @@
 #define FLUSH_TRIES 40
 #define FLUSH_PAUSE_NS 5000000L
 
-enum page { PAGE_STRANGE, PAGE_FAILED, PAGE_GRANTED, PAGES };
+enum page { PAGE_STRANGE, PAGE_FAILED, PAGE_AGAIN, PAGE_GRANTED, PAGES };
 
 #define PAGE(title, text)                                                                                         \
     "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>" title "</title><h1>" title "</h1><p>" text \
@@ -34,6 +34,8 @@ static const struct {
 } pages[PAGES] = {
     [PAGE_STRANGE] = {400, PAGE("Not this login", "This answer belongs to another login, or was used already.")},
     [PAGE_FAILED] = {403, PAGE("Not connected", "The login did not succeed. The terminal says why.")},
+    [PAGE_AGAIN] = {200, PAGE("Once more", "The authorization server asks for this login once more: go on in the new "
+                                           "tab, or with the new address in the terminal.")},
     [PAGE_GRANTED] = {200, PAGE("Connected", "You may close this tab and go back to the terminal.")},
 };
 
@@ -53,7 +55,6 @@ struct callback {
     struct list lines;  // open connections
     struct loop_timer sweep;
     struct visitor *waiting;
-    enum page outcome;
 };
 
 struct line {
@@ -69,6 +70,7 @@ struct visitor {
     char *target;  // as it stands in the request line
     struct MHD_Connection *connection;
     bool seen, finished;
+    enum page outcome;  // when it is finished
 };
 
 // ---- requests -------------------------------------------------------------------------------
@@ -135,7 +137,7 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
     (void)upload;
     *upload_size = 0;
     if (visitor->finished)
-        return show(connection, callback->outcome);
+        return show(connection, visitor->outcome);
     if (visitor->seen)
         return MHD_YES;
     visitor->seen = true;
@@ -327,13 +329,15 @@ char *callback_uri_at(const char *host, unsigned port)
 const char *callback_uri(const struct callback *callback) { return callback->uri; }
 unsigned callback_port(const struct callback *callback) { return callback->number; }
 
-void callback_finish(struct callback *callback, bool granted)
+void callback_finish(struct callback *callback, enum callback_end end)
 {
+    static const enum page of[] = {
+        [CALLBACK_FAILED] = PAGE_FAILED, [CALLBACK_AGAIN] = PAGE_AGAIN, [CALLBACK_GRANTED] = PAGE_GRANTED};
     struct visitor *visitor = callback->waiting;
     if (!visitor)
         return;
     callback->waiting = NULL;
-    callback->outcome = granted ? PAGE_GRANTED : PAGE_FAILED;
+    visitor->outcome = of[end];
     visitor->finished = true;
     struct port *port = visitor->port;
     MHD_resume_connection(visitor->connection);
@@ -344,7 +348,7 @@ void callback_free(struct callback *callback)
 {
     if (!callback)
         return;
-    callback_finish(callback, false);
+    callback_finish(callback, CALLBACK_FAILED);
     // The page should reach the browser; nothing else runs any more, so a short wait harms nobody.
     for (int i = 0; i < FLUSH_TRIES && !list_empty(&callback->lines); i++) {
         for (size_t k = 0; k < callback->port_count; k++)

@@ -13,6 +13,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 #define STATEMENTS(X)                                                                                                 \
     X(GET, "SELECT key,generation,updated,value FROM record WHERE space=?1 AND key=?2")                               \
@@ -117,10 +118,23 @@ static bool set_limit(struct record_store *store, int64_t pages, struct err *err
     return pages == 0 || db_run(&store->db, sql, err);
 }
 
+char *record_place(const struct record_config *config)
+{
+    return config->seed ? mem_string(config->seed) : state_path(config->path, "store.db");
+}
+
+bool record_is_there(const struct record_config *config)
+{
+    char *path = record_place(config);
+    bool there = config->seed || access(path, F_OK) == 0;  // a seed must be: that it is not is for record_open() to say
+    free(path);
+    return there;
+}
+
 struct record_store *record_open(const struct record_config *config, struct err *err)
 {
     struct record_store *store = mem_new(struct record_store);
-    char *path = config->seed ? mem_string(config->seed) : state_path(config->path, "store.db");
+    char *path = record_place(config);
     if (!config->path && !config->seed)
         state_make_folders(path);
     store->clock_ms = config->clock_ms ? config->clock_ms : boot_ms;

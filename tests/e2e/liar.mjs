@@ -23,6 +23,7 @@ export function aMinuteLater(state) {
 
 class Liar {
     output = '';
+    variables = {}; // in the environment of its commands
 
     static async start(lie) {
         const liar = new Liar();
@@ -67,7 +68,7 @@ class Liar {
 
     /** Starts a command; `ended` gives its {status, signal, stdout, stderr}. */
     start(...args) {
-        const env = { PATH: process.env.PATH, HOME: this.state, POSTERN_STATE: this.state };
+        const env = { PATH: process.env.PATH, HOME: this.state, POSTERN_STATE: this.state, ...this.variables };
         const child = spawn(binary, [...args, '--config', this.config], { env, cwd: this.state, stdio: 'pipe' });
         child.stdin.on('error', () => {}); // it may have ended before it read anything
         const stdout = watch(child, 'stdout');
@@ -77,7 +78,7 @@ class Liar {
             this.output += stdout.log() + stderr.log();
             return { status: child.exitCode, signal: child.signalCode, stdout: stdout.log(), stderr: stderr.log() };
         });
-        return { child, ended };
+        return { child, ended, log: stderr.log };
     }
 
     run(...args) {

@@ -8,10 +8,10 @@ import { DatabaseSync } from 'node:sqlite';
 import { after, before, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 
-import { binary, freePort, node, startPeer, temporaryDirectory, watch } from './gateway.mjs';
-import { aMinuteLater } from './liar.mjs';
+import { binary, freePort, node, startPeer, temporaryDirectory, until, watch } from './gateway.mjs';
+import { aMinuteLater, withLiar } from './liar.mjs';
 
-const [OK, USAGE, DENIED, TIMEOUT, PORT, DISCOVERY, STORE, ANSWER] = [0, 2, 10, 11, 12, 14, 16, 17];
+const [OK, USAGE, UNAVAILABLE, DENIED, TIMEOUT, PORT, DISCOVERY, TOKEN, STORE, ANSWER] = [0, 2, 4, 10, 11, 12, 14, 15, 16, 17];
 const program = fileURLToPath(new URL('../peers/authority.mjs', import.meta.url));
 const START_MS = 20_000;
 
@@ -32,8 +32,15 @@ function person(url, auth = {}, variables = {}) {
         const out = watch(child, 'stdout');
         return Object.assign(watch(child, 'stderr'), { out: out.log });
     };
+    /** The same on a terminal: what it shows is all in `log`. */
+    const onTerminal = (...args) => {
+        const env = { PATH: process.env.PATH, HOME: state, POSTERN_STATE: state, ...variables };
+        const words = [binary, ...args, '--config', config].map(word => `'${word.replaceAll("'", `'\\''`)}'`).join(' ');
+        return watch(spawn('script', ['-qec', words, '/dev/null'], { env, stdio: ['pipe', 'pipe', 'pipe'] }), 'stdout');
+    };
     return {
         state,
+        onTerminal,
         servers: mcpServers => writeFileSync(config, JSON.stringify({ mcpServers })),
         start,
         run: async (...args) => {
@@ -154,6 +161,7 @@ describe('the listener', () => {
         const alice = person(authority.url);
         const login = await alice.run('login', 'authority', '--no-browser', '--timeout', '1s');
         assert.equal(login.status, TIMEOUT, login.stderr);
+        assert.doesNotMatch(login.stderr, /waiting/, 'for a terminal alone');
         const first = /client_id=([^&]+)/.exec(login.stderr)[1];
         aMinuteLater(alice.state);
         const again = alice.start('login', 'authority', '--no-browser');
@@ -166,6 +174,59 @@ describe('the listener', () => {
         assert.notEqual(/client_id=([^&]+)/.exec(await addressOf(third))[1], second, 'given up is left lying, too');
         third.child.kill('SIGINT');
         await third.exited;
+    });
+});
+
+describe('on a terminal', () => {
+    test('L9 the seconds that are left are counted down', async () => {
+        const login = person(authority.url).onTerminal('login', 'authority', '--no-browser', '--timeout', '3s');
+        assert.equal((await login.exited).code, TIMEOUT, login.log());
+        const seconds = [...login.log().matchAll(/waiting: (\d) s \r/g)].map(([, second]) => Number(second));
+        assert.deepEqual(seconds.slice(0, 3), [3, 2, 1], login.log());
+        assert.match(login.log(), /\rpostern: nobody came back/);
+    });
+
+    test('F17 --interactive logs in on a terminal only; else one line names the command, and no browser is started', async () => {
+        const marker = join(directory.path, 'nobody-is-there');
+        const script = join(directory.path, 'nobody');
+        writeFileSync(script, `#!/bin/sh\ntouch ${marker}\n`, { mode: 0o755 });
+        const alice = person(authority.url, {}, { BROWSER: script });
+        for (const command of [['call', 'authority', 'whoami'], ['tools', 'authority']]) {
+            const { status, stderr } = await alice.run(...command, '--interactive');
+            assert.equal(status, UNAVAILABLE, stderr);
+            assert.match(stderr, /^postern: .*postern login authority.*\n$/);
+            assert.ok(!existsSync(marker));
+        }
+        const call = alice.onTerminal('call', 'authority', 'whoami', '--interactive');
+        assert.equal((await fetch(await browse((await call.line(/^(http:\S+\/auth\?\S+)\r$/m, START_MS))[1]))).status, 200);
+        assert.equal((await call.exited).code, OK, call.log());
+        assert.ok(existsSync(marker));
+    });
+});
+
+describe('L15 where tokens of well-known services are made', () => {
+    test('L15 it is said when there is no usable OAuth, with the command', async () => {
+        const proxy = createServer(socket => socket.once('data', () => socket.end('HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n')).on('error', () => {}));
+        await new Promise(resolve => proxy.listen(0, '127.0.0.1', resolve));
+        try {
+            const alice = person(authority.url, {}, { https_proxy: `http://127.0.0.1:${proxy.address().port}` });
+            for (const [url, hint] of [['https://mcp.linear.app/mcp', 'https://linear.app/settings/account/security'], ['https://mcp.postern.example/mcp']]) {
+                const { status, stderr } = await alice.run('login', '--url', url, '--headless');
+                assert.equal(status, DISCOVERY, stderr);
+                assert.equal(stderr.includes(`made at ${hint}: postern login --url ${url} --token-stdin`), hint !== undefined, stderr);
+                assert.equal(/token-stdin/.test(stderr), hint !== undefined, stderr);
+            }
+        } finally {
+            proxy.close();
+        }
+    });
+
+    test('L15 it is said at the prompt', async () => {
+        const login = person(authority.url).onTerminal('login', '--url', 'https://api.githubcopilot.com/mcp/', '--token-stdin');
+        await login.line(/made at\r\nhttps:\/\/github\.com\/settings\/personal-access-tokens\r\nToken: /, START_MS);
+        login.child.stdin.write('github_pat_1\n');
+        assert.equal((await login.exited).code, OK, login.log());
+        assert.ok(!login.log().includes('github_pat_1'));
     });
 });
 
@@ -236,6 +297,90 @@ describe('a grant', () => {
         assert.equal((await login.exited).code, TIMEOUT);
         assert.equal(readFileSync(marker, 'utf8'), `--new||${address}|`);
     });
+
+    test('L5 --browser-cmd comes before $BROWSER', async () => {
+        const marker = join(directory.path, 'other-browser-was-here');
+        const script = join(directory.path, 'other-browser');
+        writeFileSync(script, `#!/bin/sh\nprintf '%s|' "$@" >${marker}\n`, { mode: 0o755 });
+        const alice = person(authority.url, {}, { BROWSER: '/bin/false' });
+        const login = alice.start('login', 'authority', '--timeout', '2s', '--browser-cmd', `${script} --app %s -x`);
+        const address = await addressOf(login);
+        assert.equal((await login.exited).code, TIMEOUT);
+        assert.equal(readFileSync(marker, 'utf8'), `--app|${address}|-x|`);
+        for (const other of ['--no-browser', '--headless', '--device', '--start', '--token-stdin'])
+            assert.equal((await alice.run('login', 'authority', '--browser-cmd', script, other)).status, USAGE, other);
+    });
+});
+
+describe('the user is asked once more within one login', () => {
+    const script = join(directory.path, 'once-more');
+    const tabs = join(directory.path, 'once-more-tabs');
+    before(() => writeFileSync(script, `#!/bin/sh\necho "$1" >>${tabs}\n`, { mode: 0o755 }));
+
+    const document = { client_metadata_url: 'https://postern.example/oauth/client.json' };
+    const rows = [
+        ['G10', 'client-forgotten', {}, OK, 'Connected'],
+        ['G3', 'documents-broken', document, OK, 'Connected'],
+        ['T13', 'token-200-error', {}, TOKEN, 'Not connected']
+    ];
+    for (const [number, lie, auth, code, end] of rows)
+        test(`${number} L10 ${lie}: the first tab is told, a second one is opened, and its answer counts`, () =>
+            withLiar(lie, auth, async liar => {
+                writeFileSync(tabs, '');
+                liar.variables = { BROWSER: script };
+                const opened = () => readFileSync(tabs, 'utf8').split('\n').filter(Boolean);
+                const login = liar.start('login', 'liar');
+                const pages = [];
+                for (let i = 1; i <= 2; i++) {
+                    await until(() => opened().length === i, START_MS, `tab ${i}: ${login.log()}`);
+                    pages.push(fetch(opened()[i - 1]).then(page => page.text())); // by way of a redirect to the listener
+                }
+                const titles = (await Promise.all(pages)).map(page => /<h1>(.*)<\/h1>/.exec(page)?.[1]);
+                assert.deepEqual(titles, ['Once more', end], login.log());
+                const { status, stderr } = await login.ended;
+                assert.equal(status, code, stderr);
+                assert.doesNotMatch(stderr, /--force/);
+                liar.output = liar.output.replaceAll(/^http:\S+\/authorize\?\S+$/gm, ''); // the person's to see, with its state
+                assert.equal(opened().length, 2);
+            }));
+});
+
+describe('F10 a refreshed token that cannot be stored', () => {
+    /** A call whose refreshed token comes while the store is as `spoil` makes it; `then` does what it will. */
+    const withSpoilt = (spoil, then) =>
+        withLiar('none', {}, async liar => {
+            assert.equal((await liar.login()).status, OK);
+            await liar.control({ expire: true, hold: '/token', when: 'after', times: 1 });
+            const call = liar.startCall();
+            await liar.held();
+            const db = new DatabaseSync(join(liar.state, 'store.db'));
+            try {
+                db.exec('PRAGMA busy_timeout = 5000');
+                db.exec(spoil);
+                await liar.control({ release: true });
+                await then(liar, call, db);
+            } finally {
+                db.close();
+            }
+        });
+
+    test('F10 somebody else has locked the store: the call waits until it is written, and says so', () =>
+        withSpoilt('BEGIN IMMEDIATE', async (liar, call, db) => {
+            await until(() => /a refreshed token is not stored yet, trying for \d+ seconds: .*locked/.test(call.log()), 30_000, 'the line');
+            db.exec('ROLLBACK');
+            const { status, stdout, stderr } = await call.ended;
+            assert.equal(status, OK, stderr);
+            assert.match(stdout, /"content"/);
+            assert.equal((await liar.call()).status, OK, 'the grant lives');
+        }));
+    test('F10 it stays so: the answer is printed, the loss is told, and the status is 16', () =>
+        withSpoilt('ALTER TABLE record RENAME TO away', async (liar, call, db) => {
+            const { status, stdout, stderr } = await call.ended;
+            assert.equal(status, STORE, stderr);
+            assert.match(stdout, /"content"/);
+            assert.match(stderr, /^postern: a refreshed token could not be stored.*log in again/m);
+            db.exec('ALTER TABLE away RENAME TO record');
+        }));
 });
 
 describe('L10 several processes that need the same login', () => {
@@ -247,13 +392,13 @@ describe('L10 several processes that need the same login', () => {
         const before = await tokens();
         const owner = alice.start('login', 'authority', '--no-browser');
         const address = await addressOf(owner);
-        const others = [alice.start('login', 'authority', '--no-browser'), alice.start('call', 'authority', 'whoami', '--interactive')];
+        const others = [alice.start('login', 'authority', '--no-browser'), alice.onTerminal('call', 'authority', 'whoami', '--interactive')];
         for (const other of others) await waits(other, owner);
         assert.equal((await fetch(await browse(address))).status, 200);
         for (const login of [owner, ...others]) assert.equal((await login.exited).code, OK, login.log());
         for (const other of others) assert.doesNotMatch(other.log(), /^http/m, 'nobody else asked for a login');
         assert.match(others[0].log(), /^Logged in to authority/m);
-        assert.match(others[1].out(), /alice/);
+        assert.match(others[1].log(), /alice/);
         assert.equal(await tokens(), before + 1);
     });
 
@@ -378,6 +523,21 @@ describe('L8 a login in two commands', () => {
         store.close();
         const late = await finish(alice, id, back.href);
         assert.equal(late.status, TIMEOUT, late.stderr);
+    });
+
+    test('L8 G10 one that was left lying: the next login registers anew, whatever kind it is', async () => {
+        const alice = person(authority.url, { callback_port: await freePort() });
+        const client = url => new URL(url).searchParams.get('client_id');
+        const first = client((await begin(alice)).url);
+        assert.equal(client((await begin(alice)).url), first, 'it may still be finished');
+        const store = new DatabaseSync(join(alice.state, 'store.db'));
+        assert.equal(store.prepare("UPDATE record SET updated = updated - 600001 WHERE space = 'attempt'").run().changes, 2);
+        store.close();
+        aMinuteLater(alice.state);
+        const login = alice.start('login', 'authority', '--no-browser');
+        assert.notEqual(client(await addressOf(login)), first);
+        login.child.kill('SIGINT');
+        await login.exited;
     });
 
     test('L8 usage', async () => {

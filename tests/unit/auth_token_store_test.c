@@ -1549,7 +1549,7 @@ static void F4_F7_of_processes_that_refresh_one_grant_one_asks_the_server(void *
 
 // ---- a full disk ----------------------------------------------------------------------------
 
-static bool is_all_saved(void) { return token_store_unsaved(store) == 0; }
+static bool is_all_saved(void) { return token_store_unsaved(store, NULL) == 0; }
 
 static void F10_a_refreshed_grant_that_cannot_be_written_is_kept_and_written_later(void **state)
 {
@@ -1567,7 +1567,9 @@ static void F10_a_refreshed_grant_that_cannot_be_written_is_kept_and_written_lat
     memset(large, 'y', sizeof large - 1);
     assert_int_equal(finish(&lease, large), TOKEN_FAILED);
     assert_contains(lease.err.detail, "no room left");
-    assert_int_equal(token_store_unsaved(store), 1);
+    struct err why = {0};
+    assert_int_equal(token_store_unsaved(store, &why), 1);
+    assert_contains(why.detail, "no room left");
     assert_span(secret_span(&token_store_cached(store, &alice)->is.access_token), span_of(large), "in memory");
     assert_int_equal(find(&alice, large), TOKEN_DONE);  // this process goes on with it
     take(&other, old, LEASE_LATE);                      // and nobody refreshes with the token that is used up
