@@ -247,8 +247,7 @@ static enum phase_result session(struct call *call)
     if (call->version.at && !initialize && !revision_parse(call->version))
         return (enum phase_result)err_set(&call->err, ERR_BAD_VERSION, "MCP-Protocol-Version: %.*s",
                                           call->version.len > 40 ? 40 : (int)call->version.len, call->version.at);
-    identity_unref(found->identity);  // the newest proof: a token may have been renewed, roles changed
-    found->identity = identity_ref(call->identity);
+    reach_renew(found, call->identity);
     join_session(call, found);
     loan_begin(call);
     if (initialize && found->state != SESSION_NEW)
