@@ -58,9 +58,10 @@ enum permit call_permit(const struct call *call, enum policy_kind *kind)
     *kind = row->kind;
     if (call->method == METHOD_COMPLETE && call->by_uri)
         *kind = POLICY_TEMPLATE;
-    // Session operations, answers to our own questions, notifications and methods nobody has concern no server.
-    bool request = call->op == ARRIVAL_MESSAGE && call->message.kind == MESSAGE_REQUEST;
-    return request && row->dispatch && !row->notification ? row->permit : PERMIT_ANYBODY;
+    // Session operations, answers to our own questions and notifications concern no server.
+    if (call->op != ARRIVAL_MESSAGE || call->message.kind != MESSAGE_REQUEST)
+        return PERMIT_ANYBODY;
+    return row->dispatch && !row->notification ? row->permit : PERMIT_NOBODY;  // a method that we do not have (X10)
 }
 
 enum phase_result call_route(struct call *call)
