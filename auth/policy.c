@@ -313,8 +313,8 @@ static void put_principals(struct policy *policy, const struct identity *who)
     buf_release(&atom);
 }
 
-// The rules all of whose selectors take the question; conditions are not looked at.
-static const word *candidates(struct policy *policy, const struct policy_question *question)
+// The rules that are about the caller and the server of the question.
+static word *about_server(struct policy *policy, const struct policy_question *question)
 {
     word *bits = policy->scratch;
     if (policy->asking != question->identity) {
@@ -325,6 +325,13 @@ static const word *candidates(struct policy *policy, const struct policy_questio
     memcpy(bits, policy->principals, policy->words * sizeof *bits);
     bits_and(bits, index_find(policy, &policy->tenants, span_of(question->identity->tenant)), policy->words);
     bits_and(bits, index_find(policy, &policy->servers, span_of(question->server)), policy->words);
+    return bits;
+}
+
+// The rules all of whose selectors take the question; conditions are not looked at.
+static const word *candidates(struct policy *policy, const struct policy_question *question)
+{
+    word *bits = about_server(policy, question);
     bits_and(bits, policy->kinds[question->kind], policy->words);
     bits_and(bits, index_find(policy, &policy->names, question->name), policy->words);
     return bits;
@@ -344,13 +351,19 @@ static const struct policy_rule *first_match(const struct policy *policy, const 
     return NULL;
 }
 
+int64_t policy_next_expiry(struct policy *policy)
+{
+    int64_t now = (int64_t)time(NULL);
+    if (now >= policy->next_expiry)
+        set_live(policy, now);
+    return policy->next_expiry;
+}
+
 static bool prepared(struct policy *policy, const struct policy_question *question)
 {
     if (!question->identity || question->identity->proof == IDENTITY_NONE)
         return false;
-    int64_t now = (int64_t)time(NULL);
-    if (now >= policy->next_expiry)
-        set_live(policy, now);
+    (void)policy_next_expiry(policy);
     return true;
 }
 
@@ -389,6 +402,34 @@ bool policy_visible(struct policy *policy, const struct policy_question *questio
         allowed = allowed || (bits[w] & policy->allow[w]);
     }
     return allowed;
+}
+
+// Some rule allows things of this kind there, and none denies all of them.
+static bool reaches_kind(const struct policy *policy, const word *bits, int kind)
+{
+    bool allowed = false;
+    for (size_t w = 0; w < policy->words; w++) {
+        word of_kind = bits[w] & policy->kinds[kind][w];
+        for (word left = of_kind & policy->deny[w] & policy->names.all[w]; left; left &= left - 1)
+            if (!policy->rules[w * 64 + (size_t)__builtin_ctzll(left)]->when)
+                return false;
+        allowed = allowed || (of_kind & policy->allow[w]);
+    }
+    return allowed;
+}
+
+bool policy_reaches(struct policy *policy, const struct identity *identity, const char *server)
+{
+    struct policy_question question = {.identity = identity, .server = server};
+    if (!policy || !prepared(policy, &question))
+        return false;
+    if (policy->allow_all)
+        return true;
+    const word *bits = about_server(policy, &question);
+    for (int kind = 0; kind < POLICY_KINDS; kind++)
+        if (reaches_kind(policy, bits, kind))
+            return true;
+    return false;
 }
 
 size_t policy_conditions(struct policy *policy, const struct policy_question *question, const json_t **out, size_t max)

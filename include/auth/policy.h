@@ -103,6 +103,10 @@ void policy_findings_release(struct policy_findings *findings);
 struct policy_decision policy_decide(struct policy *policy, const struct policy_question *question);
 // May it be listed? Conditions are left out: allowed with some arguments, and not always denied.
 bool policy_visible(struct policy *policy, const struct policy_question *question);
+// May anything of this server be listed at all, whatever it has? False: the two have nothing to do with each other.
+bool policy_reaches(struct policy *policy, const struct identity *identity, const char *server);
+// When what it decides changes by itself next, in seconds since the epoch: a rule expires. INT64_MAX: never.
+int64_t policy_next_expiry(struct policy *policy);
 // What the caller may pass, as far as the rules say so in advance: an object of JSON Pointers into the arguments, each with
 // the only values that some allow rule takes there. NULL: nothing is known. It is a hint for lists, never the control,
 // and errs to the wide side: a call with any other value there would be denied.

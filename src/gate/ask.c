@@ -3,7 +3,8 @@
 //
 // Which caller? The one whose call's own stream brought the question; else the session that has the
 // server to itself; else the only session with a call in flight there. Otherwise nobody, and the server
-// gets a refusal: a guess would show one person's question to another.
+// gets a refusal: a guess would show one person's question to another. Without a call, which was allowed, the
+// policy is asked whether the server may reach that session at all.
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/scan.h"
@@ -168,8 +169,9 @@ void ask_start(struct link *link, const struct message *message, struct upstream
     if (!call && (link->owner || !origin))
         call = only_call(link);
     struct session *session = call ? call->session : link->owner;
-    const char *problem = method == METHOD_UNKNOWN ? "method not found"
-                          : !session               ? "no caller can be asked: several are connected"
+    const char *problem = method == METHOD_UNKNOWN              ? "method not found"
+                          : !session                            ? "no caller can be asked: several are connected"
+                          : !call && !reach_sees(session, link) ? "the caller is not ready"
                           : session->state != SESSION_LIVE || !session->ready ? "the caller is not ready"
                           : session->asks.count >= 1000                       ? "too many questions are open"
                                                         : cannot(session, method, message->params);

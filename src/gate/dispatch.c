@@ -58,9 +58,10 @@ enum permit call_permit(const struct call *call, enum policy_kind *kind)
     *kind = row->kind;
     if (call->method == METHOD_COMPLETE && call->by_uri)
         *kind = POLICY_TEMPLATE;
-    // Session operations, answers to our own questions, notifications and methods nobody has concern no server.
-    bool request = call->op == ARRIVAL_MESSAGE && call->message.kind == MESSAGE_REQUEST;
-    return request && row->dispatch && !row->notification ? row->permit : PERMIT_ANYBODY;
+    // Session operations, answers to our own questions and notifications concern no server.
+    if (call->op != ARRIVAL_MESSAGE || call->message.kind != MESSAGE_REQUEST)
+        return PERMIT_ANYBODY;
+    return row->dispatch && !row->notification ? row->permit : PERMIT_NOBODY;  // a method that we do not have (X10)
 }
 
 enum phase_result call_route(struct call *call)
@@ -134,12 +135,15 @@ static enum phase_result do_pipe(struct call *call)
 
 // ---- dispatch: answered here ----------------------------------------------------------------
 
+// Of the servers that this caller may use something of.
 static void put_instructions(const struct call *call, struct buf *out)
 {
     struct buf text = {.max = INSTRUCTIONS_MAX};
     for (size_t i = 0; i < call->scope->link_count; i++) {
         const struct link *link = call->scope->links[i];
         struct span own = upstream_instructions(link->upstream);
+        if (!reach_sees(call->session, link))
+            continue;
         hosted_put_hint(link, &text);
         if (!own.len)
             continue;
@@ -163,7 +167,7 @@ static enum phase_result do_initialize(struct call *call)
     session_begin(call->session, revision_negotiate(version), capabilities);
     call->scope = call->session->scope;
     loan_begin(call);
-    scope_warm(call->scope, false);
+    scope_warm(call->session, false);
     enum revision revision = call->session->revision;
     struct buf *out = call_begin_result(call);
     buf_printf(out,
@@ -212,13 +216,18 @@ static void put_item(struct call *call, enum catalog_kind kind, size_t at, const
     json_decref(narrowing);
 }
 
-// Up to a page of what this caller may see, from an index on; returns where the next page begins.
-static size_t put_page(struct call *call, enum catalog_kind kind, size_t from, size_t page, struct buf *out)
+enum policy_kind dispatch_policy_kind(enum catalog_kind kind)
 {
     static const enum policy_kind kinds[] = {[CATALOG_TOOLS] = POLICY_TOOL,
                                              [CATALOG_PROMPTS] = POLICY_PROMPT,
                                              [CATALOG_RESOURCES] = POLICY_RESOURCE,
                                              [CATALOG_TEMPLATES] = POLICY_TEMPLATE};
+    return kinds[kind];
+}
+
+// Up to a page of what this caller may see, from an index on; returns where the next page begins.
+static size_t put_page(struct call *call, enum catalog_kind kind, size_t from, size_t page, struct buf *out)
+{
     struct view *view = call->scope->view;
     size_t count = view_count(view, kind), shown = 0, at = from;
     if (policy_is_open(call->policy)) {
@@ -229,7 +238,7 @@ static size_t put_page(struct call *call, enum catalog_kind kind, size_t from, s
     for (; at < count && shown < page; at++) {
         const struct view_entry *entry = view_entry_at(view, kind, at);
         struct policy_question question = {call->identity, upstream_server(source_upstream(entry->source))->name,
-                                           kinds[kind], entry->original, NULL};
+                                           dispatch_policy_kind(kind), entry->original, NULL};
         if (!policy_visible(call->policy, &question))
             continue;
         if (shown++)
@@ -496,7 +505,7 @@ static enum phase_result on_roots_changed(struct call *call)
 {
     for (size_t i = 0; i < call->scope->link_count; i++) {
         struct link *link = call->scope->links[i];
-        if (link->owner == call->session && call->session->can.roots_changed)
+        if (link->owner == call->session && call->session->can.roots_changed && reach_allowed(call->session, link))
             upstream_notify(link->upstream, method_text(METHOD_ROOTS_CHANGED), (struct span){0});
     }
     return PHASE_REPLY;

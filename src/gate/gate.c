@@ -37,6 +37,7 @@ static void on_sweep(struct loop_timer *timer)
 {
     struct gate *gate = timer->arg;
     stream_slow_calls(gate);
+    reach_sweep(gate);
     if (++gate->sweeps % 20 == 0)
         sweep_sessions(gate);
     if (gate->tokens && gate->sweeps % RECHECK_SWEEPS == 0)
@@ -50,11 +51,19 @@ static void add_tenants(struct gate *gate, const struct gate_parts *parts)
     const struct config_tenant *others = config->tenants.at;
     gate->tenant_count = config->tenants.count + 1;
     gate->tenants = mem_alloc(gate->tenant_count * sizeof *gate->tenants);
-    gate->tenants[0] = (struct tenant){"default", &config->servers, &config->profiles, policy_ref(parts->policies[0]),
-                                       limit_new(&config->limits.rates)};
+    gate->tenants[0] = (struct tenant){"default",
+                                       &config->servers,
+                                       &config->profiles,
+                                       policy_ref(parts->policies[0]),
+                                       limit_new(&config->limits.rates),
+                                       policy_next_expiry(parts->policies[0])};
     for (size_t i = 1; i < gate->tenant_count; i++)
-        gate->tenants[i] = (struct tenant){others[i - 1].name, &others[i - 1].servers, &others[i - 1].profiles,
-                                           policy_ref(parts->policies[i]), limit_new(&others[i - 1].limits.rates)};
+        gate->tenants[i] = (struct tenant){others[i - 1].name,
+                                           &others[i - 1].servers,
+                                           &others[i - 1].profiles,
+                                           policy_ref(parts->policies[i]),
+                                           limit_new(&others[i - 1].limits.rates),
+                                           policy_next_expiry(parts->policies[i])};
 }
 
 struct tenant *gate_tenant(const struct gate *gate, const char *name)
@@ -108,13 +117,10 @@ const char *const *gate_wanted_headers(const struct gate *gate) { return provide
 
 void gate_set_policy(struct gate *gate, size_t tenant, struct policy *policy)
 {
-    void *value;
     struct policy *old = gate->tenants[tenant].policy;
     gate->tenants[tenant].policy = policy_ref(policy);
     policy_unref(old);
-    subscription_recheck(gate);
-    for (size_t at = 0; map_next(&gate->scopes, &at, NULL, &value);)
-        relay_list_changed(value, ~0U);  // what callers may see may have changed
+    reach_recheck_tenant(gate, &gate->tenants[tenant]);
 }
 
 void gate_recheck_identities(struct gate *gate)

@@ -83,17 +83,6 @@ static char *session_capabilities(const struct session *session)
 
 // ---- links ----------------------------------------------------------------------------------
 
-static void each_scope(struct link *link, void (*fn)(struct scope *scope, unsigned kinds), unsigned kinds)
-{
-    void *value;
-    for (size_t at = 0; map_next(&link->gate->scopes, &at, NULL, &value);) {
-        struct scope *scope = value;
-        for (size_t i = 0; i < scope->link_count; i++)
-            if (scope->links[i] == link)
-                fn(scope, kinds);
-    }
-}
-
 static void wake_waiters(struct scope *scope)
 {
     struct list woken;
@@ -107,17 +96,26 @@ static void wake_waiters(struct scope *scope)
         call_resume(list_entry(woken.next, struct call, wait_node));
 }
 
-static void scope_changed(struct scope *scope, unsigned kinds)
+static void scope_changed(struct scope *scope, const struct link *link, unsigned kinds)
 {
     view_dirty(scope->view);
-    relay_list_changed(scope, kinds);
+    list_each(node, &scope->sessions) {
+        struct session *session = list_entry(node, struct session, scope_node);
+        if (reach_allowed(session, link))
+            relay_list_changed(session, kinds);
+    }
     wake_waiters(scope);
 }
 
 static void on_source_change(void *arg, struct source *source, unsigned kinds)
 {
-    (void)source;
-    each_scope(arg, scope_changed, kinds);
+    const struct link *link = arg;
+    void *value;
+    for (size_t at = 0; map_next(&link->gate->scopes, &at, NULL, &value);) {
+        struct scope *scope = value;
+        if (scope_link(scope, source) == link)
+            scope_changed(scope, link, kinds);
+    }
 }
 
 static void on_state(void *arg, struct upstream *upstream)
@@ -310,9 +308,7 @@ void link_push_level(struct link *link)
         return;
     for (size_t at = 0; map_next(&link->gate->sessions, &at, NULL, &value);) {
         const struct session *session = value;
-        bool uses = false;
-        for (size_t i = 0; session->scope && i < session->scope->link_count; i++)
-            uses |= session->scope->links[i] == link;
+        bool uses = reach_allowed(session, link);
         int wanted = session->level >= 0 ? session->level : LEVEL_UNSET;
         any = any || (uses && session->level >= 0);
         if (uses && (level < 0 || wanted < level))
@@ -402,23 +398,27 @@ void scope_release_all(struct gate *gate)
     map_release(&gate->scopes);
 }
 
-void scope_warm(struct scope *scope, bool own_too)
+void scope_warm(const struct session *session, bool own_too)
 {
+    const struct scope *scope = session->scope;
     for (size_t i = 0; i < scope->link_count; i++)
-        if (own_too || !scope->links[i]->owner)
+        if ((own_too || !scope->links[i]->owner) && reach_allowed(session, scope->links[i]))
             source_load(scope->links[i]->source);
 }
 
-void scope_look_again(struct scope *scope)
+void scope_look_again(const struct session *session)
 {
+    const struct scope *scope = session->scope;
     for (size_t i = 0; i < scope->link_count; i++)
-        source_look_again(scope->links[i]->source);
+        if (reach_allowed(session, scope->links[i]))
+            source_look_again(scope->links[i]->source);
 }
 
-bool scope_settled(const struct scope *scope)
+bool scope_settled(const struct session *session)
 {
+    const struct scope *scope = session->scope;
     for (size_t i = 0; i < scope->link_count; i++)
-        if (!source_settled(scope->links[i]->source))
+        if (!source_settled(scope->links[i]->source) && reach_allowed(session, scope->links[i]))
             return false;
     return true;
 }

@@ -247,8 +247,7 @@ static enum phase_result session(struct call *call)
     if (call->version.at && !initialize && !revision_parse(call->version))
         return (enum phase_result)err_set(&call->err, ERR_BAD_VERSION, "MCP-Protocol-Version: %.*s",
                                           call->version.len > 40 ? 40 : (int)call->version.len, call->version.at);
-    identity_unref(found->identity);  // the newest proof: a token may have been renewed, roles changed
-    found->identity = identity_ref(call->identity);
+    reach_renew(found, call->identity);
     join_session(call, found);
     loan_begin(call);
     if (initialize && found->state != SESSION_NEW)
@@ -272,39 +271,44 @@ static enum phase_result session(struct call *call)
 
 static enum phase_result route(struct call *call) { return call_route(call); }
 
-// The arguments as a tree, if some rule may look at them. False: they cannot be judged, so they do not pass.
+// What a server and a policy might read differently does not pass, whatever the rules look at (X8). As a tree only if
+// some rule may look at it; then there is a bound on the size as well. Without such rules arguments may be large.
 static bool read_arguments(struct call *call, json_t **out)
 {
     struct span raw;
     struct err err;
     *out = NULL;
-    bool wanted = policy_has_conditions(call->policy) && call->message.params.at;
-    if (!wanted || !scan_find(call->message.params, "arguments", &raw))
+    if (!call->message.params.at || !scan_find(call->message.params, "arguments", &raw))
+        return true;
+    if (!scan_is_object(raw))
+        return err_set(&call->err, ERR_INVALID_PARAMS, "arguments are not an object");
+    bool may_be_deep = raw.len > (size_t)2 * ARGUMENTS_DEPTH_MAX;
+    if (may_be_deep && scan_depth(raw) > ARGUMENTS_DEPTH_MAX)
+        return err_set(&call->err, ERR_INVALID_PARAMS, "arguments are nested deeper than %d", ARGUMENTS_DEPTH_MAX);
+    if (!policy_has_conditions(call->policy))
         return true;
     if (raw.len > ARGUMENTS_MAX)
         return err_set(&call->err, ERR_INVALID_PARAMS, "arguments of %zu bytes cannot be judged by policy", raw.len);
-    if (scan_depth(raw) > ARGUMENTS_DEPTH_MAX)
-        return err_set(&call->err, ERR_INVALID_PARAMS, "arguments nested deeper than %d cannot be judged by policy",
-                       ARGUMENTS_DEPTH_MAX);
     *out = json_parse(raw, "arguments", &err);
-    if (json_is_object(*out))
-        return true;
-    const char *problem = *out ? "not an object" : err.detail;
-    json_decref(*out);
-    *out = NULL;
-    return err_set(&call->err, ERR_INVALID_PARAMS, "arguments cannot be judged by policy: %.200s", problem);
+    return *out || err_set(&call->err, ERR_INVALID_PARAMS, "arguments cannot be judged by policy: %.200s", err.detail);
 }
 
+// The caller is told which rule it was and what for (X19), and of no other one.
 static enum phase_result deny(struct call *call)
 {
     const struct policy_rule *rule = call->decision.rule;
+    struct buf text = {0};
+    buf_printf(&text, "%s (rule %s)", err_text(ERR_DENIED), call->decision.by);
     buf_clear(&call->error_data);
     buf_put_text(&call->error_data, "\"rule\":");
     scan_encode(span_of(call->decision.by), &call->error_data);
     if (rule) {
+        buf_printf(&text, ": %s", rule->description);
         buf_put_text(&call->error_data, ",\"description\":");
         scan_encode(span_of(rule->description), &call->error_data);
     }
+    call->error_text = arena_copy(&call->arena, buf_span(&text));
+    buf_release(&text);
     return (enum phase_result)err_set(&call->err, ERR_DENIED, "by %s", call->decision.by);
 }
 
@@ -327,7 +331,8 @@ static enum phase_result authorize(struct call *call)
     enum policy_kind kind = POLICY_TOOL;
     json_t *args = NULL;
     enum permit permit = call_permit(call, &kind);
-    call->decision = (struct policy_decision){VERDICT_DENY, NULL, "default"};
+    call->decision =
+        (struct policy_decision){VERDICT_DENY, NULL, permit == PERMIT_NOBODY ? "builtin:method" : "default"};
     if (permit == PERMIT_POLICY) {
         if (!read_arguments(call, &args))
             return PHASE_FAIL;
@@ -337,6 +342,8 @@ static enum phase_result authorize(struct call *call)
         call->decision = (struct policy_decision){VERDICT_ALLOW, NULL, "builtin:method"};
     }
     call->authorized = call->decision.verdict == VERDICT_ALLOW;
+    if (permit == PERMIT_NOBODY)
+        return PHASE_FAIL;  // a method that nobody has: route said so
     if (!call->authorized)
         return deny(call);
     return call->err.code ? PHASE_FAIL : PHASE_NEXT;  // what route found missing is said only now

@@ -10,7 +10,7 @@
 
 // ---- lists ----------------------------------------------------------------------------------
 
-void relay_list_changed(struct scope *scope, unsigned kinds)
+void relay_list_changed(struct session *session, unsigned kinds)
 {
     static const struct {
         unsigned kinds;
@@ -21,17 +21,11 @@ void relay_list_changed(struct scope *scope, unsigned kinds)
         {1U << CATALOG_RESOURCES | 1U << CATALOG_TEMPLATES, METHOD_RESOURCES_CHANGED},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        if (!(rows[i].kinds & kinds))
+        if (!session->ready || !(session->listed & kinds & rows[i].kinds))
             continue;
         struct buf text = {0};
         message_put_notification(&text, method_text(rows[i].method), (struct span){0});
-        struct blob *blob = blob_take(&text);
-        list_each(node, &scope->sessions) {
-            struct session *session = list_entry(node, struct session, scope_node);
-            if (session->ready && session->listed & kinds & rows[i].kinds)
-                session_tell(session, blob_ref(blob));
-        }
-        blob_unref(blob);
+        session_tell(session, blob_take(&text));
     }
 }
 
@@ -114,7 +108,7 @@ static void relay_log(struct link *link, const struct message *message, struct c
         return;
     for (size_t at = 0; map_next(&link->gate->sessions, &at, NULL, &value);) {
         struct session *session = value;
-        bool meant = origin ? origin->session == session : link->owner ? link->owner == session : uses(session, link);
+        bool meant = origin ? origin->session == session : reach_sees(session, link);
         if (!meant || !session->ready || level < session->level)
             continue;
         struct blob *text = log_text(session, link, message->params);

@@ -33,7 +33,7 @@ static void on_waited_enough(struct loop_timer *timer)
     call_resume(call);
 }
 
-static bool must_wait(const struct call *call) { return !call->waited_enough && !scope_settled(call->scope); }
+static bool must_wait(const struct call *call) { return !call->waited_enough && !scope_settled(call->session); }
 
 static enum phase_result wait_for_lists(struct call *call)
 {
@@ -47,7 +47,7 @@ static enum phase_result wait_for_lists(struct call *call)
 
 enum phase_result route_lists(struct call *call)
 {
-    scope_warm(call->scope, true);
+    scope_warm(call->session, true);
     return must_wait(call) ? wait_for_lists(call) : PHASE_NEXT;
 }
 
@@ -82,9 +82,9 @@ static enum phase_result find_named(struct call *call, enum catalog_kind kind, s
     const struct view_entry *entry = view_find(call->scope->view, kind, exposed);
     call->target = exposed;
     if (!entry) {
-        scope_warm(call->scope, true);
+        scope_warm(call->session, true);
         if (!call->looked_again)
-            scope_look_again(call->scope);
+            scope_look_again(call->session);
         call->looked_again = true;
         if (must_wait(call))
             return wait_for_lists(call);
@@ -127,9 +127,9 @@ static enum phase_result find_uri(struct call *call, struct span uri)
     call->target = uri;
     if (!source) {
         buf_release(&original);
-        scope_warm(call->scope, true);
+        scope_warm(call->session, true);
         if (!call->looked_again)
-            scope_look_again(call->scope);
+            scope_look_again(call->session);
         call->looked_again = true;
         if (must_wait(call))
             return wait_for_lists(call);

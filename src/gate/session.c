@@ -76,6 +76,7 @@ static void session_free(void *object)
     identity_unref(session->identity);
     map_release(&session->asks);
     map_release(&session->subscribed);
+    free(session->reach.known);
     free(session);
 }
 

@@ -42,6 +42,7 @@ struct gate {
     struct map tasks;       // "server\0id" -> owner
     struct list calls;      // all calls, oldest first
     struct list quick;      // HTTP calls without a stream yet, oldest first
+    uint64_t reach_epoch;   // counts changes of policies
     uint64_t next_request;
     struct loop_timer sweep, deadline;
     unsigned sweeps;
@@ -59,6 +60,7 @@ struct tenant {
     const struct option_items *profiles;  // struct profile
     struct policy *policy;
     struct limit *limit;  // NULL: none
+    int64_t recheck_at;   // when a rule of the policy expires, in seconds since the epoch
 };
 
 // One upstream as the gate uses it.
@@ -105,6 +107,12 @@ struct session_abilities {
 
 enum session_state { SESSION_NEW, SESSION_LIVE, SESSION_ENDED };
 
+// Which servers of its scope a session may hear, as far as it was asked.
+struct session_reach {
+    unsigned char *known;  // of reach.c, one for each link; NULL: none
+    uint64_t generation, epoch;
+};
+
 struct session {
     struct gate *gate;
     char id[SESSION_ID_LEN + 1];
@@ -127,7 +135,8 @@ struct session {
     struct map subscribed;  // exposed URI -> struct subscription
     int level;              // log level, -1: not set
     unsigned listed;        // kinds it has listed: only those are worth a list_changed
-    bool draining;          // ends with its last call
+    struct session_reach reach;
+    bool draining;  // ends with its last call
     int64_t used_ms;
 };
 
@@ -159,9 +168,10 @@ void session_tell(struct session *session, struct blob *message);
 extern const struct upstream_listener link_listener;
 struct scope *scope_get(struct gate *gate, struct session *session);
 void scope_release(struct scope *scope);
-void scope_warm(struct scope *scope, bool own_too);  // starts its servers; those of one session only when needed
-void scope_look_again(struct scope *scope);          // those that wanted a login: perhaps there was one
-bool scope_settled(const struct scope *scope);
+// Of its scope, as far as the session has to do with them:
+void scope_warm(const struct session *session, bool own_too);  // starts servers; those of one session only when needed
+void scope_look_again(const struct session *session);          // those that wanted a login: perhaps there was one
+bool scope_settled(const struct session *session);
 struct link *scope_link(const struct scope *scope, const struct source *source);
 void scope_release_all(struct gate *gate);
 void link_close_all(struct gate *gate, int64_t within_ms);
@@ -170,7 +180,14 @@ void link_recheck_all(struct gate *gate);  // grants may have been deleted by an
 
 // ---- relay.c: what servers say on their own
 void relay_notification(struct link *link, const struct message *message, struct upstream_request *origin);
-void relay_list_changed(struct scope *scope, unsigned kinds);
+void relay_list_changed(struct session *session, unsigned kinds);
+
+// ---- reach.c: which servers have to do with a session
+bool reach_allowed(const struct session *session, const struct link *link);  // the server may learn of the session
+bool reach_sees(struct session *session, const struct link *link);           // what the server says may reach it
+void reach_renew(struct session *session, const struct identity *identity);  // its newest proof; roles may be others
+void reach_recheck_tenant(struct gate *gate, struct tenant *tenant);         // its policy is another now
+void reach_sweep(struct gate *gate);                                         // rules may have expired
 
 // ---- ask.c: questions of servers to callers
 void ask_start(struct link *link, const struct message *message, struct upstream_request *origin);
@@ -181,12 +198,13 @@ void ask_drop_session(struct session *session);
 void ask_drop_link(struct link *link);
 
 // ---- dispatch.c
+enum policy_kind dispatch_policy_kind(enum catalog_kind kind);                     // what the policy calls it
 void dispatch_unheard(struct link *link, enum method method, struct span params);  // whose answer nobody needs
 
 // ---- subscription.c
 void subscription_drop_session(struct session *session);
 void subscription_renew(struct link *link);
-void subscription_recheck(struct gate *gate);  // after a new policy
+void subscription_recheck(struct session *session);  // ends what the policy does not allow any more
 void subscription_fan_out(struct link *link, const struct message *message);
 void subscription_release_link(struct link *link);
 

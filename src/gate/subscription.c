@@ -68,22 +68,26 @@ void subscription_renew(struct link *link)
         tell_server(link, METHOD_RESOURCES_SUBSCRIBE, uri);
 }
 
-void subscription_recheck(struct gate *gate)
+static bool may_read(const struct session *session, const struct link *link, struct span uri)
+{
+    struct policy_question question = {session->identity, upstream_server(link->upstream)->name, POLICY_RESOURCE, uri,
+                                       NULL};
+    struct policy *policy = gate_tenant(session->gate, session->identity->tenant)->policy;
+    return policy_decide(policy, &question).verdict == VERDICT_ALLOW;
+}
+
+void subscription_recheck(struct session *session)
 {
     void *value;
     struct span exposed;
-    for (size_t at = 0; map_next(&gate->sessions, &at, NULL, &value);) {
-        struct session *session = value;
-        for (size_t k = 0; map_next(&session->subscribed, &k, &exposed, &value);) {
-            const struct subscription *subscription = value;
-            struct policy_question question = {session->identity, upstream_server(subscription->link->upstream)->name,
-                                               POLICY_RESOURCE, span_of(subscription->uri), NULL};
-            if (policy_decide(gate_tenant(gate, session->identity->tenant)->policy, &question).verdict == VERDICT_ALLOW)
-                continue;
-            char *copy = mem_span(exposed);
-            subscription_remove(session, span_make(copy, exposed.len));
-            free(copy);
-        }
+    for (size_t at = 0; map_next(&session->subscribed, &at, &exposed, &value);) {
+        const struct subscription *subscription = value;
+        if (may_read(session, subscription->link, span_of(subscription->uri)))
+            continue;
+        char *copy = mem_span(exposed);
+        subscription_remove(session, span_make(copy, exposed.len));
+        free(copy);
+        at = 0;
     }
 }
 
@@ -130,7 +134,8 @@ void subscription_fan_out(struct link *link, const struct message *message)
     bool known = any_covers(link, buf_span(&updated));
     for (size_t at = 0; map_next(&link->gate->sessions, &at, NULL, &value);) {
         struct session *session = value;
-        if (!session->scope || !wants(session, link, buf_span(&updated), known))
+        if (!session->scope || !wants(session, link, buf_span(&updated), known) ||
+            !may_read(session, link, buf_span(&updated)))
             continue;
         struct buf uri = {0}, params = {0}, text = {0};
         view_put_uri(session->scope->view, link->source, buf_span(&updated), &uri);

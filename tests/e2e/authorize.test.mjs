@@ -63,6 +63,13 @@ describe('X8 arguments that cannot be judged never reach a server', () => {
             assert.equal(result, undefined);
             assert.equal(error.code, code, JSON.stringify(error));
         });
+    test('X19 a denial says which rule it was and what for, to people as well', async () => {
+        const { error } = await ask(body('{"message":"secret"}'));
+        assert.equal(error.message, 'Denied by policy (rule no-secret): the rule no-secret of this test');
+        assert.deepEqual(error.data, { reason: 'denied', rule: 'no-secret', description: 'the rule no-secret of this test' });
+        const stranger = await (await open(gateway, 'bob'))(body('{}'));
+        assert.equal(stranger.error.message, 'Denied by policy (rule default)');
+    });
     test('X8 what is just within is judged: depth 64, denied and allowed', async () => {
         assert.equal((await ask(body(nested(64).replace('hi', 'secret')))).error.data.rule, 'no-secret');
         assert.notEqual((await ask(body(nested(64)))).error?.code, 403);
@@ -76,6 +83,29 @@ describe('X8 arguments that cannot be judged never reach a server', () => {
         assert.deepEqual([row.decision, row.policy, row.status], ['deny', digest, 'denied']);
         assert.match(row.request, /\S/);
         assert.equal(rows().filter(({ request }) => request === row.request).length, 1);
+    });
+});
+
+describe('X8 without conditions only the size is free', () => {
+    let gateway, ask;
+    const body = (args, method = 'tools/call') => `{"jsonrpc":"2.0","id":1,"method":"${method}","params":{"name":"demo__${method === 'tools/call' ? 'echo' : 'introduce'}","arguments":${args}}}`;
+    before(async () => {
+        gateway = await start([rule('all', 'allow', { kinds: ['*'] })], { demo: { command: demo } });
+        ask = await open(gateway, 'ann');
+    });
+    after(() => gateway?.stop());
+
+    const deep = depth => `{"message":"hi","more":${'['.repeat(depth - 1)}${']'.repeat(depth - 1)}}`;
+    for (const [name, args] of [['depth 65', deep(65)], ['a list', '["secret"]'], ['a text', '"secret"'], ['null', 'null'], ['a number', '1']])
+        for (const method of ['tools/call', 'prompts/get'])
+            test(`X8 ${name}, ${method}`, async () => {
+                const { error } = await ask(body(args, method));
+                assert.deepEqual([error?.code, error?.data.reason], [-32602, 'invalid_params'], JSON.stringify(error));
+            });
+    test('X8 depth 64 and two megabytes pass', async () => {
+        assert.equal((await ask(body(deep(64)))).result.content[0].text, 'hi');
+        const message = 'x'.repeat(2 << 20);
+        assert.equal((await ask(body(JSON.stringify({ message })))).result.content[0].text, message);
     });
 });
 
@@ -112,6 +142,12 @@ describe('X10 every method is somebody\'s to allow, and unknown ones nobody\'s',
             const { error } = await request(method, { name: 'demo__echo' });
             assert.ok([-32601, -32600].includes(error?.code), JSON.stringify(error));
         });
+    test('X10 a method that nobody has is a denial in the audit', async () => {
+        await request('tools/obliterate');
+        const rows = () => execFileSync(binary, ['audit', '--file', join(gateway.state, 'audit.db'), '--denied', '--json'], { encoding: 'utf8' }).trim().split('\n').filter(Boolean).map(line => JSON.parse(line));
+        const row = await until(() => rows().find(({ method }) => method === 'tools/obliterate'), 5_000, 'the row');
+        assert.deepEqual([row.decision, row.rule, row.reason], ['deny', 'builtin:method', 'method_not_found']);
+    });
 });
 
 test('X15 a subscription ends when its policy does, in the same session', async () => {

@@ -28,6 +28,7 @@ export const program = {
     fixture: join(peersDir, 'everything'),
     misbehave: join(peersDir, 'misbehave'),
     liar: join(peersDir, 'liar'),
+    pusher: join(peersDir, 'pusher'),
     everything: join(packages, 'server-everything/dist/index.js'),
     filesystem: join(packages, 'server-filesystem/dist/index.js'),
     memory: join(packages, 'server-memory/dist/index.js'),

@@ -1,0 +1,139 @@
+// Owns which servers have to do with a session: the policy asked about what servers push, not only about what is called.
+//
+// A server that no rule gives a session anything of never learns of it: it is not started for it, and hears neither its
+// log level nor its roots. What a server says (instructions, logs, questions) reaches only who may use something of it.
+// That is worked out once for each session and server, and again when the lists, the policy or the caller's roles change.
+#include "base/mem.h"
+#include "call.h"
+#include "subscription.h"
+#include <stdlib.h>
+#include <time.h>
+
+enum { UNKNOWN, NO, YES };
+
+static struct policy *policy_of(const struct session *session)
+{
+    return gate_tenant(session->gate, session->identity->tenant)->policy;
+}
+
+static bool is_used(const struct session *session, const struct link *link)
+{
+    void *value;
+    list_each(node, &link->calls)
+        if (list_entry(node, struct call, link_node)->session == session)
+            return true;
+    for (size_t at = 0; map_next(&session->subscribed, &at, NULL, &value);)
+        if (((const struct subscription *)value)->link == link)
+            return true;
+    return false;
+}
+
+static bool sees_item(const struct session *session, const struct link *link)
+{
+    struct view *view = session->scope->view;
+    for (int kind = 0; kind < CATALOG_KINDS; kind++)
+        for (size_t i = 0; i < view_count(view, (enum catalog_kind)kind); i++) {
+            const struct view_entry *entry = view_entry_at(view, (enum catalog_kind)kind, i);
+            struct policy_question question = {session->identity, upstream_server(link->upstream)->name,
+                                               dispatch_policy_kind((enum catalog_kind)kind), entry->original, NULL};
+            if (entry->source == link->source && policy_visible(policy_of(session), &question))
+                return true;
+        }
+    return false;
+}
+
+static bool find(const struct session *session, const struct link *link, size_t *at)
+{
+    for (*at = 0; session->scope && *at < session->scope->link_count; ++*at)
+        if (session->scope->links[*at] == link)
+            return true;
+    return false;
+}
+
+bool reach_allowed(const struct session *session, const struct link *link)
+{
+    size_t at;
+    return find(session, link, &at) &&
+           policy_reaches(policy_of(session), session->identity, upstream_server(link->upstream)->name);
+}
+
+// What it was when lists, policy or roles were others is forgotten.
+static unsigned char *known(struct session *session, size_t at)
+{
+    struct session_reach *reach = &session->reach;
+    uint64_t generation = view_generation(session->scope->view);
+    if (!reach->known)
+        reach->known = mem_alloc(session->scope->link_count);
+    else if (reach->generation != generation || reach->epoch != session->gate->reach_epoch)
+        memset(reach->known, UNKNOWN, session->scope->link_count);
+    reach->generation = generation;
+    reach->epoch = session->gate->reach_epoch;
+    return &reach->known[at];
+}
+
+bool reach_sees(struct session *session, const struct link *link)
+{
+    size_t at;
+    if (!find(session, link, &at))
+        return false;
+    if (policy_is_open(policy_of(session)) || is_used(session, link))
+        return true;
+    if (!source_loaded(link->source))  // what it has is not known yet
+        return reach_allowed(session, link);
+    unsigned char *answer = known(session, at);
+    if (*answer == UNKNOWN)
+        *answer = sees_item(session, link) ? YES : NO;
+    return *answer == YES;
+}
+
+// ---- changes --------------------------------------------------------------------------------
+
+static void recheck(struct session *session)
+{
+    subscription_recheck(session);
+    relay_list_changed(session, ~0U);  // what it may see may have changed
+}
+
+void reach_recheck_tenant(struct gate *gate, struct tenant *tenant)
+{
+    void *value;
+    gate->reach_epoch++;
+    tenant->recheck_at = policy_next_expiry(tenant->policy);
+    for (size_t at = 0; map_next(&gate->sessions, &at, NULL, &value);) {
+        struct session *session = value;
+        if (gate_tenant(gate, session->identity->tenant) == tenant)
+            recheck(session);
+    }
+}
+
+void reach_sweep(struct gate *gate)
+{
+    int64_t now = (int64_t)time(NULL);
+    for (size_t i = 0; i < gate->tenant_count; i++)
+        if (now >= gate->tenants[i].recheck_at)
+            reach_recheck_tenant(gate, &gate->tenants[i]);
+}
+
+static bool same_roles(const struct identity *a, const struct identity *b)
+{
+    if (a->role_count != b->role_count)
+        return false;
+    for (size_t i = 0; i < a->role_count; i++)
+        if (strcmp(a->roles[i], b->roles[i]) != 0)
+            return false;
+    return true;
+}
+
+void reach_renew(struct session *session, const struct identity *identity)
+{
+    struct identity *old = session->identity;
+    if (old == identity)
+        return;
+    session->identity = identity_ref(identity);
+    if (!same_roles(old, identity)) {
+        free(session->reach.known);
+        session->reach.known = NULL;
+        recheck(session);
+    }
+    identity_unref(old);
+}
