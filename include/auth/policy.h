@@ -103,6 +103,9 @@ void policy_findings_release(struct policy_findings *findings);
 struct policy_decision policy_decide(struct policy *policy, const struct policy_question *question);
 // May it be listed? Conditions are left out: allowed with some arguments, and not always denied.
 bool policy_visible(struct policy *policy, const struct policy_question *question);
+// Sums up the rules with this effect that take the question, whatever the arguments: 0 if none does, and the same number
+// under two policies if the rules there have the same conditions.
+uint64_t policy_stance(struct policy *policy, const struct policy_question *question, enum verdict effect);
 // What the caller may pass, as far as the rules say so in advance: an object of JSON Pointers into the arguments, each with
 // the only values that some allow rule takes there. NULL: nothing is known. It is a hint for lists, never the control,
 // and errs to the wide side: a call with any other value there would be denied.
