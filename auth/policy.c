@@ -432,6 +432,27 @@ bool policy_reaches(struct policy *policy, const struct identity *identity, cons
     return false;
 }
 
+uint64_t policy_stance(struct policy *policy, const struct policy_question *question, enum verdict effect)
+{
+    uint64_t sum = 0, part;
+    unsigned char digest[SECRET_MAC_BYTES];
+    if (!prepared(policy, question))
+        return 0;
+    const word *bits = candidates(policy, question), *mask = effect == VERDICT_ALLOW ? policy->allow : policy->deny;
+    for (size_t w = 0; w < policy->words; w++)
+        for (word left = bits[w] & mask[w]; left; left &= left - 1) {
+            const json_t *when = policy->rules[w * 64 + (size_t)__builtin_ctzll(left)]->when;
+            char *text = when ? json_dumps(when, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
+            if (!text)
+                return UINT64_MAX;  // next to a rule without a condition the others do not matter
+            secret_digest(span_of(text), digest);
+            memcpy(&part, digest, sizeof part);
+            sum += part;
+            free(text);
+        }
+    return sum;
+}
+
 size_t policy_conditions(struct policy *policy, const struct policy_question *question, const json_t **out, size_t max)
 {
     size_t count = 0;

@@ -107,6 +107,9 @@ bool policy_visible(struct policy *policy, const struct policy_question *questio
 bool policy_reaches(struct policy *policy, const struct identity *identity, const char *server);
 // When what it decides changes by itself next, in seconds since the epoch: a rule expires. INT64_MAX: never.
 int64_t policy_next_expiry(struct policy *policy);
+// Sums up the rules with this effect that take the question, whatever the arguments: 0 if none does, and the same number
+// under two policies if the rules there have the same conditions.
+uint64_t policy_stance(struct policy *policy, const struct policy_question *question, enum verdict effect);
 // What the caller may pass, as far as the rules say so in advance: an object of JSON Pointers into the arguments, each with
 // the only values that some allow rule takes there. NULL: nothing is known. It is a hint for lists, never the control,
 // and errs to the wide side: a call with any other value there would be denied.

@@ -288,7 +288,7 @@ static const struct flag flags_table[] = {
     {"tool", "NAME", FLAG(tool), "Only calls of the tool, prompt or resource of this name, as its server has it"},
     {"denied", NULL, FLAG(denied), "Only what was denied"},
     {"limit", "N", FLAG(limit), "The last N rows, else 100, or all with --since; 0 shows all"},
-    {"follow", NULL, FLAG(follow), "Go on with rows as they are written"},
+    {"follow", NULL, FLAG_LETTER(follow, 'f'), "Go on with rows as they are written"},
     FLAG_JSON,
     {0},
 };
@@ -296,7 +296,7 @@ static const struct flag flags_table[] = {
 const struct command command_audit = {
     .name = "audit",
     .synopsis = "audit [verify] [--config FILE | --file DB] [--since TIME] [--subject NAME] [--tool NAME] [--denied] "
-                "[--follow]",
+                "[-f]",
     .summary = "Show who called what, or verify that nothing was changed",
     .details = "Rows are a table on a terminal and JSON lines in a pipe, the oldest first.\n"
                "verify  walks the chain of hashes and names each row that was changed, moved or taken out. Exit\n"

@@ -30,6 +30,7 @@ struct flag {
     const char *name;   // "config"
     const char *value;  // "FILE", or NULL
     size_t offset;
+    char letter;  // 'f' if -f is the same, or 0
     const char *help;
 };
 
@@ -66,7 +67,8 @@ extern const struct command *const command_list[];  // NULL at the end
 const struct command *cmd_find(const char *name);   // NULL: there is none
 int cmd_unknown(const char *name);                  // says so, and which one may be meant; the exit code
 
-#define FLAG(member) offsetof(struct flags, member)
+#define FLAG(member) FLAG_LETTER(member, 0)
+#define FLAG_LETTER(member, letter) offsetof(struct flags, member), letter
 #define FLAG_CONFIG                                                                                    \
     {                                                                                                  \
         "config", "FILE", FLAG(config),                                                                \

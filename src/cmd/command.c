@@ -85,12 +85,13 @@ struct config *cmd_config(const struct flags *flags, int *exit_code)
 
 // ---- flags ----------------------------------------------------------------------------------
 
-static const struct flag *find_flag(const struct command *command, struct span name)
+// `name` as it stands after "--", or one letter after "-".
+static const struct flag *find_flag(const struct command *command, struct span name, bool letter)
 {
     for (const struct flag *flag = command->flags; flag->name; flag++)
-        if (span_is(name, flag->name))
+        if (letter ? name.len == 1 && name.at[0] == flag->letter : span_is(name, flag->name))
             return flag;
-    return NULL;
+    return span_is(name, letter ? "h" : "help") ? &help_flag_help : NULL;
 }
 
 static int unknown_flag(const struct command *command, const char *given)
@@ -117,49 +118,54 @@ static bool take_value(const struct flag *flag, const char **slot, const char *v
     return true;
 }
 
+static int unexpected(const struct command *command, const char *word)
+{
+    return cmd_fail(EXIT_USAGE, "%s: unexpected argument '%s'; usage: postern %s", command->name, word,
+                    command->synopsis);
+}
+
+// The option at argv[*at], which moves on if the next word is its value.
+static int parse_flag(const struct command *command, int argc, char **argv, int *at, struct flags *flags)
+{
+    const char *word = argv[*at], *equals = strchr(word, '=');
+    bool letter = word[1] != '-';
+    const char *name = word + (letter ? 1 : 2);
+    const struct flag *flag =
+        find_flag(command, span_make(name, equals ? (size_t)(equals - name) : strlen(name)), letter);
+    if (!flag && letter)
+        return cmd_fail(EXIT_USAGE, "%s: unknown option %s; see --help: most begin with --, and after -- none do",
+                        command->name, word);
+    if (!flag)
+        return unknown_flag(command, name);
+    void *slot = (char *)flags + flag->offset;
+    if (!flag->value && equals)
+        return cmd_fail(EXIT_USAGE, "%s: --%s takes no value", command->name, flag->name);
+    if (!flag->value) {
+        *(bool *)slot = true;
+        return EXIT_OK;
+    }
+    if (!equals && *at + 1 == argc)
+        return cmd_fail(EXIT_USAGE, "%s: --%s needs a %s", command->name, flag->name, flag->value);
+    if (!take_value(flag, slot, equals ? equals + 1 : argv[++*at]))
+        return cmd_fail(EXIT_USAGE, "%s: --%s more than %d times", command->name, flag->name, FLAG_MANY);
+    return EXIT_OK;
+}
+
 static int parse(const struct command *command, int argc, char **argv, struct flags *flags)
 {
     bool only_args = false;
-    for (int i = 0; i < argc; i++) {
-        const char *word = argv[i];
-        if (!only_args && strcmp(word, "-h") == 0) {
-            flags->help = true;
-            return EXIT_OK;
-        }
-        if (!only_args && word[0] == '-' && word[1] && word[1] != '-')
-            return cmd_fail(EXIT_USAGE, "%s: unknown option %s; options begin with --, and after -- none do",
-                            command->name, word);
-        if (only_args || strncmp(word, "--", 2) != 0) {
-            if (flags->count >= command->max_args)
-                return cmd_fail(EXIT_USAGE, "%s: unexpected argument '%s'; usage: postern %s", command->name, word,
-                                command->synopsis);
-            flags->args[flags->count++] = word;
-            continue;
-        }
-        if (!word[2]) {
+    int code = EXIT_OK;
+    for (int i = 0; i < argc && code == EXIT_OK && !flags->help; i++) {
+        if (!only_args && strcmp(argv[i], "--") == 0)
             only_args = true;
-            continue;
-        }
-        const char *equals = strchr(word, '=');
-        struct span name = span_make(word + 2, equals ? (size_t)(equals - word - 2) : strlen(word + 2));
-        if (span_is(name, "help")) {
-            flags->help = true;
-            return EXIT_OK;
-        }
-        const struct flag *flag = find_flag(command, name);
-        if (!flag)
-            return unknown_flag(command, word + 2);
-        void *slot = (char *)flags + flag->offset;
-        if (!flag->value) {
-            *(bool *)slot = true;
-            continue;
-        }
-        if (!equals && i + 1 == argc)
-            return cmd_fail(EXIT_USAGE, "%s: --%s needs a %s", command->name, flag->name, flag->value);
-        if (!take_value(flag, slot, equals ? equals + 1 : argv[++i]))
-            return cmd_fail(EXIT_USAGE, "%s: --%s more than %d times", command->name, flag->name, FLAG_MANY);
+        else if (!only_args && argv[i][0] == '-' && argv[i][1])
+            code = parse_flag(command, argc, argv, &i, flags);
+        else if (flags->count == command->max_args)
+            code = unexpected(command, argv[i]);
+        else
+            flags->args[flags->count++] = argv[i];
     }
-    return EXIT_OK;
+    return code;
 }
 
 int cmd_unknown(const char *name)

@@ -35,9 +35,12 @@ static void put_flags(const struct command *command, const char *variable, enum 
 {
     printf(" %s='", variable);
     for (const struct flag *flag = command->flags; flag && flag->name; flag++)
-        if (all || kind_of(flag) == kind)
+        if (all || kind_of(flag) == kind) {
             printf("--%s ", flag->name);
-    printf("%s'", all ? "--help" : "");
+            if (flag->letter)
+                printf("-%c ", flag->letter);
+        }
+    printf("%s'", all ? "--help -h" : "");
 }
 
 static void bash(void)
@@ -113,7 +116,11 @@ static void put_zsh_flag(const struct flag *flag)
 {
     static const char *const actions[] = {"", ": ", ":_files", ":_postern_servers"};
     bool many = flag->value && strstr(flag->value, "...");
-    printf(" \\\n            '%s--%s[", many ? "*" : "", flag->name);
+    fputs(" \\\n            ", stdout);
+    if (flag->letter)
+        printf("'(--%s -%c)'{--%s,-%c}'[", flag->name, flag->letter, flag->name, flag->letter);
+    else
+        printf("'%s--%s[", many ? "*" : "", flag->name);
     put_zsh(flag->help);
     putchar(']');
     if (flag->value) {
@@ -168,7 +175,8 @@ static void zsh(void)
     for (size_t i = 0; command_list[i]; i++) {
         const struct command *command = command_list[i];
         char *words = help_words(command);
-        printf("    %s)\n        _arguments '--help[This text]'", command->name);
+        printf("    %s)\n        _arguments", command->name);
+        put_zsh_flag(&help_flag_help);
         for (const struct flag *flag = command->flags; flag && flag->name; flag++)
             put_zsh_flag(flag);
         put_zsh_args(command, words);
@@ -195,8 +203,10 @@ static void put_fish(const char *text)
 static void put_fish_flag(const char *command, const struct flag *flag)
 {
     static const char *const actions[] = {"", " -x", " -r -F", " -x -a '(__postern_servers)'"};
-    printf("complete -c postern -n '__fish_seen_subcommand_from %s' -l %s%s -d ", command, flag->name,
-           actions[kind_of(flag)]);
+    printf("complete -c postern -n '__fish_seen_subcommand_from %s'", command);
+    if (flag->letter)
+        printf(" -s %c", flag->letter);
+    printf(" -l %s%s -d ", flag->name, actions[kind_of(flag)]);
     put_fish(flag->help);
     putchar('\n');
 }
@@ -214,7 +224,8 @@ static void fish(void)
         char *words = help_words(command);
         printf("complete -c postern -n __fish_use_subcommand -f -a %s -d ", command->name);
         put_fish(command->summary);
-        printf("\ncomplete -c postern -n '__fish_seen_subcommand_from %s' -l help -d 'This text'\n", command->name);
+        putchar('\n');
+        put_fish_flag(command->name, &help_flag_help);
         if (words)
             printf("complete -c postern -n '__fish_seen_subcommand_from %s'%s -a '", command->name,
                    command->max_args > 1 ? "" : " -f");

@@ -22,10 +22,16 @@ const struct help_status help_statuses[] = {
     {0, NULL},
 };
 
-static void put_flag(const struct flag *flag, struct buf *out)
+const struct flag help_flag_help = {"help", NULL, FLAG_LETTER(help, 'h'), "This text"};
+
+void help_put_flag(const struct flag *flag, struct buf *out)
 {
     buf_clear(out);
-    buf_printf(out, "--%s%s%s", flag->name, flag->value ? " " : "", flag->value ? flag->value : "");
+    buf_printf(out, "--%s", flag->name);
+    if (flag->letter)
+        buf_printf(out, ", -%c", flag->letter);
+    if (flag->value)
+        buf_printf(out, " %s", flag->value);
 }
 
 bool help_next_synopsis(const struct command *command, const char **at, struct span *one)
@@ -58,6 +64,15 @@ static void put_wrapped(struct span text, size_t column)
     printf("%.*s\n", (int)text.len, text.at);
 }
 
+static void print_flag(const struct flag *flag, size_t width)
+{
+    struct buf left = {0};
+    help_put_flag(flag, &left);
+    printf("  %-*s  ", (int)width, buf_text(&left));
+    put_wrapped(span_of(flag->help), width + 4);
+    buf_release(&left);
+}
+
 static void put_usage(const struct command *command)
 {
     const char *at = command->synopsis, *before = "usage: postern ";
@@ -72,23 +87,20 @@ static void put_usage(const struct command *command)
 void help_print(const struct command *command)
 {
     struct buf left = {0};
-    size_t width = sizeof "--help";
+    size_t width = sizeof "--help, -h";
     for (const struct flag *flag = command->flags; flag && flag->name; flag++) {
-        put_flag(flag, &left);
+        help_put_flag(flag, &left);
         width = left.len > width ? left.len : width;
     }
+    buf_release(&left);
     put_usage(command);
     printf("\n%s\n", command->summary);
     if (command->details)
         printf("\n%s\n", command->details);
     printf("\noptions:\n");
-    for (const struct flag *flag = command->flags; flag && flag->name; flag++) {
-        put_flag(flag, &left);
-        printf("  %-*s  ", (int)width, buf_text(&left));
-        put_wrapped(span_of(flag->help), width + 4);
-    }
-    printf("  %-*s  %s\n", (int)width, "--help", "This text");
-    buf_release(&left);
+    for (const struct flag *flag = command->flags; flag && flag->name; flag++)
+        print_flag(flag, width);
+    print_flag(&help_flag_help, width);
 }
 
 void help_commands(FILE *out)

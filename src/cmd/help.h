@@ -2,11 +2,15 @@
 #ifndef CMD_HELP_H
 #define CMD_HELP_H
 
+#include "base/buf.h"
 #include "cmd.h"
 #include <stdio.h>
 
 void help_commands(FILE *out);
 void help_print(const struct command *command);
+
+extern const struct flag help_flag_help;                       // --help, which every command takes
+void help_put_flag(const struct flag *flag, struct buf *out);  // "--follow, -f" or "--config FILE"
 
 // The choices for the first argument, of its synopsis: "check|show" gives "check show", SERVER gives "SERVER". NULL: none.
 // The caller frees it.

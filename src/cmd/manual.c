@@ -163,7 +163,7 @@ static void put_command(struct page *page, const struct command *command)
         put_details(page, command->details);
     for (const struct flag *flag = command->flags; flag && flag->name; flag++) {
         struct buf name = {0};
-        buf_printf(&name, "--%s%s%s", flag->name, flag->value ? " " : "", flag->value ? flag->value : "");
+        help_put_flag(flag, &name);
         entry(page, buf_span(&name));
         put_text(page, span_of(flag->help));
         buf_release(&name);

@@ -38,9 +38,15 @@ void policy_print(json_t *tree);  // and lets go of it
 // --server with one of --tool, --resource, --template, --prompt, and --args. False: usage, said.
 bool policy_read_question(const struct flags *flags, struct policy_question *out, json_t **args);
 
-// Those the policy and its tests name, in every tenant that they name, and a stranger of each sort.
-void policy_askers_add(struct policy_askers *askers, struct policy *policy, const char *tenant);
+// Those the policy (and the other, if not NULL) and their tests name, in every tenant that they name or in this one
+// only, and a stranger of each sort.
+void policy_askers_add(struct policy_askers *askers, struct policy *policy, struct policy *other, const char *tenant);
+bool policy_askers_has(const struct policy_askers *askers, const char *label, const char *tenant);
 void policy_askers_release(struct policy_askers *askers);
+bool policy_asker_is_stranger(const struct policy_asker *asker);  // of the tenant, and nothing else is known
+// Somebody who is both. False: nobody can be, or one is not just a user or a role.
+bool policy_asker_join(const struct policy_asker *a, const struct policy_asker *b, struct policy_asker *out);
+void policy_asker_release(struct policy_asker *asker);
 // With some arguments, with all, or not at all. What it depends on, if anything, goes to `conditions`.
 enum policy_reach policy_reach(struct policy *policy, const struct policy_question *question, struct buf *conditions);
 

@@ -3,144 +3,20 @@
 // The universe is everybody and everything either policy names. A pattern stands for itself: the text
 // "get_*" is a name that the pattern get_* takes, and no narrower one does. Where two patterns overlap,
 // as get_* and *_secret do, their common part is in it too. With an inventory, so is everything there is.
+//
+// Callers have a name and many roles, of which one may allow what another denies. Whoever gains something under NEW has
+// a role or name that NEW allows it to, and either that alone gains it, or OLD denied it to another one of theirs: so
+// to ask for each alone and for such two together finds all. The reverse for what is lost.
+#include "base/glob.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "policy.h"
 #include <stdio.h>
 #include <stdlib.h>
 
-#define PATTERNS_COMBINED 300
 #define ITEMS_MAX 20000
-
-// ---- everybody ------------------------------------------------------------------------------
-
-static bool has_asker(const struct policy_askers *askers, const char *label, const char *tenant)
-{
-    for (size_t i = 0; i < askers->count; i++)
-        if (strcmp(askers->at[i].label, label) == 0 && strcmp(askers->at[i].identity->tenant, tenant) == 0)
-            return true;
-    return false;
-}
-
-// `who` is what a subject selector says: user:P:N, role:R, anonymous or authenticated.
-static void add_asker(struct policy_askers *askers, const char *who, const char *tenant)
-{
-    const char *roles[2] = {strncmp(who, "role:", 5) == 0 ? who + 5 : NULL, NULL};
-    const char *subject = strncmp(who, "user:", 5) == 0 ? who + 5 : "?:somebody";
-    if (has_asker(askers, who, tenant))
-        return;
-    if (strcmp(who, "anonymous") == 0)
-        subject = who;
-    struct policy_test test = {.as = {.tenant = (char *)(uintptr_t)tenant,
-                                      .subject = (char *)(uintptr_t)subject,
-                                      .roles = (char **)(uintptr_t)roles}};
-    askers->at = mem_resize(askers->at, (askers->count + 1) * sizeof *askers->at);
-    askers->at[askers->count++] = (struct policy_asker){mem_string(who), policy_test_identity(&test)};
-}
-
-// Who a test asks as, with all roles at once.
-static void add_tested(struct policy_askers *askers, const struct policy_test *test)
-{
-    struct identity *who = policy_test_identity(test);
-    struct buf label = {0};
-    if (who->proof == IDENTITY_ANONYMOUS)
-        buf_put_text(&label, "anonymous");
-    else
-        buf_printf(&label, "user:%s:%s", who->provider, who->subject);
-    for (size_t i = 0; i < who->role_count; i++)
-        buf_printf(&label, "%srole:%s", i ? "," : " with ", who->roles[i]);
-    if (has_asker(askers, buf_text(&label), who->tenant)) {
-        identity_unref(who);
-        buf_release(&label);
-        return;
-    }
-    askers->at = mem_resize(askers->at, (askers->count + 1) * sizeof *askers->at);
-    askers->at[askers->count++] = (struct policy_asker){buf_take(&label, NULL), who};
-}
-
-static void add_tenant(struct policy_askers *askers, const struct policy *policy, const char *tenant)
-{
-    char **named = policy_principals(policy);
-    add_asker(askers, "anonymous", tenant);
-    add_asker(askers, "authenticated", tenant);
-    for (char **one = named; *one; one++) {
-        add_asker(askers, *one, tenant);
-        free(*one);
-    }
-    free(named);
-}
-
-void policy_askers_add(struct policy_askers *askers, struct policy *policy, const char *tenant)
-{
-    struct map tenants = {0};
-    struct span key;
-    void *unused;
-    map_put(&tenants, span_of(tenant ? tenant : "default"), policy);
-    for (size_t i = 0; !tenant && i < policy_rule_count(policy); i++)
-        for (char **one = policy_rule_at(policy, i)->tenants; *one; one++)
-            map_put(&tenants, span_of(*one), policy);
-    for (size_t i = 0; !tenant && i < policy_test_count(policy); i++)
-        if (policy_test_at(policy, i)->as.tenant)
-            map_put(&tenants, span_of(policy_test_at(policy, i)->as.tenant), policy);
-    if (!tenant && tenants.count > 1 && map_find(&tenants, span_of("*")))
-        map_remove(&tenants, span_of("*"));
-    for (size_t at = 0; map_next(&tenants, &at, &key, &unused);) {
-        char *name = mem_span(key);
-        add_tenant(askers, policy, name);
-        free(name);
-    }
-    for (size_t i = 0; i < policy_test_count(policy); i++) {
-        const char *its = policy_test_at(policy, i)->as.tenant;
-        if (!tenant || strcmp(its ? its : "default", tenant) == 0)
-            add_tested(askers, policy_test_at(policy, i));
-    }
-    map_release(&tenants);
-}
-
-void policy_askers_release(struct policy_askers *askers)
-{
-    for (size_t i = 0; i < askers->count; i++) {
-        free(askers->at[i].label);
-        identity_unref(askers->at[i].identity);
-    }
-    free(askers->at);
-    *askers = (struct policy_askers){0};
-}
-
-// ---- how far --------------------------------------------------------------------------------
-
-static void put_condition(struct buf *out, const struct policy_rule *rule)
-{
-    char *text = json_dumps(rule->when, JSON_COMPACT | JSON_SORT_KEYS);
-    buf_printf(out, "%s%s when %s", out->len ? "; " : "", rule->effect ? "allow" : "deny", text ? text : "?");
-    free(text);
-}
-
-enum policy_reach policy_reach(struct policy *policy, const struct policy_question *question, struct buf *conditions)
-{
-    struct policy_question bare = *question;
-    bool allowed = false, denied = false;
-    bare.args = NULL;
-    if (!policy_visible(policy, &bare) || strcmp(policy_decide(policy, &bare).by, "uri_not_canonical") == 0)
-        return REACH_NONE;
-    for (size_t i = 0; i < policy_rule_count(policy); i++) {
-        struct policy_rule rule = *policy_rule_at(policy, i);
-        json_t *when = rule.when;
-        rule.when = NULL;
-        if (rule.mode || !policy_rule_matches(policy, &rule, &bare, true, NULL, NULL))
-            continue;
-        rule.when = when;
-        allowed = allowed || (rule.effect && !when);
-        denied = denied || (!rule.effect && when);
-        if (when && conditions)
-            put_condition(conditions, &rule);
-    }
-    if (!allowed || denied)
-        return REACH_SOME;
-    if (conditions)
-        buf_clear(conditions);  // an allow without any makes them irrelevant
-    return REACH_ALL;
-}
+#define OVERLAPS_MAX 1000000  // two things that are looked at for what they have in common
+#define JOINED_MAX 50000      // two principals of one caller, asked about one thing
 
 // ---- everything -----------------------------------------------------------------------------
 
@@ -148,13 +24,16 @@ struct items {
     struct policy_item *at;
     size_t count;
     struct map seen;
+    bool too_many, too_wide;  // there are more; some were not held against each other
 };
 
 static void add_item(struct items *items, const char *server, enum policy_kind kind, const char *name)
 {
     struct buf key = {0};
     buf_printf(&key, "%s %s %s", server, policy_kind_text(kind), name);
-    if (items->count < ITEMS_MAX && !map_find(&items->seen, buf_span(&key))) {
+    bool fresh = !map_find(&items->seen, buf_span(&key));
+    items->too_many = items->too_many || (fresh && items->count == ITEMS_MAX);
+    if (fresh && items->count < ITEMS_MAX) {
         map_put(&items->seen, buf_span(&key), items);
         if ((items->count & (items->count - 1)) == 0)  // full at 0 and at every power of two
             items->at = mem_resize(items->at, (items->count * 2 + 1) * sizeof *items->at);
@@ -191,12 +70,15 @@ static void add_rule_items(struct items *items, const struct policy *policy, con
     free(names);
 }
 
-// What two patterns with a star have in common, if their ends fit: the longer start, a star, the longer end.
+// What two patterns have in common, each of them taken as a text as well. If neither takes the other and both have a
+// star, and their ends fit: the longer start, a star, the longer end. NULL: nothing.
 static char *common(const char *a, const char *b)
 {
+    if (glob_match(a, span_of(b)) || glob_match(b, span_of(a)))
+        return mem_string(glob_match(a, span_of(b)) ? b : a);
     const char *first_a = strchr(a, '*'), *first_b = strchr(b, '*'), *last_a = strrchr(a, '*'),
                *last_b = strrchr(b, '*');
-    if (!first_a || !first_b || strcmp(a, b) == 0)
+    if (!first_a || !first_b)
         return NULL;
     size_t head_a = (size_t)(first_a - a), head_b = (size_t)(first_b - b), tail_a = strlen(last_a + 1),
            tail_b = strlen(last_b + 1);
@@ -211,21 +93,30 @@ static char *common(const char *a, const char *b)
     return buf_take(&both, NULL);
 }
 
+static void combine_two(struct items *items, struct policy_item a, struct policy_item b)
+{
+    char *server = a.kind == b.kind ? common(a.server, b.server) : NULL;
+    char *name = server ? common(a.name, b.name) : NULL;
+    if (name)
+        add_item(items, server, a.kind, name);
+    free(server);
+    free(name);
+}
+
+// Two things without a star are the same or have nothing in common: one of them must have one.
 static void combine(struct items *items)
 {
-    size_t count = items->count < PATTERNS_COMBINED ? items->count : PATTERNS_COMBINED;
-    for (size_t i = 0; i < count; i++)
-        for (size_t k = 0; k < count; k++) {
-            struct policy_item a = items->at[i], b = items->at[k];
-            if (a.kind != b.kind || (strcmp(a.server, b.server) != 0 && !strchr(b.server, '*')))
-                continue;
-            add_item(items, a.server, a.kind, b.name);  // a pattern of servers is about this one, maybe
-            char *name = common(a.name, b.name);
-            if (name) {
-                add_item(items, a.server, a.kind, name);
-                free(name);
+    size_t count = items->count, left = OVERLAPS_MAX;
+    for (size_t i = 0; i < count; i++) {
+        bool wide = strchr(items->at[i].server, '*') || strchr(items->at[i].name, '*');
+        for (size_t k = 0; wide && k < count; k++) {
+            if (left-- == 0) {
+                items->too_wide = true;
+                return;
             }
+            combine_two(items, items->at[i], items->at[k]);
         }
+    }
 }
 
 static void add_items(struct items *items, const struct policy *policy)
@@ -258,32 +149,125 @@ static void items_release(struct items *items)
 
 // ---- comparing ------------------------------------------------------------------------------
 
+enum side { OLD, NEW };
+enum change { CHANGE_NONE, CHANGE_GAINED, CHANGE_LOST, CHANGE_CONDITIONS, CHANGES };
+
 struct comparison {
-    struct policy *old, *new;
+    struct policy *sides[2];
     json_t *rows;
-    size_t gained, lost, changed;
+    size_t counts[CHANGES], joined;  // joined: how often two principals were asked for at once
 };
 
-static void compare(struct comparison *all, const struct policy_asker *asker, const struct policy_item *item)
+// How one asker stands to one thing under both policies.
+struct stand {
+    enum change change;
+    uint64_t allows[2], denies[2];  // the rules that do, whatever the arguments, summed up
+};
+
+struct reach {
+    enum policy_reach at;
+    struct buf conditions;
+};
+
+static enum change change_of(const struct reach *reach)
+{
+    if (reach[OLD].at != reach[NEW].at)
+        return reach[OLD].at < reach[NEW].at ? CHANGE_GAINED : CHANGE_LOST;
+    bool same = span_equal(buf_span(&reach[OLD].conditions), buf_span(&reach[NEW].conditions));
+    return same ? CHANGE_NONE : CHANGE_CONDITIONS;
+}
+
+static void tell(struct comparison *all, const struct policy_asker *asker, const struct policy_item *item,
+                 struct reach *reach)
 {
     static const char *const words[] = {"deny", "depends", "allow"};
-    struct policy_question question = {asker->identity, item->server, item->kind, span_of(item->name), NULL};
-    struct buf before_if = {0}, after_if = {0};
-    enum policy_reach before = policy_reach(all->old, &question, &before_if);
-    enum policy_reach after = policy_reach(all->new, &question, &after_if);
-    bool changed = before == after && !span_equal(buf_span(&before_if), buf_span(&after_if));
-    if (before != after || changed) {
-        const char *sign = changed ? "~" : after > before ? "+" : "-";
-        *(changed ? &all->changed : after > before ? &all->gained : &all->lost) += 1;
-        json_array_append_new(all->rows, json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s*,s:s*}", "change", sign,
-                                                   "tenant", asker->identity->tenant, "principal", asker->label,
-                                                   "server", item->server, "kind", policy_kind_text(item->kind), "name",
-                                                   item->name, "before", words[before], "after", words[after],
-                                                   "conditions_before", before_if.len ? buf_text(&before_if) : NULL,
-                                                   "conditions_after", after_if.len ? buf_text(&after_if) : NULL));
+    static const char *const signs[] = {"", "+", "-", "~"};
+    struct reach *old = &reach[OLD], *new = &reach[NEW];
+    all->counts[change_of(reach)]++;
+    json_array_append_new(all->rows,
+                          json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s*,s:s*}", "change", signs[change_of(reach)],
+                                    "tenant", asker->identity->tenant, "principal", asker->label, "server",
+                                    item->server, "kind", policy_kind_text(item->kind), "name", item->name, "before",
+                                    words[old->at], "after", words[new->at], "conditions_before",
+                                    old->conditions.len ? buf_text(&old->conditions) : NULL, "conditions_after",
+                                    new->conditions.len ? buf_text(&new->conditions) : NULL));
+}
+
+static struct policy_question question_of(const struct policy_asker *asker, const struct policy_item *item)
+{
+    return (struct policy_question){asker->identity, item->server, item->kind, span_of(item->name), NULL};
+}
+
+// Changes in `said`, and of somebody in `asked`, if not NULL, need not be told again.
+static enum change compare(struct comparison *all, const struct policy_asker *asker, const struct policy_item *item,
+                           const bool *said, const struct policy_askers *asked)
+{
+    struct policy_question question = question_of(asker, item);
+    struct reach reach[2] = {0};
+    for (int side = OLD; side <= NEW; side++)
+        reach[side].at = policy_reach(all->sides[side], &question, &reach[side].conditions);
+    enum change change = change_of(reach);
+    if (!said[change] && !(asked && policy_askers_has(asked, asker->label, asker->identity->tenant)))
+        tell(all, asker, item, reach);
+    buf_release(&reach[OLD].conditions);
+    buf_release(&reach[NEW].conditions);
+    return change;
+}
+
+static struct stand ask(struct comparison *all, const struct policy_asker *asker, const struct policy_item *item)
+{
+    struct policy_question question = question_of(asker, item);
+    struct stand stand = {.change = compare(all, asker, item, (const bool[CHANGES]){[CHANGE_NONE] = true}, NULL)};
+    for (int side = OLD; side <= NEW; side++) {
+        stand.allows[side] = policy_stance(all->sides[side], &question, VERDICT_ALLOW);
+        stand.denies[side] = policy_stance(all->sides[side], &question, VERDICT_DENY);
     }
-    buf_release(&before_if);
-    buf_release(&after_if);
+    return stand;
+}
+
+// May who has both what `a` and what `d` have gain or lose what neither does alone? One side allows it to `a` and the
+// other, but not both in the same way, denies it to `d`: each for more than being of the tenant.
+static bool may_differ(const struct stand *a, const struct stand *d, const struct stand *stranger)
+{
+    for (int side = OLD; side <= NEW && d->denies[OLD] != d->denies[NEW]; side++)
+        if (a->allows[side] != stranger->allows[side] && d->denies[!side] != stranger->denies[!side])
+            return true;
+    return false;
+}
+
+// Everybody about one thing, then two of what one caller may be at once. `strangers`: for each, who is nothing but of
+// the same tenant. False: there were too many.
+static bool ask_all(struct comparison *all, const struct policy_askers *askers, const size_t *strangers,
+                    const struct policy_item *item)
+{
+    struct stand *stands = mem_alloc((askers->count + 1) * sizeof *stands);
+    struct policy_asker both;
+    for (size_t i = 0; i < askers->count; i++)
+        stands[i] = ask(all, &askers->at[i], item);
+    for (size_t d = 0; d < askers->count; d++)
+        for (size_t a = 0; a < askers->count; a++) {
+            if (strangers[a] != strangers[d] || !may_differ(&stands[a], &stands[d], &stands[strangers[d]]) ||
+                !policy_asker_join(&askers->at[d], &askers->at[a], &both))
+                continue;
+            bool said[CHANGES] = {[CHANGE_NONE] = true};
+            said[stands[a].change] = said[stands[d].change] = true;
+            if (all->joined++ < JOINED_MAX)
+                compare(all, &both, item, said, askers);
+            policy_asker_release(&both);
+        }
+    free(stands);
+    return all->joined <= JOINED_MAX;
+}
+
+static size_t *find_strangers(const struct policy_askers *askers)
+{
+    size_t *all = mem_alloc((askers->count + 1) * sizeof *all);
+    for (size_t i = 0; i < askers->count; i++)
+        for (size_t k = 0; k < askers->count; k++)
+            if (policy_asker_is_stranger(&askers->at[k]) &&
+                strcmp(askers->at[k].identity->tenant, askers->at[i].identity->tenant) == 0)
+                all[i] = k;
+    return all;
 }
 
 static const char *text_of(const json_t *row, const char *key)
@@ -331,18 +315,28 @@ static void print_rows(const json_t *rows)
     map_release(&seen);
 }
 
-static int report(const struct flags *flags, const struct comparison *all, bool whole)
+#define NOT_WHOLE "postern: policy diff: the answer is not whole, compare fewer files at a time: "
+
+static int report(const struct flags *flags, const struct comparison *all, const struct items *items)
 {
+    const size_t *counts = all->counts;
+    bool whole = !items->too_many && !items->too_wide && all->joined <= JOINED_MAX;
     if (flags->json)
         policy_print(json_incref(all->rows));
     else
         print_rows(all->rows);
     if (!flags->json)
-        printf("%zu gained, %zu lost, %zu with other conditions\n", all->gained, all->lost, all->changed);
-    if (!whole)
-        fprintf(stderr, "postern: policy diff: only the first %d things were compared\n", ITEMS_MAX);
+        printf("%zu gained, %zu lost, %zu with other conditions\n", counts[CHANGE_GAINED], counts[CHANGE_LOST],
+               counts[CHANGE_CONDITIONS]);
+    if (items->too_many)
+        fprintf(stderr, NOT_WHOLE "only the first %d things were compared\n", ITEMS_MAX);
+    if (items->too_wide)
+        fprintf(stderr, NOT_WHOLE "only the first %d overlaps of patterns were looked for\n", OVERLAPS_MAX);
+    if (all->joined > JOINED_MAX)
+        fprintf(stderr, NOT_WHOLE "only the first %d callers with two of the principals were asked for\n", JOINED_MAX);
     // Whether other conditions are wider is for people to say: it counts as new access, as does what was not looked at.
-    return flags->fail_on_new_access && (all->gained || all->changed || !whole) ? EXIT_NEGATIVE : EXIT_OK;
+    bool more = counts[CHANGE_GAINED] || counts[CHANGE_CONDITIONS] || !whole;
+    return flags->fail_on_new_access && more ? EXIT_NEGATIVE : EXIT_OK;
 }
 
 static struct policy *open_side(const char *side, int *code)
@@ -364,25 +358,24 @@ int policy_diff(const struct flags *flags)
     struct policy_askers askers = {0};
     struct items items = {0};
     struct policy_inventory *inventory = flags->inventory ? policy_read_inventory(flags->inventory, &code) : NULL;
-    all.old = code == EXIT_OK ? open_side(flags->args[1], &code) : NULL;
-    all.new = all.old ? open_side(flags->args[2], &code) : NULL;
-    if (all.new) {
-        policy_askers_add(&askers, all.old, NULL);
-        policy_askers_add(&askers, all.new, NULL);
-        add_items(&items, all.old);
-        add_items(&items, all.new);
+    all.sides[OLD] = code == EXIT_OK ? open_side(flags->args[1], &code) : NULL;
+    all.sides[NEW] = all.sides[OLD] ? open_side(flags->args[2], &code) : NULL;
+    if (all.sides[NEW]) {
+        policy_askers_add(&askers, all.sides[OLD], all.sides[NEW], NULL);
+        add_items(&items, all.sides[OLD]);
+        add_items(&items, all.sides[NEW]);
         combine(&items);
         add_inventory(&items, inventory);
-        for (size_t i = 0; i < askers.count; i++)
-            for (size_t k = 0; k < items.count; k++)
-                compare(&all, &askers.at[i], &items.at[k]);
-        code = report(flags, &all, items.count < ITEMS_MAX);
+        size_t *strangers = find_strangers(&askers);
+        for (size_t i = 0; i < items.count && ask_all(&all, &askers, strangers, &items.at[i]); i++) {}
+        free(strangers);
+        code = report(flags, &all, &items);
     }
     items_release(&items);
     policy_inventory_free(inventory);
     policy_askers_release(&askers);
-    policy_unref(all.old);
-    policy_unref(all.new);
+    policy_unref(all.sides[OLD]);
+    policy_unref(all.sides[NEW]);
     json_decref(all.rows);
     return code;
 }

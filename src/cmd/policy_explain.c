@@ -214,7 +214,7 @@ int policy_who_can(const struct flags *flags)
     }
     struct policy *policy = policy_open(flags->policy, &code);
     if (policy)
-        policy_askers_add(&askers, policy, flags->tenant);
+        policy_askers_add(&askers, policy, NULL, flags->tenant);
     for (size_t i = 0; i < askers.count; i++)
         answer_for(policy, &question, &askers.at[i], &table, all);
     if (policy && flags->json)

@@ -108,21 +108,22 @@ test('flags choose rows', () => {
     assert.equal(names('--since', '1h').length, 122);
 });
 
-test('--follow goes on with rows as they come', async () => {
-    add(call);
-    const child = spawn(binary, ['audit', '--follow', '--file', file], { stdio: ['ignore', 'pipe', 'inherit'] });
-    let out = '';
-    child.stdout.on('data', text => { out += text; });
-    const lines = () => out.split('\n').length - 1;
-    try {
-        await until(() => lines() === 1, 10_000, 'the first row');
-        add(call, call);
-        await until(() => lines() === 3, 10_000, 'the rows that came');
-        assert.deepEqual(out.trimEnd().split('\n').map(line => JSON.parse(line).seq), [1, 2, 3]);
-    } finally {
-        child.kill();
-    }
-});
+for (const option of ['--follow', '-f'])
+    test(`${option} goes on with rows as they come`, async () => {
+        add(call);
+        const child = spawn(binary, ['audit', option, '--file', file], { stdio: ['ignore', 'pipe', 'inherit'] });
+        let out = '';
+        child.stdout.on('data', text => { out += text; });
+        const lines = () => out.split('\n').length - 1;
+        try {
+            await until(() => lines() === 1, 10_000, 'the first row');
+            add(call, call);
+            await until(() => lines() === 3, 10_000, 'the rows that came');
+            assert.deepEqual(out.trimEnd().split('\n').map(line => JSON.parse(line).seq), [1, 2, 3]);
+        } finally {
+            child.kill();
+        }
+    });
 
 test('verify is 0 for a whole chain and 1 with each finding named', () => {
     add(...Array.from({ length: 10 }, (_, i) => ({ ...call, name: `ä"\\\n${i}` })));

@@ -89,7 +89,7 @@ describe('help', () => {
             assert.deepEqual([status, stderr], [OK, '']);
             assert.match(stdout, new RegExp(`^usage: postern ${command}\\b`));
             assert.match(stdout, /^options:$/m);
-            assert.match(stdout, /^  --help /m);
+            assert.match(stdout, /^  --help, -h /m);
             for (const line of stdout.split('\n')) assert.ok(line.length <= 120, line);
             for (const flag of stdout.split('\n')[0].match(/--[a-z]+/g) ?? []) assert.match(stdout, new RegExp(`^  ${flag} `, 'm'), `${flag} is explained`);
         });
@@ -159,6 +159,7 @@ describe('completion', () => {
     test('words and options of a command', async () => {
         assert.deepEqual(await offers('postern vault '), ['status', 'rotate']);
         assert.deepEqual(await offers('postern login --ca'), ['--callback-host', '--callback-port']);
+        assert.deepEqual(await offers('postern audit -'), ['--config', '--file', '--since', '--until', '--subject', '--tenant', '--server', '--tool', '--denied', '--limit', '--follow', '-f', '--json', '--help', '-h']);
         assert.deepEqual(await offers('postern vault --'), ['--config', '--json', '--help']);
     });
     test('servers of the configuration', async () => {
@@ -212,6 +213,7 @@ test('installation: the program, its manual pages, completions and example polic
 describe('mistakes on the command line', () => {
     const cases = {
         'an option before the command': [['--config', 'x', 'tools'], /^postern: --config: the command comes first/],
+        'a value for a switch': [['tools', '--json=yes'], /--json takes no value/],
         'an option with one dash': [['tools', '-v'], /unknown option -v.*begin with --/],
         'a command misspelt': [['tolls'], /'tolls'.*did you mean 'tools'\?/],
         'a command unlike any other': [['qqqqqqqq'], /'qqqqqqqq'.*postern --help/],

@@ -331,6 +331,50 @@ describe('X17 diff', () => {
         assert.match(policy('diff', old(), file, '--inventory', inventory).stderr, /only the first 20000 things were compared/);
         assert.equal(both([]), 0);
     });
+    test('a deny that goes beside an allow: who has a name or role of both gains', () => {
+        const allow = rule('a', 'allow'), denies = [rule('d', 'deny', { subjects: ['user:bearer:cat'] }), rule('e', 'deny', { subjects: ['group:guests'] })];
+        const groups = { guests: { description: 'Who is here for a while', members: ['role:contractor'] } };
+        const pairs = (before, after, ...more) => {
+            write(written(before, { groups }), old());
+            write(written(after, { groups }));
+            const { status, json } = policy('diff', old(), file, '--json', ...more);
+            return { status, rows: json().map(({ change, principal }) => `${change} ${principal}`).sort() };
+        };
+        const both = ['role:contractor with role:eng', 'user:bearer:cat with role:eng'];
+        assert.deepEqual(pairs([allow, ...denies], [allow], '--fail-on-new-access'), { status: 1, rows: both.map(who => `+ ${who}`) });
+        assert.deepEqual(pairs([allow], [allow, ...denies], '--fail-on-new-access'), { status: 0, rows: both.map(who => `- ${who}`) });
+        assert.deepEqual(pairs([allow, ...denies], [allow, ...denies]), { status: 0, rows: [] });
+        const when = n => rule('d', 'deny', { subjects: ['role:late'], when: { '/n': { lt: n } } });
+        assert.deepEqual(pairs([allow, when(5)], [allow, when(9)], '--fail-on-new-access'), { status: 1, rows: ['~ role:late with role:eng'] });
+        assert.deepEqual(pairs([allow, denies[1]], [rule('a', 'allow', { subjects: ['role:eng', 'role:contractor'] })]).rows, ['+ role:contractor'], 'what one of them gains alone is said once');
+    });
+    test('what two patterns of servers share, and a tenant that nobody names', () => {
+        const allow = rule('a', 'allow', { servers: ['gh-*'] }), deny = rule('d', 'deny', { subjects: ['*'], servers: ['*-prod'] });
+        assert.equal(diff([allow, deny], [allow], '--fail-on-new-access').status, 1);
+        const tenants = names => [rule('a', 'allow', { tenants: names })];
+        assert.equal(diff(tenants(['default']), tenants(['*']), '--fail-on-new-access').status, 1);
+        assert.equal(diff(tenants(['acme']), tenants(['*']), '--fail-on-new-access').status, 1);
+    });
+    test('many patterns are all combined, or it is said that they are not', () => {
+        const names = Array.from({ length: 400 }, (_, i) => `n${i}_*`), deny = rule('d', 'deny', { subjects: ['*'], names: ['*_secret'] });
+        const allow = rule('a', 'allow', { names });
+        const { status, rows } = diff([allow, deny], [allow], '--fail-on-new-access');
+        assert.deepEqual([status, rows.length], [1, 400]);
+        const more = rule('a', 'allow', { names: Array.from({ length: 1001 }, (_, i) => `n${i}_*`) });
+        assert.equal(diff([more], [more], '--fail-on-new-access').status, 1);
+        assert.match(policy('diff', old(), file).stderr, /the answer is not whole.*overlaps of patterns/);
+    });
+    test('too many users and roles to ask for two at once: it is said', () => {
+        const roles = (word, count) => Array.from({ length: count }, (_, i) => `role:${word}${i}`);
+        const allow = rule('a', 'allow', { subjects: roles('a', 201), names: ['x'] }), deny = rule('d', 'deny', { subjects: roles('d', 250), names: ['x'] });
+        const after = [allow, { ...deny, when: { '/n': { lt: 5 } } }, rule('e', 'deny', { subjects: allow.subjects, names: ['x'] })];
+        write(written([allow, deny]), old());
+        write(written(after));
+        const { status, stdout, stderr } = policy('diff', old(), file, '--fail-on-new-access');
+        assert.equal(status, 1);
+        assert.match(stdout, /^0 gained, 201 lost/m);
+        assert.match(stderr, /the answer is not whole.*50000 callers with two of the principals/);
+    });
     test('a shadow rule gives nothing', () => {
         assert.deepEqual(diff([rule('a', 'allow')], [rule('a', 'allow'), rule('b', 'allow', { names: ['put'], mode: 'shadow' })]).rows, []);
     });
