@@ -12,7 +12,7 @@ struct oauth_revocation {
     struct oauth_fetch fetch;
     const struct grant *grant;
     const struct oauth_client *client;
-    const char *ca_file;
+    const struct access_options *options;
     struct address_policy policy;
     bool refresh_done;
     void (*on_done)(void *arg);
@@ -34,7 +34,7 @@ static void send(struct oauth_revocation *revocation, const struct secret *token
                               .authorization = authorization.len ? buf_text(&authorization) : NULL,
                               .timeout_ms = REVOKE_MS,
                               .policy = &revocation->policy,
-                              .ca_file = revocation->ca_file};
+                              .ca_file = revocation->options ? revocation->options->ca_file : NULL};
     oauth_fetch_start(&revocation->fetch, revocation->http, &wish);
     if (form.at)
         secret_wipe(form.at, form.room);
@@ -56,18 +56,20 @@ static void on_revoked(struct oauth_fetch *fetch)
 }
 
 struct oauth_revocation *oauth_revoke_start(struct http_client *http, const struct grant *grant,
-                                            const struct oauth_client *client, const char *ca_file,
+                                            const struct oauth_client *client, const struct access_options *options,
                                             void (*on_done)(void *arg), void *arg)
 {
     struct oauth_revocation *revocation = mem_new(struct oauth_revocation);
-    *revocation = (struct oauth_revocation){.http = http,
-                                            .fetch = {.on_done = on_revoked, .arg = revocation},
-                                            .grant = grant_ref(grant),
-                                            .client = client,
-                                            .ca_file = ca_file,
-                                            .policy = oauth_fetch_policy(grant->is.revocation_endpoint, NULL),
-                                            .on_done = on_done,
-                                            .arg = arg};
+    const char *server = *grant->resource ? grant->resource : grant->issuer;
+    *revocation = (struct oauth_revocation){
+        .http = http,
+        .fetch = {.on_done = on_revoked, .arg = revocation},
+        .grant = grant_ref(grant),
+        .client = client,
+        .options = options,
+        .policy = oauth_fetch_policy(grant->is.learned, server, options ? options->allow_addresses : NULL),
+        .on_done = on_done,
+        .arg = arg};
     revocation->refresh_done = grant->is.refresh_token.len == 0;
     send(revocation, revocation->refresh_done ? &grant->is.access_token : &grant->is.refresh_token,
          revocation->refresh_done ? "access_token" : "refresh_token");

@@ -81,10 +81,10 @@ void oauth_flow_abandon(struct oauth_flow *flow);
 void oauth_flow_free(struct oauth_flow *flow);
 
 // F16: revokes the refresh token, then the access token, as far as the server takes part; on_done is called once. `client` and
-// `ca_file` (that of the server's options, or NULL) must outlive it.
+// `options` (of the server, or NULL if there is none any more) must outlive it.
 struct oauth_revocation;
 struct oauth_revocation *oauth_revoke_start(struct http_client *http, const struct grant *grant,
-                                            const struct oauth_client *client, const char *ca_file,
+                                            const struct oauth_client *client, const struct access_options *options,
                                             void (*on_done)(void *arg), void *arg);
 void oauth_revocation_free(struct oauth_revocation *revocation);
 

@@ -96,8 +96,8 @@ static void revoke(struct desk *desk, const struct grant *grant, const struct se
         client.secret = server->auth.client_secret;
     }
     if (client.method == OAUTH_METHOD_NONE || client.secret) {
-        struct oauth_revocation *revocation = oauth_revoke_start(
-            desk->http, grant, &client, server ? server->auth.ca_file : NULL, on_revoked, desk->loop);
+        struct oauth_revocation *revocation =
+            oauth_revoke_start(desk->http, grant, &client, server ? &server->auth : NULL, on_revoked, desk->loop);
         loop_run(desk->loop);
         oauth_revocation_free(revocation);
     }

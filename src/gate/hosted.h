@@ -61,7 +61,7 @@ bool hosted_is_that_browser(const struct hosted_visit *visit, struct span state,
 void hosted_unbind_browser(const struct hosted_visit *visit, struct span state, struct hosted_page *page);
 // H18: 0: go on, and it is counted; else how long to wait.
 int64_t hosted_wait_to_open(const struct hosted_visit *visit, const struct identity *user);
-int64_t hosted_wait_for_issuer(const struct hosted_visit *visit, const char *issuer);
+int64_t hosted_wait_for_issuer(const struct gate *gate, const char *issuer);
 
 // ---- hosted_step.c: what a browser does with an attempt
 void hosted_step(struct hosted_visit *visit, struct span state);             // HOSTED_CONNECT, _CONSENT and _CALLBACK

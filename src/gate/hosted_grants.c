@@ -164,8 +164,8 @@ static void revoke(struct errand *errand)
         remove_grant(errand);
         return;
     }
-    errand->revocation = oauth_revoke_start(errand->hosted->gate->http, grant, &errand->client,
-                                            errand->server->auth.ca_file, on_revoked, errand);
+    errand->revocation = oauth_revoke_start(errand->hosted->gate->http, grant, &errand->client, &errand->server->auth,
+                                            on_revoked, errand);
 }
 
 static void on_client(struct token_request *request)
