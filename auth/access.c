@@ -72,6 +72,7 @@ static void set_due(struct access *access, int64_t after_ms)
 
 void access_end_lease(struct access *access)
 {
+    loop_timer_stop(access->spec.loop, &access->turn);
     if (access->leased)
         token_lease_end(&access->lease);
     access->leased = false;
@@ -563,6 +564,7 @@ struct access *access_new(const struct access_spec *spec)
     access->fetch = (struct oauth_fetch){.on_done = access_on_refreshed, .arg = access};
     access->tell = (struct loop_task){.run = on_tell, .arg = access};
     access->due = (struct loop_timer){.on_due = on_due, .arg = access};
+    access->turn = (struct loop_timer){.on_due = access_on_turn, .arg = access};
     list_init(&access->waiting);
     list_init(&access->told);
     if (spec->mode == ACCESS_STATIC) {

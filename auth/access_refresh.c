@@ -7,6 +7,7 @@
 
 #define TOKEN_MS 30000
 #define LEASE_WAIT_MS 35000
+#define TURN_MS 5000
 
 // G10: the grant belongs to a client that is not known there any more. It is kept, should that be a mistake; the next
 // login makes a new one.
@@ -35,7 +36,7 @@ static const char *resource_of(const struct access *access)
     return *access->lease.grant->resource ? access->lease.grant->resource : NULL;
 }
 
-static void refresh(struct access *access)
+static void ask_for_tokens(struct access *access)
 {
     const struct grant *old = access->lease.grant;
     struct buf form = {0}, authorization = {0};
@@ -46,7 +47,7 @@ static void refresh(struct access *access)
     if (!access->without_resource)
         oauth_form_put(&form, "resource", resource_of(access));
     access->sent = access_now(access);
-    access->policy = oauth_fetch_policy(old->is.token_endpoint, access->spec.options->allow_addresses);
+    access->policy = oauth_fetch_policy(old->is.learned, access->server_url, access->spec.options->allow_addresses);
     bool ok = oauth_client_apply(&access->client, old->issuer, access->sent, &form, &authorization, &err);
     struct oauth_wish wish = {.url = old->is.token_endpoint,
                               .type = "application/x-www-form-urlencoded",
@@ -65,6 +66,21 @@ static void refresh(struct access *access)
     if (!ok)
         access_fail(access, &err);
 }
+
+// H18: many users' tokens may end at once. What waits too long goes all the same: no call fails because of it.
+static void refresh(struct access *access)
+{
+    int64_t left = access->turn_ends - loop_now(access->spec.loop), wait = 0;
+    if (access->spec.wait_for_issuer && left > 0)
+        wait = access->spec.wait_for_issuer(access->spec.arg, access->lease.grant->issuer);
+    access_set_state(access, STATE_CLIENT);
+    if (wait > 0)
+        loop_timer_set(access->spec.loop, &access->turn, wait < left ? wait : left);
+    else
+        ask_for_tokens(access);
+}
+
+void access_on_turn(struct loop_timer *timer) { refresh(timer->arg); }
 
 // F15: the client the grant was given to, not whoever we would be today.
 static void use_registration(struct access *access, const struct registration *found)
@@ -99,10 +115,12 @@ static void on_client(struct token_request *request)
         access_fail(access, &request->err);
     } else if (found && strcmp(found->is.client_id, access->client.id) == 0 &&
                oauth_renewal_due(found, access_now(access)) && oauth_renewal_possible(found)) {
-        access->policy = oauth_fetch_policy(found->is.registration_uri, access->spec.options->allow_addresses);
+        access->policy =
+            oauth_fetch_policy(found->is.learned, access->server_url, access->spec.options->allow_addresses);
         access->renewal.on_done = on_renewed;
         access->renewal.arg = access;
-        oauth_renewal_start(&access->renewal, access->spec.store, access->spec.http, &access->policy, found);
+        oauth_renewal_start(&access->renewal, access->spec.store, access->spec.http, &access->policy,
+                            access->spec.options->ca_file, found);
     } else {
         use_registration(access, found);
     }
@@ -266,7 +284,7 @@ static void on_saved(struct token_lease *held)
 {
     struct access *access = held->arg;
     struct grant *stored = held->grant;
-    if (access->saving == SAVING_END) {
+    if (access->saving == SAVING_END && (!stored || stored->is.dead_at)) {
         struct err ended;
         (void)err_set(&ended, ERR_LOGIN, "the grant has ended");
         access_note_refresh(access, &ended);
@@ -289,7 +307,8 @@ static void on_saved(struct token_lease *held)
     if (held->answer == TOKEN_FAILED)  // F10: it works, and will not outlive this process until it can be written
         log_error("a refreshed token could not be stored; trying again", LOG_STR("server", access->server_name),
                   LOG_STR("detail", held->err.detail));
-    access_note_refresh(access, NULL);
+    if (access->saving != SAVING_END)  // else somebody has logged in while the old grant was refused
+        access_note_refresh(access, NULL);
     access_hold(access, stored);
     access_end_lease(access);
 }
@@ -335,6 +354,7 @@ void access_lease(struct access *access)
     access_set_state(access, STATE_LEASING);
     access->without_resource = access->resource_noted = false;
     access->leased = true;
+    access->turn_ends = loop_now(access->spec.loop) + TURN_MS;
     access->lease =
         (struct token_lease){.on_ready = on_leased, .on_saved = on_saved, .arg = access, .wait_ms = LEASE_WAIT_MS};
     token_lease_start(access->spec.store, &access->lease, &key, access->grant->generation);

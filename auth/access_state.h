@@ -35,7 +35,9 @@ struct access {
     struct oauth_renewal renewal;
     struct address_policy policy;
     struct oauth_flow *flow;
-    struct arena arena;  // of one refresh
+    struct arena arena;      // of one refresh
+    struct loop_timer turn;  // H18: a refresh waits for it,
+    int64_t turn_ends;       // but not longer than this (loop_now)
     int64_t sent;
     bool without_resource, resource_noted;  // F14: this refresh; and it is known that it has to be
     enum access_saving saving;
@@ -77,5 +79,6 @@ void access_end_lease(struct access *access);
 // access_refresh.c: from a grant that is too old to one that is held, or to a failure.
 void access_lease(struct access *access);
 void access_on_refreshed(struct oauth_fetch *fetch);
+void access_on_turn(struct loop_timer *timer);
 
 #endif

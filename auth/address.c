@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <stdint.h>
 #include <string.h>
+#include <strings.h>
 
 // clang-format off
 static const struct {
@@ -125,7 +126,33 @@ bool address_in_block(const struct sockaddr *address, const char *text)
     return memcmp(bytes, block.bytes, whole) == 0 && (!rest || ((bytes[whole] ^ block.bytes[whole]) & mask) == 0);
 }
 
+enum address_class address_of_host(struct span host)
+{
+    char text[INET6_ADDRSTRLEN];
+    struct sockaddr_in four = {.sin_family = AF_INET};
+    struct sockaddr_in6 six = {.sin6_family = AF_INET6};
+    if (host.len > 1 && host.at[0] == '[' && host.at[host.len - 1] == ']')
+        host = span_make(host.at + 1, host.len - 2);
+    if (host.len == 9 && strncasecmp(host.at, "localhost", 9) == 0)
+        return ADDRESS_LOOPBACK;
+    if (host.len >= sizeof text)
+        return ADDRESS_PUBLIC;
+    memcpy(text, host.at, host.len);
+    text[host.len] = '\0';
+    if (inet_pton(AF_INET, text, &four.sin_addr) == 1)
+        return address_classify((const struct sockaddr *)&four);
+    if (inet_pton(AF_INET6, text, &six.sin6_addr) == 1)
+        return address_classify((const struct sockaddr *)&six);
+    return ADDRESS_PUBLIC;
+}
+
 // ---- the policy -----------------------------------------------------------------------------
+
+void address_policy_learn(struct address_policy *policy, const char *address)
+{
+    if (policy->learning && address)
+        policy->learned = 1U << address_of_host(span_of(address));
+}
 
 bool address_policy_allows(void *arg, const struct sockaddr *address)
 {
@@ -133,9 +160,7 @@ bool address_policy_allows(void *arg, const struct sockaddr *address)
     enum address_class class = address_classify(address);
     if (class == ADDRESS_UNUSABLE)
         return false;
-    if (policy->learning)
-        policy->learned |= 1U << class;
-    if (class == ADDRESS_PUBLIC || policy->learned & 1U << class)
+    if (class == ADDRESS_PUBLIC || policy->learning || policy->learned & 1U << class)
         return true;
     for (char *const *block = policy->allowed; block && *block; block++)
         if (address_in_block(address, *block))

@@ -24,6 +24,7 @@ static const struct field table[] = {
     {FIELD_TEXT,   15, AT(dead_reason)},
     {FIELD_TIME,   16, AT(doubts)},
     {FIELD_TIME,   17, AT(doubted_at)},
+    {FIELD_TIME,   18, AT(learned)},
     {0},
 };
 // clang-format on

@@ -45,8 +45,8 @@ static void fetch_provider(struct oauth_flow *flow)
 static void find_provider(struct oauth_flow *flow)
 {
     const struct access_idp *idp = &flow->spec.options->idp;
-    const char *named = idp->token_endpoint ? idp->token_endpoint : idp->issuer;  // by a person: that is what counts
-    flow->idp_policy = oauth_fetch_policy(named, flow->spec.options->allow_addresses);
+    flow->idp_policy = (struct address_policy){.learning = true,  // a person named it, wherever it is
+                                               .allowed = flow->spec.options->allow_addresses};
     if ((flow->idp_endpoint = idp->token_endpoint)) {
         ask_provider(flow);
         return;
@@ -78,6 +78,7 @@ void flow_on_provider(struct oauth_flow *flow)
         flow_end(flow, OAUTH_END_TOKEN, &err);
     } else {
         flow->idp_endpoint = found.token_endpoint;
+        flow->idp_policy.learning = false;
         ask_provider(flow);
     }
 }

@@ -215,23 +215,55 @@ static bool has_granted(const struct token_request *held, const char *issuer)
     return false;
 }
 
-// D7: of several, the first that has granted this user something comes before all others.
+static void prefer(struct oauth_flow *flow, size_t at)
+{
+    const char **servers = flow->resource.servers, *best = servers[at];
+    memmove(servers + 1, servers, at * sizeof *servers);
+    servers[0] = best;
+    flow->server_at = 0;
+    look_for_server(flow);
+}
+
+// The next one that a registration of ours may be at.
+static void look_for_client(struct oauth_flow *flow)
+{
+    const struct oauth_flow_spec *spec = &flow->spec;
+    if (flow->server_at == flow->resource.server_count || !spec->redirect_uri || spec->options->client_id) {
+        prefer(flow, 0);
+        return;
+    }
+    struct registration_key key = {spec->tenant, flow->resource.servers[flow->server_at], spec->redirect_uri};
+    flow_set_state(flow, FLOW_PREFERRING);
+    token_store_registration_find(spec->store, &key, &flow->request);
+}
+
+void flow_on_preferred(struct oauth_flow *flow)
+{
+    if (flow->request.answer == TOKEN_FAILED) {
+        flow_end(flow, OAUTH_END_STORE, &flow->request.err);
+    } else if (flow->request.answer == TOKEN_DONE) {
+        prefer(flow, flow->server_at);
+    } else {
+        flow->server_at++;
+        look_for_client(flow);
+    }
+}
+
+// D7: of several, the first that has granted this user something comes before all others, and then the first that we
+// are registered at.
 void flow_on_chosen(struct oauth_flow *flow)
 {
-    const char **servers = flow->resource.servers;
     size_t at = 0;
     if (flow->request.answer == TOKEN_FAILED) {
         flow_end(flow, OAUTH_END_STORE, &flow->request.err);
         return;
     }
-    while (at < flow->resource.server_count && !has_granted(&flow->request, servers[at]))
+    while (at < flow->resource.server_count && !has_granted(&flow->request, flow->resource.servers[at]))
         at++;
-    if (at < flow->resource.server_count) {
-        const char *best = servers[at];
-        memmove(servers + 1, servers, at * sizeof *servers);
-        servers[0] = best;
-    }
-    look_for_server(flow);
+    if (at < flow->resource.server_count)
+        prefer(flow, at);
+    else
+        look_for_client(flow);
 }
 
 static void pass_over_server(struct oauth_flow *flow)

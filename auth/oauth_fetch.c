@@ -26,6 +26,7 @@ static void on_head(void *arg, struct http_transfer *transfer, int status)
     const char *header;
     uint64_t seconds;
     fetch->status = status;
+    address_policy_learn(fetch->policy, http_transfer_address(transfer));
     const char *after = http_transfer_header(transfer, "retry-after");  // as a date it is not understood
     if (after && span_to_u64(span_of(after), &seconds) && seconds < RETRY_AFTER_MAX)
         fetch->retry_after_ms = (int64_t)seconds * 1000;
@@ -56,12 +57,12 @@ static void on_done(void *arg, const struct err *err)
 
 static const struct http_events events = {on_head, on_data, on_done};
 
-struct address_policy oauth_fetch_policy(const char *endpoint, char *const *allowed)
+struct address_policy oauth_fetch_policy(int64_t learned, const char *url, char *const *allowed)
 {
-    struct oauth_url url;
-    bool loopback = oauth_url_parse(endpoint, &url) && url.loopback;
-    return (struct address_policy){.learned = 1U << ADDRESS_PRIVATE | (loopback ? 1U << ADDRESS_LOOPBACK : 0),
-                                   .allowed = allowed};
+    struct oauth_url parts;
+    if (!learned && oauth_url_parse(url, &parts))
+        learned = 1 << address_of_host(parts.host);
+    return (struct address_policy){.learned = (unsigned)learned, .allowed = allowed};
 }
 
 void oauth_fetch_start(struct oauth_fetch *fetch, struct http_client *http, const struct oauth_wish *wish)
@@ -71,6 +72,7 @@ void oauth_fetch_start(struct oauth_fetch *fetch, struct http_client *http, cons
     fetch->status = 0;
     fetch->retry_after_ms = 0;
     fetch->body.max = OAUTH_DOCUMENT_MAX;
+    fetch->policy = wish->policy;
     fetch->target = http_target_new(http, wish->url, CONNECT_MS);
     http_target_guard(fetch->target, address_policy_allows, wish->policy);
     http_target_trust(fetch->target, wish->ca_file);

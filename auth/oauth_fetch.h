@@ -19,6 +19,7 @@ struct oauth_fetch {
     struct arena arena;  // of the challenge
     struct oauth_challenge challenge;
     // its own
+    struct address_policy *policy;
     struct http_target *target;
     struct http_transfer *transfer;
 };
@@ -36,8 +37,9 @@ struct oauth_wish {
     const char *ca_file;  // authorities beside the system's; NULL: none
 };
 
-// For an endpoint that a login has used before: that login judged it, so private networks are open to it.
-struct address_policy oauth_fetch_policy(const char *endpoint, char *const *allowed);
+// For endpoints that a login found before: where that login's server was (`learned`) they may be, too. If that was not
+// kept (0), what the text of the server's own URL says.
+struct address_policy oauth_fetch_policy(int64_t learned, const char *url, char *const *allowed);
 
 void oauth_fetch_start(struct oauth_fetch *fetch, struct http_client *http, const struct oauth_wish *wish);
 void oauth_fetch_cancel(struct oauth_fetch *fetch);

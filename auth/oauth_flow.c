@@ -9,7 +9,7 @@
 //                                              ▼
 //                                         EXCHANGING ─► LOOKING ─► SAVING ─► ENDED (granted)
 //
-//   RESOURCE ─► CHOOSING ─► SERVER (there are several authorization servers)
+//   RESOURCE ─► CHOOSING ─► PREFERRING ─► SERVER (there are several authorization servers)
 //   SERVER ─► BINDING ─► … (a configured client: it is shown to no other authorization server than the first)
 //   SERVER ─► EXCHANGING (client_credentials, workload, token_exchange: no browser, nothing stored)
 //   … ─► DEVICE ─► WAITING ⇄ EXCHANGING (device: instead of AUTHORIZING)
@@ -257,7 +257,8 @@ static void make_grant(struct oauth_flow *flow)
                                   .revocation_endpoint = mem_string(attempt->server.revocation_endpoint),
                                   .client_id = mem_string(attempt->client.id),
                                   .client_redirect = mem_string(attempt->client.dynamic ? attempt->redirect_uri : NULL),
-                                  .auth_method = mem_string(oauth_method_text(attempt->client.method))};
+                                  .auth_method = mem_string(oauth_method_text(attempt->client.method)),
+                                  .learned = (int64_t)flow->policy.learned};
     secret_set(&fields.access_token, span_of(flow->tokens.access));
     if (flow->tokens.refresh)
         secret_set(&fields.refresh_token, span_of(flow->tokens.refresh));
@@ -339,6 +340,7 @@ static void on_stored(struct token_request *request)
     struct oauth_flow *flow = request->arg;
     switch (flow->state) {
     case FLOW_CHOOSING: flow_on_chosen(flow); break;
+    case FLOW_PREFERRING: flow_on_preferred(flow); break;
     case FLOW_BINDING: flow_on_client_bound(flow); break;
     case FLOW_NOTES: flow_on_notes(flow); break;
     case FLOW_FINDING: flow_on_client_found(flow); break;

@@ -112,7 +112,8 @@ static void keep_client(struct oauth_flow *flow)
                                          .auth_method = mem_string(oauth_method_text(client->method)),
                                          .registration_uri = mem_string(client->management_uri),
                                          .redirect_uris = mem_string(flow->spec.redirect_uri),
-                                         .scope = mem_string(client->scope)};
+                                         .scope = mem_string(client->scope),
+                                         .learned = (int64_t)flow->policy.learned};
     if (client->secret)
         secret_set(&fields.client_secret, span_of(client->secret));
     if (client->management_token)
@@ -212,7 +213,8 @@ static void use(struct oauth_flow *flow)
         flow_set_state(flow, FLOW_RENEWING);
         flow->renewal.on_done = on_renewed;
         flow->renewal.arg = flow;
-        oauth_renewal_start(&flow->renewal, flow->spec.store, flow->spec.http, &flow->policy, flow->stored);
+        oauth_renewal_start(&flow->renewal, flow->spec.store, flow->spec.http, &flow->policy,
+                            flow->spec.options->ca_file, flow->stored);
     } else {
         claim(flow);
     }

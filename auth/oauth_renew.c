@@ -110,7 +110,8 @@ static void on_claimed(struct token_request *request)
                              .body = buf_span(&body),
                              .authorization = buf_text(&authorization),
                              .timeout_ms = RENEW_MS,
-                             .policy = renewal->policy};
+                             .policy = renewal->policy,
+                             .ca_file = renewal->ca_file};
     oauth_fetch_start(&renewal->fetch, renewal->http, &put);
     secret_wipe(authorization.at, authorization.room);
     buf_release(&authorization);
@@ -118,12 +119,13 @@ static void on_claimed(struct token_request *request)
 }
 
 void oauth_renewal_start(struct oauth_renewal *renewal, struct token_store *store, struct http_client *http,
-                         struct address_policy *policy, const struct registration *registration)
+                         struct address_policy *policy, const char *ca_file, const struct registration *registration)
 {
     oauth_renewal_release(renewal);
     renewal->store = store;
     renewal->http = http;
     renewal->policy = policy;
+    renewal->ca_file = ca_file;
     renewal->old = registration_ref(registration);
     renewal->claim = (struct token_request){.on_done = on_claimed, .arg = renewal};
     renewal->save = (struct token_request){.on_done = on_saved, .arg = renewal};

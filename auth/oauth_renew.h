@@ -17,6 +17,7 @@ struct oauth_renewal {
     struct token_store *store;
     struct http_client *http;
     struct address_policy *policy;
+    const char *ca_file;
     struct registration *old;
     struct token_request claim, save;
     struct oauth_fetch fetch;
@@ -28,7 +29,7 @@ bool oauth_renewal_due(const struct registration *registration, int64_t now);
 // There is a place for it, at the origin of the issuer.
 bool oauth_renewal_possible(const struct registration *registration);
 void oauth_renewal_start(struct oauth_renewal *renewal, struct token_store *store, struct http_client *http,
-                         struct address_policy *policy, const struct registration *registration);
+                         struct address_policy *policy, const char *ca_file, const struct registration *registration);
 void oauth_renewal_release(struct oauth_renewal *renewal);
 
 #endif

@@ -70,7 +70,9 @@ static void on_revoked(struct oauth_fetch *fetch)
 static void revoke(struct oauth_revocation *revocation)
 {
     const struct grant *grant = revocation->spec.grant;
-    revocation->policy = oauth_fetch_policy(grant->is.revocation_endpoint, NULL);
+    const struct access_options *options = revocation->spec.options;
+    const char *server = *grant->resource ? grant->resource : grant->issuer;
+    revocation->policy = oauth_fetch_policy(grant->is.learned, server, options ? options->allow_addresses : NULL);
     revocation->refresh_done = grant->is.refresh_token.len == 0;
     send(revocation, revocation->refresh_done ? &grant->is.access_token : &grant->is.refresh_token,
          revocation->refresh_done ? "access_token" : "refresh_token");

@@ -14,6 +14,7 @@ enum flow_state {
     FLOW_PROBING,
     FLOW_RESOURCE,
     FLOW_CHOOSING,
+    FLOW_PREFERRING,
     FLOW_SERVER,
     FLOW_BINDING,
     FLOW_NOTES,
@@ -95,6 +96,7 @@ void flow_probe(struct oauth_flow *flow);
 void flow_on_probed(struct oauth_flow *flow);
 void flow_on_resource(struct oauth_flow *flow);
 void flow_on_chosen(struct oauth_flow *flow);
+void flow_on_preferred(struct oauth_flow *flow);
 void flow_on_server(struct oauth_flow *flow);
 void flow_on_client_bound(struct oauth_flow *flow);
 bool flow_passes_over(const struct oauth_fetch *fetch);  // D5: what lets a search for metadata go on; all else ends it

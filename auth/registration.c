@@ -19,6 +19,7 @@ static const struct field table[] = {
     {FIELD_TIME,   10, AT(suspect_at)},
     {FIELD_TEXT,   11, AT(previous_id)},
     {FIELD_SECRET, 12, AT(previous_secret)},
+    {FIELD_TIME,   13, AT(learned)},
     {0},
 };
 // clang-format on

@@ -85,7 +85,7 @@ struct survey {
     struct vault *vault;
     struct span key;  // of the newest one: not to be dropped
     size_t all, own;
-    struct candidate oldest, oldest_own;
+    struct candidate oldest_own;
 };
 
 static void propose(struct candidate *best, const struct record *record, bool agreed)
@@ -103,19 +103,21 @@ static bool is_same_owner(struct span a, struct span b)
            memcmp(a.at + SECRET_MAC_BYTES, b.at + SECRET_MAC_BYTES, ATTEMPT_OWNER_BYTES) == 0;
 }
 
+static bool is_finished(const struct attempt *attempt)
+{
+    return attempt->stage == ATTEMPT_OVER || attempt->stage == ATTEMPT_CONNECTED;
+}
+
 static bool visit_survey(void *arg, const struct record *record)
 {
     struct survey *survey = arg;
     bool newest = span_equal(record->key, survey->key);
     survey->all++;
-    if (!newest)
-        propose(&survey->oldest, record, false);
     if (!is_same_owner(record->key, survey->key))
         return true;
     struct err ignored;  // what cannot be opened is nobody's open link
     struct attempt *attempt = open_attempt(survey->vault, record, &ignored);
-    bool open = attempt && attempt->stage != ATTEMPT_OVER && attempt->stage != ATTEMPT_CONNECTED &&
-                in_time(attempt, record->updated_ms);
+    bool open = attempt && !is_finished(attempt) && in_time(attempt, record->updated_ms);
     survey->own += open;
     if (open && !newest)
         propose(&survey->oldest_own, record, attempt->stage == ATTEMPT_AWAY);
@@ -173,6 +175,49 @@ static bool drop(struct vault *vault, struct record_store *records, const struct
     return give_up(vault, records, &record, err);
 }
 
+// Too many at all: one that is over goes before one that somebody still needs, and of those one of the tenant that adds
+// another, so that no tenant takes the place of the others' logins.
+struct crowd {
+    struct vault *vault;
+    struct span key;       // of the newest one
+    struct attempt *mine;  // it
+    struct candidate finished, same_tenant, oldest;
+};
+
+static bool visit_crowd(void *arg, const struct record *record)
+{
+    struct crowd *crowd = arg;
+    struct err ignored;
+    if (span_equal(record->key, crowd->key))
+        return true;
+    struct attempt *attempt = open_attempt(crowd->vault, record, &ignored);
+    propose(&crowd->oldest, record, false);
+    if (attempt && is_finished(attempt))
+        propose(&crowd->finished, record, false);
+    const char *mine = crowd->mine->tenant;
+    if (attempt && attempt->tenant && mine && strcmp(attempt->tenant, mine) == 0)
+        propose(&crowd->same_tenant, record, false);
+    attempt_free(attempt);
+    return true;
+}
+
+static bool drop_one(struct vault *vault, struct record_store *records, struct span key, struct err *err)
+{
+    struct crowd crowd = {.vault = vault, .key = key};
+    struct record newest;
+    enum record_answer got = record_get(records, (struct record_name){VAULT_ATTEMPTS, key}, &newest, err);
+    if (got != RECORD_YES)  // somebody else's newest has taken its place
+        return got != RECORD_FAILED;
+    bool ok = (crowd.mine = open_attempt(vault, &newest, err)) &&
+              record_scan(records, (struct record_name){VAULT_ATTEMPTS, {0}}, visit_crowd, &crowd, err);
+    const struct candidate *worst = crowd.finished.key_len      ? &crowd.finished
+                                    : crowd.same_tenant.key_len ? &crowd.same_tenant
+                                                                : &crowd.oldest;
+    ok = ok && drop(vault, records, worst, err);
+    attempt_free(crowd.mine);
+    return ok;
+}
+
 struct expiry {
     struct vault *vault;
     struct record_store *records;
@@ -208,7 +253,7 @@ bool token_attempt_trim(struct vault *vault, struct record_store *records, struc
             return false;
         if (survey.own > TOKEN_STORE_ATTEMPTS_OPEN && !drop(vault, records, &survey.oldest_own, err))
             return false;
-        if (survey.all > TOKEN_STORE_ATTEMPTS && !drop(vault, records, &survey.oldest, err))
+        if (survey.all > TOKEN_STORE_ATTEMPTS && !drop_one(vault, records, key, err))
             return false;
     } while (survey.own > TOKEN_STORE_ATTEMPTS_OPEN + 1 || survey.all > TOKEN_STORE_ATTEMPTS + 1);
     return true;

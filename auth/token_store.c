@@ -29,6 +29,7 @@ static void work_free(struct token_work *work)
     attempt_free(work->attempt);
     grant_unref(work->give);
     registration_unref(work->give_registration);
+    free(work->user);
     free(work->issuer);
     free(work->client_id);
     free(work->method);
@@ -251,7 +252,8 @@ struct visit {
 
 static bool wanted(const struct token_work *work, const struct grant *grant)
 {
-    return !work->issuer || strcmp(work->issuer, grant->issuer) == 0;
+    return (!work->user || strcmp(work->user, grant->user) == 0) &&
+           (!work->issuer || strcmp(work->issuer, grant->issuer) == 0);
 }
 
 // What its key tells, without opening it.
@@ -335,6 +337,7 @@ static struct token_work *with_filter(struct token_work *work, const struct gran
 {
     struct grant_key beginning = {.tenant = filter->tenant, .user = filter->tenant ? filter->user : NULL};
     grant_key_encode(&beginning, &work->key);
+    work->user = mem_string(filter->user);
     work->issuer = mem_string(filter->issuer);
     return work;
 }

@@ -48,7 +48,7 @@ struct token_work {
     struct buf plain;  // an attempt
     char *client_id, *method;
     struct issuer_notes notes;  // or what came out
-    char *issuer;               // a filter; or of a client, and what came out
+    char *user, *issuer;        // a filter; or the issuer of a client, and what came out
     // what came out
     enum token_answer answer;
     struct err err;

@@ -86,6 +86,8 @@ struct access_spec {
     char *const *issuers;  // domains that authorization servers may be at (N5); NULL: any
     void (*on_refreshed)(void *arg, const char *issuer,
                          const struct err *err);  // err: it failed; for the record, or NULL
+    // H18: how many milliseconds a token request to this issuer has to wait; 0: it may go, and is counted. NULL: no time.
+    int64_t (*wait_for_issuer)(void *arg, const char *issuer);
     void *arg;
     int64_t (*clock)(void);  // seconds since the epoch, for tests; NULL: the wall clock
 };

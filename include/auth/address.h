@@ -5,6 +5,7 @@
 #ifndef AUTH_ADDRESS_H
 #define AUTH_ADDRESS_H
 
+#include "base/span.h"
 #include <stdbool.h>
 
 struct sockaddr;
@@ -24,6 +25,9 @@ enum address_class address_classify(const struct sockaddr *address);
 bool address_block_valid(const char *block);
 bool address_in_block(const struct sockaddr *address, const char *block);
 
+// Of an address as text, with or without the brackets of an IPv6 one; a name is public, but for localhost.
+enum address_class address_of_host(struct span host);
+
 // Public addresses are always allowed. What a user configured is allowed and learned from; a host that was discovered may
 // be in the same kind of network as the one it was discovered from, in a block that the configuration allows, and
 // nowhere else that is not public.
@@ -32,6 +36,9 @@ struct address_policy {
     unsigned learned;      // 1 << enum address_class
     char *const *allowed;  // blocks, NULL at the end; or NULL
 };
+
+// It was this address that answered: what counts is not which ones a name leads to as well. Nothing, unless it is learning.
+void address_policy_learn(struct address_policy *policy, const char *address);
 
 // For http_target_guard(); arg is a struct address_policy.
 bool address_policy_allows(void *policy, const struct sockaddr *address);

@@ -138,8 +138,8 @@ void token_store_client_bind(struct token_store *store, const struct client_plac
 
 // A login on its way (auth/attempt.h), under a secret of 256 bits that leads to it and is stored as a digest only, for at
 // most TOKEN_STORE_ATTEMPT_MS. To add one takes away the oldest of the same user at the same server when there are more
-// than TOKEN_STORE_ATTEMPTS_OPEN, and the one that nobody has touched for longest when there are more than
-// TOKEN_STORE_ATTEMPTS.
+// than TOKEN_STORE_ATTEMPTS_OPEN, and one when there are more than TOKEN_STORE_ATTEMPTS: that
+// nobody has touched for longest of those that are over, else of the same tenant, else of all.
 void token_store_attempt_add(struct token_store *store, struct span secret, const struct attempt *attempt,
                              struct token_request *request);
 // TOKEN_ABSENT: there is none, or it is too late. After TOKEN_DONE `request->attempt` is it.

@@ -55,5 +55,7 @@ void http_cancel(struct http_transfer *transfer);  // no callback follows
 const char *http_transfer_header(struct http_transfer *transfer, const char *name);
 // The same for a header that came several times; NULL: not so often.
 const char *http_transfer_header_at(struct http_transfer *transfer, const char *name, size_t index);
+// The IP address it is answered from, as text; from the head on, and NULL if there is none.
+const char *http_transfer_address(struct http_transfer *transfer);
 
 #endif

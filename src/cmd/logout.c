@@ -279,7 +279,7 @@ static int purge(const struct flags *flags)
                 code = EXIT_STORE;
         }
     if (code == EXIT_OK && (code = tell_damaged(&desk, NULL, flags->issuer)) != EXIT_OK)
-        count += purge_damaged(&desk, &(struct grant_filter){login_tenant(flags), user, flags->issuer});
+        count += purge_damaged(&desk, &(struct grant_filter){flags->tenant, user, flags->issuer});
     if (code == EXIT_OK || count)
         printf("%zu purged\n", count);
     desk_close(&desk);

@@ -64,7 +64,7 @@ void hosted_unbind_browser(const struct hosted_visit *visit, struct span state, 
 int64_t hosted_wait_in(struct bucket_table *table, const struct bucket_rate *rate, struct span key, int64_t now);
 // H18: the same.
 int64_t hosted_wait_to_open(const struct hosted_visit *visit, const struct identity *user);
-int64_t hosted_wait_for_issuer(const struct hosted_visit *visit, const char *issuer);
+int64_t hosted_wait_for_issuer(const struct gate *gate, const char *issuer);
 
 // ---- hosted_step.c: what a browser does with an attempt
 void hosted_step(struct hosted_visit *visit, struct span state);             // HOSTED_CONNECT, _CONSENT and _CALLBACK

@@ -464,7 +464,7 @@ static void come_back(struct step *step)
         return;
     } else if (is_strange(step)) {
         reject(step, HOSTED_STRANGE, "strange");
-    } else if ((wait = hosted_wait_for_issuer(visit, issuer_of(step))) > 0) {
+    } else if ((wait = hosted_wait_for_issuer(visit->gate, issuer_of(step))) > 0) {
         put_off(step, wait);
     } else {
         hosted_unbind_browser(visit, span_of(step->state), &step->page);

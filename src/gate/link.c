@@ -164,6 +164,12 @@ static void on_refreshed(void *arg, const char *issuer, const struct err *err)
                                                      .reason = err ? err_reason(err->code) : NULL});
 }
 
+static int64_t wait_for_issuer(void *arg, const char *issuer)
+{
+    const struct link *link = arg;
+    return hosted_wait_for_issuer(link->gate, issuer);
+}
+
 // Whose grants: those of the caller and nobody else's, or those that the configuration gives to all of the tenant (H1, H13).
 static struct access *link_access(struct link *link, const struct server *server, const struct identity *who)
 {
@@ -183,6 +189,7 @@ static struct access *link_access(struct link *link, const struct server *server
                                .server_name = server->name,
                                .issuers = gate->config->hosted.authorization_servers,
                                .on_refreshed = on_refreshed,
+                               .wait_for_issuer = wait_for_issuer,
                                .arg = link};
     struct access *access = server->auth.mode == ACCESS_NONE ? NULL : access_new(&spec);
     free(user);

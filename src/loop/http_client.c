@@ -357,6 +357,14 @@ const char *http_transfer_header(struct http_transfer *transfer, const char *nam
     return http_transfer_header_at(transfer, name, 0);
 }
 
+const char *http_transfer_address(struct http_transfer *transfer)
+{
+    char *address = NULL;
+    if (transfer->connection)
+        curl_easy_getinfo(transfer->connection->easy, CURLINFO_PRIMARY_IP, &address);
+    return address;
+}
+
 // ---- the client -----------------------------------------------------------------------------
 
 struct http_client *http_client_new(struct loop *loop, struct err *err)

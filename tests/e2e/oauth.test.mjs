@@ -167,9 +167,20 @@ describe('what is sent', () => {
             assert.equal((await liar.login()).status, OK);
             liar.configure({});
             assert.equal((await liar.login()).status, OK);
-            assert.equal((await liar.run('logout', 'liar')).status, OK);
+            assert.equal((await liar.run('logout', 'liar', '--registration')).status, OK);
             assert.equal((await liar.login()).status, OK);
             assert.deepEqual(await asked(), ['second', 'second', 'first']);
+        }));
+    test('D7 nothing granted: of two authorization servers the one that we are registered at', () =>
+        withLiar('two-good-servers', {}, async liar => {
+            const callback_port = await freePort();
+            liar.configure({ issuer: 'ORIGIN', callback_port });
+            assert.equal((await liar.login()).status, OK);
+            assert.equal((await liar.run('logout', 'liar')).status, OK);
+            liar.configure({ callback_port });
+            assert.equal((await liar.login()).status, OK);
+            assert.deepEqual((await liar.seen('/authorize')).map(({ away }) => away), [false, false]);
+            assert.equal((await liar.seen('/register')).length, 1);
         }));
     test('G9 a registration is used again at the next login, and --reregister makes a new one', () =>
         withLiar('none', {}, async liar => {

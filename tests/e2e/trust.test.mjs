@@ -9,7 +9,8 @@ import { createServer as createTlsServer } from 'node:tls';
 import { fileURLToPath } from 'node:url';
 
 import { big, Channel } from './channel.mjs';
-import { binary, node, startEverything, startGateway, startPeer, temporaryDirectory, watch, writeConfig } from './gateway.mjs';
+import { binary, freePort, node, startEverything, startGateway, startPeer, temporaryDirectory, watch, writeConfig } from './gateway.mjs';
+import { aMinuteLater } from './liar.mjs';
 
 const peer = name => fileURLToPath(new URL(`../peers/${name}`, import.meta.url));
 const [OK, CONFIG, UNAVAILABLE, DISCOVERY] = [0, 3, 4, 14];
@@ -219,5 +220,29 @@ describe('an authorization server of an authority of one\'s own', () => {
         const alone = await run({ mcpServers: { a: { url: authority.url, type: 'http' } } }, ['login', 'a', '--start']);
         assert.equal(alone.status, DISCOVERY, alone.stderr);
         assert.match(alone.stderr, /unable to get local issuer certificate/);
+    });
+    test('G8 a secret that ends is renewed there, before a login and before a refresh', async () => {
+        const liar = await startPeer(peer('liar'), 'secret-managed');
+        const front = await secured(liar.url, 'good');
+        try {
+            const control = order => fetch(new URL('/control', liar.url), { method: 'POST', body: JSON.stringify(order) });
+            await control({ front: new URL(front.url).origin });
+            const config = { mcpServers: { a: { url: front.url, type: 'http', tls, auth: { mode: 'shared', callback_port: await freePort() } } } };
+            for (const second of [['login', 'a', '--headless'], ['call', 'a', 'echo', '{}']]) {
+                const home = join(directory.path, `renewing-${second[0]}`);
+                for (const command of [['login', 'a', '--headless'], second]) {
+                    aMinuteLater(home);
+                    const { status, stderr } = await run(config, command, home);
+                    assert.equal(status, OK, stderr);
+                    await control({ expire: true });
+                }
+            }
+            const seen = await (await fetch(new URL('/seen', liar.url))).json();
+            const lines = seen.map(({ method, path }) => `${method} ${path}`).filter(line => line.includes('/register'));
+            assert.deepEqual(lines, ['POST /register', 'PUT /register/client-1', 'POST /register', 'PUT /register/client-2']);
+        } finally {
+            front.stop();
+            await liar.stop();
+        }
     });
 });

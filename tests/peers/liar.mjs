@@ -13,6 +13,7 @@
 //     {"expire": true}   all access tokens end; {"revoke": true} all grants; {"forget": true} all clients are forgotten
 //     {"moved": "…"}     the resource names another authorization server
 //     {"client": {"client_id": "…", "public_key": PEM}}     a client that proves itself with its key (private_key_jwt, ES256)
+//     {"front": "…"}     the origin it is reached at, from now on
 //     {"hold": "/token", "when": "before" | "after", "times": 1}     so many requests to this path (all, if it is not said) are
 //                        held back, before anything was done about them or before they are answered; one whose client goes
 //                        away meanwhile is dropped; {"release": true} lets them go
@@ -97,6 +98,7 @@ const inside = {
         if (order.lie) lie = known(order.lie);
         if (order.moved) moved = order.moved;
         if (order.client) clients.set(order.client.client_id, { ...order.client, origin });
+        if (order.front) origin = order.front;
         if (order.expire) access.clear();
         if (order.revoke) grants.clear();
         if (order.forget) clients.clear();
@@ -543,7 +545,7 @@ async function serve(request, response, here) {
 }
 
 async function listen(port) {
-    const server = createServer((request, response) => serve(request, response, server.origin)).listen(port, '127.0.0.1');
+    const server = createServer((request, response) => serve(request, response, server.origin === away ? away : origin)).listen(port, '127.0.0.1');
     await once(server, 'listening');
     server.keepAliveTimeout = 60_000;
     server.origin = `http://127.0.0.1:${server.address().port}`;

@@ -1,5 +1,7 @@
 // Tests the token of one server against a scripted token endpoint on the same loop, with a clock of its own.
 #include "auth/access.h"
+#include "auth/address.h"
+#include "auth/oauth_flow.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -28,9 +30,11 @@ static struct token_store *store;
 static struct loop_watch listener, peers[16];
 static struct buf requests[16];
 static const struct step *steps;
-static size_t asked;  // requests so far: each has a connection of its own
+static void (*meanwhile)(void);  // happens before the next answer
+static size_t asked;             // requests so far: each has a connection of its own
 static struct access_options options;
 static char *const *issuers;
+static int64_t (*wait_for_issuer)(void *arg, const char *issuer);
 static int64_t wall;
 
 static int64_t clock_of_test(void) { return wall; }
@@ -51,6 +55,8 @@ static void on_peer(struct loop_watch *peer, unsigned events)
         return;
     if (count > 0) {
         const struct step *step = &steps[asked++];
+        if (meanwhile)
+            meanwhile();
         buf_printf(&answer, "HTTP/1.1 %d X\r\nContent-Type: application/json\r\nConnection: close\r\n", step->status);
         buf_printf(&answer, "Content-Length: %zu\r\n\r\n%s", strlen(step->body), step->body);
         assert_int_equal(send(peer->fd, answer.at, answer.len, 0), (ssize_t)answer.len);
@@ -103,8 +109,10 @@ static int set_up(void **state)
     alarm(60);
     wall = START;
     asked = 0;
+    meanwhile = NULL;
     options = (struct access_options){.mode = ACCESS_SHARED};
     issuers = NULL;
+    wait_for_issuer = NULL;
     loop = loop_new(&err);
     http = http_client_new(loop, &err);
     open_store();
@@ -147,7 +155,8 @@ static struct grant_fields expired(void)
                                   .obtained_at = START - 61,
                                   .token_endpoint = mem_string(endpoint),
                                   .client_id = mem_string("client-1"),
-                                  .auth_method = mem_string("none")};
+                                  .auth_method = mem_string("none"),
+                                  .learned = 1 << ADDRESS_LOOPBACK};
     secret_set(&fields.access_token, SPAN("stale"));
     secret_set(&fields.refresh_token, SPAN("refresh-1"));
     return fields;
@@ -196,6 +205,7 @@ static struct access *new_access(void)
                                .server_url = SERVER,
                                .server_name = "files",
                                .issuers = issuers,
+                               .wait_for_issuer = wait_for_issuer,
                                .clock = clock_of_test};
     return access_new(&spec);
 }
@@ -329,6 +339,36 @@ static void F5_the_same_token_given_anew_by_another_process_is_used(void **state
     access_free(other);
 }
 
+static void log_in_again(void)
+{
+    struct token_request request;
+    struct grant_fields fields = expired();
+    fields.expires_at = START + 3600;
+    secret_set(&fields.access_token, SPAN("of-the-new-login"));
+    secret_set(&fields.refresh_token, SPAN("refresh-of-the-new-login"));
+    int64_t generation = stored(&request)->generation;
+    struct grant *grant = grant_new(&key, &fields);
+    token_store_save(store, grant, generation, &request);
+    assert_true(token_store_wait(store, 10000));
+    assert_int_equal(request.answer, TOKEN_DONE);
+    token_request_release(&request);
+    grant_unref(grant);
+}
+
+static void F13_a_login_while_the_old_grant_is_refused_is_used_at_once(void **state)
+{
+    (void)state;
+    static const struct step no[] = {{400, "{\"error\":\"invalid_grant\"}"}};
+    steps = no;
+    store_grant(expired());
+    meanwhile = log_in_again;
+    struct access *access = new_access();
+    assert_int_equal(get(access), ERR_NONE);
+    assert_string_equal(access_header(access), "Bearer of-the-new-login");
+    assert_int_equal(asked, 1);
+    access_free(access);
+}
+
 // ---- F14 ------------------------------------------------------------------------------------
 
 static void F14_an_issuer_that_wants_no_resource_is_remembered_by_all_processes(void **state)
@@ -397,6 +437,73 @@ static void F8_who_comes_late_with_a_retired_token_gets_the_new_one_and_sends_no
     access_free(late);
 }
 
+// ---- N3, N4 ---------------------------------------------------------------------------------
+
+static char *const open_here[] = {"127.0.0.0/8", NULL};
+
+static void N3_N4_a_refresh_goes_where_the_server_of_the_login_was_and_nowhere_else_inside(void **state)
+{
+    (void)state;
+    static const struct step yes[] = {{200, GRANTED}, {200, GRANTED}};
+    struct grant_fields fields = expired();
+    steps = yes;
+    fields.learned = 1 << ADDRESS_PUBLIC;  // the name of the token endpoint leads here since
+    store_grant(fields);
+    assert_int_equal(get_elsewhere(START), ERR_UNAVAILABLE);
+    assert_contains(outcome.detail, "may not be connected to");
+    assert_int_equal(asked, 0);
+    options.allow_addresses = (char **)open_here;
+    assert_int_equal(get_elsewhere(START), ERR_NONE);
+    assert_int_equal(asked, 1);
+}
+
+static void N3_N4_of_an_older_grant_the_text_of_the_servers_url_says_where(void **state)
+{
+    (void)state;
+    static const struct step yes[] = {{200, GRANTED}, {200, GRANTED}};
+    struct grant_fields fields = expired();
+    steps = yes;
+    fields.learned = 0;
+    store_grant(fields);  // https://mcp.example.com
+    assert_int_equal(get_elsewhere(START), ERR_UNAVAILABLE);
+    assert_int_equal(asked, 0);
+}
+
+static void on_revoked(void *arg, const struct err *why)
+{
+    (void)arg;
+    (void)why;
+    loop_stop(loop);
+}
+
+static void revoke_at(int64_t learned)
+{
+    struct grant_fields fields = expired();
+    fields.learned = learned;
+    fields.revocation_endpoint = mem_string(endpoint);
+    struct grant *grant = grant_new(&key, &fields);
+    struct oauth_revocation *revocation = oauth_revoke_start(&(struct oauth_revoke_spec){
+        .loop = loop, .http = http, .store = store, .grant = grant, .options = &options, .on_done = on_revoked});
+    loop_run(loop);
+    oauth_revocation_free(revocation);
+    grant_unref(grant);
+}
+
+static void N3_N4_a_revocation_endpoint_opens_no_network_by_naming_it(void **state)
+{
+    (void)state;
+    static const struct step yes[] = {{200, ""}, {200, ""}, {200, ""}, {200, ""}};
+    steps = yes;
+    revoke_at(1 << ADDRESS_PUBLIC);
+    revoke_at(0);
+    assert_int_equal(asked, 0);
+    revoke_at(1 << ADDRESS_LOOPBACK);
+    assert_int_equal(asked, 2);
+    options.allow_addresses = (char **)open_here;
+    revoke_at(1 << ADDRESS_PUBLIC);
+    assert_int_equal(asked, 4);
+}
+
 // ---- F15 ------------------------------------------------------------------------------------
 
 static void F15_G14_a_secret_is_shown_only_where_the_grant_of_its_client_came_from(void **state)
@@ -440,6 +547,62 @@ static void N5_a_grant_of_an_issuer_that_is_not_allowed_any_more_is_not_refreshe
     assert_int_equal(asked, 1);
 }
 
+// ---- H18 ------------------------------------------------------------------------------------
+
+static unsigned turns;
+
+static int64_t third_time(void *arg, const char *issuer)
+{
+    (void)arg;
+    assert_string_equal(issuer, ISSUER);
+    return ++turns < 3 ? 20 : 0;
+}
+
+static int64_t never(void *arg, const char *issuer)
+{
+    (void)arg;
+    (void)issuer;
+    turns++;
+    return 3600000;
+}
+
+static int64_t stop_there(void *arg, const char *issuer)
+{
+    loop_stop(loop);
+    return never(arg, issuer);
+}
+
+static void H18_a_refresh_waits_for_its_turn_and_not_for_ever(void **state)
+{
+    (void)state;
+    static const struct step yes[] = {{200, GRANTED}, {200, GRANTED}};
+    steps = yes;
+    store_grant(expired());
+    wait_for_issuer = third_time;
+    turns = 0;
+    assert_int_equal(get_elsewhere(START), ERR_NONE);
+    assert_int_equal(turns, 3);
+    wait_for_issuer = never;
+    turns = 0;
+    assert_int_equal(get_elsewhere(START + 3600), ERR_NONE);
+    assert_int_equal(turns, 1);
+    assert_int_equal(asked, 2);
+}
+
+static void H18_an_access_may_go_while_it_waits_for_its_turn(void **state)
+{
+    (void)state;
+    wait_for_issuer = stop_there;
+    store_grant(expired());
+    struct access *access = new_access();
+    struct access_wait wait = {.on_ready = on_ready};
+    list_init(&wait.node);
+    access_get(access, &wait);
+    loop_run(loop);
+    access_free(access);
+    assert_int_equal(asked, 0);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -450,10 +613,16 @@ int main(void)
         cmocka_unit_test(F12_only_three_over_ten_minutes_are_enough),
         TEST(F12_a_doubt_of_another_process_is_no_other_token),
         TEST(F5_the_same_token_given_anew_by_another_process_is_used),
+        TEST(F13_a_login_while_the_old_grant_is_refused_is_used_at_once),
         TEST(F14_an_issuer_that_wants_no_resource_is_remembered_by_all_processes),
         TEST(F14_what_helps_nothing_is_not_remembered),
         TEST(F8_who_comes_late_with_a_retired_token_gets_the_new_one_and_sends_nothing),
+        TEST(N3_N4_a_refresh_goes_where_the_server_of_the_login_was_and_nowhere_else_inside),
+        TEST(N3_N4_of_an_older_grant_the_text_of_the_servers_url_says_where),
+        TEST(N3_N4_a_revocation_endpoint_opens_no_network_by_naming_it),
         TEST(F15_G14_a_secret_is_shown_only_where_the_grant_of_its_client_came_from),
+        TEST(H18_a_refresh_waits_for_its_turn_and_not_for_ever),
+        TEST(H18_an_access_may_go_while_it_waits_for_its_turn),
         TEST(N5_a_grant_of_an_issuer_that_is_not_allowed_any_more_is_not_refreshed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -74,7 +74,9 @@ static void N4_a_public_server_may_not_lead_inside(void **state)
 {
     (void)state;
     struct address_policy policy = {.learning = true};
+    assert_true(allows(&policy, "10.0.0.1"));  // a name may lead there as well
     assert_true(allows(&policy, "93.184.216.34"));
+    address_policy_learn(&policy, "93.184.216.34");
     policy.learning = false;
     static const char *const inside[] = {"127.0.0.1", "10.0.0.1", "169.254.169.254", "::1", "fd00::1", "0.0.0.0"};
     for (size_t i = 0; i < COUNT(inside); i++)
@@ -87,10 +89,28 @@ static void N4_a_server_on_this_host_may_name_one_on_this_host(void **state)
     (void)state;
     struct address_policy policy = {.learning = true};
     assert_true(allows(&policy, "127.0.0.1"));
+    address_policy_learn(&policy, "127.0.0.1");
     policy.learning = false;
     assert_true(allows(&policy, "::1"));
     assert_false(allows(&policy, "10.0.0.1"));
     assert_false(allows(&policy, "169.254.169.254"));
+}
+
+static void N4_what_the_text_of_a_host_says(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *host;
+        enum address_class class;
+    } rows[] = {
+        {"localhost", ADDRESS_LOOPBACK}, {"127.0.0.1", ADDRESS_LOOPBACK},
+        {"[::1]", ADDRESS_LOOPBACK},     {"10.1.2.3", ADDRESS_PRIVATE},
+        {"[fd00::1]", ADDRESS_PRIVATE},  {"8.8.8.8", ADDRESS_PUBLIC},
+        {"example.com", ADDRESS_PUBLIC}, {"", ADDRESS_PUBLIC},
+        {"169.254.1.1", ADDRESS_LINK},
+    };
+    for (size_t i = 0; i < COUNT(rows); i++)
+        assert_row(address_of_host(span_of(rows[i].host)) == rows[i].class, rows[i].host);
 }
 
 static void N4_blocks(void **state)
@@ -148,6 +168,7 @@ int main(void)
         cmocka_unit_test(N4_classes),
         cmocka_unit_test(N4_a_public_server_may_not_lead_inside),
         cmocka_unit_test(N4_a_server_on_this_host_may_name_one_on_this_host),
+        cmocka_unit_test(N4_what_the_text_of_a_host_says),
         cmocka_unit_test(N4_blocks),
         cmocka_unit_test(N4_a_block_that_is_allowed_opens_just_that),
         cmocka_unit_test(zeroed_allows_only_what_is_public),

@@ -387,7 +387,9 @@ static void H14_lists_and_purges_by_tenant_user_and_issuer(void **state)
         {"a user at an issuer", {"default", "bearer/alice", "https://two"}, 1},
         {"an issuer", {.tenant = "default", .issuer = "https://one"}, 3},
         {"an issuer, everywhere", {.issuer = "https://one"}, 4},
+        {"a user, in every tenant", {.user = "bearer/alice"}, 3},
         {"nobody", {.tenant = "default", .user = "bearer/carol"}, 0},
+        {"nobody, in every tenant", {.user = "bearer/carol"}, 0},
         {"not a tenant", {.tenant = "defaul"}, 0},
     };
     start();
@@ -1164,15 +1166,25 @@ static void H9_a_user_has_five_open_attempts_at_a_server_and_the_oldest_gives_wa
     assert_true(has_attempt("alice 7"));
 }
 
+// So many that nobody can open, as if they were added now.
+static void crowd(int count)
+{
+    char sql[400];
+    snprintf(sql, sizeof sql,
+             "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i<%d)"
+             "INSERT INTO record SELECT 'attempt',CAST(i AS BLOB),(SELECT last FROM counter)+i,(SELECT max(updated) "
+             "FROM record),x'00' FROM n;UPDATE counter SET last=last+%d",
+             count, count);
+    alter(sql);
+}
+
 static void H9_there_are_two_thousand_attempts_at_most_and_the_least_recently_used_gives_way(void **state)
 {
     (void)state;
     start();
     assert_int_equal(add_attempt("first", "alice", "files"), TOKEN_DONE);
     assert_int_equal(add_attempt("second", "bob", "files"), TOKEN_DONE);
-    alter("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i<1998)"
-          "INSERT INTO record SELECT 'attempt',CAST(i AS BLOB),(SELECT last FROM counter)+i,(SELECT max(updated) FROM "
-          "record),x'00' FROM n;UPDATE counter SET last=last+1998");
+    crowd(1998);
     assert_int_equal(count_attempts(), 2000);
     set_stage("first", ATTEMPT_AWAY);
     assert_int_equal(add_attempt("one more", "carol", "files"), TOKEN_DONE);
@@ -1183,6 +1195,38 @@ static void H9_there_are_two_thousand_attempts_at_most_and_the_least_recently_us
     alter("UPDATE record SET updated=updated-700000 WHERE space='attempt'");
     assert_int_equal(add_attempt("now", "dave", "files"), TOKEN_DONE);
     assert_int_equal(count_attempts(), 1);
+}
+
+static void add_of_tenant(const char *state, const char *tenant)
+{
+    struct token_request request = {0};
+    struct attempt *attempt = make_attempt("eve", "files");
+    free(attempt->tenant);
+    attempt->tenant = mem_string(tenant);
+    token_store_attempt_add(store, span_of(state), attempt, &request);
+    assert_int_equal(wait_for(&request), TOKEN_DONE);
+    attempt_free(attempt);
+    token_request_release(&request);
+}
+
+static void H9_what_is_over_gives_way_first_and_then_what_is_of_the_same_tenant(void **state)
+{
+    (void)state;
+    start();
+    assert_int_equal(add_attempt("of another tenant", "alice", "files"), TOKEN_DONE);
+    add_of_tenant("of the same", "acme");
+    assert_int_equal(add_attempt("over", "bob", "files"), TOKEN_DONE);
+    set_stage("over", ATTEMPT_OVER);
+    crowd(TOKEN_STORE_ATTEMPTS - 3);
+    add_of_tenant("one more", "acme");
+    assert_true(has_attempt("of another tenant"));
+    assert_true(has_attempt("of the same"));
+    assert_false(has_attempt("over"));
+    add_of_tenant("and one more", "acme");
+    assert_true(has_attempt("of another tenant"));
+    assert_false(has_attempt("of the same"));
+    assert_true(has_attempt("one more"));
+    assert_int_equal(count_attempts(), TOKEN_STORE_ATTEMPTS);
 }
 
 // ---- what is over ---------------------------------------------------------------------------
@@ -1618,6 +1662,7 @@ int main(void)
         TEST(B7_H9_of_two_processes_that_take_an_attempt_one_has_it),
         TEST(H9_a_user_has_five_open_attempts_at_a_server_and_the_oldest_gives_way),
         TEST(H9_there_are_two_thousand_attempts_at_most_and_the_least_recently_used_gives_way),
+        TEST(H9_what_is_over_gives_way_first_and_then_what_is_of_the_same_tenant),
         TEST(F12_what_is_dead_is_kept_for_a_day_and_then_removed),
         TEST(F5_the_winner_refreshes_and_who_comes_later_gets_the_result),
         TEST(F5_without_a_result_the_next_one_tries),
