@@ -30,6 +30,7 @@ static void work_free(struct token_work *work)
     grant_unref(work->give);
     registration_unref(work->give_registration);
     free(work->issuer);
+    free(work->user);
     free(work->client_id);
     grant_unref(work->grant);
     registration_unref(work->registration);
@@ -247,7 +248,8 @@ struct visit {
 
 static bool wanted(const struct token_work *work, const struct grant *grant)
 {
-    return !work->issuer || strcmp(work->issuer, grant->issuer) == 0;
+    return (!work->issuer || strcmp(work->issuer, grant->issuer) == 0) &&
+           (!work->user || strcmp(work->user, grant->user) == 0);
 }
 
 // What cannot be opened is told, and hides nothing else.
@@ -318,6 +320,7 @@ static struct token_work *with_filter(struct token_work *work, const struct gran
     struct grant_key beginning = {.tenant = filter->tenant, .user = filter->tenant ? filter->user : NULL};
     grant_key_encode(&beginning, &work->key);
     work->issuer = mem_string(filter->issuer);
+    work->user = filter->tenant ? NULL : mem_string(filter->user);  // of all tenants: no key begins with a user
     return work;
 }
 

@@ -47,6 +47,7 @@ struct token_work {
     struct buf plain;  // an attempt
     char *client_id;
     struct issuer_notes notes;  // or what came out
+    char *user;                 // a filter
     char *issuer;               // a filter; or of a client, and what came out
     // what came out
     enum token_answer answer;

@@ -225,6 +225,20 @@ describe('tenants', () => {
         }));
 });
 
+test('H14 --purge --subject takes back what that user has granted, in whatever tenant, and nothing of anybody else', () =>
+    withPlace('none', async (liar, place) => {
+        const [leaver, stayer] = [newUser(), newUser()];
+        await place.start(agent, liar, { tenants: { acme: { policy: world.policy, mcpServers: { desk: { url: liar.url, auth: agent } } } } });
+        for (const user of [leaver, stayer]) {
+            await place.connect(user);
+            assert.equal((await place.run('login', 'desk', '--tenant', 'acme', '--subject', `forwarded-user:${user}`, '--headless')).status, 0);
+        }
+        assert.equal((await place.run('connections', '--purge', '--subject', `forwarded-user:${leaver}`)).stdout.trim(), '2 purged');
+        const left = JSON.parse((await place.run('connections', '--json')).stdout);
+        assert.deepEqual(left.map(({ tenant, user }) => [tenant, user]).sort(), ['acme', 'default'].map(tenant => [tenant, `forwarded-user/${stayer}`]));
+        assert.equal((await liar.state()).alive, 2);
+    }));
+
 describe('what is recorded', () => {
     test('H17 a disconnection with the address it came from', () =>
         withPlace('none', async (liar, place) => {
