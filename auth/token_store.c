@@ -337,7 +337,7 @@ static struct token_work *with_filter(struct token_work *work, const struct gran
 {
     struct grant_key beginning = {.tenant = filter->tenant, .user = filter->tenant ? filter->user : NULL};
     grant_key_encode(&beginning, &work->key);
-    work->user = mem_string(filter->user);
+    work->user = mem_string(filter->user);  // of all tenants no key begins with it
     work->issuer = mem_string(filter->issuer);
     return work;
 }

@@ -222,11 +222,14 @@ void source_load(struct source *source)
 
 void source_look_again(struct source *source)
 {
-    if (upstream_state(source->upstream) != UPSTREAM_BACKOFF || !upstream_needs_login(source->upstream))
+    enum upstream_state state = upstream_state(source->upstream);
+    bool looking = state == UPSTREAM_STARTING;  // of itself, after a pause
+    if ((state != UPSTREAM_BACKOFF && !looking) || !upstream_needs_login(source->upstream))
         return;
     source->tried = source->failed = false;
     source->loading = true;
-    upstream_start(source->upstream);
+    if (!looking)
+        upstream_start(source->upstream);
 }
 
 void source_refresh(struct source *source)

@@ -178,6 +178,22 @@ describe('revoking', () => {
         }));
 });
 
+test('H16 a call that comes while the server is being started with a grant that was not there before waits for it', () =>
+    withPlace('none', async (liar, place) => {
+        await place.start({ mode: 'per_user' }, liar);
+        const user = newUser(), calls = await caller(user, place.gateway.url);
+        const echo = () => calls.request('tools/call', { name: 'files__echo', arguments: {} });
+        assert.equal((await echo()).error.code, -32003);
+        await liar.control({ hold: '/mcp', bearer: true });
+        const login = await place.run('login', 'files', '--subject', `forwarded-user:${user}`, '--headless');
+        assert.equal(login.status, 0, login.stderr);
+        await fetch(`${liar.origin}/held`); // nobody has asked: the gateway has looked again of itself
+        const answer = echo();
+        assert.equal(await Promise.race([answer, calls.request('ping')]).then(({ error }) => error), undefined, 'no link, and others do not wait');
+        await liar.control({ release: true });
+        assert.ok((await answer).result);
+    }));
+
 describe('tenants', () => {
     const tenants = liar => ({ tenants: { acme: { policy: world.policy, mcpServers: { desk: { url: liar.url, auth: { ...agent, mode: 'shared' } } } } } });
     const everywhere = async (liar, place) => {
@@ -208,6 +224,20 @@ describe('tenants', () => {
             assert.equal((await liar.state()).alive, 0);
         }));
 });
+
+test('H14 --purge --subject takes back what that user has granted, in whatever tenant, and nothing of anybody else', () =>
+    withPlace('none', async (liar, place) => {
+        const [leaver, stayer] = [newUser(), newUser()];
+        await place.start(agent, liar, { tenants: { acme: { policy: world.policy, mcpServers: { desk: { url: liar.url, auth: agent } } } } });
+        for (const user of [leaver, stayer]) {
+            await place.connect(user);
+            assert.equal((await place.run('login', 'desk', '--tenant', 'acme', '--subject', `forwarded-user:${user}`, '--headless')).status, 0);
+        }
+        assert.equal((await place.run('connections', '--purge', '--subject', `forwarded-user:${leaver}`)).stdout.trim(), '2 purged');
+        const left = JSON.parse((await place.run('connections', '--json')).stdout);
+        assert.deepEqual(left.map(({ tenant, user }) => [tenant, user]).sort(), ['acme', 'default'].map(tenant => [tenant, `forwarded-user/${stayer}`]));
+        assert.equal((await liar.state()).alive, 2);
+    }));
 
 describe('what is recorded', () => {
     test('H17 a disconnection with the address it came from', () =>

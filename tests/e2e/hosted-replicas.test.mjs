@@ -1,13 +1,15 @@
 // The hosted connect flow over several gateways with one state folder: every step of a login may be taken at another one, or by the
 // same one after it was killed, and none of them twice.
 import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 
-import { freePort, program, startPeer, temporaryDirectory } from './gateway.mjs';
+import { binary, freePort, program, startPeer, temporaryDirectory } from './gateway.mjs';
 import { caller, comeBack, newUser, startWorld, title } from './hosted.mjs';
 import { Jar } from './jar.mjs';
+import { aMinuteLater } from './liar.mjs';
 import { resultText } from './raw.mjs';
 
 let world, port;
@@ -165,6 +167,80 @@ test('H9 killed at every step of a login: the next gateway goes on with it, and 
         await gateway.stop();
         state.remove();
     }
+});
+
+describe('killed in the middle of a step', () => {
+    const paths = ['/mcp', '/.well-known/oauth-protected-resource/mcp', '/.well-known/oauth-authorization-server', '/register'];
+
+    /** A liar that holds requests to `path` back, and a gateway that is killed meanwhile. */
+    async function withHeld(path, when, body) {
+        const liar = await startPeer(program.liar, 'only-post'), state = temporaryDirectory();
+        const ask = async where => (await fetch(new URL(where, liar.url))).json();
+        const control = order => fetch(new URL('/control', liar.url), { method: 'POST', body: JSON.stringify(order) });
+        const start = () => world.start({ port, variables: { POSTERN_STATE: state.path }, mcpServers: { files: { url: liar.url, auth: { mode: 'per_user' } } } });
+        let gateway = await start();
+        const echo = async user => (await caller(user, gateway.url)).request('tools/call', { name: 'files__echo', arguments: {} });
+        const held = {
+            echo,
+            link: async user => (await echo(user)).error.data.authorizationUrl,
+            /** Holds, lets `step` begin, kills the gateway while it is held, and starts another. */
+            kill: async step => {
+                await control({ hold: path, when });
+                const broken = assert.rejects(step());
+                await ask('/held');
+                gateway.child.kill('SIGKILL');
+                await gateway.exited;
+                await broken;
+                await gateway.stop().catch(() => {});
+                await control({ release: true });
+                aMinuteLater(state.path);
+                gateway = await start();
+            },
+            grants: async () => JSON.parse(execFileSync(binary, ['connections', '--json'], { encoding: 'utf8', cwd: state.path, env: { ...process.env, POSTERN_STATE: state.path } })),
+            state: () => ask('/state')
+        };
+        try {
+            await body(held);
+            const disk = readdirSync(state.path).map(name => readFileSync(join(state.path, name), 'latin1'));
+            const secrets = await ask('/secrets');
+            assert.ok(secrets.length > 4 && disk.length > 2);
+            for (const secret of secrets) assert.ok(!disk.some(text => text.includes(secret)), 'no secret on the disk');
+        } finally {
+            await gateway.stop();
+            await liar.stop();
+            state.remove();
+        }
+    }
+
+    for (const path of paths)
+        for (const when of ['before', 'after'])
+            test(`H9 while a link is opened, at ${path}, held ${when} it is done: the same link works again`, () =>
+                withHeld(path, when, async held => {
+                    const user = newUser(), jar = new Jar(user);
+                    const link = await held.link(user);
+                    await held.kill(() => jar.open(link));
+                    await jar.connect(link);
+                    assert.ok((await held.echo(user)).result);
+                    assert.equal((await held.grants()).length, 1);
+                    assert.equal((await held.state()).clients, path === '/register' && when === 'after' ? 2 : 1, 'nobody knows the id of one that was never told');
+                }));
+    for (const when of ['before', 'after'])
+        test(`H9 while the code is exchanged, held ${when} it is done: the link is used up, the next one works, and nobody else lost anything`, () =>
+            withHeld('/token', when, async held => {
+                const [other, user] = [newUser(), newUser()], jar = new Jar(user);
+                await new Jar(other).connect(await held.link(other));
+                const link = await held.link(user), address = await jar.callback(link);
+                await held.kill(() => jar.visit(address));
+                assert.equal((await jar.visit(address)).status, 409, 'the code may have been seen: it is not sent again');
+                assert.equal((await jar.visit(link)).status, 409);
+                assert.equal((await held.echo(user)).error.code, -32003);
+                assert.equal((await held.grants()).length, 1);
+                await jar.connect(await held.link(user));
+                for (const one of [other, user]) assert.ok((await held.echo(one)).result);
+                assert.deepEqual((await held.grants()).map(grant => grant.user).sort(), [other, user].map(one => `forwarded-user/${one}`).sort());
+                assert.equal((await held.state()).clients, 1);
+                assert.equal((await held.state()).reuses, 0);
+            }));
 });
 
 describe('a gateway that is started again with another configuration, while somebody is away', () => {

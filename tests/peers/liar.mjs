@@ -14,8 +14,8 @@
 //     {"moved": "…"}     the resource names another authorization server
 //     {"client": {"client_id": "…", "public_key": PEM}}     a client that proves itself with its key (private_key_jwt, ES256)
 //     {"front": "…"}     the origin it is reached at, from now on
-//     {"hold": "/token", "when": "before" | "after", "times": 1}     so many requests to this path (all, if it is not said) are
-//                        held back, before anything was done about them or before they are answered; one whose client goes
+//     {"hold": "/token", "when": "before" | "after", "times": 1, "bearer": true}     so many requests to this path (all, if it is not
+//                        said; those with a bearer token alone) are held back, before anything was done about them or before they are answered; one whose client goes
 //                        away meanwhile is dropped; {"release": true} lets them go
 import { createHash, randomBytes, verify } from 'node:crypto';
 import { once } from 'node:events';
@@ -64,13 +64,13 @@ const missing = response => response.writeHead(404).end('nothing here');
 
 // ---- the test's own entrance ----------------------------------------------------------------
 
-let hold; // {path, when, times}
+let hold; // {path, when, times, bearer}
 const held = new Set(); // functions that let one go
 const watchers = new Set();
 
 /** Holds this request back if that was ordered; false: its client went away meanwhile. */
-async function heldBack(response, path, when) {
-    if (hold?.path !== path || hold.when !== when || hold.times-- < 1) return true;
+async function heldBack(request, response, path, when) {
+    if (hold?.path !== path || hold.when !== when || (hold.bearer && !request.headers.authorization) || hold.times-- < 1) return true;
     const gone = await new Promise(resolve => {
         const go = lost => held.delete(go) && resolve(lost === true);
         held.add(go);
@@ -102,7 +102,7 @@ const inside = {
         if (order.expire) access.clear();
         if (order.revoke) grants.clear();
         if (order.forget) clients.clear();
-        if (order.hold) hold = { path: order.hold, when: order.when ?? 'before', times: order.times ?? Infinity };
+        if (order.hold) hold = { path: order.hold, when: order.when ?? 'before', times: order.times ?? Infinity, bearer: order.bearer };
         if (order.release) hold = undefined;
         if (order.release) for (const go of held) go();
         json(response, 200, {});
@@ -535,10 +535,10 @@ async function serve(request, response, here) {
     response.setHeader('set-cookie', 'liar=1'); // which must not come back
     const route = routes[`${request.method} ${path}`] ?? (request.method === 'PUT' && path.startsWith('/register/') ? manage : undefined);
     if (!route) return missing(response);
-    if (!(await heldBack(response, path, 'before'))) return undefined;
+    if (!(await heldBack(request, response, path, 'before'))) return undefined;
     const end = response.end.bind(response);
     response.end = (...rest) => {
-        heldBack(response, path, 'after').then(there => there && end(...rest));
+        heldBack(request, response, path, 'after').then(there => there && end(...rest));
         return response;
     };
     return route({ request, response, url, path, body, here });

@@ -1,9 +1,10 @@
 // An MCP server at a public address, and what it should not be able to reach through us: this host, and a private network.
 //
-// usage: outside.mjs POSTERN TARGET [BLOCK]     in a network namespace where 203.0.113.7 and 10.1.2.3 are ours
+// usage: outside.mjs POSTERN HOW TARGET [BLOCK]     in a network namespace where 203.0.113.7 and 10.1.2.3 are ours
 //
-// Logs in to the server with the program POSTERN; the server's challenge names metadata at TARGET, an address. BLOCK is one that the
-// configuration allows. Prints {status, stderr, connections}: how often somebody came to TARGET.
+// Logs in to the server with the program POSTERN, by the command (HOW is `login`) or on the pages of a gateway (`hosted`); the server's
+// challenge names metadata at TARGET, an address. BLOCK is one that the configuration allows. Prints {status, stderr, connections}: how
+// it ended (an exit status, or that of the page), and how often somebody came to TARGET.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
@@ -12,7 +13,7 @@ import { createServer as createListener } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 
-const [postern, target, block] = process.argv.slice(2);
+const [postern, how, target, block] = process.argv.slice(2);
 const PUBLIC = '203.0.113.7';
 
 async function listen(server, address) {
@@ -33,11 +34,38 @@ const url = `http://${PUBLIC}:${await listen(outside, PUBLIC)}/mcp`;
 
 const state = mkdtempSync(join(tmpdir(), 'postern-outside-'));
 const config = join(state, 'postern.json');
-writeFileSync(config, JSON.stringify({ mcpServers: { outside: { url, auth: block ? { allow_addresses: [block] } : {} } } }));
-const child = spawn(postern, ['login', 'outside', '--headless', '--config', config], { env: { PATH: process.env.PATH, HOME: state, POSTERN_STATE: state } });
+const policy = join(state, 'policy.json');
+const allowed = block ? { allow_addresses: [block] } : {};
+const server = { url, auth: how === 'hosted' ? { mode: 'per_user', ...allowed } : allowed };
 let stderr = '';
-child.stderr.on('data', chunk => (stderr += chunk));
-const [status] = await once(child, 'close');
+
+function start(...args) {
+    const child = spawn(postern, [...args, '--config', config], { env: { PATH: process.env.PATH, HOME: state, POSTERN_STATE: state } });
+    child.stderr.on('data', chunk => (stderr += chunk));
+    return child;
+}
+
+async function login() {
+    writeFileSync(config, JSON.stringify({ mcpServers: { outside: server } }));
+    return (await once(start('login', 'outside', '--headless'), 'close'))[0];
+}
+
+async function hosted() {
+    const rule = { id: 'all', effect: 'allow', description: 'Everybody who is somebody', tenants: ['default'], subjects: ['authenticated'], servers: ['*'], kinds: ['*'], names: ['*'] };
+    const origin = 'http://127.0.0.1:8080'; // the namespace is ours alone
+    writeFileSync(policy, JSON.stringify({ version: 1, description: 'Who may do what here', rules: [rule] }));
+    writeFileSync(config, JSON.stringify({ listen: [{ address: origin.slice(7) }], public_url: origin, auth: { providers: [{ type: 'forwarded-user', trusted_proxies: ['127.0.0.1'] }] }, policy, mcpServers: { outside: server } }));
+    const gateway = start('serve');
+    gateway.once('exit', () => gateway.stderr.emit('data', ''));
+    while (!stderr.includes('listening') && gateway.exitCode === null) await once(gateway.stderr, 'data');
+    if (gateway.exitCode !== null) throw new Error(stderr);
+    const { status } = await fetch(`${origin}/oauth/connect/outside`, { headers: { 'x-forwarded-user': 'ann' } });
+    gateway.kill('SIGTERM');
+    await once(gateway, 'close');
+    return status;
+}
+
+const status = await (how === 'hosted' ? hosted() : login());
 rmSync(state, { recursive: true });
 console.log(JSON.stringify({ status, stderr, connections }));
 process.exit(0);

@@ -387,9 +387,10 @@ static void H14_lists_and_purges_by_tenant_user_and_issuer(void **state)
         {"a user at an issuer", {"default", "bearer/alice", "https://two"}, 1},
         {"an issuer", {.tenant = "default", .issuer = "https://one"}, 3},
         {"an issuer, everywhere", {.issuer = "https://one"}, 4},
-        {"a user, in every tenant", {.user = "bearer/alice"}, 3},
+        {"a user, everywhere", {.user = "bearer/alice"}, 3},
+        {"a user at an issuer, everywhere", {.user = "bearer/alice", .issuer = "https://one"}, 2},
         {"nobody", {.tenant = "default", .user = "bearer/carol"}, 0},
-        {"nobody, in every tenant", {.user = "bearer/carol"}, 0},
+        {"nobody, everywhere", {.user = "bearer/carol"}, 0},
         {"not a tenant", {.tenant = "defaul"}, 0},
     };
     start();
