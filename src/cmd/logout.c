@@ -222,7 +222,7 @@ static int run_connections(const struct flags *flags)
         return purge(flags);
     if (flags->subject || flags->issuer)
         return cmd_fail(EXIT_USAGE, "connections: --subject and --issuer go with --purge");
-    static const char *titles[] = {"SERVER", "USER", "EXPIRES", "SCOPE", NULL};
+    static const char *titles[] = {"SERVER", "USER", "ISSUER", "EXPIRES", "TOKEN", "SCOPE", NULL};
     struct desk desk = {0};
     int code = EXIT_OK;
     struct table table = {.titles = titles};
@@ -236,7 +236,7 @@ static int run_connections(const struct flags *flags)
             bool refreshed = grant->is.refresh_token.len > 0;
             put_hint(grant, hint);
             put_expiry(grant, expires);
-            table_add(&table, (const char *const[]){server, grant->user, expires, scope, NULL});
+            table_add(&table, (const char *const[]){server, grant->user, grant->issuer, expires, hint, scope});
             json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s, s:s*, s:s, s:s, s:b, s:b, s:b, s:s}", "server",
                                                   server, "issuer", grant->issuer, "resource", grant->resource, "user",
                                                   grant->user, "account", grant->is.account, "scope", scope, "expires",

@@ -186,6 +186,19 @@ describe('on a terminal', () => {
         assert.match(login.log(), /\rpostern: nobody came back/);
     });
 
+    test('S10 connections shows whose grant it is, of whom, and enough of a digest to tell two tokens apart', async () => {
+        const alice = person(authority.url);
+        const login = alice.start('login', 'authority', '--no-browser');
+        assert.equal((await fetch(await browse(await addressOf(login)))).status, 200);
+        assert.equal((await login.exited).code, OK);
+        const [{ issuer, token, user, expires }] = JSON.parse((await alice.run('connections')).stdout);
+        const shown = alice.onTerminal('connections');
+        assert.equal((await shown.exited).code, OK);
+        const [titles, row] = shown.log().replaceAll(/\x1b\[[0-9;]*m/g, '').split('\r\n').map(line => line.split(/ {2,}/));
+        assert.deepEqual(titles, ['SERVER', 'USER', 'ISSUER', 'EXPIRES', 'TOKEN', 'SCOPE']);
+        assert.deepEqual(row.slice(0, 5), ['authority', user, issuer, expires, token]);
+    });
+
     test('F17 --interactive logs in on a terminal only; else one line names the command, and no browser is started', async () => {
         const marker = join(directory.path, 'nobody-is-there');
         const script = join(directory.path, 'nobody');
