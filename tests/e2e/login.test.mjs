@@ -590,6 +590,17 @@ describe('L6 where no browser would open', () => {
 });
 
 describe('the rest of a login', () => {
+    for (const [configured, proof] of [['auto', /^Basic /], ['client_secret_basic', /^Basic (?!.*client_id=)/], ['client_secret_post', /^undefined .*client_secret=/]])
+        test(`T3 a secret is presented as the configuration says: ${configured}, also at a refresh`, () =>
+            withLiar('none', { client_id: 'agent', client_secret: 'agent+secret', token_endpoint_auth_method: configured }, async liar => {
+                assert.equal((await liar.login()).status, OK);
+                await liar.control({ expire: true });
+                assert.equal((await liar.call()).status, OK);
+                const asked = await liar.seen('/token');
+                assert.equal(asked.length, 2);
+                for (const { headers, body } of asked) assert.match(`${headers.authorization} ${body}`, proof);
+            }));
+
     test('L2 the port can be bound again at once, and is never shared', async () => {
         const alice = person(authority.url);
         const port = String(await freePort());
