@@ -6,6 +6,7 @@ static const char *const modes[] = {"none",     "static",         "shared",     
                                     "workload", "token_exchange", "enterprise", NULL};
 static const char *const subjects[] = {"id_token", "access_token", "jwt", NULL};
 static const char *const sources[] = {"file", "caller", NULL};
+static const char *const proofs[] = {"auto", "client_secret_post", "client_secret_basic", NULL};
 static const char *const pkces[] = {"require", "assume_s256", NULL};
 
 #define AT(member) offsetof(struct access_idp, member)
@@ -60,6 +61,13 @@ static const struct option rows[] = {
      .offset = AT(client_secret),
      .secret = true,
      .help = "Its secret."},
+    {.name = "token_endpoint_auth_method",
+     .type = OPTION_ENUM,
+     .offset = AT(token_endpoint_auth_method),
+     .fallback = "\"auto\"",
+     .choices = proofs,
+     .help = "How `client_secret` is presented first; `auto`: as the authorization server's metadata say, else "
+             "`client_secret_basic`. Where it fails the other way is tried once."},
     {.name = "private_key_file",
      .type = OPTION_STRING,
      .offset = AT(private_key_file),

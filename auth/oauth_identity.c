@@ -36,6 +36,9 @@ bool flow_take_configured(struct oauth_flow *flow, struct err *err)
     if (options->private_key_file && !(client->key_pem = oauth_key_read(options->private_key_file, &flow->arena, err)))
         return false;
     client->method = oauth_client_method(client, &flow->attempt.server);
+    if (client->secret && !client->key_pem && options->token_endpoint_auth_method != ACCESS_PROOF_AUTO)  // T3
+        client->method =
+            options->token_endpoint_auth_method == ACCESS_PROOF_POST ? OAUTH_METHOD_POST : OAUTH_METHOD_BASIC;
     return true;
 }
 

@@ -34,8 +34,9 @@ static const struct option rows[] = {
      .offset = AT(key_file),
      .help =
          "The keys that seal users' tokens, 32 bytes in base64 on each line; the first one seals, all of them open. "
-         "If absent: `$POSTERN_VAULT_KEY`, the systemd credential `postern-vault-key`, or vault.key in the state "
-         "folder, which is made at the first use. Keep a copy: without the key the tokens are lost."},
+         "If absent: `$POSTERN_VAULT_KEY`, the systemd credential `postern-vault-key`, vault.key in the state "
+         "folder if it is there, the desktop's keyring (by `secret-tool`), or that file, made at the first use. "
+         "\"fd:3\" is a descriptor that was left open. Keep a copy: without the key the tokens are lost."},
     {0},
 };
 #undef AT
@@ -205,14 +206,16 @@ static bool make_ring(struct vault *vault, struct record_store *records, struct 
     if (!has_records(records, &any, err))
         return false;
     if (any)
-        return err_set(err, ERR_CONFIG,
-                       "%s: is not there, but %s holds records that were sealed with its keys: restore it from a "
-                       "backup, or say where the keys are (vault.key_file); nothing was changed",
-                       vault->place.name, record_path(records));
+        return err_set(
+            err, ERR_CONFIG,
+            "%s: is not there, but %s holds records that were sealed with its keys: restore it from a "
+            "backup, say where the keys are (vault.key_file), or run this in the desktop session whose keyring has "
+            "them; nothing was changed",
+            vault->place.name, record_path(records));
     if (!vault_ring_make(&vault->place, err))
         return false;
     log_warn("a new key was made for the tokens of users: keep a copy of it, without it they are lost",
-             LOG_STR("file", vault->place.name));
+             LOG_STR(vault->place.source == VAULT_RING_KEYRING ? "keyring" : "file", vault->place.name));
     return true;
 }
 
@@ -288,7 +291,7 @@ void vault_free(struct vault *vault)
     if (!vault)
         return;
     vault_ring_free(vault->ring);
-    free(vault->place.name);
+    vault_ring_place_release(&vault->place);
     free(vault);
 }
 

@@ -3,8 +3,10 @@
 #include "base/mem.h"
 #include "base/secret.h"
 #include "store/state.h"
+#include "vault_keyring.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -13,6 +15,8 @@
 #define VARIABLE "POSTERN_VAULT_KEY"
 #define CREDENTIAL "postern-vault-key"
 #define FILE_NAME "vault.key"
+#define DESCRIPTOR "fd:"
+#define KEYRING "the Secret Service (secret-tool lookup service postern store %s)"
 #define HEADING \
     "# The keys of postern's token store: the first one seals, all of them open. Keep a copy in a safe place.\n"
 
@@ -125,12 +129,46 @@ static bool parse(struct span text, const char *name, struct vault_ring *ring, s
 
 // ---- reading --------------------------------------------------------------------------------
 
+// S6: "fd:3" is the descriptor that whoever started us has left open.
+static bool descriptor_of(const char *name, int *fd)
+{
+    uint64_t number = 0;
+    bool is = strncmp(name, DESCRIPTOR, sizeof DESCRIPTOR - 1) == 0 &&
+              span_to_u64(span_of(name + sizeof DESCRIPTOR - 1), &number) && number <= INT_MAX;
+    *fd = (int)number;
+    return is;
+}
+
+bool vault_key_is_descriptor(const struct vault_config *config)
+{
+    int fd;
+    return config->key_file && descriptor_of(config->key_file, &fd);
+}
+
+static void set_keyring(struct vault_ring_place *place)
+{
+    struct buf name = {0};
+    buf_printf(&name, KEYRING, place->name);
+    free(place->name);
+    place->name = buf_take(&name, NULL);
+    place->source = VAULT_RING_KEYRING;
+}
+
+void vault_ring_place_release(struct vault_ring_place *place)
+{
+    vault_wipe(&place->found);
+    free(place->name);
+    place->name = NULL;
+}
+
 bool vault_ring_locate(const struct vault_config *config, struct vault_ring_place *place, struct err *err)
 {
     const char *variable = getenv(VARIABLE), *credentials = getenv("CREDENTIALS_DIRECTORY");
     *place = (struct vault_ring_place){0};
     if (config->key_file) {
-        *place = (struct vault_ring_place){.source = VAULT_RING_FILE, .name = mem_string(config->key_file)};
+        *place = (struct vault_ring_place){.source = vault_key_is_descriptor(config) ? VAULT_RING_DESCRIPTOR
+                                                                                     : VAULT_RING_FILE,
+                                           .name = mem_string(config->key_file)};
         return true;
     }
     if (variable) {  // also an empty one: somebody meant it to be there
@@ -149,6 +187,12 @@ bool vault_ring_locate(const struct vault_config *config, struct vault_ring_plac
     place->source = access(place->name, F_OK) == 0 ? VAULT_RING_FILE : VAULT_RING_NONE;
     if (place->source == VAULT_RING_NONE && errno != ENOENT && errno != ENOTDIR)
         return err_set(err, ERR_CONFIG, "%s: %s", place->name, strerror(errno));
+    if (place->source == VAULT_RING_NONE) {
+        enum vault_keyring_answer there = vault_keyring_find(place->name, &place->found);
+        place->keyring = there == VAULT_KEYRING_NONE;
+        if (there == VAULT_KEYRING_FOUND)
+            set_keyring(place);
+    }
     return true;
 }
 
@@ -194,8 +238,57 @@ static bool read_file(struct vault_ring_place *place, struct vault_ring *ring, s
     return ok;
 }
 
+static bool write_text(int fd, struct span text)
+{
+    while (text.len) {
+        ssize_t wrote = write(fd, text.at, text.len);
+        if (wrote < 0 && errno != EINTR)
+            return false;
+        text = span_after(text, wrote > 0 ? (size_t)wrote : 0);
+    }
+    return fsync(fd) == 0;
+}
+
+// A pipe can be read once, and a command may open the store more than once: a file in memory takes its place.
+static bool keep_readable(int fd, struct span text)
+{
+    int copy = memfd_create("vault", MFD_CLOEXEC);
+    bool ok = copy >= 0 && write_text(copy, text) && dup3(copy, fd, O_CLOEXEC) == fd;
+    if (copy >= 0)
+        close(copy);
+    return ok;
+}
+
+static bool read_descriptor(const struct vault_ring_place *place, struct vault_ring *ring, struct err *err)
+{
+    char text[TEXT_MAX];
+    size_t len = 0;
+    ssize_t got = -1;
+    struct stat is;
+    int fd;
+    if (!descriptor_of(place->name, &fd) || fstat(fd, &is) != 0)
+        return err_set(err, ERR_CONFIG, "%s: the vault's key cannot be read: %s", place->name, strerror(errno));
+    bool file = S_ISREG(is.st_mode);
+    while (len < sizeof text && (got = file ? pread(fd, text + len, sizeof text - len, (off_t)len)
+                                            : read(fd, text + len, sizeof text - len)) > 0)
+        len += (size_t)got;
+    bool ok = got >= 0 && len < sizeof text && (file || keep_readable(fd, span_make(text, len)));
+    if (!ok)
+        (void)err_set(err, ERR_CONFIG, "%s: not a ring of keys", place->name);
+    ok = ok && parse(span_make(text, len), place->name, ring, err);
+    secret_wipe(text, sizeof text);
+    return ok;
+}
+
 bool vault_ring_read(struct vault_ring_place *place, struct vault_ring *ring, struct err *err)
 {
+    if (place->source == VAULT_RING_DESCRIPTOR)
+        return read_descriptor(place, ring, err);
+    if (place->source == VAULT_RING_KEYRING) {
+        bool ok = parse(buf_span(&place->found), place->name, ring, err);
+        vault_wipe(&place->found);
+        return ok;
+    }
     if (place->source != VAULT_RING_VARIABLE)
         return read_file(place, ring, err);
     const char *text = getenv(place->name);
@@ -206,7 +299,8 @@ bool vault_ring_changed(const struct vault_ring_place *place)
 {
     struct stat is;
     const struct stat *was = &place->seen;
-    if (place->source == VAULT_RING_VARIABLE || stat(place->name, &is) != 0)
+    bool file = place->source == VAULT_RING_FILE || place->source == VAULT_RING_CREDENTIAL;
+    if (!file || stat(place->name, &is) != 0)
         return false;
     return is.st_ino != was->st_ino || is.st_dev != was->st_dev || is.st_size != was->st_size ||
            is.st_mtim.tv_sec != was->st_mtim.tv_sec || is.st_mtim.tv_nsec != was->st_mtim.tv_nsec ||
@@ -223,17 +317,6 @@ static void put_ring(const struct vault_ring *ring, struct buf *text)
         secret_encode(text, span_make((const char *)ring->keys[i].bytes, VAULT_KEY_BYTES));
         buf_put_char(text, '\n');
     }
-}
-
-static bool write_text(int fd, struct span text)
-{
-    while (text.len) {
-        ssize_t wrote = write(fd, text.at, text.len);
-        if (wrote < 0 && errno != EINTR)
-            return false;
-        text = span_after(text, wrote > 0 ? (size_t)wrote : 0);
-    }
-    return fsync(fd) == 0;
 }
 
 // A file beside `path`, whole and on the disk; its name, or NULL.
@@ -273,12 +356,28 @@ static bool sync_folder(const char *path, struct err *err)
     return ok;
 }
 
+static bool make_in_keyring(struct vault_ring_place *place, const struct vault_ring_key *key)
+{
+    struct buf text = {0};
+    buf_reserve(&text, TEXT_MAX);
+    secret_encode(&text, span_make((const char *)key->bytes, VAULT_KEY_BYTES));
+    bool ok = vault_keyring_make(place->name, buf_span(&text), &place->found);
+    vault_wipe(&text);
+    if (ok)
+        set_keyring(place);
+    return ok;
+}
+
 bool vault_ring_make(struct vault_ring_place *place, struct err *err)
 {
     struct vault_ring *ring = vault_ring_new();
     vault_ring_key_make(&ring->keys[0]);
     ring->count = 1;
     state_make_folders(place->name);
+    if (place->keyring && make_in_keyring(place, &ring->keys[0])) {
+        vault_ring_free(ring);
+        return true;
+    }
     char *temporary = write_beside(place->name, ring, err);
     vault_ring_free(ring);
     if (!temporary)

@@ -29,12 +29,14 @@ enum access_mode {
 enum access_source { ACCESS_FROM_FILE, ACCESS_FROM_CALLER };
 enum access_subject { ACCESS_SUBJECT_ID_TOKEN, ACCESS_SUBJECT_ACCESS_TOKEN, ACCESS_SUBJECT_JWT };
 enum access_pkce { ACCESS_PKCE_REQUIRE, ACCESS_PKCE_ASSUME };
+enum access_proof { ACCESS_PROOF_AUTO, ACCESS_PROOF_POST, ACCESS_PROOF_BASIC };
 
 // `auth` of a server in the configuration.
 struct access_options {
     int mode;
     char *token;
     char *client_id, *client_secret, *private_key_file, *signing_algorithm, *key_id;
+    int token_endpoint_auth_method;  // enum access_proof, of a client_secret
     char *client_metadata_url;
     char *scope;
     char *resource;  // NULL: what the server's metadata say; "omit": none

@@ -10,10 +10,14 @@
 // The ring is a text: keys of 32 bytes in base64, one on each line ('#' begins a comment; in an environment variable
 // commas or spaces separate them). The first one seals, all of them open. It comes from the first of
 //
-//     vault.key_file              must belong to us, without rights for others
+//     vault.key_file              must belong to us, without rights for others; "fd:3" is a descriptor that is open
 //     $POSTERN_VAULT_KEY
 //     $CREDENTIALS_DIRECTORY/postern-vault-key (systemd)
-//     vault.key in the state folder, which is made (0600) at the first use, with a notice
+//     vault.key in the state folder
+//     the desktop's keyring (Secret Service), if secret-tool is there and answers in time
+//
+// and if there is none, one key is made at the first use, with a notice: in the keyring if it answers, else in vault.key
+// (0600).
 //
 // What was sealed with a key that is not in the ring is an error that says so. It is never taken for "nothing there", never
 // deleted, and no new ring is made while such records exist.
@@ -41,6 +45,8 @@ enum { VAULT_KEY_BYTES = 32, VAULT_ID_BYTES = 8, VAULT_ID_CHARS = 16, VAULT_KEYS
 struct vault_config {
     char *key_file;  // NULL: the other sources
 };
+
+bool vault_key_is_descriptor(const struct vault_config *config);  // "fd:3": no path
 
 extern const struct option_table vault_options;  // of struct vault_config
 

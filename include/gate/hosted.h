@@ -107,9 +107,11 @@ struct hosted_visit {
 };
 
 bool gate_hosts(const struct gate *gate);  // is there a server that users connect to?
-// The URL of the client metadata document that the gateway serves, and its text; false: it is not to be had (no https).
-bool hosted_document(struct gate *gate, struct buf *out);
+// G2: the client metadata documents that the gateway serves, its own and one for the command line, by path; false: there is
+// none (no https, or another path).
+bool hosted_document(struct gate *gate, struct span path, struct buf *out);
 #define HOSTED_DOCUMENT_PATH "/oauth/client-metadata.json"
+#define HOSTED_NATIVE_DOCUMENT_PATH "/oauth/cli-metadata.json"
 
 void hosted_arrive(struct gate *gate, struct hosted_visit *visit);
 void hosted_gone(struct hosted_visit *visit);  // nobody waits for the page any more

@@ -293,7 +293,7 @@ static int run_connections(const struct flags *flags)
         return purge(flags);
     if (flags->subject || flags->issuer)
         return cmd_fail(EXIT_USAGE, "connections: --subject and --issuer go with --purge");
-    static const char *titles[] = {"TENANT", "SERVER", "USER", "EXPIRES", "SCOPE", NULL};
+    static const char *titles[] = {"TENANT", "SERVER", "USER", "ISSUER", "EXPIRES", "TOKEN", "SCOPE", NULL};
     struct desk desk = {0};
     int code = EXIT_OK;
     struct table table = {.titles = titles};
@@ -307,7 +307,8 @@ static int run_connections(const struct flags *flags)
             bool refreshed = grant->is.refresh_token.len > 0;
             put_hint(grant, hint);
             put_expiry(grant, expires);
-            table_add(&table, (const char *const[]){grant->tenant, server, grant->user, expires, scope, NULL});
+            table_add(&table,
+                      (const char *const[]){grant->tenant, server, grant->user, grant->issuer, expires, hint, scope});
             json_array_append_new(list,
                                   json_pack("{s:s, s:s, s:s, s:s, s:s, s:s*, s:s, s:s, s:b, s:b, s:b, s:s}", "tenant",
                                             grant->tenant, "server", server, "issuer", grant->issuer, "resource",

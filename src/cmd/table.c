@@ -7,12 +7,20 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+static size_t columns_of(const struct table *table)
+{
+    size_t count = 0;
+    while (count < TABLE_COLUMNS && table->titles[count])
+        count++;
+    return count;
+}
+
 void table_add(struct table *table, const char *const *cells)
 {
     table->rows = mem_resize(table->rows, (table->count + 1) * sizeof *table->rows);
     struct table_row *row = &table->rows[table->count++];
     *row = (struct table_row){0};
-    for (size_t i = 0; i < TABLE_COLUMNS && cells[i]; i++) {
+    for (size_t i = 0; i < columns_of(table) && cells[i]; i++) {
         row->cells[i] = mem_string(cells[i]);
         cmd_tame(row->cells[i], strlen(row->cells[i]), "");  // a cell is one line
     }
@@ -37,14 +45,6 @@ static void print_cut(const char *text, size_t width)
         }
         putchar(*text);
     }
-}
-
-static size_t columns_of(const struct table *table)
-{
-    size_t count = 0;
-    while (count < TABLE_COLUMNS && table->titles[count])
-        count++;
-    return count;
 }
 
 static void print_row(const char *const *cells, const size_t *widths, size_t columns, size_t room)

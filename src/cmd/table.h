@@ -5,18 +5,18 @@
 #include "base/buf.h"
 #include "base/span.h"
 
-#define TABLE_COLUMNS 4
+#define TABLE_COLUMNS 6
 
 struct table {
     struct table_row {
         char *cells[TABLE_COLUMNS];
     } * rows;
     size_t count;
-    const char *const *titles;  // TABLE_COLUMNS or fewer, NULL at the end
+    const char *const *titles;  // at most TABLE_COLUMNS, and NULL at the end
 };
 
-void table_add(struct table *table, const char *const *cells);
-void table_print(const struct table *table);  // the last column is cut at the terminal's width
+void table_add(struct table *table, const char *const *cells);  // as many as there are titles, or NULL at the end
+void table_print(const struct table *table);                    // the last column is cut at the terminal's width
 void table_release(struct table *table);
 
 #endif

@@ -144,9 +144,9 @@ static bool read_op(struct page *page, struct span path, bool post)
     return true;
 }
 
-static bool serve_document(struct visit *visit)
+static bool serve_document(struct visit *visit, struct span path)
 {
-    if (!hosted_document(visit->face->gate, &visit->answer.body))
+    if (!hosted_document(visit->face->gate, path, &visit->answer.body))
         return false;
     buf_put_text(&visit->page->headers, "Content-Type: application/json\n");
     visit->state = VISIT_ANSWERED;
@@ -172,7 +172,7 @@ bool page_begin(struct visit *visit, const struct guard_line *line, const struct
                                         .arg = page};
     page->visit.credentials.authorization = headers->authorization;
     visit->arrival.body.max = BODY_MAX;
-    if (get && span_is(path, HOSTED_DOCUMENT_PATH) && serve_document(visit))
+    if (get && serve_document(visit, path))
         return true;
     if (!read_op(page, path, post))
         refuse(visit, HOSTED_NO_SERVER);

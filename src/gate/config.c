@@ -598,7 +598,8 @@ static struct config *load(const char *path, bool literal, struct err *err)
         resolve(config, &config->audit.jsonl);
         resolve(config, &config->store.path);
         resolve(config, &config->store.seed);
-        resolve(config, &config->vault.key_file);
+        if (!vault_key_is_descriptor(&config->vault))
+            resolve(config, &config->vault.key_file);
     }
     char *folder = config_file(config, "tenants.d");
     size_t first = config->tenants.count;

@@ -156,11 +156,18 @@ void hosted_free(struct hosted *hosted)
 
 bool gate_hosts(const struct gate *gate) { return gate->hosted != NULL; }
 
-bool hosted_document(struct gate *gate, struct buf *out)
+bool hosted_document(struct gate *gate, struct span path, struct buf *out)
 {
+    // Without a port: it is another one at each login, and any has to be taken (RFC 8252, 7.3).
+    static const char *const loopback[] = {"http://127.0.0.1/callback", "http://localhost/callback", NULL};
     const struct hosted *hosted = gate->hosted;
-    if (!hosted || !hosted->secure)
+    struct buf url = {0};
+    bool native = span_is(path, HOSTED_NATIVE_DOCUMENT_PATH);
+    if (!hosted || !hosted->secure || (!native && !span_is(path, HOSTED_DOCUMENT_PATH)))
         return false;
-    oauth_client_document(hosted->document_url, (const char *const[]){hosted->redirect_uri, NULL}, false, out);
+    buf_printf(&url, "%s%.*s", hosted->base, SPAN_ARG(path));
+    oauth_client_document(buf_text(&url), native ? loopback : (const char *const[]){hosted->redirect_uri, NULL}, native,
+                          out);
+    buf_release(&url);
     return true;
 }

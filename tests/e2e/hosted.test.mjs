@@ -607,6 +607,12 @@ describe('over TLS', () => {
         assert.equal(document.client_id, address);
         assert.deepEqual(document.redirect_uris, [`https://127.0.0.1:${port}/oauth/callback`]);
         assert.equal(document.token_endpoint_auth_method, 'none');
+        assert.equal(document.application_type, 'web');
+        const forCommands = `https://127.0.0.1:${port}/oauth/cli-metadata.json`;
+        const native = await (await context.request.get(forCommands)).json();
+        assert.equal(native.client_id, forCommands);
+        assert.deepEqual(native.redirect_uris, ['http://127.0.0.1/callback', 'http://localhost/callback'], 'any port');
+        assert.deepEqual([native.token_endpoint_auth_method, native.application_type], ['none', 'native']);
         const page = await context.newPage();
         await page.goto(link);
         await agree(page);
@@ -620,7 +626,8 @@ describe('over TLS', () => {
         await context.close();
     });
     test('G2 without https there is no document', async () => {
-        assert.equal((await send(`${gateway.origin}/oauth/client-metadata.json`, { method: 'GET' })).status, 404);
+        for (const name of ['client', 'cli'])
+            assert.equal((await send(`${gateway.origin}/oauth/${name}-metadata.json`, { method: 'GET' })).status, 404);
     });
 });
 

@@ -186,6 +186,19 @@ describe('on a terminal', () => {
         assert.match(login.log(), /\rpostern: nobody came back/);
     });
 
+    test('S10 connections shows whose grant it is, of whom, and enough of a digest to tell two tokens apart', async () => {
+        const alice = person(authority.url);
+        const login = alice.start('login', 'authority', '--no-browser');
+        assert.equal((await fetch(await browse(await addressOf(login)))).status, 200);
+        assert.equal((await login.exited).code, OK);
+        const [{ issuer, token, user, expires }] = JSON.parse((await alice.run('connections')).stdout);
+        const shown = alice.onTerminal('connections');
+        assert.equal((await shown.exited).code, OK);
+        const [titles, row] = shown.log().replaceAll(/\x1b\[[0-9;]*m/g, '').split('\r\n').map(line => line.split(/ {2,}/));
+        assert.deepEqual(titles, ['SERVER', 'USER', 'ISSUER', 'EXPIRES', 'TOKEN', 'SCOPE']);
+        assert.deepEqual(row.slice(0, 5), ['authority', user, issuer, expires, token]);
+    });
+
     test('F17 --interactive logs in on a terminal only; else one line names the command, and no browser is started', async () => {
         const marker = join(directory.path, 'nobody-is-there');
         const script = join(directory.path, 'nobody');
@@ -577,6 +590,17 @@ describe('L6 where no browser would open', () => {
 });
 
 describe('the rest of a login', () => {
+    for (const [configured, proof] of [['auto', /^Basic /], ['client_secret_basic', /^Basic (?!.*client_id=)/], ['client_secret_post', /^undefined .*client_secret=/]])
+        test(`T3 a secret is presented as the configuration says: ${configured}, also at a refresh`, () =>
+            withLiar('none', { client_id: 'agent', client_secret: 'agent+secret', token_endpoint_auth_method: configured }, async liar => {
+                assert.equal((await liar.login()).status, OK);
+                await liar.control({ expire: true });
+                assert.equal((await liar.call()).status, OK);
+                const asked = await liar.seen('/token');
+                assert.equal(asked.length, 2);
+                for (const { headers, body } of asked) assert.match(`${headers.authorization} ${body}`, proof);
+            }));
+
     test('L2 the port can be bound again at once, and is never shared', async () => {
         const alice = person(authority.url);
         const port = String(await freePort());

@@ -2,12 +2,12 @@
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
 import { createCipheriv, createDecipheriv, createHash, randomBytes } from 'node:crypto';
-import { chmodSync, copyFileSync, existsSync, readdirSync, readFileSync, renameSync, statSync, writeFileSync } from 'node:fs';
+import { chmodSync, copyFileSync, existsSync, mkdirSync, openSync, readdirSync, readFileSync, renameSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { afterEach, beforeEach, test } from 'node:test';
 
-import { binary, temporaryDirectory } from './gateway.mjs';
+import { binary, program, startPeer, temporaryDirectory } from './gateway.mjs';
 
 let directory, file, ring, db;
 beforeEach(() => {
@@ -25,7 +25,7 @@ beforeEach(() => {
         INSERT INTO counter VALUES(1,0)`);
 });
 afterEach(() => {
-    db.close();
+    if (db.isOpen) db.close();
     directory.remove();
 });
 
@@ -242,3 +242,108 @@ test('a damaged record is counted, and rotation refuses', () => {
     assert.equal(rotated.status, 4);
     assert.match(rotated.stderr, /nothing was changed/);
 });
+
+// ---- the desktop's keyring, and a descriptor (S6) ---------------------------------------------
+
+const KEEPS = `case $1 in
+lookup) test -s "$0.kept" || exit 1; cat "$0.kept" ;;
+store) cat >"$0.kept" ;;
+esac`;
+
+/** A home with a secret-tool that does what `body` says, and notes what it was asked. */
+function desktop(body) {
+    db.close(); // the store of these tests is made by the command
+    const home = join(directory.path, 'home'), tools = join(directory.path, 'tools'), tool = join(tools, 'secret-tool');
+    for (const folder of [home, tools]) mkdirSync(folder, { mode: 0o700 });
+    if (body) writeFileSync(tool, `#!/bin/sh\necho "$@" >>"$0.asked"\n${body}\n`, { mode: 0o755 });
+    const config = join(home, 'postern.json');
+    writeFileSync(config, JSON.stringify({ mcpServers: { a: { url: 'http://127.0.0.1:9/mcp' } } }));
+    const variables = { PATH: `${tools}:${process.env.PATH}`, HOME: home, POSTERN_STATE: home, DBUS_SESSION_BUS_ADDRESS: 'unix:path=/nowhere' };
+    const start = (args, more = {}) => spawn(binary, [...args, '--config', config], { env: { ...variables, ...more }, stdio: 'pipe' });
+    const run = async (args, more, input = '') => {
+        const child = start(args, more);
+        let stderr = '';
+        child.stderr.on('data', chunk => (stderr += chunk));
+        child.stdin.end(input);
+        child.stdout.resume();
+        await new Promise(resolve => child.once('close', resolve));
+        return { status: child.exitCode, stderr };
+    };
+    const read = name => (existsSync(name) ? readFileSync(name, 'utf8') : '');
+    return {
+        home, run,
+        file: join(home, 'vault.key'),
+        login: more => run(['login', 'a', '--token-stdin'], more, 'token-1\n'),
+        kept: () => read(`${tool}.kept`),
+        asked: () => read(`${tool}.asked`).trim().split('\n').filter(Boolean)
+    };
+}
+
+test('S6 the key is in the keyring where there is one, and it is the key alone', async () => {
+    const desk = desktop(KEEPS);
+    const login = await desk.login();
+    assert.equal(login.status, 0, login.stderr);
+    assert.match(login.stderr, /a new key was made.*Secret Service/);
+    assert.ok(!existsSync(desk.file));
+    assert.equal(Buffer.from(desk.kept(), 'base64url').length, 32);
+    assert.ok(desk.asked().every(words => words.endsWith(`service postern store ${desk.file}`)), desk.asked().join());
+    assert.ok(!desk.asked().join().includes(desk.kept()), 'not as an argument');
+    assert.equal((await desk.run(['connections'])).status, 0);
+    assert.equal((await desk.run(['vault', 'status'])).status, 0);
+    const elsewhere = await desk.run(['connections'], { DBUS_SESSION_BUS_ADDRESS: '' });
+    assert.notEqual(elsewhere.status, 0);
+    assert.match(elsewhere.stderr, /run this in the desktop session whose keyring has them; nothing was changed/);
+    assert.ok(!existsSync(desk.file));
+});
+
+test('S6 of many processes that need a key in the keyring at once, one makes it', async () => {
+    const desk = desktop(KEEPS);
+    const logins = await Promise.all(Array.from({ length: 6 }, () => desk.login()));
+    for (const { stderr } of logins) assert.doesNotMatch(stderr, /sealed with key/);
+    assert.equal(desk.asked().filter(words => words.startsWith('store')).length, 1);
+    assert.equal((await desk.login()).status, 0);
+});
+
+for (const [what, body, more] of [['hangs', 'exec sleep 60'], ['fails', 'echo "Cannot autolaunch D-Bus" >&2; exit 1'], ['cannot keep it', 'test "$1" = lookup && exit 1; exit 1'],
+    ['is not there'], ['has no session', KEEPS, { DBUS_SESSION_BUS_ADDRESS: undefined }]])
+    test(`S6 a keyring that ${what}: the key is in a file, and nobody waits long`, async () => {
+        const desk = desktop(body);
+        const begun = performance.now();
+        const login = await desk.login(more);
+        assert.equal(login.status, 0, login.stderr);
+        assert.ok(performance.now() - begun < 30_000);
+        assert.equal(statSync(desk.file).mode & 0o777, 0o600);
+        const asked = desk.asked().length;
+        assert.equal(desk.asked().length > 0, Boolean(body && !more));
+        assert.equal((await desk.run(['connections'], more)).status, 0);
+        assert.equal(desk.asked().length, asked, 'with the file there the keyring is not asked');
+    });
+
+for (const kind of ['a file', 'a pipe'])
+    test(`S6 the key comes by a descriptor that is ${kind}, as often as it is needed`, async t => {
+        db.close();
+        const home = join(directory.path, 'home'), text = join(directory.path, 'key'), config = join(home, 'postern.json');
+        const liar = await startPeer(program.liar, 'none');
+        t.after(() => liar.stop());
+        mkdirSync(home, { mode: 0o700 });
+        writeFileSync(text, `${newKey()}\n`, { mode: 0o600 });
+        writeFileSync(config, JSON.stringify({ vault: { key_file: 'fd:3' }, mcpServers: { a: { url: liar.url } } }));
+        const run = async (args, input = '') => {
+            const env = { PATH: process.env.PATH, HOME: home, POSTERN_STATE: home };
+            const child = spawn(binary, [...args, '--config', config], { env, stdio: ['pipe', 'ignore', 'pipe', kind === 'a file' ? openSync(text) : 'pipe'] });
+            let stderr = '';
+            child.stderr.on('data', chunk => (stderr += chunk));
+            child.stdio[3]?.on('error', () => {}).end(readFileSync(text));
+            child.stdin.end(input);
+            await new Promise(resolve => child.once('close', resolve));
+            return { status: child.exitCode, stderr };
+        };
+        const login = await run(['login', 'a', '--token-stdin'], 'token-1\n');
+        assert.equal(login.status, 0, login.stderr);
+        assert.ok(!existsSync(join(home, 'vault.key')));
+        assert.equal((await run(['connections'])).status, 0);
+        const call = await run(['call', 'a', 'echo', '{}', '--headless']);
+        assert.equal(call.status, 0, call.stderr); // it opens the store to call, to log in, and to call again
+        writeFileSync(text, `${newKey()}\n`);
+        assert.match((await run(['connections'])).stderr, /not in fd:3/);
+    });

@@ -34,6 +34,7 @@ static int set_up(void **state)
     setenv("POSTERN_STATE", directory, 1);
     unsetenv("POSTERN_VAULT_KEY");
     unsetenv("CREDENTIALS_DIRECTORY");
+    unsetenv("DBUS_SESSION_BUS_ADDRESS");
     log_setup(LOG_OFF, LOG_FORMAT_TEXT);
     alarm(240);
     return (loop = loop_new(&err)) ? 0 : -1;

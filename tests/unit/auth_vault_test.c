@@ -45,6 +45,7 @@ static int set_up(void **state)
     setenv("POSTERN_STATE", directory, 1);
     unsetenv("POSTERN_VAULT_KEY");
     unsetenv("CREDENTIALS_DIRECTORY");
+    unsetenv("DBUS_SESSION_BUS_ADDRESS");
     log_setup(LOG_OFF, LOG_FORMAT_TEXT);
     alarm(120);
     return (records = record_open(&(struct record_config){0}, &err)) ? 0 : -1;
