@@ -397,6 +397,27 @@ static void F8_who_comes_late_with_a_retired_token_gets_the_new_one_and_sends_no
     access_free(late);
 }
 
+// ---- waiting --------------------------------------------------------------------------------
+
+static void who_waits_already_may_ask_again_and_is_told_once(void **state)
+{
+    (void)state;
+    static const struct step yes[] = {{200, GRANTED}};
+    struct access_wait wait = {.on_ready = on_ready};
+    steps = yes;
+    store_grant(expired());
+    struct access *access = new_access();
+    told = false;
+    access_get(access, &wait);
+    access_get(access, &wait);
+    access_renew(access, access_version(access), &wait);
+    loop_run(loop);
+    assert_true(told);
+    assert_int_equal(outcome.code, ERR_NONE);
+    assert_false(list_linked(&wait.node));
+    access_free(access);
+}
+
 // ---- N5 -------------------------------------------------------------------------------------
 
 static void N5_a_grant_of_an_issuer_that_is_not_allowed_any_more_is_not_refreshed(void **state)
@@ -428,6 +449,7 @@ int main(void)
         TEST(F14_an_issuer_that_wants_no_resource_is_remembered_by_all_processes),
         TEST(F14_what_helps_nothing_is_not_remembered),
         TEST(F8_who_comes_late_with_a_retired_token_gets_the_new_one_and_sends_nothing),
+        TEST(who_waits_already_may_ask_again_and_is_told_once),
         TEST(N5_a_grant_of_an_issuer_that_is_not_allowed_any_more_is_not_refreshed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
