@@ -247,3 +247,23 @@ test('completion translates what its reference is, not what else it has', async 
         assert.deepEqual(refs, [{ type: 'ref/prompt', name: 'ask', uri: 'x' }]);
     });
 });
+
+test('what a server asks is judged by what it stands for, however it is written', async () => {
+    let stream, id;
+    const on = {
+        'tools/call': (message, _req, res) => {
+            id = message.id;
+            stream = res.writeHead(200, { 'content-type': 'text/event-stream' });
+            stream.write('data: {"jsonrpc":"2.0","id":1,"method":"elicitation/create","params":{"mode":"\\u0075rl","message":"?","elicitationId":"e","url":"https://example.com/"}}\n\n');
+        },
+        answer: ({ result }, _req, res) => {
+            res.writeHead(202).end();
+            stream.end(`data: ${JSON.stringify({ jsonrpc: '2.0', id, result: said(result.action) })}\n\n`);
+        }
+    };
+    const server = await startServer(on);
+    await beside(server, { timeout: '5s' }, async ({ gateway }) => {
+        const session = await Session.open(gateway.url, { capabilities: { elicitation: { form: {} } } });
+        assert.equal(resultText(await session.call('bad__act')), 'cancel'); // it is not asked
+    });
+});
