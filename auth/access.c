@@ -391,6 +391,7 @@ static void on_due(struct loop_timer *timer)
 
 void access_get(struct access *access, struct access_wait *wait)
 {
+    access_cancel(wait);  // it may wait already
     list_append(&access->waiting, &wait->node);
     access->refused = false;
     bool fixed = access->spec.mode == ACCESS_STATIC || access->spec.mode == ACCESS_NONE;
@@ -404,6 +405,7 @@ void access_get(struct access *access, struct access_wait *wait)
 
 void access_renew(struct access *access, unsigned version, struct access_wait *wait)
 {
+    access_cancel(wait);
     list_append(&access->waiting, &wait->node);
     access->refused = true;
     if (access->spec.mode == ACCESS_STATIC) {

@@ -108,7 +108,7 @@ struct access_wait {
     struct list node;  // its own
 };
 
-// Gets a token that is good now.
+// Gets a token that is good now. Who waits already goes on waiting, for that.
 void access_get(struct access *access, struct access_wait *wait);
 // The server refused (401) the token of this version: gets another one.
 void access_renew(struct access *access, unsigned version, struct access_wait *wait);

@@ -2,6 +2,7 @@
 #ifndef BASE_LIST_H
 #define BASE_LIST_H
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -23,6 +24,7 @@ static inline bool list_empty(const struct list *head) { return head->next == NU
 
 static inline void list_append(struct list *head, struct list *node)
 {
+    assert(!list_linked(node));  // in two lists it would tie them into one that never ends
     node->prev = head->prev;
     node->next = head;
     head->prev->next = node;
@@ -36,6 +38,17 @@ static inline void list_remove(struct list *node)
     node->prev->next = node->next;
     node->next->prev = node->prev;
     node->prev = node->next = NULL;
+}
+
+// `to`, a new head, gets all that is in `from`, in its order.
+static inline void list_move_all(struct list *to, struct list *from)
+{
+    list_init(to);
+    while (!list_empty(from)) {
+        struct list *node = from->next;
+        list_remove(node);
+        list_append(to, node);
+    }
 }
 
 #endif

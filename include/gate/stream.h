@@ -48,7 +48,8 @@ void stream_cut(struct stream *stream);
 bool stream_pull(struct stream *stream, struct stream_item *out);
 bool stream_over(const struct stream *stream);  // ended, and everything pulled
 bool stream_ended(const struct stream *stream);
-size_t stream_kept(const struct stream *stream);  // bytes held for replay or unsent
+size_t stream_kept(const struct stream *stream);    // bytes held for replay or unsent
+size_t stream_unread(const struct stream *stream);  // bytes of answers that the caller has not fetched
 unsigned stream_index(const struct stream *stream);
 bool stream_resumable(const struct stream *stream);
 

@@ -1,7 +1,8 @@
 // The HTTP client: transfers run on the loop, many at once, with connections kept and shared.
 //
-// A target is one URL with its fixed headers. Transfers to it reuse its connections. Redirects are never
-// followed. Callbacks come from the loop; a transfer may be started or cancelled in any of them.
+// A target is one URL with its fixed headers. Transfers to it reuse its connections, of which there are at most so many:
+// then they wait. Redirects are never followed. Callbacks come from the loop; a transfer may be started or cancelled in
+// any of them.
 #ifndef LOOP_HTTP_CLIENT_H
 #define LOOP_HTTP_CLIENT_H
 
@@ -31,6 +32,7 @@ struct http_request {
     struct span body;          // copied
     const char *extra_header;  // one more header line, or NULL; copied
     int64_t timeout_ms;        // for the whole transfer; 0: none
+    bool urgent;               // it does not wait for others to end: they may wait for it
     const struct http_events *events;
     void *arg;
 };

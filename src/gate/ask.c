@@ -88,7 +88,7 @@ static const char *cannot(const struct session *session, enum method method, str
 {
     const struct session_abilities *can = &session->can;
     struct span value;
-    bool url = scan_find(params, "mode", &value) && span_is(value, "\"url\"");
+    bool url = scan_find(params, "mode", &value) && scan_is_string(value) && scan_key_is(value, "url");
     if (method == METHOD_ROOTS_LIST)
         return can->roots ? NULL : "the caller has no roots";
     if (method == METHOD_SAMPLING)

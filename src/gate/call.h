@@ -79,6 +79,8 @@ void call_start(struct gate *gate, struct arrival *arrival);
 void call_resume(struct call *call);
 // Ends it without an answer: cancelled by its caller, or the session is over.
 void call_end_silently(struct call *call, const char *reason);
+// Ends one that has no session yet: the gateway is shutting down.
+void call_turn_away(struct call *call);
 // Something for the caller that belongs to this call: opens an event stream if there is none yet.
 void call_tell(struct call *call, struct blob *message);
 void call_open_stream(struct call *call);

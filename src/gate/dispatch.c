@@ -160,6 +160,8 @@ static void put_instructions(const struct call *call, struct buf *out)
 static enum phase_result do_initialize(struct call *call)
 {
     struct span version, capabilities = span_of("{}"), given;
+    if (call->session->state != SESSION_NEW)
+        return call_fail(call, ERR_ALREADY_INITIALIZED, "second initialize");
     if (!call_text_param(call, call->message.params, "protocolVersion", &version))
         return call_fail(call, ERR_INVALID_PARAMS, "params.protocolVersion must be a string");
     if (scan_find(call->message.params, "capabilities", &given) && scan_is_object(given))
@@ -294,13 +296,10 @@ static const struct rewrite_rule ref_uri_rules[] = {TOKEN_RULE, {{"ref", "uri"},
 
 static const struct rewrite_rule *param_rules(const struct call *call)
 {
-    struct span ref, uri;
     switch (call->method) {
     case METHOD_TOOLS_CALL:
     case METHOD_PROMPTS_GET: return name_rules;
-    case METHOD_COMPLETE:
-        return scan_find(call->message.params, "ref", &ref) && scan_find(ref, "uri", &uri) ? ref_uri_rules
-                                                                                           : ref_name_rules;
+    case METHOD_COMPLETE: return call->by_uri ? ref_uri_rules : ref_name_rules;
     case METHOD_TASKS_GET:
     case METHOD_TASKS_RESULT:
     case METHOD_TASKS_CANCEL: return task_rules;

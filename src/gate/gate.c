@@ -56,6 +56,8 @@ static void add_tenants(struct gate *gate, const struct gate_parts *parts)
                                        &config->profiles,
                                        policy_ref(parts->policies[0]),
                                        limit_new(&config->limits.rates),
+                                       config->limits.sessions,
+                                       0,
                                        policy_next_expiry(parts->policies[0])};
     for (size_t i = 1; i < gate->tenant_count; i++)
         gate->tenants[i] = (struct tenant){others[i - 1].name,
@@ -63,6 +65,8 @@ static void add_tenants(struct gate *gate, const struct gate_parts *parts)
                                            &others[i - 1].profiles,
                                            policy_ref(parts->policies[i]),
                                            limit_new(&others[i - 1].limits.rates),
+                                           others[i - 1].limits.sessions,
+                                           0,
                                            policy_next_expiry(parts->policies[i])};
 }
 
@@ -200,6 +204,8 @@ static void close_down(struct gate *gate)
     loop_timer_stop(gate->loop, &gate->deadline);
     for (size_t at = 0; map_next(&gate->sessions, &at, NULL, &value); at = 0)
         session_end(value);
+    while (!list_empty(&gate->calls))  // those that wait to be authenticated
+        call_turn_away(list_entry(gate->calls.next, struct call, node));
     int64_t left = gate->stop_by_ms - loop_now(gate->loop);
     if (gate->links.count == 0 && gate->links_closing == 0) {
         gate->on_done(gate->done_arg);
@@ -255,6 +261,7 @@ void gate_free(struct gate *gate)
     assertion_keys_free(gate->keys);
     free(gate->tenants);
     map_release(&gate->sessions);
+    map_release(&gate->session_counts);
     map_release(&gate->links);
     secret_wipe(gate->key, sizeof gate->key);
     free(gate);

@@ -1,15 +1,13 @@
 // Owns the names of MCP's log levels.
 #include "level.h"
+#include "base/scan.h"
 
 static const char *const names[] = {"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"};
 
 int level_parse(struct span raw_string)
 {
-    if (raw_string.len < 2)
-        return -1;
-    struct span text = span_make(raw_string.at + 1, raw_string.len - 2);
-    for (int i = 0; i < 8; i++)
-        if (span_is(text, names[i]))
+    for (int i = 0; i < 8 && scan_is_string(raw_string); i++)
+        if (scan_key_is(raw_string, names[i]))
             return i;
     return -1;
 }

@@ -173,8 +173,8 @@ static enum phase_result open_session(struct call *call)
     struct gate *gate = call->gate;
     if (gate->closing)
         return (enum phase_result)err_set(&call->err, ERR_SHUTTING_DOWN, "no new sessions");
-    if ((int64_t)gate->sessions.count >= gate->config->limits.sessions)
-        return (enum phase_result)err_set(&call->err, ERR_TOO_MANY, "%zu sessions are open", gate->sessions.count);
+    if (!session_room(gate, call->identity, &call->err))
+        return PHASE_FAIL;
     call->new_session = true;
     join_session(call, session_new(gate, call->identity, call->op == ARRIVAL_PIPE));
     call->session->profile = call->profile;
@@ -195,9 +195,11 @@ static enum phase_result split_batch(struct call *call)
         body.len--;
     walk = scan_walk(body);
     while (scan_element(&walk, &part)) {
-        struct span method;
+        struct message message;
+        struct err unread;
         count++;
-        if (scan_find(part, "method", &method) && span_is(method, "\"initialize\""))
+        // Its decoded name counts, however it is written: a session that lives must not begin again.
+        if (message_parse(part, false, &message, &unread) && method_find(message.method) == METHOD_INITIALIZE)
             return (enum phase_result)err_set(&call->err, ERR_INVALID_REQUEST, "initialize must not be in a batch");
     }
     if (count == 0 || (int64_t)count > call->gate->config->limits.batch)
@@ -229,6 +231,15 @@ static enum phase_result split_batch(struct call *call)
     return PHASE_WAIT;
 }
 
+// Who asks on and on and does not read the answers would have them all kept here. Not on stdio: there it harms itself alone.
+static bool reads_too_little(const struct call *call, const struct session *on)
+{
+    bool asks = call->op == ARRIVAL_MESSAGE && call->message.kind != MESSAGE_NOTIFICATION &&
+                call->message.kind != MESSAGE_RESULT && call->message.kind != MESSAGE_ERROR;
+    return asks && call->pipe && call->credentials.peer &&
+           stream_unread(on->standalone) > (size_t)call->gate->config->limits.stream_buffer;
+}
+
 static enum phase_result session(struct call *call)
 {
     if (call->split)
@@ -254,6 +265,10 @@ static enum phase_result session(struct call *call)
         return (enum phase_result)err_set(&call->err, ERR_ALREADY_INITIALIZED, "second initialize");
     if (!initialize && found->state == SESSION_NEW && call->op == ARRIVAL_MESSAGE && call->method != METHOD_PING)
         return (enum phase_result)err_set(&call->err, ERR_NOT_INITIALIZED, "a session begins with initialize");
+    if (reads_too_little(call, found)) {
+        (void)err_set(&call->err, ERR_TOO_MANY, "the caller does not read its answers");
+        return put_off(call, SESSION_RETRY_MS);
+    }
     if (call->pipe) {  // the HTTP side of it is done; the answer goes to the pipe
         struct arrival *arrival = call->arrival;
         struct answer accepted = {.status = 202};
@@ -600,6 +615,13 @@ void call_end_silently(struct call *call, const char *reason)
     (void)err_set(&call->err, ERR_CANCELLED, "%s", reason);
     if (call->parts_left && end_parts(call, reason))
         return;
+    call->phase = PHASE_SHAPE;
+    run(call);
+}
+
+void call_turn_away(struct call *call)
+{
+    (void)err_set(&call->err, ERR_SHUTTING_DOWN, "before it was known who calls");
     call->phase = PHASE_SHAPE;
     run(call);
 }

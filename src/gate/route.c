@@ -120,9 +120,19 @@ enum phase_result route_prompt(struct call *call)
     return find_named(call, CATALOG_PROMPTS, name, ERR_UNKNOWN_PROMPT);
 }
 
+static bool has_controls(struct span text)
+{
+    for (size_t i = 0; i < text.len; i++)
+        if ((unsigned char)text.at[i] < 0x20 || text.at[i] == 0x7f)
+            return true;
+    return false;
+}
+
 static enum phase_result find_uri(struct call *call, struct span uri)
 {
     struct buf original = {0};
+    if (has_controls(uri))
+        return call_fail(call, ERR_INVALID_PARAMS, "a URI has no control characters");
     struct source *source = view_route_uri(call->scope->view, uri, &original);
     call->target = uri;
     if (!source) {

@@ -35,14 +35,15 @@ struct gate {
     struct door door;
     struct tenant *tenants;  // the first is `default`
     size_t tenant_count;
-    unsigned char key[32];  // for cursors and task ids
-    struct map sessions;    // id -> session
-    struct map links;       // "server\0key" -> link
-    struct map scopes;      // key -> scope
-    struct map tasks;       // "server\0id" -> owner
-    struct list calls;      // all calls, oldest first
-    struct list quick;      // HTTP calls without a stream yet, oldest first
-    uint64_t reach_epoch;   // counts changes of policies
+    unsigned char key[32];      // for cursors and task ids
+    struct map sessions;        // id -> session
+    struct map session_counts;  // "tenant\0provider\0subject\0" -> size_t, how many of them are theirs
+    struct map links;           // "server\0key" -> link
+    struct map scopes;          // key -> scope
+    struct map tasks;           // "server\0id" -> owner
+    struct list calls;          // all calls, oldest first
+    struct list quick;          // HTTP calls without a stream yet, oldest first
+    uint64_t reach_epoch;       // counts changes of policies
     uint64_t next_request;
     struct loop_timer sweep, deadline;
     unsigned sweeps;
@@ -60,7 +61,9 @@ struct tenant {
     const struct option_items *profiles;  // struct profile
     struct policy *policy;
     struct limit *limit;  // NULL: none
-    int64_t recheck_at;   // when a rule of the policy expires, in seconds since the epoch
+    int64_t session_limit;
+    size_t session_count;
+    int64_t recheck_at;  // when a rule of the policy expires, in seconds since the epoch
 };
 
 // One upstream as the gate uses it.
@@ -153,6 +156,8 @@ bool gate_hears(struct gate *gate, const struct credentials *credentials, struct
                 struct err *err) MUST_CHECK;
 
 // ---- session.c
+// False: there are as many already as there may be, of this identity, of its tenant or of all.
+bool session_room(const struct gate *gate, const struct identity *identity, struct err *err) MUST_CHECK;
 struct session *session_new(struct gate *gate, const struct identity *identity, bool pipe);
 struct session *session_find(struct gate *gate, struct span id);
 void session_begin(struct session *session, enum revision revision, struct span capabilities);

@@ -24,6 +24,7 @@ struct stream {
     size_t room, first, count;
     size_t sent;          // of the count
     size_t unsent_bytes;  // without answers
+    size_t unread_bytes;  // of answers
     size_t kept_bytes;    // sent, for replay
     uint64_t last;        // sequence
     struct stream_sink sink;
@@ -43,6 +44,7 @@ static struct event *event_at(const struct stream *stream, size_t i)
 
 static size_t size_of(const struct event *event) { return event->message ? event->message->len : 0; }
 static size_t weight(const struct event *event) { return event->answer ? 0 : size_of(event); }
+static size_t answer_weight(const struct event *event) { return event->answer ? size_of(event) : 0; }
 
 static void drop_oldest(struct stream *stream)
 {
@@ -52,6 +54,7 @@ static void drop_oldest(struct stream *stream)
         stream->kept_bytes -= size_of(event);
     } else {
         stream->unsent_bytes -= weight(event);
+        stream->unread_bytes -= answer_weight(event);
     }
     blob_unref(event->message);
     stream->first = (stream->first + 1) % stream->room;
@@ -104,6 +107,7 @@ void stream_detach(struct stream *stream, const void *arg)
 }
 
 size_t stream_kept(const struct stream *stream) { return stream->kept_bytes + stream->unsent_bytes; }
+size_t stream_unread(const struct stream *stream) { return stream->unread_bytes; }
 
 void stream_cut(struct stream *stream)
 {
@@ -119,13 +123,15 @@ bool stream_rewind(struct stream *stream, uint64_t sequence)
     if (sequence > stream->last || sequence + 1 < oldest)
         return false;
     stream->sent = (size_t)(sequence + 1 - oldest);
-    stream->unsent_bytes = stream->kept_bytes = 0;
+    stream->unsent_bytes = stream->unread_bytes = stream->kept_bytes = 0;
     for (size_t i = 0; i < stream->count; i++) {
         const struct event *event = event_at(stream, i);
-        if (i < stream->sent)
+        if (i < stream->sent) {
             stream->kept_bytes += size_of(event);
-        else
+        } else {
             stream->unsent_bytes += weight(event);
+            stream->unread_bytes += answer_weight(event);
+        }
     }
     return true;
 }
@@ -145,6 +151,7 @@ static void append(struct stream *stream, struct blob *message, bool answer)
     struct event *event = event_at(stream, stream->count++);
     *event = (struct event){++stream->last, message, answer};
     stream->unsent_bytes += weight(event);
+    stream->unread_bytes += answer_weight(event);
 }
 
 void stream_prime(struct stream *stream)
@@ -192,6 +199,7 @@ bool stream_pull(struct stream *stream, struct stream_item *out)
         return false;
     struct event *event = event_at(stream, stream->sent++);
     stream->unsent_bytes -= weight(event);
+    stream->unread_bytes -= answer_weight(event);
     stream->kept_bytes += size_of(event);
     out->sequence = event->sequence;
     out->message = event->message ? blob_span(event->message) : (struct span){"", 0};

@@ -6,7 +6,7 @@
 
 struct subscription {
     struct link *link;
-    char *uri;  // the server's own
+    char *uri;  // the server's own, which has no NUL in it (route_resource)
 };
 
 bool subscription_is_first(const struct link *link, struct span uri);

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -16,6 +17,7 @@
 #include <unistd.h>
 
 #define LOOK_MS 50
+#define BURY_MS 500
 
 struct child {
     struct loop *loop;
@@ -232,14 +234,22 @@ void child_end(struct child *child, int64_t within_ms)
     loop_timer_set(child->loop, &child->firmer, child->patience_ms);
 }
 
+// A killed child is gone in a moment, unless the kernel holds it (a file system that does not answer): nobody waits for
+// that, and it is a zombie when it goes at last.
+static void bury(struct child *child)
+{
+    struct pollfd exited = {.fd = child->exited.fd, .events = POLLIN};
+    kill_group(child, SIGKILL);
+    for (int ms = 0; ms < BURY_MS && waitpid(child->pid, NULL, WNOHANG) == 0; ms++)
+        poll(&exited, 1, 1);
+}
+
 void child_free(struct child *child)
 {
     if (!child)
         return;
-    if (child->pid) {
-        kill_group(child, SIGKILL);
-        waitpid(child->pid, NULL, 0);
-    }
+    if (child->pid)
+        bury(child);
     loop_timer_stop(child->loop, &child->firmer);
     loop_timer_stop(child->loop, &child->look);
     loop_unwatch(child->loop, &child->exited);

@@ -63,12 +63,22 @@ static void transfer_fail(struct http_transfer *transfer, enum err_code code, co
     transfer_done(transfer, &err);
 }
 
-// The connection ended or broke. If it was kept from an earlier exchange and the server said nothing on it, the
-// server may have closed it before it saw the request: that is tried once more, on a new one.
-static void transfer_lost(struct http_transfer *transfer, const char *why)
+// A connection that was kept from an earlier exchange ended without a word: the server may have closed it before it saw
+// the request. What it may have seen whole is done at most once, unless it harms nobody.
+static bool may_repeat(const struct http_transfer *transfer, bool closed)
+{
+    const struct http_connection *connection = transfer->connection;
+    if (!connection->used || transfer->answered || transfer->retried)
+        return false;
+    return transfer->harmless || transfer->sent < transfer->request.len ||
+           (closed && http_connection_unheard(connection));
+}
+
+// The connection was closed, or broke: the request is tried once more on a new one, or fails.
+static void transfer_lost(struct http_transfer *transfer, bool closed, const char *why)
 {
     struct http_client *client = transfer->target->client;
-    if (transfer->connection->used && !transfer->answered && !transfer->retried) {
+    if (may_repeat(transfer, closed)) {
         http_connection_retire(transfer->connection);
         transfer->connection = NULL;
         transfer->retried = true;
@@ -96,7 +106,7 @@ static void transfer_send(struct http_transfer *transfer)
         if (code == CURLE_AGAIN)
             break;
         if (code != CURLE_OK) {
-            transfer_lost(transfer, "the connection broke while the request was sent");
+            transfer_lost(transfer, false, "the connection broke while the request was sent");
             return;
         }
         transfer->sent += count;
@@ -156,8 +166,9 @@ static void transfer_at_close(struct http_transfer *transfer)
     if (http1_ends(&transfer->answer))
         transfer_complete(transfer, false);
     else
-        transfer_lost(transfer, transfer->answered ? "the server closed the connection in the middle of its answer"
-                                                   : "the server closed the connection without an answer");
+        transfer_lost(transfer, true,
+                      transfer->answered ? "the server closed the connection in the middle of its answer"
+                                         : "the server closed the connection without an answer");
 }
 
 static void connection_read(struct http_connection *connection)
@@ -170,7 +181,7 @@ static void connection_read(struct http_connection *connection)
         if (code == CURLE_AGAIN)
             return;
         if (code != CURLE_OK) {
-            transfer_lost(transfer, "the connection broke while the answer was read");
+            transfer_lost(transfer, false, "the connection broke while the answer was read");
             return;
         }
         if (!count) {
@@ -192,12 +203,7 @@ static void on_more(struct loop_timer *timer)
 {
     struct http_client *client = timer->arg;
     struct list now;
-    list_init(&now);
-    while (!list_empty(&client->unread)) {  // those that are put back wait for the next time
-        struct list *node = client->unread.next;
-        list_remove(node);
-        list_append(&now, node);
-    }
+    list_move_all(&now, &client->unread);  // those that are put back wait for the next time
     while (!list_empty(&now)) {
         struct http_connection *connection = list_entry(now.next, struct http_connection, node);
         list_remove(&connection->node);
@@ -275,25 +281,34 @@ void http_client_settle(struct http_client *client)
     }
 }
 
+// No server gets all our descriptors, however many of its answers are outstanding.
 static void transfer_go(struct http_transfer *transfer)
 {
-    struct http_connection *connection = transfer->retried ? NULL : http_connection_find_idle(transfer->target);
+    struct http_target *target = transfer->target;
+    if (target->busy[transfer->urgent] >= (transfer->urgent ? HTTP_BUSY_URGENT_MAX : HTTP_BUSY_MAX)) {
+        list_append(&target->client->waiting, &transfer->node);  // until one of its connections is left
+        return;
+    }
+    struct http_connection *connection = transfer->retried ? NULL : http_connection_find_idle(target);
     bool open = connection != NULL;
     if (!open)
-        connection = http_connection_new(transfer->target);
+        connection = http_connection_new(target);
+    target->busy[transfer->urgent]++;
     connection->transfer = transfer;
     transfer->connection = connection;
     if (open)
         transfer_send(transfer);
     else
-        curl_multi_add_handle(transfer->target->client->multi, connection->easy);
+        curl_multi_add_handle(target->client->multi, connection->easy);
 }
 
 static void on_work(struct loop_task *task)
 {
     struct http_client *client = task->arg;
-    while (!list_empty(&client->waiting)) {
-        struct http_transfer *transfer = list_entry(client->waiting.next, struct http_transfer, node);
+    struct list now;
+    list_move_all(&now, &client->waiting);
+    while (!list_empty(&now)) {
+        struct http_transfer *transfer = list_entry(now.next, struct http_transfer, node);
         list_remove(&transfer->node);
         transfer_go(transfer);
     }
@@ -316,8 +331,12 @@ struct http_transfer *http_start(struct http_target *target, const struct http_r
     transfer->target = target;
     transfer->events = request->events;
     transfer->arg = request->arg;
+    transfer->harmless = request->method == HTTP_GET;
+    transfer->urgent = request->urgent;
     target->running++;
-    buf_reserve(out, target->head.len + request->body.len + 64);
+    size_t extra = request->extra_header ? strlen(request->extra_header) + 2 : 0;
+    buf_reserve(out,
+                target->head.len + extra + request->body.len + 64);  // all of it: growing would leave a copy behind
     buf_put_text(out, methods[request->method]);
     buf_put_span(out, buf_span(&target->head));
     if (request->extra_header) {

@@ -7,7 +7,10 @@
 // curl's callbacks, so closing is done at the end of the turn.
 #include "base/mem.h"
 #include "http_state.h"
+#include <errno.h>
+#include <linux/sockios.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -169,6 +172,13 @@ struct http_connection *http_connection_new(struct http_target *target)
     return connection;
 }
 
+static void leave(struct http_connection *connection)
+{
+    if (connection->transfer)
+        connection->target->busy[connection->transfer->urgent]--;
+    connection->transfer = NULL;
+}
+
 // Out of all lists; the `work` task closes it.
 void http_connection_retire(struct http_connection *connection)
 {
@@ -176,7 +186,7 @@ void http_connection_retire(struct http_connection *connection)
     if (connection->retired)
         return;
     connection->retired = true;
-    connection->transfer = NULL;
+    leave(connection);
     if (connection->socket)
         loop_unwatch(client->loop, &connection->socket->watch);
     list_remove(&connection->node);
@@ -199,7 +209,7 @@ void http_connection_close_retired(struct http_client *client)
 void http_connection_rest(struct http_connection *connection)
 {
     struct http_client *client = connection->target->client;
-    connection->transfer = NULL;
+    leave(connection);
     connection->used = true;
     connection->idle_since_ms = loop_now(client->loop);
     list_remove(&connection->node);
@@ -207,6 +217,8 @@ void http_connection_rest(struct http_connection *connection)
     list_append(&connection->target->idle, &connection->target_node);
     if (!client->expiry.slot)
         loop_timer_set(client->loop, &client->expiry, IDLE_MS);
+    if (!list_empty(&client->waiting))
+        loop_task_put(client->loop, &client->work);
 }
 
 static void on_expiry(struct loop_timer *timer)
@@ -223,15 +235,34 @@ static void on_expiry(struct loop_timer *timer)
     }
 }
 
-// The last used one, if it is still there.
+// The server has closed it, or talks without being asked, and the loop has not come to say so yet.
+static bool has_news(const struct http_connection *connection)
+{
+    char byte;
+    return recv(connection->socket->watch.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 || errno != EAGAIN;
+}
+
+// The last used one that is still there.
 struct http_connection *http_connection_find_idle(struct http_target *target)
 {
-    if (list_empty(&target->idle))
-        return NULL;
-    struct http_connection *connection = list_entry(target->idle.prev, struct http_connection, target_node);
-    list_remove(&connection->target_node);
-    list_remove(&connection->node);
-    return connection;
+    while (!list_empty(&target->idle)) {
+        struct http_connection *connection = list_entry(target->idle.prev, struct http_connection, target_node);
+        if (has_news(connection)) {
+            http_connection_retire(connection);
+            continue;
+        }
+        list_remove(&connection->target_node);
+        list_remove(&connection->node);
+        return connection;
+    }
+    return NULL;
+}
+
+// With its close a server acknowledges what has come to it: bytes that are still in our queue came too late.
+bool http_connection_unheard(const struct http_connection *connection)
+{
+    int queued = 0;
+    return ioctl(connection->socket->watch.fd, SIOCOUTQ, &queued) == 0 && queued > 0;
 }
 
 bool http_connection_watch(struct http_connection *connection, unsigned events, struct err *err)

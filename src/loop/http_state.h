@@ -13,6 +13,9 @@
 #include <curl/curl.h>
 
 #define HTTP_READ_BYTES 65536
+// Connections of one target that may be busy at once. What is urgent has its own, and takes none from the rest.
+#define HTTP_BUSY_MAX 256
+#define HTTP_BUSY_URGENT_MAX 32
 
 struct client_socket {
     struct loop_watch watch;
@@ -29,7 +32,7 @@ struct http_client {
     struct loop_timer expiry;
     struct loop_timer more;
     struct loop_task work;
-    struct list waiting;             // transfers to start
+    struct list waiting;             // transfers to start, or for which their target has no connection left
     struct list unread;              // connections with more to read than one turn allows
     struct list idle;                // connections, the one that waits longest first
     struct list retired;             // connections to close
@@ -52,6 +55,7 @@ struct http_target {
     struct buf head;   // of a request, from the path to the last fixed header
     struct list idle;  // connections, the last used one last
     unsigned running;
+    unsigned busy[2];  // connections, those with urgent transfers apart
     bool loopback, secure;
     bool orphan;  // freed by its owner while transfers ran
     bool (*allow)(void *arg, const struct sockaddr *address);
@@ -83,6 +87,8 @@ struct http_transfer {
     bool over;      // nothing is said any more
     bool answered;  // a byte of the answer has come
     bool retried;
+    bool harmless;  // may be done twice
+    bool urgent;
     const struct http_events *events;
     void *arg;
 };
@@ -95,6 +101,7 @@ void http_connection_opened(struct http_connection *connection, curl_socket_t fd
 bool http_connection_watch(struct http_connection *connection, unsigned events, struct err *err) MUST_CHECK;
 void http_connection_rest(struct http_connection *connection);  // until its next use
 struct http_connection *http_connection_find_idle(struct http_target *target);
+bool http_connection_unheard(const struct http_connection *connection);  // the server has not got all that was sent
 void http_connection_retire(
     struct http_connection *connection);  // out of all lists; it is closed at the end of the turn
 void http_connection_close_retired(struct http_client *client);

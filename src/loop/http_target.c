@@ -22,17 +22,36 @@ static void put_part(struct buf *out, CURLU *url, CURLUPart part, const char *be
     curl_free(text);
 }
 
+static void put_header(struct buf *out, const struct header *header)
+{
+    buf_put_text(out, header->name);
+    buf_put_text(out, ": ");
+    buf_put_text(out, header->value);
+    buf_put_text(out, "\r\n");
+}
+
+static void head_release(struct http_target *target)
+{
+    secret_wipe(target->head.at, target->head.len);
+    buf_release(&target->head);
+}
+
+// It holds secrets: made with all its room at once, it leaves no copies behind.
 static void rebuild_head(struct http_target *target)
 {
     struct buf *head = &target->head;
-    buf_clear(head);
+    size_t room = strlen(target->url) + 128;
+    for (size_t i = 0; i < target->header_count; i++)
+        room += strlen(target->headers[i].name) + strlen(target->headers[i].value) + 4;
+    head_release(target);
+    buf_reserve(head, room);
     put_part(head, target->parsed, CURLUPART_PATH, "");
     put_part(head, target->parsed, CURLUPART_QUERY, "?");
     put_part(head, target->parsed, CURLUPART_HOST, " HTTP/1.1\r\nHost: ");
     put_part(head, target->parsed, CURLUPART_PORT, ":");
     buf_put_text(head, "\r\nUser-Agent: postern/" POSTERN_VERSION "\r\n");
     for (size_t i = 0; i < target->header_count; i++)
-        buf_printf(head, "%s: %s\r\n", target->headers[i].name, target->headers[i].value);
+        put_header(head, &target->headers[i]);
 }
 
 struct http_target *http_target_new(struct http_client *client, const char *url, int64_t connect_timeout_ms)
@@ -62,8 +81,7 @@ void http_target_release(struct http_target *target)
         value_free(target->headers[i].value);
     }
     free(target->headers);
-    secret_wipe(target->head.at, target->head.len);
-    buf_release(&target->head);
+    head_release(target);
     curl_url_cleanup(target->parsed);
     free(target->ca_file);
     free(target->url);

@@ -57,7 +57,8 @@ static bool is_header(struct span text)
 // At "Content-Length: …": the header block, then so many bytes.
 static enum frame_status next_counted(struct frame *frame, struct span text, struct span *out)
 {
-    const char *lf = memmem(text.at, text.len, "\n\n", 2), *crlf = memmem(text.at, text.len, "\r\n\r\n", 4);
+    size_t seen = text.len < HEADER_MAX ? text.len : HEADER_MAX;  // not the body, which may come in many pieces
+    const char *lf = memmem(text.at, seen, "\n\n", 2), *crlf = memmem(text.at, seen, "\r\n\r\n", 4);
     const char *end = crlf && (!lf || crlf < lf) ? crlf + 4 : lf ? lf + 2 : NULL;
     if (!end) {
         if (text.len < HEADER_MAX)

@@ -5,6 +5,10 @@
 #include "base/map.h"
 #include "upstream/upstream.h"
 
+// Messages that no caller waits for (answers to the server, notifications) which may be on their way to an HTTP server.
+// One that takes none of them, or asks faster than it listens, is given up.
+#define TRANSPORT_UNASKED_MAX 4096
+
 struct transport {
     const char *name;
     // Begins; the handshake may be sent at once when it returns true.
@@ -38,6 +42,9 @@ struct upstream {
     struct loop_timer retry;
     struct loop_task fail_later;  // failures that must not come from inside upstream_send()
     struct list failing;
+    struct loop_task lose;  // the wire, for `why`
+    struct err why;
+    bool losing;
     unsigned failures;
     int64_t ready_since_ms;
     char problem[512];
@@ -54,6 +61,8 @@ struct upstream {
 void upstream_on_message(struct upstream *upstream, struct span text, struct upstream_request *origin);
 void upstream_on_request_failed(struct upstream *upstream, struct upstream_request *request, const struct err *err);
 void upstream_on_lost(struct upstream *upstream, const struct err *err);
+void upstream_lose(struct upstream *upstream, const struct err *err);  // the same, at the end of the turn
+void upstream_lose_deaf(struct upstream *upstream);                    // there are TRANSPORT_UNASKED_MAX
 void upstream_on_stopped(struct upstream *upstream);
 void upstream_on_ready(struct upstream *upstream);
 void upstream_on_session_lost(struct upstream *upstream);                              // shakes hands again

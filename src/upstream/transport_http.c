@@ -26,6 +26,7 @@ struct http_wire {
     bool has_session, stopping, listening;
     unsigned generation;  // of the session
     unsigned presented;   // version of the token that the target's header has
+    unsigned unasked;     // posts that no caller waits for
     struct buf last_id;   // of the standalone stream
 };
 
@@ -41,6 +42,7 @@ struct exchange {
     struct loop_timer wait;  // before a resuming GET
     int status;
     bool events, initial, ended;
+    bool unasked;         // a post that no caller waits for
     unsigned generation;  // the wire's, when it was sent
     unsigned presented;   // the token's version, when it was sent
     struct buf body;
@@ -56,6 +58,9 @@ static struct exchange *exchange_new(struct http_wire *wire, enum exchange_kind 
     exchange->kind = kind;
     exchange->request = request;
     exchange->initial = request && request->initial;
+    exchange->unasked = kind == EXCHANGE_POST && !request;
+    if (exchange->unasked)
+        wire->unasked++;
     exchange->generation = wire->generation;
     exchange->body.max = wire->upstream->spec.max_message;
     sse_init(&exchange->parser, wire->upstream->spec.max_message);
@@ -79,6 +84,8 @@ static void exchange_end(struct exchange *exchange)
     if (exchange->ended)
         return;
     exchange->ended = true;
+    if (exchange->unasked)
+        exchange->wire->unasked--;
     if (exchange->transfer)
         http_cancel(exchange->transfer);
     exchange->transfer = NULL;
@@ -117,6 +124,7 @@ static void exchange_start(struct exchange *exchange, enum http_method method, s
                       : exchange->kind == EXCHANGE_POST && !exchange->request
                           ? exchange->wire->upstream->server->timeout_ms
                           : 0,  // a request has its own timer
+        .urgent = !exchange->request && exchange->kind != EXCHANGE_LISTEN,
         .events = &exchange_events,
         .arg = exchange,
     };
@@ -203,7 +211,8 @@ static void stream_ended(struct exchange *exchange, const struct err *err)
 {
     struct err died;
     if (exchange->parser.id.len && exchange->wire->upstream->state != UPSTREAM_CLOSING) {
-        int64_t pause = exchange->parser.retry_ms >= 0 ? exchange->parser.retry_ms : RETRY_DEFAULT_MS;
+        int64_t wanted = exchange->parser.retry_ms >= 0 ? exchange->parser.retry_ms : RETRY_DEFAULT_MS;
+        int64_t pause = wanted > RETRY_MIN_MS ? wanted : RETRY_MIN_MS;
         exchange->kind = EXCHANGE_RESUME;
         exchange->wait = (struct loop_timer){.on_due = resume_now, .arg = exchange};
         loop_timer_set(exchange->wire->upstream->spec.loop, &exchange->wait, pause);
@@ -443,6 +452,10 @@ static void http_send(struct upstream *upstream, struct span message, struct ups
     struct http_wire *wire = upstream->wire;
     if (!wire || wire->stopping)
         return;
+    if (!request && wire->unasked >= TRANSPORT_UNASKED_MAX) {
+        upstream_lose_deaf(upstream);
+        return;
+    }
     if (request && !request->text && (upstream->spec.access || (wire->has_session && !request->initial)))
         request->text = blob_copy(message);  // in case the session is gone, or the token is refused
     exchange_start(exchange_new(wire, EXCHANGE_POST, request), HTTP_POST, message);

@@ -19,9 +19,7 @@ struct sse_wire {
     unsigned presented;  // version of the token that the stream has, or the last POST had
     struct list posts;
     struct blob *hello;  // initialize, until the endpoint is known
-    bool lost;
-    struct err why;
-    struct loop_task lose;
+    unsigned unasked;    // posts that no caller waits for
 };
 
 struct post {
@@ -32,6 +30,7 @@ struct post {
     int status;
     unsigned presented;  // the token's version, when it was sent
     bool greeting;
+    bool unasked;  // no caller waits for it
 };
 
 static const struct http_events post_events, stream_events;
@@ -42,6 +41,8 @@ static void post_end(struct post *post)
         http_cancel(post->transfer);
     if (post->request)
         post->request->transfer = NULL;
+    if (post->unasked)
+        post->wire->unasked--;
     list_remove(&post->node);
     loop_reap(post->wire->upstream->spec.loop, post, free);
 }
@@ -61,22 +62,6 @@ static void present(struct sse_wire *wire, struct http_target *target)
         return;
     wire->presented = access_version(access);
     http_target_header(target, "Authorization", access_header(access));
-}
-
-// Losing the wire frees it, which must not happen inside a parser's callback.
-static void lose(struct sse_wire *wire, const struct err *err)
-{
-    if (wire->lost)
-        return;
-    wire->lost = true;
-    wire->why = *err;
-    loop_task_put(wire->upstream->spec.loop, &wire->lose);
-}
-
-static void on_lose(struct loop_task *task)
-{
-    struct sse_wire *wire = task->arg;
-    upstream_on_lost(wire->upstream, &wire->why);
 }
 
 // ---- POST -----------------------------------------------------------------------------------
@@ -129,7 +114,7 @@ static void on_post_done(void *arg, const struct err *err)
     if (err && request)
         upstream_on_request_failed(upstream, request, err);
     if (greeting && err)
-        lose(upstream->wire, err);
+        upstream_lose(upstream, err);
     else if (greeting)
         upstream_on_ready(upstream);
 }
@@ -139,12 +124,16 @@ static struct post *post_message(struct sse_wire *wire, struct span message, str
     struct post *post = mem_new(struct post);
     post->wire = wire;
     post->request = request;
+    post->unasked = !request;
+    if (post->unasked)
+        wire->unasked++;
     list_append(&wire->posts, &post->node);
     if (request)
         request->transfer = post;
     struct http_request spec = {.method = HTTP_POST,
                                 .body = message,
                                 .timeout_ms = wire->upstream->server->timeout_ms,
+                                .urgent = !request,
                                 .events = &post_events,
                                 .arg = post};
     present(wire, wire->post_target);
@@ -166,7 +155,7 @@ static bool take_endpoint(struct sse_wire *wire, struct span data)
         struct err err;
         (void)err_set(&err, ERR_UPSTREAM_INVALID, "server \"%s\" names an endpoint of another origin: %.200s",
                       upstream->server->name, reference);
-        lose(wire, &err);
+        upstream_lose(upstream, &err);
     } else if (!wire->post_target) {
         wire->post_target = http_target_new(upstream->spec.http, url, upstream->server->start_timeout_ms);
         http_target_trust(wire->post_target, upstream->server->tls.ca_file);
@@ -189,7 +178,7 @@ static bool on_event(void *arg, const struct sse_event *event)
         return take_endpoint(wire, event->data);
     if (event->data.len && span_is(event->type, "message"))
         upstream_on_message(wire->upstream, event->data, NULL);
-    return wire->stream != NULL && !wire->lost;
+    return wire->stream != NULL && !wire->upstream->losing;
 }
 
 static void on_stream_head(void *arg, struct http_transfer *transfer, int status)
@@ -226,7 +215,7 @@ static void on_stream_done(void *arg, const struct err *err)
                       "server \"%s\": the event stream ended (HTTP %d)", upstream->server->name, wire->status);
         err = &problem;
     }
-    lose(wire, err);
+    upstream_lose(upstream, err);
 }
 
 static const struct http_events post_events = {on_post_head, on_post_data, on_post_done};
@@ -239,7 +228,6 @@ static bool sse_start(struct upstream *upstream, struct err *err)
     (void)err;
     struct sse_wire *wire = mem_new(struct sse_wire);
     wire->upstream = upstream;
-    wire->lose = (struct loop_task){.run = on_lose, .arg = wire};
     list_init(&wire->posts);
     sse_init(&wire->parser, upstream->spec.max_message);
     wire->stream_target =
@@ -260,6 +248,10 @@ static void sse_send(struct upstream *upstream, struct span message, struct upst
     struct sse_wire *wire = upstream->wire;
     if (!wire)
         return;
+    if (!request && wire->unasked >= TRANSPORT_UNASKED_MAX) {
+        upstream_lose_deaf(upstream);
+        return;
+    }
     if (request && !request->text && upstream->spec.access)
         request->text = blob_copy(message);  // in case the token is refused
     if (wire->post_target)
@@ -302,7 +294,6 @@ static void sse_release_wire(struct upstream *upstream)
     if (wire->stream)
         http_cancel(wire->stream);
     wire->stream = NULL;
-    loop_task_drop(&wire->lose);
     http_target_free(wire->stream_target);
     http_target_free(wire->post_target);
     upstream->wire = NULL;

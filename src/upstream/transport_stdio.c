@@ -3,6 +3,7 @@
 // Writing is batched: messages gather in `out` and one write at the end of the turn sends them all.
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/secret.h"
 #include "loop/child.h"
 #include "mcp/frame.h"
 #include "transport.h"
@@ -266,10 +267,24 @@ static const char **make_env(const struct server *server)
     const char **env = mem_alloc((server->env.count + 1) * sizeof *env);
     for (size_t i = 0; i < server->env.count; i++) {
         struct buf pair = {0};
-        buf_printf(&pair, "%s=%s", server->env.at[i].name, server->env.at[i].value);
+        const char *name = server->env.at[i].name, *value = server->env.at[i].value;
+        buf_reserve(&pair, strlen(name) + strlen(value) + 1);  // values are secrets: no copies in between
+        buf_put_text(&pair, name);
+        buf_put_char(&pair, '=');
+        buf_put_text(&pair, value);
         env[i] = buf_take(&pair, NULL);
     }
     return env;
+}
+
+static void free_env(const char **env)
+{
+    for (size_t i = 0; env[i]; i++) {
+        char *pair = (char *)(uintptr_t)env[i];
+        secret_wipe(pair, strlen(pair));
+        free(pair);
+    }
+    free(env);
 }
 
 static bool stdio_start(struct upstream *upstream, struct err *err)
@@ -280,9 +295,7 @@ static bool stdio_start(struct upstream *upstream, struct err *err)
     struct child_spec spec = {server->command, server->args, env, server->cwd};
     wire->upstream = upstream;
     wire->child = child_start(upstream->spec.loop, &spec, on_exit_told, wire, err);
-    for (size_t i = 0; env[i]; i++)
-        free((char *)(uintptr_t)env[i]);
-    free(env);
+    free_env(env);
     if (!wire->child) {
         free(wire);
         return false;

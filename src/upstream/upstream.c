@@ -45,6 +45,8 @@ static void detach(struct upstream_request *request)
     struct upstream *upstream = request->upstream;
     map_remove(&upstream->in_flight, map_key_u64(&request->id));
     list_remove(&request->node);
+    if (list_empty(&upstream->refused))  // nobody needs another token any more
+        access_cancel(&upstream->renewal);
     loop_timer_stop(upstream->spec.loop, &request->timeout);
     if (request->transfer)
         upstream->transport->forget(upstream, request);
@@ -236,24 +238,32 @@ static void fail_all(struct list *requests, const struct err *err)
         fail(list_entry(requests->next, struct upstream_request, node), err);
 }
 
-// What a failure sets off may send new requests; those are not among the doomed.
-static void fail_in_flight(struct upstream *upstream, const struct err *err)
+// Out of all lists: what their failure sets off may send new requests, which are not among the doomed.
+static void take_in_flight(struct upstream *upstream, struct list *doomed)
 {
     void *value;
-    struct list doomed;
-    list_init(&doomed);
+    list_move_all(doomed, &upstream->refused);
     for (size_t at = 0; map_next(&upstream->in_flight, &at, NULL, &value);) {
         struct upstream_request *request = value;
-        list_append(&doomed, &request->node);
+        list_append(doomed, &request->node);
     }
     map_release(&upstream->in_flight);
-    fail_all(&doomed, err);
 }
 
 static void forget_access(struct upstream *upstream)
 {
     access_cancel(&upstream->ready);
     access_cancel(&upstream->renewal);
+}
+
+static void drop_wire(struct upstream *upstream)
+{
+    if (upstream->hello.upstream)
+        detach(&upstream->hello);
+    upstream->transport->release(upstream);
+    upstream->wire = NULL;
+    upstream->losing = false;
+    loop_task_drop(&upstream->lose);
 }
 
 static void go_down(struct upstream *upstream, const struct err *err)
@@ -268,10 +278,7 @@ static void go_down(struct upstream *upstream, const struct err *err)
     forget_access(upstream);
     log_warn(was_ready ? "server lost" : "server did not start", LOG_STR("server", upstream->server->name),
              LOG_STR("detail", err->detail));
-    if (upstream->hello.upstream)
-        detach(&upstream->hello);
-    upstream->transport->release(upstream);
-    upstream->wire = NULL;
+    drop_wire(upstream);
     int64_t pause = BACKOFF_FIRST_MS;
     for (unsigned i = 0; i < upstream->failures && pause < BACKOFF_MAX_MS; i++)
         pause *= 2;
@@ -279,16 +286,42 @@ static void go_down(struct upstream *upstream, const struct err *err)
     bool at_once = was_ready && upstream->failures == 0;
     upstream->failures++;
     loop_timer_set(upstream->spec.loop, &upstream->retry, pause < BACKOFF_MAX_MS ? pause : BACKOFF_MAX_MS);
-    set_state(upstream, at_once ? UPSTREAM_DOWN : UPSTREAM_BACKOFF);
-    struct err waiting = *err;
+    struct list sent, unsent;
+    take_in_flight(upstream, &sent);
+    list_move_all(&unsent, &upstream->waiting);
+    struct err why = *err, unavailable = *err;
     if (!upstream->needs_login)
-        waiting.code = ERR_UNAVAILABLE;
-    fail_in_flight(upstream, err);
-    fail_all(&upstream->refused, err);
-    fail_all(&upstream->waiting, &waiting);
+        unavailable.code = ERR_UNAVAILABLE;
+    set_state(upstream, at_once ? UPSTREAM_DOWN : UPSTREAM_BACKOFF);
+    fail_all(&sent, &why);
+    fail_all(&unsent, &unavailable);
 }
 
 void upstream_on_lost(struct upstream *upstream, const struct err *err) { go_down(upstream, err); }
+
+void upstream_lose(struct upstream *upstream, const struct err *err)
+{
+    if (upstream->losing)
+        return;
+    upstream->losing = true;
+    upstream->why = *err;
+    loop_task_put(upstream->spec.loop, &upstream->lose);
+}
+
+void upstream_lose_deaf(struct upstream *upstream)
+{
+    struct err err;
+    (void)err_set(&err, ERR_UPSTREAM_DIED, "server \"%s\" does not take what it is sent: %d messages are on their way",
+                  upstream->server->name, TRANSPORT_UNASKED_MAX);
+    upstream_lose(upstream, &err);
+}
+
+static void on_lose(struct loop_task *task)
+{
+    struct upstream *upstream = task->arg;
+    struct err why = upstream->why;
+    go_down(upstream, &why);
+}
 
 static void on_retry(struct loop_timer *timer)
 {
@@ -467,10 +500,7 @@ void upstream_assert(struct upstream *upstream, struct http_target *target, cons
 void upstream_switch(struct upstream *upstream, const struct transport *transport)
 {
     struct err err = {0};
-    if (upstream->hello.upstream)
-        detach(&upstream->hello);
-    upstream->transport->release(upstream);
-    upstream->wire = NULL;
+    drop_wire(upstream);
     upstream->transport = transport;
     if (!transport->start(upstream, &err))
         go_down(upstream, &err);
@@ -520,10 +550,7 @@ static void on_renewed(struct access_wait *wait, const struct err *err)
 void upstream_on_greeted_late(struct upstream *upstream, unsigned version)
 {
     upstream->greeted_late = true;
-    if (upstream->hello.upstream)
-        detach(&upstream->hello);
-    upstream->transport->release(upstream);
-    upstream->wire = NULL;
+    drop_wire(upstream);
     access_renew(upstream->spec.access, version, &upstream->ready);
 }
 
@@ -683,6 +710,7 @@ struct upstream *upstream_new(const struct upstream_spec *spec)
     upstream->transport = transport_of(spec->server);
     upstream->retry = (struct loop_timer){.on_due = on_retry, .arg = upstream};
     upstream->fail_later = (struct loop_task){.run = run_failing, .arg = upstream};
+    upstream->lose = (struct loop_task){.run = on_lose, .arg = upstream};
     upstream->spec.capabilities = mem_string(spec->capabilities);
     list_init(&upstream->waiting);
     list_init(&upstream->failing);
@@ -707,10 +735,11 @@ void upstream_close(struct upstream *upstream, int64_t within_ms,
     forget_access(upstream);
     if (upstream->hello.upstream)
         detach(&upstream->hello);
-    fail_in_flight(upstream, &err);
+    struct list doomed;
+    take_in_flight(upstream, &doomed);
+    fail_all(&doomed, &err);
     fail_all(&upstream->waiting, &err);
     fail_all(&upstream->failing, &err);
-    fail_all(&upstream->refused, &err);
     if (running && upstream->wire)
         upstream->transport->stop(upstream, within_ms);
     else
@@ -731,6 +760,7 @@ void upstream_free(struct upstream *upstream)
         detach(&upstream->hello);
     loop_timer_stop(upstream->spec.loop, &upstream->retry);
     loop_task_drop(&upstream->fail_later);
+    loop_task_drop(&upstream->lose);
     if (upstream->wire)
         upstream->transport->release(upstream);
     map_release(&upstream->in_flight);

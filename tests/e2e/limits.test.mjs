@@ -97,6 +97,42 @@ function assertLimitedAnswer({ status, headers, message }) {
     return wait;
 }
 
+describe('sessions', () => {
+    const opening = (gateway, secret) => send(gateway.url, { headers: post({ authorization: `Bearer ${secret}` }), body: initialize('2025-11-25') });
+    function assertFull(answer) {
+        assert.equal(answer.status, 503, answer.body);
+        assert.match(answer.headers['retry-after'], /^\d+$/);
+        assert.equal(reply(answer).error.data.reason, 'overloaded');
+    }
+
+    test('of one identity are bounded, and leave room for others', async t => {
+        const ana = token('many.json', 'ana'), bob = token('many.json', 'bob');
+        const gateway = await gatewayFor(t, withTokens('many.json', { limits: { identity_sessions: 2 } }));
+        const caller = await Caller.open(gateway, ana);
+        await Caller.open(gateway, ana);
+        for (let i = 0; i < 3; i++) assertFull(await opening(gateway, ana));
+        assertFull(await send(new URL('/sse', gateway.origin), { method: 'GET', headers: { accept: 'text/event-stream', authorization: `Bearer ${ana}` } }));
+        await Caller.open(gateway, bob);
+        assert.equal((await send(gateway.url, { method: 'DELETE', headers: caller.headers })).status, 200);
+        await Caller.open(gateway, ana);
+        assertFull(await opening(gateway, ana));
+    });
+    test('of one tenant are bounded, and leave room for others', async t => {
+        const ana = token('share.json', 'ana', '--tenant', 'acme'), eve = token('share.json', 'eve', '--tenant', 'acme'), bob = token('share.json', 'bob');
+        const gateway = await gatewayFor(t, withTokens('share.json', { tenants: { acme: { limits: { sessions: 1 } } } }));
+        const caller = await Caller.open(gateway, ana);
+        assertFull(await opening(gateway, eve));
+        for (let i = 0; i < 3; i++) await Caller.open(gateway, bob);
+        assert.equal((await send(gateway.url, { method: 'DELETE', headers: caller.headers })).status, 200);
+        await Caller.open(gateway, eve);
+        assertFull(await opening(gateway, ana));
+    });
+    test('of callers nobody can tell apart are not counted by identity', async t => {
+        const gateway = await gatewayFor(t, { mcpServers: {}, limits: { identity_sessions: 1 } });
+        for (let i = 0; i < 3; i++) await Caller.open(gateway);
+    });
+});
+
 describe('rates', () => {
     test('a burst passes, then calls are refused with the time to wait', async t => {
         const rates = [{ server: 'm', tool: 'one', calls: 2, window: '1h' }];

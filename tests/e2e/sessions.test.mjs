@@ -195,6 +195,25 @@ describe('methods and origins', () => {
     });
 });
 
+describe('what is written with escapes is what it stands for', () => {
+    test('a method', async () => {
+        const session = await Session.open(gateway.url);
+        assert.deepEqual(reply(await session.post('{"jsonrpc":"2.0","id":7,"method":"\\u0070ing"}')).result, {});
+    });
+    test('a log level', async () => {
+        const session = await Session.open(gateway.url);
+        const body = '{"jsonrpc":"2.0","id":7,"method":"logging/setLevel","params":{"level":"\\u0064ebug"}}';
+        assert.deepEqual(reply(await session.post(body)).result, {});
+    });
+    for (const method of ['resources/read', 'resources/subscribe', 'resources/unsubscribe']) {
+        test(`${method} refuses a URI with control characters`, async () => {
+            const session = await Session.open(gateway.url);
+            for (const uri of ['test://watched-resource\0', 'test://a\nb', '\x7f'])
+                assert.equal((await session.request(method, { uri })).error?.code, -32602);
+        });
+    }
+});
+
 describe('batches', () => {
     const batch = [{ ...ping, id: 'a' }, { jsonrpc: '2.0', method: 'notifications/cancelled', params: { requestId: 1 } }, callText('test_simple_text', {}, 'b')];
 
@@ -218,6 +237,15 @@ describe('batches', () => {
     test('initialize may not be in one', async () => {
         const session = await Session.open(gateway.url, { version: '2025-03-26' });
         refused(await session.post([initialize('2025-03-26'), ping]), 400, -32600);
+    });
+    test('initialize may not be in one, however its name is written, and the session goes on', async () => {
+        const session = await Session.open(gateway.url, { version: '2025-03-26' });
+        const hidden = JSON.stringify(initialize('2025-03-26')).replace('initialize', '\\u0069nitialize');
+        refused(await session.post(`[${hidden}]`), 400, -32600);
+        refused(await session.post(hidden), 400, -32600);
+        assert.equal(resultText(await session.call('test_simple_text')), 'This is a simple text response for testing.');
+        assert.equal((await session.delete()).status, 200);
+        assert.equal((await (await Session.open(gateway.url)).request('tools/list')).error, undefined);
     });
     for (const version of ['2025-06-18', '2025-11-25']) {
         test(`a ${version} session refuses them`, async () => {

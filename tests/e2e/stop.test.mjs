@@ -8,8 +8,9 @@ import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 
+import { startIssuer } from './issuer.mjs';
 import { settles, startGateway, stdioServer, temporaryDirectory, until } from './gateway.mjs';
-import { initialize, post, reply, resultText, Session } from './raw.mjs';
+import { initialize, post, reply, resultText, send, Session } from './raw.mjs';
 
 const mirror = fileURLToPath(new URL('../peers/mirror', import.meta.url));
 const WAIT_MS = 10_000;
@@ -128,6 +129,33 @@ test('new connections are refused while it stops; those that are open get 503 fo
         writeFileSync(file, '');
         assert.equal(resultText(await lastMessage(events)), 'waited');
     }));
+
+test('a call that waits for the keys of its issuer is answered and recorded', async () => {
+    const issuer = await startIssuer('https://gateway.example/mcp');
+    const folder = temporaryDirectory();
+    const rule = { id: 'all', effect: 'allow', description: 'everything for everybody', tenants: ['*'], subjects: ['authenticated'], servers: ['*'], kinds: ['*'], names: ['*'] };
+    writeFileSync(join(folder.path, 'policy.json'), JSON.stringify({ version: 1, description: 'Everything is allowed', rules: [rule] }));
+    issuer.serve = () => {}; // it never answers
+    const gateway = await startGateway({
+        timeouts: { shutdown: `${DEADLINE_MS}ms` },
+        auth: { providers: [{ type: 'jwt', issuer: issuer.url, audiences: ['https://gateway.example/mcp'], jwks_uri: issuer.jwksUri }] },
+        policy: join(folder.path, 'policy.json'),
+        mcpServers: {}
+    });
+    try {
+        const answer = send(gateway.url, { headers: post({ authorization: `Bearer ${issuer.sign()}` }), body: initialize('2025-11-25') });
+        await until(() => issuer.fetches['/jwks'], WAIT_MS, 'the keys are asked for');
+        gateway.child.kill('SIGTERM');
+        assert.equal((await answer).status, 503);
+        assert.equal(JSON.parse((await answer).body).error.data.reason, 'shutting_down');
+        assert.ok(await settles(gateway.exited, WAIT_MS), gateway.log());
+        assert.match(gateway.log(), /call failed .*method=initialize.*reason=shutting_down/);
+    } finally {
+        await gateway.stop();
+        await issuer.stop();
+        folder.remove();
+    }
+});
 
 test('further signals are harmless', () =>
     stopping({}, async ({ gateway, session, file }) => {

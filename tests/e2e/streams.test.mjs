@@ -144,7 +144,7 @@ describe('a caller that does not read', () => {
 describe('HTTP+SSE', () => {
     let gateway;
     before(async () => {
-        gateway = await startGateway({ mcpServers: { m: mirrorServer() } });
+        gateway = await startGateway({ limits: { stream_buffer: '256KiB' }, mcpServers: { m: mirrorServer() } });
     });
     after(() => gateway?.stop());
 
@@ -199,6 +199,24 @@ describe('HTTP+SSE', () => {
             assert.deepEqual(seen.sort(), ids);
             events.drop();
         }
+    });
+    test('who asks on and on and reads no answer is told to wait; what was accepted is answered', async () => {
+        const { events, say } = await open('/sse');
+        const raw = JSON.stringify({ content: [{ type: 'text', text: 'x'.repeat(1 << 20) }] });
+        let accepted = 0;
+        const refused = await until(async () => {
+            const answer = await say(call('m__reply', { raw }, accepted + 1));
+            if (answer.status !== 202) return answer;
+            assert.ok(++accepted < 100, 'all of them were accepted');
+        }, WAIT_MS, 'a call is refused');
+        assert.equal(refused.status, 503);
+        assert.equal(refused.headers['retry-after'], '1');
+        assert.equal(JSON.parse(refused.body).error.data.reason, 'overloaded');
+        assert.equal((await say({ jsonrpc: '2.0', method: 'notifications/cancelled', params: { requestId: 4711 } })).status, 202);
+        for (let i = 0; i < accepted; i++) assert.equal(resultText((await events.message()).message).length, 1 << 20);
+        assert.equal((await say({ jsonrpc: '2.0', id: 9, method: 'ping' })).status, 202);
+        assert.equal((await events.message()).message.id, 9);
+        events.drop();
     });
     test('a session of one transport cannot be used by the other', async () => {
         const { events, endpoint } = await open('/sse');

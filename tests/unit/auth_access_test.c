@@ -530,6 +530,27 @@ static void F15_G14_a_secret_is_shown_only_where_the_grant_of_its_client_came_fr
     assert_true(said(0, "client_secret=of-the-new-client"));
 }
 
+// ---- waiting --------------------------------------------------------------------------------
+
+static void who_waits_already_may_ask_again_and_is_told_once(void **state)
+{
+    (void)state;
+    static const struct step yes[] = {{200, GRANTED}};
+    struct access_wait wait = {.on_ready = on_ready};
+    steps = yes;
+    store_grant(expired());
+    struct access *access = new_access();
+    told = false;
+    access_get(access, &wait);
+    access_get(access, &wait);
+    access_renew(access, access_version(access), &wait);
+    loop_run(loop);
+    assert_true(told);
+    assert_int_equal(outcome.code, ERR_NONE);
+    assert_false(list_linked(&wait.node));
+    access_free(access);
+}
+
 // ---- N5 -------------------------------------------------------------------------------------
 
 static void N5_a_grant_of_an_issuer_that_is_not_allowed_any_more_is_not_refreshed(void **state)
@@ -624,6 +645,7 @@ int main(void)
         TEST(F15_G14_a_secret_is_shown_only_where_the_grant_of_its_client_came_from),
         TEST(H18_a_refresh_waits_for_its_turn_and_not_for_ever),
         TEST(H18_an_access_may_go_while_it_waits_for_its_turn),
+        TEST(who_waits_already_may_ask_again_and_is_told_once),
         TEST(N5_a_grant_of_an_issuer_that_is_not_allowed_any_more_is_not_refreshed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

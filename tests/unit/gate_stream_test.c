@@ -266,6 +266,27 @@ static void the_window_does_not_take_what_an_attached_caller_waits_for(void **st
     stream_unref(stream);
 }
 
+static void answers_that_nobody_fetches_are_counted_apart(void **state)
+{
+    (void)state;
+    struct sink sink;
+    struct stream *stream = stream_new(0, false, &(struct stream_limits){.bytes = 10, .events = 100});
+    attach(stream, &sink);
+    push(stream, "a");
+    for (int i = 0; i < 4; i++)
+        stream_answer(stream, blob_copy(SPAN("12345678")));
+    assert_int_equal(stream_unread(stream), 32);
+    assert_int_equal(sink.cut, 0);
+    assert_pulls(stream, 3,
+                 "1a2123456783"
+                 "12345678");
+    assert_int_equal(stream_unread(stream), 16);
+    assert_all(stream, "4123456785"
+                       "12345678");
+    assert_int_equal(stream_unread(stream), 0);
+    stream_unref(stream);
+}
+
 static void references_keep_it(void **state)
 {
     (void)state;
@@ -294,6 +315,7 @@ int main(void)
         cmocka_unit_test(a_gap_among_what_was_not_sent_is_not_hidden),
         cmocka_unit_test(a_stream_that_cannot_resume_keeps_nothing),
         cmocka_unit_test(the_window_does_not_take_what_an_attached_caller_waits_for),
+        cmocka_unit_test(answers_that_nobody_fetches_are_counted_apart),
         cmocka_unit_test(references_keep_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

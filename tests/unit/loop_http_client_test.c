@@ -5,6 +5,7 @@
 #include "unit.h"
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -217,12 +218,41 @@ static void sends_the_request_whole_and_keeps_the_connection(void **state)
     buf_release(&caller.heard);
 }
 
-static void tries_a_stale_connection_once_more_on_a_new_one(void **state)
+static void close_first_peer(struct loop_task *task)
+{
+    (void)task;
+    peer_close(&peers[0]);
+}
+
+// The server closes the kept connection after the loop looked for news of it and before the request goes out.
+static void a_connection_closed_before_it_is_used_again_is_not_used(void **state)
+{
+    (void)state;
+    struct loop_task closing = {.run = close_first_peer};
+    steps = (const struct step[]){{ANSWER, false, 0, false}, {ANSWER, false, 0, false}};
+    exchange("200 ok.");
+    loop_task_put(loop, &closing);
+    exchange("200 ok.");
+    assert_int_equal(accepted, 2);
+    assert_int_equal(step_at, 2);
+}
+
+static void get(const char *want)
+{
+    struct caller caller = {0};
+    struct http_request request = {.method = HTTP_GET, .events = &events, .arg = &caller};
+    caller.transfer = http_start(target, &request);
+    loop_run(loop);
+    assert_string_equal(buf_text(&caller.heard), want);
+    buf_release(&caller.heard);
+}
+
+static void what_harms_nobody_is_tried_once_more_when_a_kept_connection_is_closed(void **state)
 {
     (void)state;
     steps = (const struct step[]){{ANSWER, false, 0, false}, {NULL, true, 0, false}, {ANSWER, false, 0, false}};
     exchange("200 ok.");
-    exchange("200 ok.");  // the server closed without a word when it heard this
+    get("200 ok.");  // the server closed without a word when it heard this
     assert_int_equal(accepted, 2);
     assert_int_equal(step_at, 3);
 }
@@ -230,11 +260,56 @@ static void tries_a_stale_connection_once_more_on_a_new_one(void **state)
 static void never_sends_a_request_a_third_time(void **state)
 {
     (void)state;
+    char want[16];
     steps = (const struct step[]){
         {ANSWER, false, 0, false}, {NULL, true, 0, false}, {NULL, true, 0, false}, {ANSWER, false, 0, false}};
     exchange("200 ok.");
-    expect_failure(ERR_UPSTREAM_DIED);
+    snprintf(want, sizeof want, "!%d", (int)ERR_UPSTREAM_DIED);
+    get(want);
     assert_int_equal(step_at, 3);
+}
+
+static void a_post_that_the_server_heard_is_never_sent_again(void **state)
+{
+    (void)state;
+    steps = (const struct step[]){{ANSWER, false, 0, false}, {NULL, true, 0, false}, {ANSWER, false, 0, false}};
+    exchange("200 ok.");
+    expect_failure(ERR_UPSTREAM_DIED);
+    assert_int_equal(accepted, 1);
+    assert_int_equal(step_at, 2);
+}
+
+// The server stopped to listen before all of the request had come to it.
+static void hang_up(struct loop_timer *timer)
+{
+    int waiting = 0;
+    assert_int_equal(ioctl(peers[0].fd, FIONREAD, &waiting), 0);
+    if (waiting)
+        shutdown(peers[0].fd, SHUT_WR);
+    else
+        loop_timer_set(loop, timer, 1);
+}
+
+static void a_post_that_the_server_did_not_hear_whole_is_sent_again(void **state)
+{
+    (void)state;
+    struct buf body = {0};
+    struct caller caller = {0};
+    struct loop_timer closing = {.on_due = hang_up};
+    int small = 4096;
+    assert_int_equal(setsockopt(listener.fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small), 0);
+    while (body.len < 65536)
+        buf_put_text(&body, "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef");
+    steps = (const struct step[]){{ANSWER, false, 0, false}, {ANSWER, false, body.len + 64, false}};
+    exchange("200 ok.");
+    loop_unwatch(loop, &peers[0]);
+    loop_timer_set(loop, &closing, 1);
+    start(&caller, buf_span(&body), 0);
+    loop_run(loop);
+    assert_string_equal(buf_text(&caller.heard), "200 ok.");
+    assert_int_equal(accepted, 2);
+    buf_release(&caller.heard);
+    buf_release(&body);
 }
 
 static void does_not_repeat_what_a_new_connection_lost(void **state)
@@ -417,7 +492,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         test(sends_the_request_whole_and_keeps_the_connection),
-        test(tries_a_stale_connection_once_more_on_a_new_one),
+        test(a_connection_closed_before_it_is_used_again_is_not_used),
+        test(what_harms_nobody_is_tried_once_more_when_a_kept_connection_is_closed),
+        test(a_post_that_the_server_heard_is_never_sent_again),
+        test(a_post_that_the_server_did_not_hear_whole_is_sent_again),
         test(never_sends_a_request_a_third_time),
         test(does_not_repeat_what_a_new_connection_lost),
         test(does_not_repeat_what_was_half_answered),

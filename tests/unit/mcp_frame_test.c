@@ -168,6 +168,21 @@ static void a_flood_of_blank_lines_costs_no_stack(void **state)
     frame_release(&frame);
 }
 
+// Where a header ends is looked for in so many bytes only: a body that comes in pieces is not searched with each of them.
+static void a_header_that_ends_too_late_is_junk(void **state)
+{
+    (void)state;
+    struct frame frame;
+    struct buf in = {0}, out = {0};
+    buf_put_text(&in, "Content-Length: 2\r\nX: " X1000 X1000 X1000 X1000 X1000 "\r\n\r\n{}");
+    frame_init(&frame, MAX);
+    feed(&frame, buf_span(&in), &out);
+    assert_int_equal(out.at[0], '?');
+    buf_release(&in);
+    buf_release(&out);
+    frame_release(&frame);
+}
+
 static void memory_of_a_large_message_is_given_back(void **state)
 {
     (void)state;
@@ -194,6 +209,7 @@ int main(void)
         cmocka_unit_test(messages_come_out_in_pieces_of_any_size),
         cmocka_unit_test(the_maximum_itself_passes),
         cmocka_unit_test(a_header_without_end_is_junk),
+        cmocka_unit_test(a_header_that_ends_too_late_is_junk),
         cmocka_unit_test(memory_of_a_large_message_is_given_back),
         cmocka_unit_test(a_flood_of_blank_lines_costs_no_stack),
     };

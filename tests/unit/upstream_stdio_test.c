@@ -14,6 +14,7 @@ struct fixture {
     bool stop_ready;  // or when it is ready
     bool sending;     // inside upstream_send()
     bool closed;
+    struct ask *when_lost;  // sent when the server is lost, while that is told
 };
 
 struct ask {
@@ -24,9 +25,16 @@ struct ask {
     char detail[512], result[256], error[256];
 };
 
+static void send_ask(struct fixture *f, struct ask *ask, const char *method);
+
 static void on_state(void *arg, struct upstream *upstream)
 {
     struct fixture *f = arg;
+    struct ask *ask = f->when_lost;
+    if (ask && upstream_state(upstream) == UPSTREAM_DOWN) {
+        f->when_lost = NULL;
+        send_ask(f, ask, "echo");
+    }
     if (upstream_state(upstream) != UPSTREAM_READY)
         return;
     f->ready++;
@@ -301,6 +309,22 @@ static void one_that_dies_fails_what_is_in_flight_and_is_started_by_the_next(voi
     tear_down(&f);
 }
 
+static void what_is_sent_while_the_loss_is_told_is_not_lost_with_the_rest(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct ask die, again;
+    set_up(&f, NULL);
+    make_ready(&f);
+    f.when_lost = &again;
+    send_ask(&f, &die, "die");
+    run_for(&f, 2);
+    assert_int_equal(die.failure, ERR_UPSTREAM_DIED);
+    assert_int_equal(again.failure, ERR_NONE);
+    assert_string_equal(again.result, "{\"n\":1.0}");
+    tear_down(&f);
+}
+
 // ---- closing --------------------------------------------------------------------------------
 
 static void closing_fails_what_is_open(void **state)
@@ -356,6 +380,7 @@ int main(void)
         cmocka_unit_test(no_answer_in_time_is_a_timeout),
         cmocka_unit_test(a_cancelled_request_hears_nothing),
         cmocka_unit_test(one_that_dies_fails_what_is_in_flight_and_is_started_by_the_next),
+        cmocka_unit_test(what_is_sent_while_the_loss_is_told_is_not_lost_with_the_rest),
         cmocka_unit_test(closing_fails_what_is_open),
         cmocka_unit_test(closing_while_starting_fails_what_waits),
         cmocka_unit_test(one_that_never_started_is_closed_at_once),
