@@ -29,12 +29,13 @@ static enum audit_status status_of(const struct call *call)
     }
 }
 
-// A JSON array. A list without end ends in "…", so that nobody takes what is left for all.
+// A JSON array. A list without end, and one that the issuer left something out of, ends in "…", so that nobody takes what is left for all.
 static void put_roles(const struct identity *identity, struct buf *out)
 {
-    for (size_t i = 0; i < identity->role_count; i++) {
+    size_t count = identity->role_count + identity->roles_left_out;
+    for (size_t i = 0; i < count; i++) {
         buf_put_char(out, i ? ',' : '[');
-        bool more = out->len < ROLES_MAX_BYTES;
+        bool more = i < identity->role_count && out->len < ROLES_MAX_BYTES;
         scan_encode_lossy(span_of(more ? identity->roles[i] : "\xE2\x80\xA6"), out);
         if (!more)
             break;
@@ -76,7 +77,7 @@ void record_call(const struct call *call)
 {
     struct audit_record record = {0};
     struct audit *audit = call->gate->audit;
-    struct buf roles = {0}, kept = {0};
+    struct buf roles = {0}, kept = {0}, address = {0};
     char digest[AUDIT_HASH_CHARS + 1];
     struct span arguments;
     bool refused = call->err.code == ERR_UNAUTHENTICATED || call->err.code == ERR_AUTH_LIMITED ||
@@ -86,6 +87,9 @@ void record_call(const struct call *call)
     record.event = refused ? AUDIT_AUTHENTICATION : AUDIT_CALL;
     put_who(call->identity, &record, &roles);
     put_what(call, &record);
+    if (refused && call->arrival && call->credentials.peer)  // which goes with the connection
+        door_put_address_text(call->credentials.peer, &address);
+    record.peer = buf_span(&address);
     if (call->message.params.at && scan_find(call->message.params, "arguments", &arguments)) {
         audit_digest(arguments, digest);
         record.arguments_sha256 = span_make(digest, AUDIT_HASH_CHARS);
@@ -100,6 +104,7 @@ void record_call(const struct call *call)
     (void)audit_put(audit, &record);  // a loss is counted, logged and written by the audit itself
     buf_release(&roles);
     buf_release(&kept);
+    buf_release(&address);
 }
 
 void record_session_over(const struct session *session)
