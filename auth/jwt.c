@@ -11,7 +11,6 @@
 #include <strings.h>
 
 #define TIME_MAX_SECONDS 253402300799  // the last second of the year 9999
-#define VALUE_MAX 128                  // bytes in a role value we expose
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
@@ -346,12 +345,6 @@ static void add_value(const struct jwt_role_rules *rules, struct span value, str
             add_role(into, span_of(rules->values.at[i].value));
             return;
         }
-    if (!rules->expose || !is_plain(value, VALUE_MAX))
-        return;
-    struct buf role = {0};
-    buf_printf(&role, "role:%s/%.*s", rules->expose, SPAN_ARG(value));
-    add_role(into, buf_span(&role));
-    buf_release(&role);
 }
 
 static bool add_claim(const struct jwt_role_rules *rules, struct values values, struct identity *into, size_t *count,
@@ -371,16 +364,15 @@ static bool add_claim(const struct jwt_role_rules *rules, struct values values, 
 }
 
 bool jwt_roles(const struct jwt_claims *claims, const struct jwt_role_rules *rules, struct identity *into,
-               bool *overage, struct err *err)
+               struct err *err)
 {
     size_t count = 0;
     const char *const standard[] = {"/scope", "/scp"};
-    *overage = false;
     for (size_t i = 0; i < COUNT(standard) || (rules->claims && rules->claims[i - COUNT(standard)]); i++) {
         bool list = i < COUNT(standard);
         const char *pointer = list ? standard[i] : rules->claims[i - COUNT(standard)];
         if (is_elsewhere(claims, pointer)) {
-            *overage = true;
+            into->roles_left_out = true;
             continue;
         }
         if (!add_claim(rules, (struct values){jwt_claim(claims, pointer), list, 0}, into, &count, pointer, err))

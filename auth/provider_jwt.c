@@ -93,7 +93,6 @@ static bool make_identity(const struct jwt_provider *provider, const struct jwt_
                           struct err *err)
 {
     const struct provider_config *config = provider->config;
-    bool overage = false;
     if (!claims->subject)
         return err_set(err, ERR_UNAUTHENTICATED, "the token has no subject");
     if (config->required_scopes && !jwt_has_scopes(claims, config->required_scopes))
@@ -104,11 +103,11 @@ static bool make_identity(const struct jwt_provider *provider, const struct jwt_
     struct identity *identity = identity_new(IDENTITY_JWT, tenant, "jwt", claims->subject);
     identity->expires = claims->expires;
     identity->token_id = mem_string(claims->token_id);
-    if (!jwt_roles(claims, &provider->roles, identity, &overage, err)) {
+    if (!jwt_roles(claims, &provider->roles, identity, err)) {
         identity_unref(identity);
         return false;
     }
-    if (overage)
+    if (identity->roles_left_out)
         log_warn("the issuer left roles out of a token (group overage)", LOG_STR("issuer", config->issuer));
     *out = identity;
     return true;

@@ -17,9 +17,10 @@ struct identity {
     char *subject;  // unique within the provider
     char **roles;
     size_t role_count;
-    char *token_id;   // which credential it was, for the audit; NULL if it has no name
-    int64_t expires;  // seconds since the epoch; 0: not by itself
-    char *told;       // what the audit says of it; made with its first row
+    bool roles_left_out;  // the issuer has more of them elsewhere (group overage)
+    char *token_id;       // which credential it was, for the audit; NULL if it has no name
+    int64_t expires;      // seconds since the epoch; 0: not by itself
+    char *told;           // what the audit says of it; made with its first row
 };
 
 // A new identity with copies of the texts and no roles.

@@ -111,14 +111,13 @@ bool jwt_pointer_check(const char *pointer, struct err *err) MUST_CHECK;
 struct jwt_role_rules {
     char *const *claims;         // JSON pointers besides `scope` and `scp`; NULL at the end, or NULL
     struct option_pairs values;  // value → role; what is not listed gives no role
-    const char *expose;          // provider name: values not listed become role:<provider>/<value>; NULL: dropped
 };
 
 // Adds the roles, each once. A claim of the wrong type or too many values is an error: roles are never cut off
 // silently, since policies deny by role too. A claim the issuer moved elsewhere (`_claim_names`: group overage)
-// counts as missing and sets *overage.
+// counts as missing; the identity knows.
 bool jwt_roles(const struct jwt_claims *claims, const struct jwt_role_rules *rules, struct identity *into,
-               bool *overage, struct err *err) MUST_CHECK;
+               struct err *err) MUST_CHECK;
 // All of the scopes are in `scope` or `scp`; the caller asks for all of them at once if not.
 bool jwt_has_scopes(const struct jwt_claims *claims, char *const *scopes);
 // The fixed tenant if no claim is mapped; otherwise the claim's text, and NULL with an error if it has none.

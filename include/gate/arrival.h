@@ -50,6 +50,8 @@ struct arrival {
 // Asked before a body is read: false if too many credentials from the caller's address were refused lately. Who shows
 // none, is in an open session or comes through a proven proxy is always let on to the providers.
 bool gate_admit(struct gate *gate, const struct arrival *arrival, int64_t *retry_ms, struct err *err) MUST_CHECK;
+// The face refused a request whose framing could hide another: the audit is told.
+void gate_refused(struct gate *gate, const struct peer *peer, enum err_code code);
 void gate_arrive(struct gate *gate, struct arrival *arrival);
 // The caller is gone before the answer; the gate forgets the arrival.
 void gate_gone(struct gate *gate, struct arrival *arrival);

@@ -36,6 +36,7 @@ struct audit_record {
     struct span tenant;
     struct span provider, subject, proof;  // who, and how that was proven
     struct span token;                     // token id, never a token
+    struct span peer;                      // the address it came from, of those who were not let in
     struct span roles;                     // of the subject, a JSON array of strings; absent: none
     struct span server, kind, name;        // what: kind is "tool", "prompt", "resource", ...
     struct span method;

@@ -158,6 +158,8 @@ static void begin_visit(struct visit *visit, const struct guard_line *line)
     visit->anywhere = keys || visit_is_metadata(visit, line);
     if (!guard_read(visit->connection, line, &headers, &err) || !guard_host(face->config, &headers, &err) ||
         (!visit->anywhere && !guard_origin(face->config, &headers, &err))) {
+        if (err.code == ERR_BAD_FRAMING)
+            gate_refused(face->gate, visit->arrival.credentials.peer, err.code);
         visit_set_error(visit, &err);
         return;
     }

@@ -6,6 +6,7 @@
 #include "base/secret.h"
 #include "call.h"
 #include "hosted.h"
+#include "refused.h"
 #include <stdlib.h>
 
 #define SWEEP_MS 250
@@ -38,8 +39,10 @@ static void on_sweep(struct loop_timer *timer)
     struct gate *gate = timer->arg;
     stream_slow_calls(gate);
     reach_sweep(gate);
-    if (++gate->sweeps % 20 == 0)
+    if (++gate->sweeps % 20 == 0) {
         sweep_sessions(gate);
+        refused_sweep(gate);
+    }
     if (gate->tokens && gate->sweeps % RECHECK_SWEEPS == 0)
         link_recheck_all(gate);
     loop_timer_set(gate->loop, &gate->sweep, SWEEP_MS);
@@ -162,8 +165,13 @@ bool gate_hears(struct gate *gate, const struct credentials *credentials, struct
 
 bool gate_admit(struct gate *gate, const struct arrival *arrival, int64_t *retry_ms, struct err *err)
 {
-    return gate_hears(gate, &arrival->credentials, arrival->session_id, retry_ms, err);
+    if (gate_hears(gate, &arrival->credentials, arrival->session_id, retry_ms, err))
+        return true;
+    refused_note(gate, arrival->credentials.peer, err->code);
+    return false;
 }
+
+void gate_refused(struct gate *gate, const struct peer *peer, enum err_code code) { refused_note(gate, peer, code); }
 
 void gate_arrive(struct gate *gate, struct arrival *arrival) { call_start(gate, arrival); }
 
@@ -257,6 +265,7 @@ void gate_free(struct gate *gate)
         limit_free(gate->tenants[i].limit);
     }
     door_release(&gate->door);
+    refused_release(gate);
     exchanged_free(gate->exchanged);
     assertion_keys_free(gate->keys);
     free(gate->tenants);

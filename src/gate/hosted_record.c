@@ -1,5 +1,4 @@
 // Owns what the audit log says of connecting accounts (H17): who, where, from where, and never a secret.
-#include "base/scan.h"
 #include "hosted.h"
 
 static const struct {
@@ -24,17 +23,12 @@ void hosted_keep_address(const struct hosted_visit *visit, struct peer *out)
 
 void hosted_audit(const struct gate *gate, const struct hosted_record *record)
 {
-    struct buf address = {0}, arguments = {0};
+    struct buf address = {0};
     const struct identity *who = record->identity;
     if (!gate->audit)
         return;
     if (record->peer)
         door_put_address_text(record->peer, &address);
-    if (address.len) {
-        buf_put_text(&arguments, "{\"address\":");
-        scan_encode_lossy(buf_span(&address), &arguments);
-        buf_put_char(&arguments, '}');
-    }
     (void)audit_put(gate->audit, &(struct audit_record){
                                      .event = AUDIT_TOKEN,
                                      .method = span_of(events[record->event].text),
@@ -45,10 +39,9 @@ void hosted_audit(const struct gate *gate, const struct hosted_record *record)
                                      .proof = span_of(who ? identity_proof_text(who->proof) : NULL),
                                      .server = span_of(record->server->name),
                                      .name = span_of(record->issuer),
-                                     .arguments = buf_span(&arguments),
+                                     .peer = buf_span(&address),
                                      .status = events[record->event].status,
                                      .reason = span_of(record->reason),
                                  });
     buf_release(&address);
-    buf_release(&arguments);
 }

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/secret.h"
 #include "hosted.h"
+#include "refused.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -385,6 +386,7 @@ static bool identify(struct hosted_visit *visit)
     struct err err = {0};
     int64_t retry_ms;
     if (!gate_hears(gate, &visit->credentials, (struct span){0}, &retry_ms, &err)) {
+        refused_note(gate, visit->credentials.peer, err.code);
         show_limited(visit, retry_ms);
         return false;
     }
@@ -399,6 +401,7 @@ static bool identify(struct hosted_visit *visit)
         return true;
     if (verdict != PROVIDER_ACCEPT && !provider_chain_relays(gate->providers, &visit->credentials))
         door_failed(&gate->door, visit->credentials.peer, loop_now(gate->loop));
+    refused_note(gate, visit->credentials.peer, ERR_UNAUTHENTICATED);
     visit_show_kind(visit, HOSTED_NOBODY);
     return false;
 }

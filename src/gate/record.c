@@ -29,12 +29,13 @@ static enum audit_status status_of(const struct call *call)
     }
 }
 
-// A JSON array. A list without end ends in "…", so that nobody takes what is left for all.
+// A JSON array. A list without end, and one that the issuer left something out of, ends in "…", so that nobody takes what is left for all.
 static void put_roles(const struct identity *identity, struct buf *out)
 {
-    for (size_t i = 0; i < identity->role_count; i++) {
+    size_t count = identity->role_count + identity->roles_left_out;
+    for (size_t i = 0; i < count; i++) {
         buf_put_char(out, i ? ',' : '[');
-        bool more = out->len < ROLES_MAX_BYTES;
+        bool more = i < identity->role_count && out->len < ROLES_MAX_BYTES;
         scan_encode_lossy(span_of(more ? identity->roles[i] : "\xE2\x80\xA6"), out);
         if (!more)
             break;
@@ -79,7 +80,7 @@ void record_call(const struct call *call)
 {
     struct audit_record record = {0};
     struct audit *audit = call->gate->audit;
-    struct buf kept = {0};
+    struct buf kept = {0}, address = {0};
     char digest[AUDIT_HASH_CHARS + 1];
     struct span arguments;
     bool refused = call->err.code == ERR_UNAUTHENTICATED || call->err.code == ERR_AUTH_LIMITED ||
@@ -89,6 +90,9 @@ void record_call(const struct call *call)
     record.event = refused ? AUDIT_AUTHENTICATION : AUDIT_CALL;
     record.who = who_is(call->identity);
     put_what(call, &record);
+    if (refused && call->arrival && call->credentials.peer)  // which goes with the connection
+        door_put_address_text(call->credentials.peer, &address);
+    record.peer = buf_span(&address);
     if (call->message.params.at && scan_find(call->message.params, "arguments", &arguments)) {
         audit_digest(arguments, digest);
         record.arguments_sha256 = span_make(digest, AUDIT_HASH_CHARS);
@@ -102,6 +106,7 @@ void record_call(const struct call *call)
     record.bytes_out = (int64_t)call->text.len;
     (void)audit_put(audit, &record);  // a loss is counted, logged and written by the audit itself
     buf_release(&kept);
+    buf_release(&address);
 }
 
 void record_session_over(const struct session *session)

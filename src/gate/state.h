@@ -41,6 +41,7 @@ struct gate {
     struct map links;           // "server\0key" -> link
     struct map scopes;          // key -> scope
     struct map tasks;           // "server\0id" -> owner
+    struct map refused;         // of refused.c: address and reason -> how often
     struct list calls;          // all calls, oldest first
     struct list quick;          // HTTP calls without a stream yet, oldest first
     uint64_t reach_epoch;       // counts changes of policies

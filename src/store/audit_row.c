@@ -32,6 +32,7 @@ const struct audit_row_field audit_row_fields[] = {
     {KEY("proof"),            AUDIT_ROW_TEXT,  AT(proof),            NULL},
     {KEY("token"),            AUDIT_ROW_TEXT,  AT(token),            NULL},
     {KEY("roles"),            AUDIT_ROW_TEXT,  AT(roles),            NULL},
+    {KEY("peer"),             AUDIT_ROW_TEXT,  AT(peer),             NULL},
     {KEY("server"),           AUDIT_ROW_TEXT,  AT(server),           NULL},
     {KEY("kind"),             AUDIT_ROW_TEXT,  AT(kind),             NULL},
     {KEY("name"),             AUDIT_ROW_TEXT,  AT(name),             NULL},

@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { after, afterEach, before, test } from 'node:test';
 
 import { binary, program, startGateway, temporaryDirectory, until } from './gateway.mjs';
+import { startIssuer } from './issuer.mjs';
 import { initialize, post, reply, send, stream } from './raw.mjs';
 
 const rule = (id, more) => ({
@@ -38,8 +39,8 @@ async function start(isolation) {
 }
 
 /** A session with its standalone stream open: `got` has every message that came on it. */
-async function open(subject) {
-    const headers = post({ authorization: `Bearer ${secrets[subject]}` });
+async function open(subject, token = secrets[subject]) {
+    const headers = post({ authorization: `Bearer ${token}` });
     const opened = await send(gateway.url, { headers, body: initialize('2025-11-25', { sampling: {}, roots: { listChanged: true } }) });
     assert.equal(opened.status, 200, opened.body);
     headers['mcp-session-id'] = opened.headers['mcp-session-id'];
@@ -55,6 +56,7 @@ async function open(subject) {
     session.ask = async (method, params) => reply(await tell({ jsonrpc: '2.0', id: ++id, method, params }));
     session.call = (name, args = {}) => session.ask('tools/call', { name: `p__${name}`, arguments: args });
     session.texts = () => JSON.stringify(session.got);
+    session.renew = newer => (headers.authorization = `Bearer ${newer}`);
     session.close = async () => {
         events.drop();
         await reading;
@@ -140,4 +142,41 @@ test('X15 who may use a server by a new policy is told, and hears it', async () 
     await ann.call('say', { text: 'for both' });
     await until(() => bob.texts().includes('for both'), 5_000, 'the log');
     await closeAll(sessions);
+});
+
+test('X15 J14 a renewed token with fewer roles ends what the roles allowed; roles that the issuer left out are marked in the audit', async () => {
+    const issuer = await startIssuer('https://gateway.example/mcp');
+    const groups = (...names) => issuer.sign(issuer.claims({ scope: '', groups: names, jti: names.join() || 'none' }));
+    writeFileSync(policy, JSON.stringify({ version: 1, description: 'A policy of this test', rules: [
+        rule('tools', { subjects: ['authenticated'], kinds: ['tool'] }), rule('readers', { subjects: ['role:reader'], kinds: ['resource'] })
+    ] }));
+    gateway = await startGateway({
+        auth: { providers: [{ type: 'jwt', issuer: issuer.url, audiences: ['https://gateway.example/mcp'], role_claims: ['/groups'], role_map: { r: 'reader', w: 'writer' } }] },
+        policy, mcpServers: { p: { command: program.pusher, args: ['MARK'] } }
+    });
+    const session = await open('ana', groups('r', 'w'));
+    try {
+        const updates = () => session.got.filter(({ method }) => method === 'notifications/resources/updated').length;
+        await session.ask('resources/list');
+        assert.ok((await session.ask('resources/subscribe', { uri: 'postern://p/x://open' })).result);
+        await session.call('touch', { uri: 'x://open' });
+        await until(() => updates() === 1, 5_000, 'an update');
+        session.renew(groups('w'));
+        await session.call('touch', { uri: 'x://open' });
+        await until(() => session.texts().includes('resources/list_changed'), 5_000, 'the news that there is less to see');
+        session.renew(groups('r'));  // what ended does not begin again by itself
+        await session.call('touch', { uri: 'x://open' });
+        await session.ask('ping');
+        assert.equal(updates(), 1);
+
+        session.renew(issuer.sign(issuer.claims({ scope: '', groups: ['w'], _claim_names: { groups: 'elsewhere' }, jti: 'many' })));
+        await session.call('whoami');
+        const rows = () => execFileSync(binary, ['audit', '--file', join(gateway.state, 'audit.db'), '--json'], { encoding: 'utf8' }).trim().split('\n').filter(Boolean).map(line => JSON.parse(line));
+        const row = await until(() => rows().find(({ name }) => name === 'whoami'), 5_000, 'the row');
+        assert.deepEqual(JSON.parse(row.roles), ['…']);
+        assert.deepEqual(JSON.parse(rows().find(({ name }) => name === 'touch').roles), ['reader', 'writer']);
+    } finally {
+        await session.close();
+        await issuer.stop();
+    }
 });

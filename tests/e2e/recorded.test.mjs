@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
+import { connect } from 'node:net';
 import { userInfo } from 'node:os';
 import { dirname, join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
@@ -349,6 +350,52 @@ describe('calls that end otherwise are recorded once, with a status of their own
         const session = await Session.open(gateway.url);
         assert.ok((await session.request('tools/call', slow(0.5).params)).result);
         assert.deepEqual((await more(already, 1)).map(({ status }) => status), ['ok']);
+    });
+});
+
+describe('P2 whoever is not let in is recorded with the address', () => {
+    let folder, gateway;
+    before(async () => {
+        folder = temporaryDirectory();
+        const tokens = join(folder.path, 'tokens.json'), policy = join(folder.path, 'policy.json');
+        postern(['token', 'new', '--file', tokens, '--subject', 'ann']);
+        writeFileSync(policy, JSON.stringify({ version: 1, description: 'Nothing is allowed', rules: [] }));
+        gateway = await startGateway({ auth: { providers: [{ type: 'bearer', tokens }] }, policy, limits: { auth_failures: 3, auth_window: '10m' }, mcpServers: { demo: { command: demo } } });
+    });
+    after(async () => {
+        await gateway?.stop();
+        folder.remove();
+    });
+    const refusals = rows => rows.filter(({ event }) => event === 'authentication');
+    const shape = rows => rows.map(({ peer, reason, status, count }) => [peer, reason, status, count]);
+
+    test('a request that could hide another: a row at once, and one for all that follow', async () => {
+        const { hostname, port } = new URL(gateway.url);
+        for (let i = 0; i < 4; i++)
+            await new Promise((resolve, reject) => {
+                const socket = connect(Number(port), hostname, () => socket.write(`POST /mcp HTTP/1.1\r\nHost: ${hostname}\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n`));
+                socket.on('error', reject).on('close', resolve).resume();
+            });
+        const rows = refusals(await rowsOf(gateway, all => refusals(all).length >= 1));
+        assert.deepEqual(shape(rows), [['127.0.0.1', 'bad_request', 'error', undefined]]);
+    });
+    test('wrong credentials one by one, and what is turned away at the door after that together', async () => {
+        const already = refusals(await rowsOf(gateway)).length;
+        const knock = () => send(gateway.url, { headers: post({ authorization: 'Bearer postern_no_such' }), body: initialize('2025-11-25') });
+        const statuses = [];
+        for (let i = 0; i < 8; i++) statuses.push((await knock()).status);
+        assert.deepEqual(statuses, [401, 401, 401, 429, 429, 429, 429, 429]);
+        const rows = refusals(await rowsOf(gateway, all => refusals(all).length >= already + 4)).slice(already);
+        assert.deepEqual(shape(rows), [...Array(3).fill(['127.0.0.1', 'unauthenticated', 'denied', undefined]), ['127.0.0.1', 'auth_limited', 'denied', undefined]]);
+    });
+    test('what was counted is written at the latest when the gateway ends', async () => {
+        const copy = join(folder.path, 'lines.jsonl');
+        const tokens = join(folder.path, 'tokens.json'), policy = join(folder.path, 'policy.json');
+        const own = await startGateway({ auth: { providers: [{ type: 'bearer', tokens }] }, policy, audit: { jsonl: copy }, limits: { auth_failures: 1, auth_window: '10m' }, mcpServers: { demo: { command: demo } } });
+        for (let i = 0; i < 6; i++) await send(own.url, { headers: post({ authorization: 'Bearer postern_no_such' }), body: initialize('2025-11-25') });
+        await own.stop();
+        const rows = refusals(readFileSync(copy, 'utf8').split('\n').filter(Boolean).map(line => JSON.parse(line)));
+        assert.deepEqual(shape(rows), [['127.0.0.1', 'unauthenticated', 'denied', undefined], ['127.0.0.1', 'auth_limited', 'denied', undefined], ['127.0.0.1', 'auth_limited', 'denied', 4]]);
     });
 });
 

@@ -65,12 +65,11 @@ static void read_claims(const struct jwt_claims *claims, struct span token)
 {
     static char *const pointers[] = {"/realm_access/roles", "/groups", "/a~1b", NULL}, *const scopes[] = {"x", NULL};
     static struct option_pair pairs[] = {{"x", "reader"}};
-    const struct jwt_role_rules mapping = {.claims = pointers, .values = {pairs, 1}, .expose = "idp"};
+    const struct jwt_role_rules mapping = {.claims = pointers, .values = {pairs, 1}};
     struct identity *identity = identity_new(IDENTITY_JWT, "", "idp", claims->subject ? claims->subject : "");
     struct jwt_cache *cache = jwt_cache_new(2);
     struct err err;
-    bool overage;
-    (void)!jwt_roles(claims, &mapping, identity, &overage, &err);
+    (void)!jwt_roles(claims, &mapping, identity, &err);
     (void)jwt_has_scopes(claims, scopes);
     (void)!jwt_tenant(claims, "/org/id", "t", &err);
     require(claims->expires > NOW, "accepted although it expired");

@@ -1355,21 +1355,21 @@ static struct option_pair pairs[] = {
 static char *const pointers[] = {"/realm_access/roles", "/groups", "/https:~1~1x.example~1roles", NULL};
 
 // The roles as text, with spaces; "!" is an error.
-static void map_roles(const char *payload, const char *expose, struct buf *out, bool *overage)
+static void map_roles(const char *payload, struct buf *out, bool *overage)
 {
-    const struct jwt_role_rules rules = {
-        .claims = pointers, .values = {.at = pairs, .count = COUNT(pairs)}, .expose = expose};
+    const struct jwt_role_rules rules = {.claims = pointers, .values = {.at = pairs, .count = COUNT(pairs)}};
     struct jwt_claims claims = claims_of(payload);
     struct identity *identity = somebody("alice", 0);
     struct err err = {0};
     buf_clear(out);
-    if (!jwt_roles(&claims, &rules, identity, overage, &err)) {
+    if (!jwt_roles(&claims, &rules, identity, &err)) {
         assert_int_equal(err.code, ERR_UNAUTHENTICATED);
         buf_put_char(out, '!');
     } else {
         for (size_t i = 0; i < identity->role_count; i++)
             buf_printf(out, "%s%s", i ? " " : "", identity->roles[i]);
     }
+    *overage = identity->roles_left_out;
     identity_unref(identity);
     jwt_claims_release(&claims);
 }
@@ -1378,42 +1378,39 @@ static void J14_roles_come_from_the_map_only(void **state)
 {
     (void)state;
     static const struct {
-        const char *payload, *dropped, *exposed;
+        const char *payload, *roles;
     } rows[] = {
-        {"{}", "", ""},
-        {"{\"scope\":\"mcp.read mcp:write\"}", "reader writer", "reader writer"},
-        {"{\"scope\":\"  mcp:write   openid \"}", "writer", "writer role:idp/openid"},
-        {"{\"scope\":\"\"}", "", ""},
-        {"{\"scope\":\"mcp.read\",\"scp\":\"mcp.read\",\"groups\":[\"readers\"]}", "reader", "reader"},
-        {"{\"scp\":\"mcp.read mcp:write\"}", "reader writer", "reader writer"},
-        {"{\"scp\":[\"mcp.read\",\"mcp:write\"]}", "reader writer", "reader writer"},
-        {"{\"scp\":[\"mcp.read mcp:write\"]}", "", "role:idp/mcp.read mcp:write"},
-        {"{\"realm_access\":{\"roles\":[\"admins\",\"offline\"]}}", "admin", "admin role:idp/offline"},
-        {"{\"groups\":\"admins\"}", "admin", "admin"},
-        {"{\"groups\":\"admins readers\"}", "", "role:idp/admins readers"},
-        {"{\"https://x.example/roles\":[\"admins\"]}", "admin", "admin"},
-        {"{\"roles\":[\"admins\"],\"realm_access\":[\"admins\"]}", "", ""},
-        {"{\"groups\":[\"admin\",\"reader\",\"Admins\",\"admins \"]}", "",
-         "role:idp/admin role:idp/reader role:idp/Admins role:idp/admins "},
-        {"{\"groups\":[\"\",\"a\\nb\",\"\\u007f\"]}", "", ""},
-        {"{\"groups\":[\"role:idp/x\"]}", "", "role:idp/role:idp/x"},
-        {"{\"groups\":[]}", "", ""},
+        {"{}", ""},
+        {"{\"scope\":\"mcp.read mcp:write\"}", "reader writer"},
+        {"{\"scope\":\"  mcp:write   openid \"}", "writer"},
+        {"{\"scope\":\"\"}", ""},
+        {"{\"scope\":\"mcp.read\",\"scp\":\"mcp.read\",\"groups\":[\"readers\"]}", "reader"},
+        {"{\"scp\":\"mcp.read mcp:write\"}", "reader writer"},
+        {"{\"scp\":[\"mcp.read\",\"mcp:write\"]}", "reader writer"},
+        {"{\"scp\":[\"mcp.read mcp:write\"]}", ""},
+        {"{\"realm_access\":{\"roles\":[\"admins\",\"offline\"]}}", "admin"},
+        {"{\"groups\":\"admins\"}", "admin"},
+        {"{\"groups\":\"admins readers\"}", ""},
+        {"{\"https://x.example/roles\":[\"admins\"]}", "admin"},
+        {"{\"roles\":[\"admins\"],\"realm_access\":[\"admins\"]}", ""},
+        {"{\"groups\":[\"admin\",\"reader\",\"Admins\",\"admins \"]}", ""},
+        {"{\"groups\":[\"\",\"a\\nb\",\"\\u007f\"]}", ""},
+        {"{\"groups\":[\"role:idp/x\"]}", ""},
+        {"{\"groups\":[]}", ""},
         // Of the wrong type: not a reason to go on with fewer roles.
-        {"{\"scope\":7}", "!", "!"},
-        {"{\"scope\":{\"mcp.read\":true}}", "!", "!"},
-        {"{\"scp\":null}", "!", "!"},
-        {"{\"groups\":[\"admins\",1]}", "!", "!"},
-        {"{\"groups\":{\"admins\":true}}", "!", "!"},
-        {"{\"realm_access\":{\"roles\":true}}", "!", "!"},
+        {"{\"scope\":7}", "!"},
+        {"{\"scope\":{\"mcp.read\":true}}", "!"},
+        {"{\"scp\":null}", "!"},
+        {"{\"groups\":[\"admins\",1]}", "!"},
+        {"{\"groups\":{\"admins\":true}}", "!"},
+        {"{\"realm_access\":{\"roles\":true}}", "!"},
     };
     struct buf got = {0};
     bool overage;
     for (size_t i = 0; i < COUNT(rows); i++) {
-        map_roles(rows[i].payload, NULL, &got, &overage);
-        assert_span(buf_span(&got), span_of(rows[i].dropped), rows[i].payload);
+        map_roles(rows[i].payload, &got, &overage);
+        assert_span(buf_span(&got), span_of(rows[i].roles), rows[i].payload);
         assert_false(overage);
-        map_roles(rows[i].payload, "idp", &got, &overage);
-        assert_span(buf_span(&got), span_of(rows[i].exposed), rows[i].payload);
     }
     buf_release(&got);
 }
@@ -1436,7 +1433,7 @@ static void J14_group_overage_counts_as_missing(void **state)
     struct buf got = {0};
     for (size_t i = 0; i < COUNT(rows); i++) {
         bool overage;
-        map_roles(rows[i].payload, NULL, &got, &overage);
+        map_roles(rows[i].payload, &got, &overage);
         assert_span(buf_span(&got), span_of(rows[i].roles), rows[i].payload);
         assert_row(overage == rows[i].overage, rows[i].payload);
     }
@@ -1454,7 +1451,7 @@ static void J14_too_many_values_are_an_error_and_not_cut_off(void **state)
         for (int i = 1; i < count; i++)
             buf_printf(&payload, "\"g%d\",", i);
         buf_put_text(&payload, "\"admins\"]}");
-        map_roles(buf_text(&payload), NULL, &got, &overage);
+        map_roles(buf_text(&payload), &got, &overage);
         assert_span(buf_span(&got), span_of(count == JWT_VALUES_MAX ? "admin" : "!"), "bound");
     }
     buf_release(&payload);

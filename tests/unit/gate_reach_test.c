@@ -9,10 +9,10 @@
 static time_t now = 4070908800;  // 2099-01-01
 
 // Instead of the system's: rules expire by the day.
-time_t time(time_t *out)
+time_t time(time_t *timer)
 {
-    if (out)
-        *out = now;
+    if (timer)
+        *timer = now;
     return now;
 }
 
