@@ -11,6 +11,7 @@ struct http_face {
     struct loop *loop;
     struct gate *gate;
     const struct config *config;
+    struct provider_chain *chain;  // who may come in here
     struct listener listener;
     struct tls *tls;  // NULL: plain HTTP
     struct MHD_Daemon *daemon;

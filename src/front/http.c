@@ -163,7 +163,7 @@ static void begin_visit(struct visit *visit, const struct guard_line *line)
     }
     visit->origin = headers.origin;
     visit->host = headers.host;
-    extract_headers(visit->connection, gate_wanted_headers(face->gate), &visit->arrival.credentials);
+    extract_headers(visit->connection, provider_chain_headers(face->chain), &visit->arrival.credentials);
     if (strcmp(line->method, "OPTIONS") == 0) {
         visit->state = VISIT_ANSWERED;
         visit->answer.status = 204;
@@ -223,6 +223,7 @@ static struct visit *visit_new(struct http_face *face, struct MHD_Connection *co
     visit->caller = caller;
     visit->arrival.ops = &arrival_ops;
     visit->arrival.arg = visit;
+    visit->arrival.credentials.chain = face->chain;
     visit->arrival.credentials.local = face->listener.local;
     visit->arrival.credentials.peer = &caller->peer;
     return visit;
@@ -403,6 +404,7 @@ struct http_face *http_face_new(struct loop *loop, struct gate *gate, const char
     list_init(&face->starved);
     const struct config_listener plain = {.address = (char *)(uintptr_t)address};
     const struct config_listener *config = config_listener(face->config, address);
+    face->chain = gate_chain(gate, config);
     if (!open_face(face, config ? config : &plain, err)) {
         http_face_free(face);
         return NULL;

@@ -80,7 +80,7 @@ struct gate *gate_new(const struct gate_parts *parts)
     gate->loop = loop;
     gate->http = parts->http;
     gate->config = parts->config;
-    gate->providers = parts->providers;
+    gate->chains = parts->chains;
     gate->audit = parts->audit;
     door_init(&gate->door, &gate->config->limits);
     gate->tokens = parts->tokens;
@@ -102,9 +102,22 @@ struct gate *gate_new(const struct gate_parts *parts)
 bool gate_is_profile_name(struct span name) { return profile_name_valid(name); }
 const struct config *gate_config(const struct gate *gate) { return gate->config; }
 struct span gate_keys(const struct gate *gate) { return assertion_keys_document(gate->keys); }
-const char *const *gate_issuers(const struct gate *gate) { return provider_chain_issuers(gate->providers); }
-char *const *gate_scopes(const struct gate *gate) { return provider_chain_scopes(gate->providers); }
-const char *const *gate_wanted_headers(const struct gate *gate) { return provider_chain_headers(gate->providers); }
+
+struct provider_chain *gate_chain(const struct gate *gate, const struct config_listener *listener)
+{
+    const struct config_listener *first = gate->config->listen.at;
+    struct provider_chain *own = listener ? gate->chains[listener - first + 1] : NULL;
+    return own ? own : gate->chains[0];
+}
+
+// A provider's name means the same in every chain (provider_names_agree()): any that has it can tell.
+bool gate_stands(const struct gate *gate, const struct identity *identity)
+{
+    for (size_t i = 0; i <= gate->config->listen.count; i++)
+        if (gate->chains[i] && provider_chain_knows(gate->chains[i], identity))
+            return provider_chain_stands(gate->chains[i], identity);
+    return false;
+}
 
 void gate_set_policy(struct gate *gate, size_t tenant, struct policy *policy)
 {
@@ -124,7 +137,7 @@ void gate_recheck_identities(struct gate *gate)
     struct buf gone = {0};
     for (size_t at = 0; map_next(&gate->sessions, &at, &id, &value);) {
         const struct session *session = value;
-        if (!provider_chain_stands(gate->providers, session->identity))
+        if (!gate_stands(gate, session->identity))
             buf_put_span(&gone, id);
     }
     for (size_t at = 0; at + SESSION_ID_LEN <= gone.len; at += SESSION_ID_LEN) {
@@ -144,7 +157,7 @@ bool gate_hears(struct gate *gate, const struct credentials *credentials, struct
                 struct err *err)
 {
     *retry_ms = door_wait(&gate->door, credentials->peer, loop_now(gate->loop));
-    if (!*retry_ms || !credentials_shown(credentials) || provider_chain_relays(gate->providers, credentials) ||
+    if (!*retry_ms || !credentials_shown(credentials) || provider_chain_relays(credentials->chain, credentials) ||
         (session_id.at && session_find(gate, session_id)))
         return true;
     return err_set(err, ERR_AUTH_LIMITED, "too many failed authentications from its address");
@@ -194,6 +207,8 @@ static void close_down(struct gate *gate)
     loop_timer_stop(gate->loop, &gate->deadline);
     for (size_t at = 0; map_next(&gate->sessions, &at, NULL, &value); at = 0)
         session_end(value);
+    list_each(node, &gate->calls)  // what is left waits to learn who calls, and is refused now
+        call_resume(list_entry(node, struct call, node));
     int64_t left = gate->stop_by_ms - loop_now(gate->loop);
     if (gate->links.count == 0 && gate->links_closing == 0) {
         gate->on_done(gate->done_arg);
@@ -237,6 +252,8 @@ void gate_free(struct gate *gate)
         return;
     loop_timer_stop(gate->loop, &gate->sweep);
     loop_timer_stop(gate->loop, &gate->deadline);
+    while (!list_empty(&gate->calls))  // those that waited to learn who calls
+        call_end_silently(list_entry(gate->calls.next, struct call, node), "the gateway stops");
     hosted_free(gate->hosted);
     scope_release_all(gate);
     task_release_all(gate);
