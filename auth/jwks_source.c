@@ -35,6 +35,7 @@ struct jwks_source {
     struct buf body, last;  // last: the document the keys are from
     struct jwks *keys;
     int64_t keys_at_ms, retry_ms, lifetime_ms;
+    uint64_t failures;  // since the last that worked
     struct jwks_misses misses;
     struct loop_timer due, deadline;
     struct list waiting;
@@ -100,6 +101,7 @@ static void failed(struct jwks_source *source, const char *why)
 {
     log_warn("cannot fetch the keys of an issuer", LOG_STR("issuer", source->issuer), LOG_STR("detail", why),
              LOG_STR("keys", source->keys ? "the old ones stay" : "none"));
+    source->failures++;
     source->retry_ms = source->retry_ms ? source->retry_ms * 2 : RETRY_FIRST_MS;
     if (source->retry_ms > RETRY_MAX_MS)
         source->retry_ms = RETRY_MAX_MS;
@@ -122,6 +124,7 @@ static void take_keys(struct jwks_source *source)
         return;
     }
     source->retry_ms = 0;
+    source->failures = 0;
     source->keys_at_ms = loop_now(source->loop);
     loop_timer_set(source->loop, &source->due, source->lifetime_ms / 5 * 4);
     if (same) {
@@ -244,7 +247,13 @@ bool jwks_source_miss(struct jwks_source *source, struct span kid)
 }
 
 bool jwks_source_fetching(const struct jwks_source *source) { return source->transfer != NULL; }
-bool jwks_source_failing(const struct jwks_source *source) { return source->retry_ms != 0; }
+bool jwks_source_failing(const struct jwks_source *source) { return source->failures != 0; }
+
+void jwks_source_health(const struct jwks_source *source, struct provider_health *out)
+{
+    out->failures = source->failures;
+    out->keys_age_ms = source->keys ? loop_now(source->loop) - source->keys_at_ms : -1;
+}
 
 void jwks_source_wait(struct jwks_source *source, struct provider_wait *wait)
 {

@@ -25,6 +25,7 @@ static const struct provider {
     bool (*poll)(void **state, struct err *err);
     bool (*stands)(void *state, const struct identity *identity);
     bool (*relays)(void *state, const struct credentials *credentials);  // from a proxy that proved itself
+    void (*health)(void *state, struct provider_health *out);
 } providers[] = {
     {.type = "none", .open = provider_none_open, .close = provider_none_close, .authenticate = provider_none},
     {.type = "bearer",
@@ -49,7 +50,8 @@ static const struct provider {
      .check = provider_jwt_check,
      .open = provider_jwt_open,
      .close = provider_jwt_close,
-     .authenticate = provider_jwt},
+     .authenticate = provider_jwt,
+     .health = provider_jwt_health},
 };
 
 static const char *const types[] = {"none", "bearer", "forwarded-user", "jwt", NULL};
@@ -468,6 +470,16 @@ bool provider_chain_stands(struct provider_chain *chain, const struct identity *
     if (!link || (identity->expires && identity->expires <= (int64_t)time(NULL)))
         return false;
     return !link->provider->stands || link->provider->stands(link->state, identity);
+}
+
+bool provider_chain_health(const struct provider_chain *chain, size_t i, struct provider_health *out)
+{
+    if (i >= chain->count)
+        return false;
+    *out = (struct provider_health){.name = chain->links[i].name, .keys_age_ms = -1};
+    if (chain->links[i].provider->health)
+        chain->links[i].provider->health(chain->links[i].state, out);
+    return true;
 }
 
 bool provider_chain_relays(struct provider_chain *chain, const struct credentials *credentials)

@@ -89,6 +89,13 @@ void provider_jwt_close(void *state)
     free(provider);
 }
 
+void provider_jwt_health(void *state, struct provider_health *out)
+{
+    const struct jwt_provider *provider = state;
+    out->issuer = provider->config->issuer;
+    jwks_source_health(provider->source, out);
+}
+
 static bool make_identity(const struct jwt_provider *provider, const struct jwt_claims *claims, struct identity **out,
                           struct err *err)
 {

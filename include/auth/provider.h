@@ -96,6 +96,14 @@ const char *const *provider_chain_issuers(const struct provider_chain *chain);
 const char *const *provider_chain_scopes(const struct provider_chain *chain);
 // Has the chain the provider that this identity is of? Only then can it tell whether the identity still holds.
 bool provider_chain_knows(const struct provider_chain *chain, const struct identity *identity);
+// What a provider says of itself.
+struct provider_health {
+    const char *name, *issuer;  // no issuer: nothing is fetched for it
+    int64_t keys_age_ms;        // -1: there are none
+    uint64_t failures;          // to fetch them, since it last worked
+};
+bool provider_chain_health(const struct provider_chain *chain, size_t i,
+                           struct provider_health *out);  // false: no i-th
 bool provider_chain_stands(struct provider_chain *chain, const struct identity *identity);
 // It came through a proxy that proved itself: many callers share its address, so the address says nothing of one.
 bool provider_chain_relays(struct provider_chain *chain, const struct credentials *credentials);

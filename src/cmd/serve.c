@@ -138,6 +138,7 @@ static void reload_policy(struct serve *serve, size_t tenant)
     struct policy *policy = read_policy(serve, tenant, &err);
     if (!policy) {
         log_error("policy not reloaded: the one before stays in force", LOG_STR("detail", err.detail));
+        gate_policy_failed(serve->gate, tenant);
         return;
     }
     gate_set_policy(serve->gate, tenant, policy);
@@ -164,6 +165,7 @@ static void reload(struct serve *serve, bool asked)
     if (changed || (err.code && news))
         audit_credentials(serve, &err);
     memcpy(serve->last_problem, err.detail, sizeof serve->last_problem);
+    gate_credentials_failed(serve->gate, err.code != ERR_NONE);
     gate_recheck_identities(serve->gate);
 }
 

@@ -169,6 +169,8 @@ static void begin_visit(struct visit *visit, const struct guard_line *line)
         visit->answer.status = 204;
     } else if (keys) {
         visit_set_keys(visit);
+    } else if (visit_is_health(line)) {
+        visit_set_health(visit);
     } else if (visit->anywhere) {
         visit_set_metadata(visit);
     } else if (page_begin(visit, line, &headers)) {

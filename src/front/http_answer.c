@@ -148,6 +148,30 @@ void visit_set_keys(struct visit *visit)
     buf_put_span(&visit->answer.body, gate_keys(visit->face->gate));
 }
 
+// How it is doing: one word for anybody. More is for those on this host who came by no proxy, as far as can be seen.
+bool visit_is_health(const struct guard_line *line)
+{
+    return span_is(visit_path(line->url), "/healthz") &&
+           (strcmp(line->method, "GET") == 0 || strcmp(line->method, "HEAD") == 0);
+}
+
+static bool is_at_home(const struct visit *visit)
+{
+    static const char *const marks[] = {"Forwarded", "X-Forwarded-For", "X-Real-IP", "Via"};
+    const struct peer *peer = &visit->caller->peer;
+    for (size_t i = 0; i < sizeof marks / sizeof *marks; i++)
+        if (MHD_lookup_connection_value(visit->connection, MHD_HEADER_KIND, marks[i]))
+            return false;
+    return (peer->loopback || peer->address.ss_family == AF_UNIX) && guard_is_loopback(visit->host);
+}
+
+void visit_set_health(struct visit *visit)
+{
+    visit->health = true;
+    visit->state = VISIT_ANSWERED;
+    visit->answer.status = gate_health(visit->face->gate, is_at_home(visit), &visit->answer.body) ? 200 : 503;
+}
+
 static void add_retry_after(struct MHD_Response *response, int64_t retry_ms)
 {
     char seconds[24];
@@ -170,6 +194,8 @@ enum MHD_Result visit_send_answer(struct visit *visit)
                                 visit->keys ? "application/jwk-set+json" : "application/json");
     if (visit->keys)
         MHD_add_response_header(response, "Cache-Control", "public, max-age=300");
+    if (visit->health)
+        MHD_add_response_header(response, "Cache-Control", "no-store");
     if (*visit->session_id)
         MHD_add_response_header(response, "Mcp-Session-Id", visit->session_id);
     if (answer->status == 401 || answer->code == ERR_SCOPE)

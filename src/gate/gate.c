@@ -1,6 +1,7 @@
 // Owns the gate: what it is made of, arrivals, the sweep over sessions and slow calls, and shutdown.
 #include "gate/gate.h"
 #include "auth/exchanged.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/secret.h"
@@ -50,11 +51,17 @@ static void add_tenants(struct gate *gate, const struct gate_parts *parts)
     const struct config_tenant *others = config->tenants.at;
     gate->tenant_count = config->tenants.count + 1;
     gate->tenants = mem_alloc(gate->tenant_count * sizeof *gate->tenants);
-    gate->tenants[0] = (struct tenant){"default", &config->servers, &config->profiles, policy_ref(parts->policies[0]),
-                                       limit_new(&config->limits.rates)};
-    for (size_t i = 1; i < gate->tenant_count; i++)
-        gate->tenants[i] = (struct tenant){others[i - 1].name, &others[i - 1].servers, &others[i - 1].profiles,
-                                           policy_ref(parts->policies[i]), limit_new(&others[i - 1].limits.rates)};
+    for (size_t i = 0; i < gate->tenant_count; i++) {
+        const struct config_tenant *other = i ? &others[i - 1] : NULL;
+        gate->tenants[i] = (struct tenant){
+            .name = other ? other->name : "default",
+            .servers = other ? &other->servers : &config->servers,
+            .profiles = other ? &other->profiles : &config->profiles,
+            .policy = policy_ref(parts->policies[i]),
+            .limit = limit_new(other ? &other->limits.rates : &config->limits.rates),
+        };
+        clock_stamp(gate->tenants[i].policy_since);
+    }
 }
 
 struct tenant *gate_tenant(const struct gate *gate, const char *name)
@@ -125,6 +132,8 @@ void gate_set_policy(struct gate *gate, size_t tenant, struct policy *policy)
     struct policy *old = gate->tenants[tenant].policy;
     gate->tenants[tenant].policy = policy_ref(policy);
     policy_unref(old);
+    clock_stamp(gate->tenants[tenant].policy_since);
+    *gate->tenants[tenant].failing_since = '\0';
     subscription_recheck(gate);
     for (size_t at = 0; map_next(&gate->scopes, &at, NULL, &value);)
         relay_list_changed(value, ~0U);  // what callers may see may have changed

@@ -45,7 +45,7 @@ struct gate {
     uint64_t next_request;
     struct loop_timer sweep, deadline;
     unsigned sweeps;
-    bool closing;
+    bool closing, credentials_failed;
     int64_t stop_by_ms;
     unsigned links_closing;
     void (*on_done)(void *arg);
@@ -58,7 +58,9 @@ struct tenant {
     const struct option_items *servers;   // struct server
     const struct option_items *profiles;  // struct profile
     struct policy *policy;
-    struct limit *limit;  // NULL: none
+    struct limit *limit;                       // NULL: none
+    char policy_since[32], failing_since[32];  // "": it does not fail
+    uint64_t reload_failed;
 };
 
 // One upstream as the gate uses it.
