@@ -16,6 +16,7 @@ enum arrival_op {
     ARRIVAL_LISTEN,   // GET of a session: its standalone stream, or resumption
     ARRIVAL_PIPE,     // a caller whose answers all go to one pipe opens it (HTTP+SSE, stdio)
     ARRIVAL_END,      // DELETE of a session
+    ARRIVAL_UNREAD,   // a message whose body was not read, because its caller is not let in; see gate_welcomes()
 };
 
 struct answer {
@@ -50,6 +51,9 @@ struct arrival {
 // Asked before a body is read: false if too many credentials from the caller's address were refused lately. Who shows
 // none, is in an open session or comes through a proven proxy is always let on to the providers.
 bool gate_admit(struct gate *gate, const struct arrival *arrival, int64_t *retry_ms, struct err *err) MUST_CHECK;
+// Asked before more of a body is read than anybody may send: false if the caller is refused, or it cannot be told at once.
+// It arrives nevertheless, as ARRIVAL_UNREAD, and is answered before gate_arrive() returns.
+bool gate_welcomes(const struct arrival *arrival);
 void gate_arrive(struct gate *gate, struct arrival *arrival);
 // The caller is gone before the answer; the gate forgets the arrival.
 void gate_gone(struct gate *gate, struct arrival *arrival);

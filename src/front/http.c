@@ -24,6 +24,7 @@
 #define TLS_CHECK_MS 1000
 #define POOL_BYTES 32768
 #define RESERVED_BODY ((size_t)256 << 10)
+#define STRANGERS_BODY ((size_t)16 << 10)
 #define ACCEPTS_A_TURN 64
 #define RUNS_A_TURN 16
 
@@ -130,6 +131,7 @@ static bool check_headers(const struct visit *visit, const struct guard_headers 
         if (!events)
             return err_set(err, ERR_NOT_ACCEPTABLE_GET, "Accept: %.*s", SPAN_ARG(accept));
         break;
+    case ARRIVAL_UNREAD:
     case ARRIVAL_END: break;
     }
     return true;
@@ -146,6 +148,15 @@ static bool read_length(struct visit *visit, const struct guard_headers *headers
     if (length > 0)
         buf_reserve(&visit->arrival.body, (size_t)length < RESERVED_BODY ? (size_t)length : RESERVED_BODY);
     return true;
+}
+
+// P6: a small body is read whoever sends it, because then one look at the credential is enough. More, or a body that does
+// not say how much it is, is read for those who are let in.
+static bool is_large(const struct guard_headers *headers)
+{
+    uint64_t length = 0;
+    return headers->transfer_encoding.at ||
+           (headers->content_length.at && (!span_to_u64(headers->content_length, &length) || length > STRANGERS_BODY));
 }
 
 static void begin_visit(struct visit *visit, const struct guard_line *line)
@@ -180,6 +191,9 @@ static void begin_visit(struct visit *visit, const struct guard_line *line)
         visit_set_error(visit, &err);
     } else if (!gate_admit(face->gate, &visit->arrival, &retry_ms, &err)) {
         visit_refuse(visit, &err, retry_ms);
+    } else if (is_large(&headers) && !gate_welcomes(&visit->arrival)) {
+        visit->arrival.op = ARRIVAL_UNREAD;
+        gate_arrive(face->gate, &visit->arrival);
     }
 }
 

@@ -177,6 +177,21 @@ bool gate_admit(struct gate *gate, const struct arrival *arrival, int64_t *retry
     return gate_hears(gate, &arrival->credentials, arrival->session_id, retry_ms, err);
 }
 
+static void never_resume(void *arg) { (void)arg; }
+
+bool gate_welcomes(const struct arrival *arrival)
+{
+    struct provider_wait wait = {.resume = never_resume};
+    struct identity *identity = NULL;
+    struct err err;
+    const struct credentials *credentials = &arrival->credentials;
+    enum provider_verdict verdict =
+        provider_chain_authenticate(credentials->chain, credentials, &wait, &identity, &err);
+    list_remove(&wait.node);
+    identity_unref(identity);
+    return verdict == PROVIDER_ACCEPT;
+}
+
 void gate_arrive(struct gate *gate, struct arrival *arrival) { call_start(gate, arrival); }
 
 void gate_gone(struct gate *gate, struct arrival *arrival)

@@ -149,6 +149,8 @@ static enum phase_result authenticate(struct call *call)
                                                                 &call->auth_wait, &call->identity, &call->err);
     if (verdict == PROVIDER_WAIT && gate->closing)
         return (enum phase_result)err_set(&call->err, ERR_SHUTTING_DOWN, "who calls will not be known in time");
+    if (call->op == ARRIVAL_UNREAD && (verdict == PROVIDER_WAIT || verdict == PROVIDER_ACCEPT))
+        return (enum phase_result)err_set(&call->err, ERR_AUTH_UNAVAILABLE, "who sends so much is not known yet");
     if (verdict == PROVIDER_WAIT)
         return PHASE_WAIT;
     if (verdict != PROVIDER_ACCEPT)
@@ -447,7 +449,7 @@ static enum phase_result shape(struct call *call)
 
 static enum phase_result record(struct call *call)
 {
-    static const char *const ops[] = {"message", "listen", "pipe", "end"};
+    static const char *const ops[] = {"message", "listen", "pipe", "end", "message"};
     assert(!call->recorded);
     call->recorded = true;
     record_call(call);
