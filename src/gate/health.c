@@ -75,7 +75,7 @@ static json_t *put_tokens(const struct gate *gate, bool *bad)
 // gateway.
 static json_t *put_servers(const struct gate *gate, bool *bad)
 {
-    (void)bad;
+    *bad = false;
     void *value;
     json_int_t count[UPSTREAM_CLOSING + 1] = {0};
     for (size_t at = 0; map_next(&gate->links, &at, NULL, &value);)
@@ -86,7 +86,7 @@ static json_t *put_servers(const struct gate *gate, bool *bad)
 
 static json_t *put_sessions(const struct gate *gate, bool *bad)
 {
-    (void)bad;
+    *bad = false;
     return json_pack("{s:I,s:I}", "open", (json_int_t)gate->sessions.count, "room",
                      (json_int_t)gate->config->limits.sessions);
 }
