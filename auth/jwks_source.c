@@ -8,6 +8,7 @@
 // Keys are used for 24 hours after they could last be had. Whoever waits is resumed when a fetch ends, and
 // after three seconds in any case; the loop never waits.
 #include "jwks_source.h"
+#include "auth/address.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "jwks_misses.h"
@@ -26,6 +27,7 @@ struct jwks_source {
     struct http_client *http;
     char *issuer, *uri;
     bool discovered;  // uri came from the metadata
+    struct address_policy addresses;
     struct http_target *target;
     struct http_transfer *transfer;
     bool discovering;
@@ -33,6 +35,7 @@ struct jwks_source {
     struct buf body, last;  // last: the document the keys are from
     struct jwks *keys;
     int64_t keys_at_ms, retry_ms, lifetime_ms;
+    uint64_t failures;  // since the last that worked
     struct jwks_misses misses;
     struct loop_timer due, deadline;
     struct list waiting;
@@ -55,6 +58,7 @@ static void wake(struct jwks_source *source)
 
 static void on_deadline(struct loop_timer *timer) { wake(timer->arg); }
 
+// What is configured may be anywhere, and what its metadata name only where it is itself, or in public (J13, N3, N4).
 static void get(struct jwks_source *source, const char *url)
 {
     struct http_request request = {
@@ -64,6 +68,11 @@ static void get(struct jwks_source *source, const char *url)
     source->status = 0;
     http_target_free(source->target);
     source->target = http_target_new(source->http, url, FETCH_TIMEOUT_MS);
+    if (!source->discovered)
+        source->addresses = (struct address_policy){.learning = true};
+    else
+        source->addresses.learning = false;
+    http_target_guard(source->target, address_policy_allows, &source->addresses);
     http_target_header(source->target, "Accept", "application/json");
     source->transfer = http_start(source->target, &request);
 }
@@ -92,6 +101,7 @@ static void failed(struct jwks_source *source, const char *why)
 {
     log_warn("cannot fetch the keys of an issuer", LOG_STR("issuer", source->issuer), LOG_STR("detail", why),
              LOG_STR("keys", source->keys ? "the old ones stay" : "none"));
+    source->failures++;
     source->retry_ms = source->retry_ms ? source->retry_ms * 2 : RETRY_FIRST_MS;
     if (source->retry_ms > RETRY_MAX_MS)
         source->retry_ms = RETRY_MAX_MS;
@@ -107,16 +117,18 @@ static void failed(struct jwks_source *source, const char *why)
 static void take_keys(struct jwks_source *source)
 {
     struct err err = {0};
-    source->retry_ms = 0;
-    source->keys_at_ms = loop_now(source->loop);
-    loop_timer_set(source->loop, &source->due, source->lifetime_ms / 5 * 4);
-    if (span_equal(buf_span(&source->body), buf_span(&source->last))) {  // checking keys is not cheap
-        wake(source);
+    bool same = source->keys && span_equal(buf_span(&source->body), buf_span(&source->last));
+    struct jwks *keys = same ? NULL : jwks_parse(buf_span(&source->body), &err);  // checking keys is not cheap
+    if (!same && !keys) {
+        failed(source, err.detail);
         return;
     }
-    struct jwks *keys = jwks_parse(buf_span(&source->body), &err);
-    if (!keys) {
-        failed(source, err.detail);
+    source->retry_ms = 0;
+    source->failures = 0;
+    source->keys_at_ms = loop_now(source->loop);
+    loop_timer_set(source->loop, &source->due, source->lifetime_ms / 5 * 4);
+    if (same) {
+        wake(source);
         return;
     }
     jwks_unref(source->keys);
@@ -235,6 +247,13 @@ bool jwks_source_miss(struct jwks_source *source, struct span kid)
 }
 
 bool jwks_source_fetching(const struct jwks_source *source) { return source->transfer != NULL; }
+bool jwks_source_failing(const struct jwks_source *source) { return source->failures != 0; }
+
+void jwks_source_health(const struct jwks_source *source, struct provider_health *out)
+{
+    out->failures = source->failures;
+    out->keys_age_ms = source->keys ? loop_now(source->loop) - source->keys_at_ms : -1;
+}
 
 void jwks_source_wait(struct jwks_source *source, struct provider_wait *wait)
 {

@@ -17,6 +17,8 @@ const struct jwks *jwks_source_keys(const struct jwks_source *source);  // NULL:
 // Somebody showed a key we do not have. True if a fetch is under way that may bring it.
 bool jwks_source_miss(struct jwks_source *source, struct span kid);
 bool jwks_source_fetching(const struct jwks_source *source);
+bool jwks_source_failing(const struct jwks_source *source);  // the last fetch brought nothing
+void jwks_source_health(const struct jwks_source *source, struct provider_health *out);
 void jwks_source_wait(struct jwks_source *source, struct provider_wait *wait);
 // https, or plain http on loopback; and on loopback only what loopback said itself, so that no issuer elsewhere sends
 // us to our own machine. At the start both are the same URL.

@@ -6,9 +6,18 @@
 #include <time.h>
 
 struct bearer {
+    const char *name;
     char *path;
     struct token_file *file;
 };
+
+static struct token_file *load(const struct bearer *bearer, struct err *err)
+{
+    struct token_file *file = token_file_load(bearer->path, err);
+    if (file)
+        token_file_vouch(file, bearer->name);
+    return file;
+}
 
 void *provider_bearer_open(const struct provider_config *config, const struct provider_world *world, struct err *err)
 {
@@ -16,15 +25,13 @@ void *provider_bearer_open(const struct provider_config *config, const struct pr
     if (config->tokens[0] != '/' && world->folder && *world->folder)
         buf_printf(&path, "%s/", world->folder);
     buf_put_text(&path, config->tokens);
-    struct token_file *file = token_file_load(buf_text(&path), err);
-    if (!file) {
-        buf_release(&path);
-        return NULL;
-    }
     struct bearer *bearer = mem_new(struct bearer);
+    bearer->name = provider_name(config);
     bearer->path = buf_take(&path, NULL);
-    bearer->file = file;
-    return bearer;
+    if ((bearer->file = load(bearer, err)))
+        return bearer;
+    provider_bearer_close(bearer);
+    return NULL;
 }
 
 void provider_bearer_close(void *state)
@@ -55,7 +62,7 @@ bool provider_bearer_poll(void **state, struct err *err)
     struct bearer *bearer = *state;
     if (!token_file_stale(bearer->file))
         return false;
-    struct token_file *file = token_file_load(bearer->path, err);
+    struct token_file *file = load(bearer, err);
     if (!file)
         return false;  // the old one stays in force
     token_file_unref(bearer->file);

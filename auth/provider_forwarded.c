@@ -237,7 +237,8 @@ static enum provider_verdict make_identity(const struct forwarded *forwarded, co
         return PROVIDER_MALFORMED;
     char *subject = mem_span(user), *given = by_header ? mem_span(tenant->value) : NULL;
     const char *fixed = forwarded->config->tenant ? forwarded->config->tenant : "default";
-    struct identity *identity = identity_new(IDENTITY_FORWARDED, given ? given : fixed, "forwarded-user", subject);
+    struct identity *identity =
+        identity_new(IDENTITY_FORWARDED, given ? given : fixed, provider_name(forwarded->config), subject);
     free(subject);
     free(given);
     bool groups = forwarded->config->groups_header && headers[HEADER_GROUPS].count;
@@ -249,22 +250,37 @@ static enum provider_verdict make_identity(const struct forwarded *forwarded, co
     return PROVIDER_ACCEPT;
 }
 
+static unsigned count_shown(const struct credential_header *headers)
+{
+    unsigned shown = 0;
+    for (int i = 0; i < HEADERS; i++)
+        shown += headers[i].count;
+    return shown;
+}
+
+// P13 and P14 hold for every request, also one with a credential that another provider would take: somebody who is let in
+// as one and says to be another is not ignored.
+enum provider_verdict provider_forwarded_inspect(void *state, const struct credentials *credentials)
+{
+    const struct forwarded *forwarded = state;
+    const struct credential_header *headers = credentials->headers + forwarded->first;
+    for (int i = 0; i < HEADERS; i++)
+        if (headers[i].count > 1 || headers[i].odd)
+            return PROVIDER_MALFORMED;
+    return count_shown(headers) && !from_proxy(forwarded, credentials->peer) ? PROVIDER_MALFORMED : PROVIDER_PASS;
+}
+
+// After provider_forwarded_inspect().
 enum provider_verdict provider_forwarded(void *state, const struct credentials *credentials, struct provider_wait *wait,
                                          struct identity **out)
 {
     (void)wait;
     const struct forwarded *forwarded = state;
     const struct credential_header *headers = credentials->headers + forwarded->first;
-    unsigned shown = 0;
-    for (int i = 0; i < HEADERS; i++) {
-        shown += headers[i].count;
-        if (headers[i].count > 1 || headers[i].odd)
-            return PROVIDER_MALFORMED;
-    }
     if (!from_proxy(forwarded, credentials->peer))
-        return shown ? PROVIDER_MALFORMED : PROVIDER_PASS;
+        return PROVIDER_PASS;
     if (headers[HEADER_USER].count == 0)
-        return shown ? PROVIDER_REJECT : PROVIDER_PASS;
+        return count_shown(headers) ? PROVIDER_REJECT : PROVIDER_PASS;
     if (!hop_is_proven(forwarded, credentials))
         return PROVIDER_REJECT;
     return make_identity(forwarded, headers, out);

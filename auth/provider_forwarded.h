@@ -8,6 +8,7 @@ bool provider_forwarded_check(const struct provider_config *config, const struct
 void *provider_forwarded_open(const struct provider_config *config, const struct provider_world *world,
                               struct err *err);
 void provider_forwarded_close(void *state);
+enum provider_verdict provider_forwarded_inspect(void *state, const struct credentials *credentials);
 enum provider_verdict provider_forwarded(void *state, const struct credentials *credentials, struct provider_wait *wait,
                                          struct identity **out);
 bool provider_forwarded_relays(void *state, const struct credentials *credentials);

@@ -89,6 +89,13 @@ void provider_jwt_close(void *state)
     free(provider);
 }
 
+void provider_jwt_health(void *state, struct provider_health *out)
+{
+    const struct jwt_provider *provider = state;
+    out->issuer = provider->config->issuer;
+    jwks_source_health(provider->source, out);
+}
+
 static bool make_identity(const struct jwt_provider *provider, const struct jwt_claims *claims, struct identity **out,
                           struct err *err)
 {
@@ -100,7 +107,7 @@ static bool make_identity(const struct jwt_provider *provider, const struct jwt_
     const char *tenant = jwt_tenant(claims, config->tenant_claim, config->tenant ? config->tenant : "default", err);
     if (!tenant)
         return false;
-    struct identity *identity = identity_new(IDENTITY_JWT, tenant, "jwt", claims->subject);
+    struct identity *identity = identity_new(IDENTITY_JWT, tenant, provider_name(config), claims->subject);
     identity->expires = claims->expires;
     identity->token_id = mem_string(claims->token_id);
     if (!jwt_roles(claims, &provider->roles, identity, err)) {
@@ -113,7 +120,8 @@ static bool make_identity(const struct jwt_provider *provider, const struct jwt_
     return true;
 }
 
-// Keys that are missing may be on their way: the call waits for them once.
+// Keys that are missing may be on their way: the call waits for them once. Only a set that was fetched and has no such key
+// says that the token is wrong (J12): while it cannot be had, nobody can tell.
 // `kid`: of a token whose key is not among those we have; NULL: we have none at all.
 static enum provider_verdict wait_for_keys(struct jwt_provider *provider, struct provider_wait *wait, struct span kid)
 {
@@ -123,7 +131,7 @@ static enum provider_verdict wait_for_keys(struct jwt_provider *provider, struct
         jwks_source_wait(provider->source, wait);
         return PROVIDER_WAIT;
     }
-    return miss ? PROVIDER_REJECT : PROVIDER_UNAVAILABLE;
+    return miss && !coming && !jwks_source_failing(provider->source) ? PROVIDER_REJECT : PROVIDER_UNAVAILABLE;
 }
 
 static enum provider_verdict verify(struct jwt_provider *provider, struct span token, struct span kid,
@@ -166,7 +174,10 @@ enum provider_verdict provider_jwt(void *state, const struct credentials *creden
     }
     if (!jwt_parse(token, &jwt, &err))
         return PROVIDER_REJECT;
-    enum provider_verdict verdict = verify(provider, token, span_of(jwt.kid ? jwt.kid : ""), wait, out);
+    // Whose it says to be decides who is asked, and only whether that is true is left to find out.
+    bool ours = jwt.issuer && strcmp(jwt.issuer, provider->config->issuer) == 0;
+    enum provider_verdict verdict =
+        ours ? verify(provider, token, span_of(jwt.kid ? jwt.kid : ""), wait, out) : PROVIDER_FOREIGN;
     jwt_release(&jwt);
     return verdict;
 }

@@ -9,5 +9,6 @@ void *provider_jwt_open(const struct provider_config *config, const struct provi
 void provider_jwt_close(void *state);
 enum provider_verdict provider_jwt(void *state, const struct credentials *credentials, struct provider_wait *wait,
                                    struct identity **out);
+void provider_jwt_health(void *state, struct provider_health *out);
 
 #endif

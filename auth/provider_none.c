@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 struct none {
+    const char *name;
     bool open;  // beyond loopback too
 };
 
@@ -12,6 +13,7 @@ void *provider_none_open(const struct provider_config *config, const struct prov
     (void)world;
     (void)err;
     struct none *none = mem_new(struct none);
+    none->name = provider_name(config);
     none->open = config->open;
     return none;
 }
@@ -25,6 +27,6 @@ enum provider_verdict provider_none(void *state, const struct credentials *crede
     const struct none *none = state;
     if ((!credentials->local && !none->open) || credentials->authorization.at)
         return PROVIDER_REJECT;  // a credential that nobody took is not the same as none
-    *out = identity_new(IDENTITY_ANONYMOUS, "default", "none", "anonymous");
+    *out = identity_new(IDENTITY_ANONYMOUS, "default", none->name, "anonymous");
     return PROVIDER_ACCEPT;
 }

@@ -491,4 +491,13 @@ enum provider_verdict token_file_find(const struct token_file *file, struct span
     return PROVIDER_ACCEPT;
 }
 
+void token_file_vouch(struct token_file *file, const char *provider)
+{
+    for (size_t i = 0; i < token_file_count(file); i++) {
+        struct identity *identity = token_file_at(file, i)->identity;
+        free(identity->provider);
+        identity->provider = mem_string(provider);
+    }
+}
+
 struct identity *token_file_identity(const struct token_entry *entry) { return identity_ref(entry->identity); }

@@ -34,9 +34,12 @@ struct credential_header {
 
 #define CREDENTIAL_HEADERS_MAX 8
 
+struct provider_chain;
+
 struct credentials {
-    bool local;                 // came over loopback, a unix socket or a pipe of our own
-    struct span authorization;  // scheme and credential, as in the Authorization header; at is NULL without
+    struct provider_chain *chain;  // the providers of the listener it came to; NULL: nobody gets in
+    bool local;                    // came over loopback, a unix socket or a pipe of our own
+    struct span authorization;     // scheme and credential, as in the Authorization header; at is NULL without
     // NULL for a pipe of our own. Belongs to the connection: gone when the arrival is answered or gone.
     const struct peer *peer;
     // In the order of provider_chain_headers().

@@ -17,7 +17,8 @@ enum provider_verdict {
     PROVIDER_SCOPE,        // 403: a good token without all the scopes that are needed
     PROVIDER_UNAVAILABLE,  // 503: it cannot be told now
     PROVIDER_PASS,
-    PROVIDER_WAIT,  // the call will be resumed, and asks again
+    PROVIDER_FOREIGN,  // of a kind I know, but of somebody else: another of my type may take it, or it is refused
+    PROVIDER_WAIT,     // the call will be resumed, and asks again
     PROVIDER_ACCEPT,
 };
 
@@ -37,6 +38,7 @@ struct provider_world {
 
 // One entry of auth.providers.
 struct provider_config {
+    char *name;  // NULL: as its type
     int type;
     bool open;                                          // none
     char *tokens;                                       // bearer
@@ -58,8 +60,15 @@ struct auth_config {
 };
 
 extern const struct option_table auth_options;
+// Of one listener. Without providers (at is NULL) it has those at the top.
+extern const struct option_table auth_listener_options;
 
-const char *provider_name(const struct provider_config *provider);  // as in "type", and in user:NAME:SUBJECT
+const char *provider_name(const struct provider_config *provider);  // as in user:NAME:SUBJECT
+const char *provider_type(const struct provider_config *provider);
+
+// A name stands for the same people wherever it is used: false if two lists mean different ones by it.
+bool provider_names_agree(const struct auth_config *one, const struct auth_config *other,
+                          const struct option_place *place, struct err *err) MUST_CHECK;
 
 // True if some provider proves who calls; listeners beyond loopback need one.
 bool provider_proves(const struct auth_config *config);
@@ -67,14 +76,12 @@ bool provider_proves(const struct auth_config *config);
 // True if it is said twice that anybody may come in, beyond loopback too: `none`, and that it is known what that means.
 bool provider_is_open(const struct auth_config *config);
 
-struct provider_chain;
-
 // Reads what the providers need; paths are relative to the folder. Anything missing refuses.
 struct provider_chain *provider_chain_new(const struct auth_config *config, const struct provider_world *world,
                                           struct err *err) MUST_CHECK;
 void provider_chain_free(struct provider_chain *chain);
-// Asks the providers in order. The first that accepts or rejects decides; if all pass, nobody gets in.
-// ACCEPT, WAIT, or anything else with the error set.
+// Asks the providers in order, after each has looked whether the request may be made at all. The first that accepts or
+// rejects decides; if all pass, or there is no chain, nobody gets in. ACCEPT, WAIT, or anything else with the error set.
 enum provider_verdict provider_chain_authenticate(struct provider_chain *chain, const struct credentials *credentials,
                                                   struct provider_wait *wait, struct identity **out,
                                                   struct err *err) MUST_CHECK;
@@ -85,8 +92,18 @@ bool provider_chain_poll(struct provider_chain *chain, struct err *err);
 const char *const *provider_chain_headers(const struct provider_chain *chain);
 // Where callers can get a token: the issuers of the jwt providers, NULL at the end.
 const char *const *provider_chain_issuers(const struct provider_chain *chain);
-// The scopes that their tokens must have, NULL at the end; NULL: none.
-char *const *provider_chain_scopes(const struct provider_chain *chain);
+// The scopes that their tokens must have, each once, NULL at the end.
+const char *const *provider_chain_scopes(const struct provider_chain *chain);
+// Has the chain the provider that this identity is of? Only then can it tell whether the identity still holds.
+bool provider_chain_knows(const struct provider_chain *chain, const struct identity *identity);
+// What a provider says of itself.
+struct provider_health {
+    const char *name, *issuer;  // no issuer: nothing is fetched for it
+    int64_t keys_age_ms;        // -1: there are none
+    uint64_t failures;          // to fetch them, since it last worked
+};
+bool provider_chain_health(const struct provider_chain *chain, size_t i,
+                           struct provider_health *out);  // false: no i-th
 bool provider_chain_stands(struct provider_chain *chain, const struct identity *identity);
 // It came through a proxy that proved itself: many callers share its address, so the address says nothing of one.
 bool provider_chain_relays(struct provider_chain *chain, const struct credentials *credentials);

@@ -40,6 +40,8 @@ struct token_entry {
 struct token_file;
 
 struct token_file *token_file_load(const char *path, struct err *err) MUST_CHECK;
+// Under which name of a provider the entries are known; `bearer` if nobody says. Before any identity is taken.
+void token_file_vouch(struct token_file *file, const char *provider);
 struct token_file *token_file_ref(struct token_file *file);
 void token_file_unref(struct token_file *file);
 bool token_file_stale(const struct token_file *file);  // the file on disk is another one by now

@@ -16,6 +16,7 @@ enum arrival_op {
     ARRIVAL_LISTEN,   // GET of a session: its standalone stream, or resumption
     ARRIVAL_PIPE,     // a caller whose answers all go to one pipe opens it (HTTP+SSE, stdio)
     ARRIVAL_END,      // DELETE of a session
+    ARRIVAL_UNREAD,   // a message whose body was not read, because its caller is not let in; see gate_welcomes()
 };
 
 struct answer {
@@ -52,6 +53,9 @@ struct arrival {
 bool gate_admit(struct gate *gate, const struct arrival *arrival, int64_t *retry_ms, struct err *err) MUST_CHECK;
 // The face refused a request whose framing could hide another: the audit is told.
 void gate_refused(struct gate *gate, const struct peer *peer, enum err_code code);
+// Asked before more of a body is read than anybody may send: false if the caller is refused, or it cannot be told at once.
+// It arrives nevertheless, as ARRIVAL_UNREAD, and is answered before gate_arrive() returns.
+bool gate_welcomes(const struct arrival *arrival);
 void gate_arrive(struct gate *gate, struct arrival *arrival);
 // The caller is gone before the answer; the gate forgets the arrival.
 void gate_gone(struct gate *gate, struct arrival *arrival);

@@ -22,6 +22,7 @@ struct config_listener {
     char *address;  // "127.0.0.1:8080", "unix:/path"
     char *mode;     // of a unix socket, octal
     struct config_tls tls;
+    struct auth_config auth;  // its own; see config_auth()
 };
 
 struct config_log {
@@ -106,6 +107,9 @@ struct config {
     char *folder;  // of the file: what relative paths in it are relative to
 };
 
+// Who may come in at a listener: its own list of providers, or the one at the top. NULL: no listener of the file.
+const struct auth_config *config_auth(const struct config *config, const struct config_listener *listener);
+bool config_proves(const struct config *config);  // does a provider of any of them prove who calls?
 // Is there to be an audit log? If it is configured, and wherever somebody proves who calls.
 bool config_audited(const struct config *config);
 // A path of the configuration, relative to its file. The caller frees it.
@@ -127,7 +131,8 @@ const char *config_unix_path(const char *address);  // of "unix:/path"; NULL for
 // The listener that this address is of, else the first with an equal one (--listen), else NULL. Port 0 may be listed
 // several times, so the text alone does not tell.
 const struct config_listener *config_listener(const struct config *config, const char *address);
-// May the gateway listen there? A unix socket, or ADDRESS:PORT on loopback unless a provider proves who calls.
+// May the gateway listen there? A unix socket, or ADDRESS:PORT on loopback unless a provider of the listener proves who
+// calls.
 bool config_may_listen(const struct config *config, const char *address, const struct option_place *place,
                        struct err *err) MUST_CHECK;
 

@@ -16,7 +16,8 @@ struct gate_parts {
     struct loop *loop;
     struct http_client *http;
     const struct config *config;
-    struct provider_chain *providers;
+    // The chain at the top, then that of each listener of the configuration in order; NULL: it has the one at the top.
+    struct provider_chain *const *chains;
     struct audit *audit;             // or NULL
     struct token_store *tokens;      // or NULL
     struct policy *const *policies;  // of `default`, then of each tenant in order; the gate takes its own references
@@ -25,6 +26,12 @@ struct gate_parts {
 struct gate *gate_new(const struct gate_parts *parts);
 // A new policy from now on; calls under way finish with the one they began with.
 void gate_set_policy(struct gate *gate, size_t tenant, struct policy *policy);  // numbered as in gate_parts
+// The policy of a tenant changed and could not be taken over, and whether that holds for the providers' files: for the
+// health.
+void gate_policy_failed(struct gate *gate, size_t tenant);
+void gate_credentials_failed(struct gate *gate, bool failed);
+// {"status":"ok"}, "degraded" or "stopping", with the details only for those at this host. False while stopping.
+bool gate_health(const struct gate *gate, bool detailed, struct buf *out);
 // Identities may have ended: sessions of those that did are over.
 void gate_recheck_identities(struct gate *gate);
 // Lets calls in flight finish up to the deadline, ends sessions, then servers; then on_done.
@@ -33,8 +40,7 @@ void gate_free(struct gate *gate);
 const struct config *gate_config(const struct gate *gate);
 bool gate_is_profile_name(struct span name);     // which of them there are is told after authentication only
 struct span gate_keys(const struct gate *gate);  // the JWK set that tells who calls is checked with; empty: none
-const char *const *gate_issuers(const struct gate *gate);         // that give tokens for it; NULL at the end
-char *const *gate_scopes(const struct gate *gate);                // that their tokens must have, or NULL
-const char *const *gate_wanted_headers(const struct gate *gate);  // what a face must extract for the providers
+// Who may come in at a listener of the configuration; NULL: anywhere else.
+struct provider_chain *gate_chain(const struct gate *gate, const struct config_listener *listener);
 
 #endif

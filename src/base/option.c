@@ -434,6 +434,8 @@ static json_t *show_value(const struct option *row, const void *at)
     case OPTION_NAMED_OBJECTS: {
         const struct option_items *items = at;
         bool named = row->type == OPTION_NAMED_OBJECTS;
+        if (!items->at)  // left out, which an empty list may not be
+            return NULL;
         json_t *all = named ? json_object() : json_array();
         for (size_t i = 0; i < items->count; i++) {
             const char *item = (const char *)items->at + i * row->sub->size;

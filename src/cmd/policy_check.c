@@ -1,6 +1,6 @@
 // Owns `postern policy check` and `coverage`: findings as they are printed, and how the tests meet the rules.
-#include "auth/provider.h"
 #include "base/mem.h"
+#include "names.h"
 #include "policy.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -109,39 +109,9 @@ static void find_untested(const struct policy *policy, struct policy_findings *f
 // What a policy is checked against, and who owns it.
 struct world {
     struct config *config;
-    const char **servers, **tenants, **providers;
+    struct names names;
     struct policy_inventory *inventory, *before;
 };
-
-static size_t add_servers(const struct option_items *items, const char **names, size_t count)
-{
-    const struct server *servers = items->at;
-    for (size_t i = 0; i < items->count; i++)
-        names[count++] = servers[i].name;
-    return count;
-}
-
-// The names in the configuration, those of all tenants, each list with a NULL at its end.
-static void read_names(struct world *world)
-{
-    const struct config *config = world->config;
-    const struct config_tenant *tenants = config->tenants.at;
-    const struct provider_config *providers = config->auth.providers.at;
-    size_t total = config->servers.count, count;
-    for (size_t i = 0; i < config->tenants.count; i++)
-        total += tenants[i].servers.count;
-    world->servers = mem_alloc((total + 1) * sizeof(char *));
-    world->tenants = mem_alloc((config->tenants.count + 2) * sizeof(char *));
-    world->providers = mem_alloc((config->auth.providers.count + 1) * sizeof(char *));
-    world->tenants[0] = "default";
-    count = add_servers(&config->servers, world->servers, 0);
-    for (size_t i = 0; i < config->tenants.count; i++) {
-        world->tenants[i + 1] = tenants[i].name;
-        count = add_servers(&tenants[i].servers, world->servers, count);
-    }
-    for (size_t i = 0; i < config->auth.providers.count; i++)
-        world->providers[i] = provider_name(&providers[i]);
-}
 
 struct policy_inventory *policy_read_inventory(const char *path, int *exit_code)
 {
@@ -173,16 +143,14 @@ static bool read_world(const struct flags *flags, struct world *world, int *exit
     if (flags->config && !(world->config = cmd_config(flags, exit_code)))
         return false;
     if (world->config)
-        read_names(world);
+        world->names = names_of(world->config, flags->args[1]);
     return (!flags->inventory || (world->inventory = policy_read_inventory(flags->inventory, exit_code))) &&
            (!flags->inventory_before || (world->before = policy_read_inventory(flags->inventory_before, exit_code)));
 }
 
 static void release_world(struct world *world)
 {
-    free(world->servers);
-    free(world->tenants);
-    free(world->providers);
+    names_release(&world->names);
     policy_inventory_free(world->inventory);
     policy_inventory_free(world->before);
     config_free(world->config);
@@ -218,9 +186,9 @@ int policy_check(const struct flags *flags)
     }
     struct policy_load load = {.path = flags->args[1],
                                .now = (int64_t)time(NULL),
-                               .servers = world.servers,
-                               .tenants = world.tenants,
-                               .providers = world.providers,
+                               .servers = world.names.servers,
+                               .tenants = world.names.tenants,
+                               .providers = world.names.providers,
                                .inventory = world.inventory,
                                .before = world.before};
     struct policy *policy = policy_load(&load, &findings, &err);

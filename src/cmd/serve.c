@@ -5,6 +5,7 @@
 #include "front/http.h"
 #include "front/stdio.h"
 #include "login.h"
+#include "names.h"
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
@@ -18,7 +19,7 @@ struct serve {
     struct loop *loop;
     struct http_client *http;
     struct gate *gate;
-    struct provider_chain *providers;
+    struct provider_chain **chains;  // the one at the top, then those of listeners, or NULL
     struct audit *audit;
     struct token_store *tokens;  // NULL: no server needs it
     struct policy **policies;    // of `default`, then of each tenant
@@ -32,6 +33,7 @@ struct serve {
     size_t face_count;
     struct stdio_face *stdio;
     bool stopping;
+    struct err refused;  // why standard input was not let in
     int64_t stop_by_ms;
     struct loop_timer linger;
     char last_problem[sizeof((struct err *)0)->detail];
@@ -105,28 +107,16 @@ static const struct option_items *servers_of(const struct serve *serve, size_t t
     return tenant ? &tenants[tenant - 1].servers : &serve->config->servers;
 }
 
-// The names a policy may use: of its tenant's servers, or of all if it is the one at the top.
-static const char **server_names(const struct serve *serve, size_t tenant)
-{
-    size_t count = 0;
-    const char **names = NULL;
-    for (size_t t = tenant; t <= (tenant ? tenant : serve->config->tenants.count); t++) {
-        const struct option_items *items = servers_of(serve, t);
-        const struct server *servers = items->at;
-        names = mem_resize(names, (count + items->count + 1) * sizeof *names);
-        for (size_t i = 0; i < items->count; i++)
-            names[count++] = servers[i].name;
-        names[count] = NULL;
-    }
-    return names;
-}
-
 static struct policy *read_policy(struct serve *serve, size_t tenant, struct err *err)
 {
     struct policy_file_state *state = &serve->policy_files[tenant];
     struct policy_findings findings = {0};
-    const char **names = server_names(serve, tenant);
-    struct policy_load load = {.path = state->path, .now = (int64_t)time(NULL), .servers = names};
+    struct names names = names_of(serve->config, state->path);
+    struct policy_load load = {.path = state->path,
+                               .now = (int64_t)time(NULL),
+                               .servers = names.servers,
+                               .tenants = names.tenants,
+                               .providers = names.providers};
     state->seen = policy_fingerprint(state->path);
     struct policy *policy = policy_load(&load, &findings, err);
     for (size_t i = 0; i < findings.count; i++)
@@ -134,7 +124,7 @@ static struct policy *read_policy(struct serve *serve, size_t tenant, struct err
                LOG_STR("file", findings.at[i].file), LOG_INT("line", findings.at[i].line),
                LOG_STR("rule", findings.at[i].rule ? findings.at[i].rule : "-"), LOG_STR("text", findings.at[i].text));
     policy_findings_release(&findings);
-    free(names);
+    names_release(&names);
     audit_policy(serve, state->path, policy, err);
     if (policy)
         log_info("policy loaded", LOG_STR("path", state->path), LOG_INT("rules", policy_rule_count(policy)),
@@ -148,6 +138,7 @@ static void reload_policy(struct serve *serve, size_t tenant)
     struct policy *policy = read_policy(serve, tenant, &err);
     if (!policy) {
         log_error("policy not reloaded: the one before stays in force", LOG_STR("detail", err.detail));
+        gate_policy_failed(serve->gate, tenant);
         return;
     }
     gate_set_policy(serve->gate, tenant, policy);
@@ -163,7 +154,10 @@ static void reload(struct serve *serve, bool asked)
         if (state->path && (asked || policy_fingerprint(state->path) != state->seen))
             reload_policy(serve, i);
     }
-    bool changed = provider_chain_poll(serve->providers, &err), news = strcmp(err.detail, serve->last_problem) != 0;
+    bool changed = false;
+    for (size_t i = 0; i <= serve->config->listen.count; i++)
+        changed = (serve->chains[i] && provider_chain_poll(serve->chains[i], &err)) || changed;
+    bool news = strcmp(err.detail, serve->last_problem) != 0;
     if (changed)
         log_info("credentials reloaded");
     else if (err.code && news)
@@ -171,6 +165,7 @@ static void reload(struct serve *serve, bool asked)
     if (changed || (err.code && news))
         audit_credentials(serve, &err);
     memcpy(serve->last_problem, err.detail, sizeof serve->last_problem);
+    gate_credentials_failed(serve->gate, err.code != ERR_NONE);
     gate_recheck_identities(serve->gate);
 }
 
@@ -179,6 +174,19 @@ static void on_reload(struct loop_timer *timer)
     struct serve *serve = timer->arg;
     reload(serve, false);
     loop_timer_set(serve->loop, timer, RELOAD_MS);
+}
+
+static bool open_chains(struct serve *serve, struct err *err)
+{
+    const struct config *config = serve->config;
+    const struct config_listener *listeners = config->listen.at;
+    struct provider_world world = {serve->loop, serve->http, config->folder};
+    serve->chains = mem_alloc((config->listen.count + 1) * sizeof *serve->chains);
+    bool ok = (serve->chains[0] = provider_chain_new(&config->auth, &world, err)) != NULL;
+    for (size_t i = 0; ok && i < config->listen.count; i++)
+        if (config_auth(config, &listeners[i]) != &config->auth)
+            ok = (serve->chains[i + 1] = provider_chain_new(&listeners[i].auth, &world, err)) != NULL;
+    return ok;
 }
 
 static bool open_auth(struct serve *serve, struct err *err)
@@ -196,13 +204,14 @@ static bool open_auth(struct serve *serve, struct err *err)
         if (!serve->policies[i])
             return false;
     }
-    struct provider_world world = {serve->loop, serve->http, config->folder};
-    return (serve->providers = provider_chain_new(&config->auth, &world, err)) != NULL;
+    return open_chains(serve, err);
 }
 
 static void close_auth(struct serve *serve)
 {
-    provider_chain_free(serve->providers);
+    for (size_t i = 0; serve->chains && i <= serve->config->listen.count; i++)
+        provider_chain_free(serve->chains[i]);
+    free(serve->chains);
     for (size_t i = 0; serve->policy_files && i <= serve->config->tenants.count; i++) {
         policy_unref(serve->policies[i]);
         free(serve->policy_files[i].path);
@@ -251,6 +260,14 @@ static void on_stdio_end(void *arg)
         stdio_face_close(serve->stdio);  // the callers over HTTP go on
 }
 
+static void on_stdio_refused(void *arg, const struct err *err)
+{
+    struct serve *serve = arg;
+    if (!serve->stopping)
+        serve->refused = *err;
+    stop(serve, "standard input is not let in");
+}
+
 static bool add_face(struct serve *serve, const char *address, struct err *err)
 {
     if (serve->face_count == sizeof serve->faces / sizeof *serve->faces)
@@ -270,7 +287,7 @@ static bool add_face(struct serve *serve, const char *address, struct err *err)
 static bool open_faces(struct serve *serve, const struct flags *flags, struct err *err)
 {
     const struct config_listener *listeners = serve->config->listen.at;
-    struct stdio_spec stdio = {flags->profile, on_stdio_end, serve};
+    struct stdio_spec stdio = {flags->profile, on_stdio_end, on_stdio_refused, serve};
     if (flags->stdio && !(serve->stdio = stdio_face_new(serve->loop, serve->gate, &stdio, err)))
         return false;
     if (flags->listen)
@@ -283,7 +300,7 @@ static bool open_faces(struct serve *serve, const struct flags *flags, struct er
 
 static struct gate *make_gate(struct serve *serve)
 {
-    struct gate_parts parts = {serve->loop,  serve->http,   serve->config,  serve->providers,
+    struct gate_parts parts = {serve->loop,  serve->http,   serve->config,  serve->chains,
                                serve->audit, serve->tokens, serve->policies};
     serve->reload = (struct loop_timer){.on_due = on_reload, .arg = serve};
     loop_timer_set(serve->loop, &serve->reload, RELOAD_MS);
@@ -312,6 +329,7 @@ static int run(const struct flags *flags)
     if (start(&serve, flags, &err)) {
         loop_run(serve.loop);
         log_info("stopped");
+        code = serve.refused.code ? cmd_fail_err(&serve.refused) : EXIT_OK;
     } else {
         code = cmd_fail_err(&err);
     }

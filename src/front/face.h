@@ -11,6 +11,7 @@ struct http_face {
     struct loop *loop;
     struct gate *gate;
     const struct config *config;
+    struct provider_chain *chain;  // who may come in here
     struct listener listener;
     struct tls *tls;  // NULL: plain HTTP
     struct MHD_Daemon *daemon;
@@ -63,6 +64,7 @@ struct visit {
     struct span origin, host;
     bool anywhere;  // pages of any origin may read the answer
     bool keys;      // it is the JWK set, and may be kept for a while
+    bool health;    // it is how the gateway is now, and may not be kept
     struct answer answer;
     char session_id[64];
     struct stream *stream;
@@ -86,6 +88,8 @@ void visit_put_path(const struct visit *visit, struct buf *out);  // "/mcp", or 
 void visit_add_cors(const struct visit *visit, struct MHD_Response *response);
 bool visit_is_metadata(struct visit *visit, const struct guard_line *line);
 void visit_set_metadata(struct visit *visit);
+bool visit_is_health(const struct guard_line *line);
+void visit_set_health(struct visit *visit);
 bool visit_is_keys(const struct visit *visit, const struct guard_line *line);
 void visit_set_keys(struct visit *visit);
 void visit_on_answer(struct arrival *arrival, struct answer *answer);

@@ -149,6 +149,8 @@ bool guard_host(const struct config *config, const struct guard_headers *headers
                    host.len > 100 ? 100 : (int)host.len, host.at);
 }
 
+bool guard_is_loopback(struct span host) { return is_loopback_name(host_part(host)); }
+
 bool guard_origin(const struct config *config, const struct guard_headers *headers, struct err *err)
 {
     struct span origin = headers->origin;

@@ -24,6 +24,8 @@ bool guard_read(struct MHD_Connection *connection, const struct guard_line *line
                 struct err *err) MUST_CHECK;
 // DNS rebinding and cross-site calls: who was meant, and from where.
 bool guard_host(const struct config *config, const struct guard_headers *headers, struct err *err) MUST_CHECK;
+bool guard_is_loopback(
+    struct span host);  // "localhost:8080", "127.0.0.1", "[::1]:80": what is in Host names this machine
 bool guard_origin(const struct config *config, const struct guard_headers *headers, struct err *err) MUST_CHECK;
 
 // Exactly, by type/* or by */*.

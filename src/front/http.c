@@ -24,6 +24,7 @@
 #define TLS_CHECK_MS 1000
 #define POOL_BYTES 32768
 #define RESERVED_BODY ((size_t)256 << 10)
+#define STRANGERS_BODY ((size_t)16 << 10)
 #define ACCEPTS_A_TURN 64
 #define RUNS_A_TURN 16
 
@@ -130,6 +131,7 @@ static bool check_headers(const struct visit *visit, const struct guard_headers 
         if (!events)
             return err_set(err, ERR_NOT_ACCEPTABLE_GET, "Accept: %.*s", SPAN_ARG(accept));
         break;
+    case ARRIVAL_UNREAD:
     case ARRIVAL_END: break;
     }
     return true;
@@ -146,6 +148,15 @@ static bool read_length(struct visit *visit, const struct guard_headers *headers
     if (length > 0)
         buf_reserve(&visit->arrival.body, (size_t)length < RESERVED_BODY ? (size_t)length : RESERVED_BODY);
     return true;
+}
+
+// P6: a small body is read whoever sends it, because then one look at the credential is enough. More, or a body that does
+// not say how much it is, is read for those who are let in.
+static bool is_large(const struct guard_headers *headers)
+{
+    uint64_t length = 0;
+    return headers->transfer_encoding.at ||
+           (headers->content_length.at && (!span_to_u64(headers->content_length, &length) || length > STRANGERS_BODY));
 }
 
 static void begin_visit(struct visit *visit, const struct guard_line *line)
@@ -165,12 +176,14 @@ static void begin_visit(struct visit *visit, const struct guard_line *line)
     }
     visit->origin = headers.origin;
     visit->host = headers.host;
-    extract_headers(visit->connection, gate_wanted_headers(face->gate), &visit->arrival.credentials);
+    extract_headers(visit->connection, provider_chain_headers(face->chain), &visit->arrival.credentials);
     if (strcmp(line->method, "OPTIONS") == 0) {
         visit->state = VISIT_ANSWERED;
         visit->answer.status = 204;
     } else if (keys) {
         visit_set_keys(visit);
+    } else if (visit_is_health(line)) {
+        visit_set_health(visit);
     } else if (visit->anywhere) {
         visit_set_metadata(visit);
     } else if (page_begin(visit, line, &headers)) {
@@ -180,6 +193,9 @@ static void begin_visit(struct visit *visit, const struct guard_line *line)
         visit_set_error(visit, &err);
     } else if (!gate_admit(face->gate, &visit->arrival, &retry_ms, &err)) {
         visit_refuse(visit, &err, retry_ms);
+    } else if (is_large(&headers) && !gate_welcomes(&visit->arrival)) {
+        visit->arrival.op = ARRIVAL_UNREAD;
+        gate_arrive(face->gate, &visit->arrival);
     }
 }
 
@@ -225,6 +241,7 @@ static struct visit *visit_new(struct http_face *face, struct MHD_Connection *co
     visit->caller = caller;
     visit->arrival.ops = &arrival_ops;
     visit->arrival.arg = visit;
+    visit->arrival.credentials.chain = face->chain;
     visit->arrival.credentials.local = face->listener.local;
     visit->arrival.credentials.peer = &caller->peer;
     return visit;
@@ -405,6 +422,7 @@ struct http_face *http_face_new(struct loop *loop, struct gate *gate, const char
     list_init(&face->starved);
     const struct config_listener plain = {.address = (char *)(uintptr_t)address};
     const struct config_listener *config = config_listener(face->config, address);
+    face->chain = gate_chain(gate, config);
     if (!open_face(face, config ? config : &plain, err)) {
         http_face_free(face);
         return NULL;

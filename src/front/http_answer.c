@@ -67,7 +67,7 @@ static void put_base(const struct visit *visit, struct buf *out)
 // All scopes at once: a caller that came back for each of them would never be done.
 static void put_scopes(const struct visit *visit, struct buf *out)
 {
-    char *const *scopes = gate_scopes(visit->face->gate);
+    const char *const *scopes = provider_chain_scopes(visit->face->chain);
     for (size_t i = 0; scopes && scopes[i]; i++)
         buf_printf(out, "%s%s", i ? " " : "", scopes[i]);
 }
@@ -77,7 +77,7 @@ static void add_challenge(const struct visit *visit, struct MHD_Response *respon
     struct buf value = {0};
     bool scope = visit->answer.code == ERR_SCOPE, shown = visit->arrival.credentials.authorization.at != NULL;
     buf_put_text(&value, "Bearer");
-    if (gate_issuers(visit->face->gate)[0]) {
+    if (provider_chain_issuers(visit->face->chain)[0]) {
         buf_put_text(&value, " resource_metadata=\"");
         put_base(visit, &value);
         buf_put_text(&value, METADATA_PATH);
@@ -101,7 +101,7 @@ bool visit_is_metadata(struct visit *visit, const struct guard_line *line)
 {
     struct span path = visit_path(line->url);
     bool asked = span_is(path, METADATA_PATH) || visit_is_endpoint(path, METADATA_PATH "/mcp", &visit->arrival.profile);
-    return asked && gate_issuers(visit->face->gate)[0] &&
+    return asked && provider_chain_issuers(visit->face->chain)[0] &&
            (strcmp(line->method, "GET") == 0 || strcmp(line->method, "HEAD") == 0 ||
             strcmp(line->method, "OPTIONS") == 0);
 }
@@ -109,7 +109,7 @@ bool visit_is_metadata(struct visit *visit, const struct guard_line *line)
 void visit_set_metadata(struct visit *visit)
 {
     struct buf base = {0}, *out = &visit->answer.body;
-    const char *const *issuers = gate_issuers(visit->face->gate);
+    const char *const *issuers = provider_chain_issuers(visit->face->chain);
     put_base(visit, &base);
     visit_put_path(visit, &base);
     visit->state = VISIT_ANSWERED;
@@ -121,7 +121,7 @@ void visit_set_metadata(struct visit *visit)
         buf_put_text(out, i ? "," : "");
         scan_encode_lossy(span_of(issuers[i]), out);
     }
-    char *const *scopes = gate_scopes(visit->face->gate);
+    const char *const *scopes = provider_chain_scopes(visit->face->chain);
     for (size_t i = 0; scopes && scopes[i]; i++) {
         buf_put_text(out, i ? "," : "],\"scopes_supported\":[");
         scan_encode_lossy(span_of(scopes[i]), out);
@@ -148,6 +148,30 @@ void visit_set_keys(struct visit *visit)
     buf_put_span(&visit->answer.body, gate_keys(visit->face->gate));
 }
 
+// How it is doing: one word for anybody. More is for those on this host who came by no proxy, as far as can be seen.
+bool visit_is_health(const struct guard_line *line)
+{
+    return span_is(visit_path(line->url), "/healthz") &&
+           (strcmp(line->method, "GET") == 0 || strcmp(line->method, "HEAD") == 0);
+}
+
+static bool is_at_home(const struct visit *visit)
+{
+    static const char *const marks[] = {"Forwarded", "X-Forwarded-For", "X-Real-IP", "Via"};
+    const struct peer *peer = &visit->caller->peer;
+    for (size_t i = 0; i < sizeof marks / sizeof *marks; i++)
+        if (MHD_lookup_connection_value(visit->connection, MHD_HEADER_KIND, marks[i]))
+            return false;
+    return (peer->loopback || peer->address.ss_family == AF_UNIX) && guard_is_loopback(visit->host);
+}
+
+void visit_set_health(struct visit *visit)
+{
+    visit->health = true;
+    visit->state = VISIT_ANSWERED;
+    visit->answer.status = gate_health(visit->face->gate, is_at_home(visit), &visit->answer.body) ? 200 : 503;
+}
+
 static void add_retry_after(struct MHD_Response *response, int64_t retry_ms)
 {
     char seconds[24];
@@ -170,6 +194,8 @@ enum MHD_Result visit_send_answer(struct visit *visit)
                                 visit->keys ? "application/jwk-set+json" : "application/json");
     if (visit->keys)
         MHD_add_response_header(response, "Cache-Control", "public, max-age=300");
+    if (visit->health)
+        MHD_add_response_header(response, "Cache-Control", "no-store");
     if (*visit->session_id)
         MHD_add_response_header(response, "Mcp-Session-Id", visit->session_id);
     if (answer->status == 401 || answer->code == ERR_SCOPE)

@@ -35,8 +35,9 @@ struct stdio_face {
     struct stream *stream;
     struct buf pending;
     size_t sent;
-    bool file, ended;
+    bool file, ended, waiting;  // waiting: it is not known yet who calls
     void (*on_end)(void *arg);
+    void (*on_refused)(void *arg, const struct err *err);
     void *arg;
 };
 
@@ -136,16 +137,42 @@ static void on_cut(void *arg)
 
 // ---- arrivals -------------------------------------------------------------------------------
 
+static bool not_let_in(const struct stdio_face *face, struct err *err)
+{
+    if (face->refused == err_http_status(ERR_NO_PROFILE))
+        return err_set(err, ERR_CONFIG, "--profile %s: this caller's tenant has no such profile", face->profile);
+    if (face->refused == err_http_status(ERR_AUTH_UNAVAILABLE))
+        return err_set(
+            err, ERR_AUTH_UNAVAILABLE,
+            "standard input is not let in: who calls cannot be told now; is the issuer of POSTERN_TOKEN up?");
+    return err_set(err, ERR_UNAUTHENTICATED,
+                   "standard input is not let in: set POSTERN_TOKEN to a token of this gateway");
+}
+
 static void on_answer(struct arrival *arrival, struct answer *answer)
 {
     struct stdio_face *face = arrival->arg;
+    struct err err;
     if (answer->body.len)
         put_message(face, buf_span(&answer->body));
     buf_release(&answer->body);
-    if (arrival == &face->opening)
-        face->refused = answer->status;
-    else
+    if (arrival != &face->opening) {
         free(arrival);
+        return;
+    }
+    face->refused = answer->status;
+    if (face->waiting && !not_let_in(face, &err))
+        face->on_refused(face->arg, &err);
+}
+
+static bool begin_reading(struct stdio_face *face, struct err *err)
+{
+    struct stat info;
+    face->file = fstat(STDIN_FILENO, &info) == 0 && S_ISREG(info.st_mode);
+    if (!face->file)
+        return loop_watch(face->loop, &face->in, LOOP_READ, err);
+    loop_task_put(face->loop, &face->read_more);
+    return true;
 }
 
 static void on_stream(struct arrival *arrival, struct stream *stream, const char *session_id)
@@ -153,8 +180,11 @@ static void on_stream(struct arrival *arrival, struct stream *stream, const char
     struct stdio_face *face = arrival->arg;
     struct stream_sink sink = {on_wake, on_cut, face};
     snprintf(face->session_id, sizeof face->session_id, "%s", session_id ? session_id : "");
+    struct err err;
     face->stream = stream_ref(stream);
     stream_attach(stream, &sink);
+    if (face->waiting && !begin_reading(face, &err))
+        face->on_refused(face->arg, &err);
 }
 
 static const struct arrival_ops arrival_ops = {on_answer, on_stream};
@@ -162,7 +192,7 @@ static const struct arrival_ops arrival_ops = {on_answer, on_stream};
 // Whoever started us is local; a token it gave us says who it is.
 static struct credentials credentials_of(const struct stdio_face *face)
 {
-    struct credentials credentials = {.local = true};
+    struct credentials credentials = {.chain = gate_chain(face->gate, NULL), .local = true};
     if (face->authorization.len)
         credentials.authorization = buf_span(&face->authorization);
     return credentials;
@@ -233,14 +263,6 @@ static void make_non_blocking(int fd)
         fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
 }
 
-static bool not_let_in(const struct stdio_face *face, struct err *err)
-{
-    if (face->refused == err_http_status(ERR_NO_PROFILE))
-        return err_set(err, ERR_CONFIG, "--profile %s: this caller's tenant has no such profile", face->profile);
-    return err_set(err, ERR_UNAUTHENTICATED,
-                   "standard input is not let in: set POSTERN_TOKEN to a token of this gateway");
-}
-
 struct stdio_face *stdio_face_new(struct loop *loop, struct gate *gate, const struct stdio_spec *spec, struct err *err)
 {
     struct stdio_face *face = mem_new(struct stdio_face);
@@ -248,6 +270,7 @@ struct stdio_face *stdio_face_new(struct loop *loop, struct gate *gate, const st
     face->gate = gate;
     face->profile = spec->profile;
     face->on_end = spec->on_end;
+    face->on_refused = spec->on_refused;
     face->arg = spec->arg;
     face->in = (struct loop_watch){.fd = STDIN_FILENO, .on_ready = on_readable, .arg = face};
     face->out = (struct loop_watch){.fd = STDOUT_FILENO, .on_ready = on_writable, .arg = face};
@@ -267,20 +290,11 @@ struct stdio_face *stdio_face_new(struct loop *loop, struct gate *gate, const st
                                      .ops = &arrival_ops,
                                      .arg = face};
     gate_arrive(gate, &face->opening);
-    if (!face->stream) {
-        (void)not_let_in(face, err);
-        stdio_face_free(face);
-        return NULL;
-    }
-    struct stat info;
-    face->file = fstat(STDIN_FILENO, &info) == 0 && S_ISREG(info.st_mode);
-    if (face->file)
-        loop_task_put(loop, &face->read_more);
-    else if (!loop_watch(loop, &face->in, LOOP_READ, err)) {
-        stdio_face_free(face);
-        return NULL;
-    }
-    return face;
+    face->waiting = !face->stream && !face->refused;
+    if (face->waiting || (face->refused ? not_let_in(face, err) : begin_reading(face, err)))
+        return face;
+    stdio_face_free(face);
+    return NULL;
 }
 
 // The last answers, however slowly they are read, up to the time stopping may take.
@@ -300,6 +314,7 @@ void stdio_face_free(struct stdio_face *face)
     if (!face)
         return;
     flush_fully(face);
+    gate_gone(face->gate, &face->opening);
     loop_task_drop(&face->close);
     loop_unwatch(face->loop, &face->in);
     loop_unwatch(face->loop, &face->out);

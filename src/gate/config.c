@@ -81,6 +81,11 @@ static const struct option listener_rows[] = {
      .offset = AT(tls),
      .sub = &tls_options,
      .help = "HTTPS instead of HTTP, TLS 1.2 or later."},
+    {.name = "auth",
+     .type = OPTION_OBJECT,
+     .offset = AT(auth),
+     .sub = &auth_listener_options,
+     .help = "Who may come in here; `auth` at the top if absent."},
     {0},
 };
 #undef AT
@@ -386,7 +391,11 @@ static const struct option rows[] = {
      .type = OPTION_STRINGS,
      .offset = AT(allowed_origins),
      .help = "Further Origins (scheme://host:port) that may call from a browser."},
-    {.name = "auth", .type = OPTION_OBJECT, .offset = AT(auth), .sub = &auth_options, .help = "Who may come in."},
+    {.name = "auth",
+     .type = OPTION_OBJECT,
+     .offset = AT(auth),
+     .sub = &auth_options,
+     .help = "Who may come in, at the listeners that do not say so themselves and on standard input."},
     {.name = "policy",
      .type = OPTION_STRING,
      .offset = AT(policy),
@@ -472,6 +481,20 @@ const struct config_listener *config_listener(const struct config *config, const
     return equal;
 }
 
+const struct auth_config *config_auth(const struct config *config, const struct config_listener *listener)
+{
+    return listener && listener->auth.providers.at ? &listener->auth : &config->auth;
+}
+
+bool config_proves(const struct config *config)
+{
+    const struct config_listener *listeners = config->listen.at;
+    bool proves = provider_proves(&config->auth);
+    for (size_t i = 0; !proves && i < config->listen.count; i++)
+        proves = provider_proves(config_auth(config, &listeners[i]));
+    return proves;
+}
+
 bool config_address_is_loopback(const char *address)
 {
     struct in_addr parsed;
@@ -493,6 +516,8 @@ bool config_may_listen(const struct config *config, const char *address, const s
                        struct err *err)
 {
     const char *colon = strrchr(address, ':'), *path = config_unix_path(address);
+    const struct config_listener *listener = config_listener(config, address);
+    const struct auth_config *auth = config_auth(config, listener);
     if (path && (path[0] != '/' || path[strlen(path) - 1] == '/' || strlen(path) > UNIX_PATH_MAX))
         return err_set(err, ERR_CONFIG, "%s: %s: write unix:/PATH, from the root and with at most %d characters",
                        place->file, place->path, UNIX_PATH_MAX);
@@ -501,12 +526,13 @@ bool config_may_listen(const struct config *config, const char *address, const s
     if (!colon || colon == address || !is_port(colon + 1))
         return err_set(err, ERR_CONFIG, "%s: %s: write ADDRESS:PORT, such as 127.0.0.1:8080; a port is at most 65535",
                        place->file, place->path);
-    if (config_address_is_loopback(address) || provider_proves(&config->auth) || provider_is_open(&config->auth))
+    if (config_address_is_loopback(address) || provider_proves(auth) || provider_is_open(auth))
         return true;
     return err_set(err, ERR_CONFIG,
-                   "%s: %s: %s is not loopback, and no provider in /auth/providers proves who calls; listen on "
-                   "127.0.0.1 and put an authenticating proxy in front",
-                   place->file, place->path, address);
+                   "%s: %s: %s is not loopback, and no provider in %s proves who calls; listen on 127.0.0.1 and put an "
+                   "authenticating proxy in front",
+                   place->file, place->path, address,
+                   auth == &config->auth ? "/auth/providers" : "the listener's auth/providers");
 }
 
 static bool check_separator(const struct config *config, const struct option_place *place, struct err *err)
@@ -529,12 +555,31 @@ static bool check_listeners(const struct config *config, const struct option_pla
     return true;
 }
 
+// Callers are told apart by the name of who vouches for them, whichever way they came.
+static bool check_provider_names(const struct config *config, const struct option_place *place, struct err *err)
+{
+    const struct config_listener *listeners = config->listen.at;
+    for (size_t i = 0; i < config->listen.count; i++) {
+        char path[64];
+        snprintf(path, sizeof path, "/listen/%zu/auth", i);
+        struct option_place at = {place->file, path, false};
+        const struct auth_config *auth = &listeners[i].auth;
+        bool ok = provider_names_agree(&config->auth, auth, &at, err);
+        for (size_t k = 0; ok && k < i; k++)
+            ok = provider_names_agree(&listeners[k].auth, auth, &at, err);
+        if (!ok)
+            return false;
+    }
+    return true;
+}
+
 static bool check(void *object, const struct option_place *place, struct err *err)
 {
     struct config *config = object;
-    if (!check_listeners(config, place, err) || !config_check_servers(config, place->file, err))
+    if (!check_listeners(config, place, err) || !check_provider_names(config, place, err) ||
+        !config_check_servers(config, place->file, err))
         return false;
-    if (!config->policy && provider_proves(&config->auth))
+    if (!config->policy && config_proves(config))
         return err_set(err, ERR_CONFIG,
                        "%s: /policy: a provider proves who calls, but no policy says what they may do; "
                        "name a policy file or folder",
@@ -631,7 +676,7 @@ struct config *config_load_literal(const char *path, struct err *err) { return l
 
 bool config_audited(const struct config *config)
 {
-    return config->audit.path || config->audit.jsonl || provider_proves(&config->auth);
+    return config->audit.path || config->audit.jsonl || config_proves(config);
 }
 
 char *config_file(const struct config *config, const char *path)

@@ -23,17 +23,26 @@ static bool check_assertion(const struct servers_place *at, const struct server 
         return true;
     if (!at->config->public_url)
         return lacks(at, server, "assertion", "/public_url, as the issuer", err);
-    return provider_proves(&at->config->auth) ||
+    return config_proves(at->config) ||
            lacks(at, server, "assertion", "a provider in /auth/providers that proves who calls", err);
+}
+
+static bool has_jwt(const struct auth_config *auth)
+{
+    const struct provider_config *providers = auth->providers.at;
+    for (size_t i = 0; i < auth->providers.count; i++)
+        if (strcmp(provider_type(&providers[i]), "jwt") == 0)
+            return true;
+    return false;
 }
 
 static bool takes_jwts(const struct config *config)
 {
-    const struct provider_config *providers = config->auth.providers.at;
-    for (size_t i = 0; i < config->auth.providers.count; i++)
-        if (strcmp(provider_name(&providers[i]), "jwt") == 0)
-            return true;
-    return false;
+    const struct config_listener *listeners = config->listen.at;
+    bool takes = has_jwt(&config->auth);
+    for (size_t i = 0; !takes && i < config->listen.count; i++)
+        takes = has_jwt(&listeners[i].auth);
+    return takes;
 }
 
 // Grants of users need users: where nobody proves who calls, all would be one.
@@ -41,7 +50,7 @@ static bool check_own_grants(const struct servers_place *at, const struct server
 {
     if (server->auth.mode != ACCESS_USER)
         return true;
-    if (!provider_proves(&at->config->auth))
+    if (!config_proves(at->config))
         return lacks(at, server, "mode: \"per_user\"", "a provider in /auth/providers that proves who calls", err);
     return hosted_url_ok(at->config) ||
            err_set(err, ERR_CONFIG,

@@ -518,6 +518,7 @@ enum phase_result call_dispatch(struct call *call)
     case ARRIVAL_LISTEN: return do_listen(call);
     case ARRIVAL_PIPE: return do_pipe(call);
     case ARRIVAL_END: return PHASE_REPLY;
+    case ARRIVAL_UNREAD:
     case ARRIVAL_MESSAGE: break;
     }
     const struct row *row = &rows[call->method];

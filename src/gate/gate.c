@@ -1,6 +1,7 @@
 // Owns the gate: what it is made of, arrivals, the sweep over sessions and slow calls, and shutdown.
 #include "gate/gate.h"
 #include "auth/exchanged.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/secret.h"
@@ -54,23 +55,19 @@ static void add_tenants(struct gate *gate, const struct gate_parts *parts)
     const struct config_tenant *others = config->tenants.at;
     gate->tenant_count = config->tenants.count + 1;
     gate->tenants = mem_alloc(gate->tenant_count * sizeof *gate->tenants);
-    gate->tenants[0] = (struct tenant){"default",
-                                       &config->servers,
-                                       &config->profiles,
-                                       policy_ref(parts->policies[0]),
-                                       limit_new(&config->limits.rates),
-                                       config->limits.sessions,
-                                       0,
-                                       policy_next_expiry(parts->policies[0])};
-    for (size_t i = 1; i < gate->tenant_count; i++)
-        gate->tenants[i] = (struct tenant){others[i - 1].name,
-                                           &others[i - 1].servers,
-                                           &others[i - 1].profiles,
-                                           policy_ref(parts->policies[i]),
-                                           limit_new(&others[i - 1].limits.rates),
-                                           others[i - 1].limits.sessions,
-                                           0,
-                                           policy_next_expiry(parts->policies[i])};
+    for (size_t i = 0; i < gate->tenant_count; i++) {
+        const struct config_tenant *other = i ? &others[i - 1] : NULL;
+        gate->tenants[i] = (struct tenant){
+            .name = other ? other->name : "default",
+            .servers = other ? &other->servers : &config->servers,
+            .profiles = other ? &other->profiles : &config->profiles,
+            .policy = policy_ref(parts->policies[i]),
+            .limit = limit_new(other ? &other->limits.rates : &config->limits.rates),
+            .session_limit = other ? other->limits.sessions : config->limits.sessions,
+            .recheck_at = policy_next_expiry(parts->policies[i]),
+        };
+        clock_stamp(gate->tenants[i].policy_since);
+    }
 }
 
 struct tenant *gate_tenant(const struct gate *gate, const char *name)
@@ -96,7 +93,7 @@ struct gate *gate_new(const struct gate_parts *parts)
     gate->loop = loop;
     gate->http = parts->http;
     gate->config = parts->config;
-    gate->providers = parts->providers;
+    gate->chains = parts->chains;
     gate->audit = parts->audit;
     door_init(&gate->door, &gate->config->limits);
     gate->tokens = parts->tokens;
@@ -118,15 +115,30 @@ struct gate *gate_new(const struct gate_parts *parts)
 bool gate_is_profile_name(struct span name) { return profile_name_valid(name); }
 const struct config *gate_config(const struct gate *gate) { return gate->config; }
 struct span gate_keys(const struct gate *gate) { return assertion_keys_document(gate->keys); }
-const char *const *gate_issuers(const struct gate *gate) { return provider_chain_issuers(gate->providers); }
-char *const *gate_scopes(const struct gate *gate) { return provider_chain_scopes(gate->providers); }
-const char *const *gate_wanted_headers(const struct gate *gate) { return provider_chain_headers(gate->providers); }
+
+struct provider_chain *gate_chain(const struct gate *gate, const struct config_listener *listener)
+{
+    const struct config_listener *first = gate->config->listen.at;
+    struct provider_chain *own = listener ? gate->chains[listener - first + 1] : NULL;
+    return own ? own : gate->chains[0];
+}
+
+// A provider's name means the same in every chain (provider_names_agree()): any that has it can tell.
+bool gate_stands(const struct gate *gate, const struct identity *identity)
+{
+    for (size_t i = 0; i <= gate->config->listen.count; i++)
+        if (gate->chains[i] && provider_chain_knows(gate->chains[i], identity))
+            return provider_chain_stands(gate->chains[i], identity);
+    return false;
+}
 
 void gate_set_policy(struct gate *gate, size_t tenant, struct policy *policy)
 {
     struct policy *old = gate->tenants[tenant].policy;
     gate->tenants[tenant].policy = policy_ref(policy);
     policy_unref(old);
+    clock_stamp(gate->tenants[tenant].policy_since);
+    *gate->tenants[tenant].failing_since = '\0';
     reach_recheck_tenant(gate, &gate->tenants[tenant]);
 }
 
@@ -137,7 +149,7 @@ void gate_recheck_identities(struct gate *gate)
     struct buf gone = {0};
     for (size_t at = 0; map_next(&gate->sessions, &at, &id, &value);) {
         const struct session *session = value;
-        if (!provider_chain_stands(gate->providers, session->identity))
+        if (!gate_stands(gate, session->identity))
             buf_put_span(&gone, id);
     }
     for (size_t at = 0; at + SESSION_ID_LEN <= gone.len; at += SESSION_ID_LEN) {
@@ -157,7 +169,7 @@ bool gate_hears(struct gate *gate, const struct credentials *credentials, struct
                 struct err *err)
 {
     *retry_ms = door_wait(&gate->door, credentials->peer, loop_now(gate->loop));
-    if (!*retry_ms || !credentials_shown(credentials) || provider_chain_relays(gate->providers, credentials) ||
+    if (!*retry_ms || !credentials_shown(credentials) || provider_chain_relays(credentials->chain, credentials) ||
         (session_id.at && session_find(gate, session_id)))
         return true;
     return err_set(err, ERR_AUTH_LIMITED, "too many failed authentications from its address");
@@ -172,6 +184,21 @@ bool gate_admit(struct gate *gate, const struct arrival *arrival, int64_t *retry
 }
 
 void gate_refused(struct gate *gate, const struct peer *peer, enum err_code code) { refused_note(gate, peer, code); }
+
+static void never_resume(void *arg) { (void)arg; }
+
+bool gate_welcomes(const struct arrival *arrival)
+{
+    struct provider_wait wait = {.resume = never_resume};
+    struct identity *identity = NULL;
+    struct err err;
+    const struct credentials *credentials = &arrival->credentials;
+    enum provider_verdict verdict =
+        provider_chain_authenticate(credentials->chain, credentials, &wait, &identity, &err);
+    list_remove(&wait.node);
+    identity_unref(identity);
+    return verdict == PROVIDER_ACCEPT;
+}
 
 void gate_arrive(struct gate *gate, struct arrival *arrival) { call_start(gate, arrival); }
 
@@ -257,6 +284,8 @@ void gate_free(struct gate *gate)
         return;
     loop_timer_stop(gate->loop, &gate->sweep);
     loop_timer_stop(gate->loop, &gate->deadline);
+    while (!list_empty(&gate->calls))  // those that waited to learn who calls
+        call_end_silently(list_entry(gate->calls.next, struct call, node), "the gateway stops");
     hosted_free(gate->hosted);
     scope_release_all(gate);
     task_release_all(gate);

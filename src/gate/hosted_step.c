@@ -357,7 +357,7 @@ static bool is_that_user(struct step *step)
 {
     const struct hosted_visit *visit = step->visit;
     const struct gate *gate = visit->gate;
-    if (!provider_chain_stands(gate->providers, step->identity)) {  // let go of since the link was made
+    if (!gate_stands(gate, step->identity)) {  // let go of since the link was made
         show(step, HOSTED_EXPIRED);
         return false;
     }

@@ -235,7 +235,7 @@ static void put_address(const struct hosted_visit *visit, struct buf *out)
 static int64_t wait_to_return(const struct hosted_visit *visit)
 {
     struct buf key = {0};
-    if (visit->identity && provider_chain_relays(visit->gate->providers, &visit->credentials))
+    if (visit->identity && provider_chain_relays(visit->credentials.chain, &visit->credentials))
         buf_printf(&key, "u%s/%s/%s", visit->identity->tenant, visit->identity->provider, visit->identity->subject);
     else
         put_address(visit, &key);
@@ -392,14 +392,14 @@ static bool identify(struct hosted_visit *visit)
     }
     visit->auth_wait.resume = on_identified;
     visit->auth_wait.arg = visit;
-    enum provider_verdict verdict =
-        provider_chain_authenticate(gate->providers, &visit->credentials, &visit->auth_wait, &visit->identity, &err);
+    enum provider_verdict verdict = provider_chain_authenticate(visit->credentials.chain, &visit->credentials,
+                                                                &visit->auth_wait, &visit->identity, &err);
     if (verdict == PROVIDER_WAIT)
         return false;
     bool stray = verdict == PROVIDER_ACCEPT && !gate_tenant(gate, visit->identity->tenant);
     if (!stray && (verdict == PROVIDER_ACCEPT || !credentials_shown(&visit->credentials)))
         return true;
-    if (verdict != PROVIDER_ACCEPT && !provider_chain_relays(gate->providers, &visit->credentials))
+    if (verdict != PROVIDER_ACCEPT && !provider_chain_relays(visit->credentials.chain, &visit->credentials))
         door_failed(&gate->door, visit->credentials.peer, loop_now(gate->loop));
     refused_note(gate, visit->credentials.peer, ERR_UNAUTHENTICATED);
     visit_show_kind(visit, HOSTED_NOBODY);

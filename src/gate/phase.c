@@ -130,7 +130,8 @@ static enum phase_result turn_away(struct call *call, enum provider_verdict verd
 {
     struct gate *gate = call->gate;
     bool wrong = verdict == PROVIDER_REJECT || verdict == PROVIDER_MALFORMED;
-    if (wrong && credentials_shown(&call->credentials) && !provider_chain_relays(gate->providers, &call->credentials))
+    if (wrong && credentials_shown(&call->credentials) &&
+        !provider_chain_relays(call->credentials.chain, &call->credentials))
         door_failed(&gate->door, call->credentials.peer, loop_now(gate->loop));
     return PHASE_FAIL;
 }
@@ -141,10 +142,15 @@ static enum phase_result authenticate(struct call *call)
     int64_t retry_ms;
     if (!gate_hears(gate, &call->credentials, call->session_id, &retry_ms, &call->err))
         return put_off(call, retry_ms);
+    list_remove(&call->auth_wait.node);
     call->auth_wait.resume = resume_call;
     call->auth_wait.arg = call;
-    enum provider_verdict verdict =
-        provider_chain_authenticate(gate->providers, &call->credentials, &call->auth_wait, &call->identity, &call->err);
+    enum provider_verdict verdict = provider_chain_authenticate(call->credentials.chain, &call->credentials,
+                                                                &call->auth_wait, &call->identity, &call->err);
+    if (verdict == PROVIDER_WAIT && gate->closing)
+        return (enum phase_result)err_set(&call->err, ERR_SHUTTING_DOWN, "who calls will not be known in time");
+    if (call->op == ARRIVAL_UNREAD && (verdict == PROVIDER_WAIT || verdict == PROVIDER_ACCEPT))
+        return (enum phase_result)err_set(&call->err, ERR_AUTH_UNAVAILABLE, "who sends so much is not known yet");
     if (verdict == PROVIDER_WAIT)
         return PHASE_WAIT;
     if (verdict != PROVIDER_ACCEPT)
@@ -465,7 +471,7 @@ static enum phase_result shape(struct call *call)
 
 static enum phase_result record(struct call *call)
 {
-    static const char *const ops[] = {"message", "listen", "pipe", "end"};
+    static const char *const ops[] = {"message", "listen", "pipe", "end", "message"};
     assert(!call->recorded);
     call->recorded = true;
     record_call(call);

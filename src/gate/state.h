@@ -26,12 +26,12 @@ struct gate {
     struct loop *loop;
     struct http_client *http;
     const struct config *config;
-    struct provider_chain *providers;
-    struct audit *audit;          // NULL: none
-    struct token_store *tokens;   // NULL: none
-    struct assertion_keys *keys;  // what tells servers who calls is signed with
-    struct exchanged *exchanged;  // for callers, by exchanging their tokens; NULL: no server does
-    struct hosted *hosted;        // NULL: no server needs it
+    struct provider_chain *const *chains;  // the first is the one at the top; see gate_chain()
+    struct audit *audit;                   // NULL: none
+    struct token_store *tokens;            // NULL: none
+    struct assertion_keys *keys;           // what tells servers who calls is signed with
+    struct exchanged *exchanged;           // for callers, by exchanging their tokens; NULL: no server does
+    struct hosted *hosted;                 // NULL: no server needs it
     struct door door;
     struct tenant *tenants;  // the first is `default`
     size_t tenant_count;
@@ -48,7 +48,7 @@ struct gate {
     uint64_t next_request;
     struct loop_timer sweep, deadline;
     unsigned sweeps;
-    bool closing;
+    bool closing, credentials_failed;
     int64_t stop_by_ms;
     unsigned links_closing;
     void (*on_done)(void *arg);
@@ -61,7 +61,9 @@ struct tenant {
     const struct option_items *servers;   // struct server
     const struct option_items *profiles;  // struct profile
     struct policy *policy;
-    struct limit *limit;  // NULL: none
+    struct limit *limit;                       // NULL: none
+    char policy_since[32], failing_since[32];  // "": it does not fail
+    uint64_t reload_failed;
     int64_t session_limit;
     size_t session_count;
     int64_t recheck_at;  // when a rule of the policy expires, in seconds since the epoch
@@ -151,7 +153,8 @@ struct session_stream {
 };
 
 // ---- gate.c
-struct tenant *gate_tenant(const struct gate *gate, const char *name);  // NULL: no such tenant
+struct tenant *gate_tenant(const struct gate *gate, const char *name);       // NULL: no such tenant
+bool gate_stands(const struct gate *gate, const struct identity *identity);  // is it still who it was proven to be?
 // False: the address was wrong about who it is too often; gate_admit() says who is heard nevertheless.
 bool gate_hears(struct gate *gate, const struct credentials *credentials, struct span session_id, int64_t *retry_ms,
                 struct err *err) MUST_CHECK;

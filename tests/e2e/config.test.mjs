@@ -49,6 +49,8 @@ const provider = entry => ({ policy: 'p.json', auth: { providers: [entry] } });
 const forwarded = more => provider({ type: 'forwarded-user', ...more });
 const jwt = more => provider({ type: 'jwt', issuer: 'https://issuer.example', audiences: ['https://gateway.example/mcp'], ...more });
 
+const issuers = (...more) => ({ policy: 'p.json', auth: { providers: more.map(one => jwt(one).auth.providers[0]) } });
+
 const mistakes = {
     'an unknown key': [{ mcpserver: {} }, ' /mcpserver: unknown key', 'did you mean "mcpServers"?'],
     'an unknown key inside': [{ limits: { max_bdy: 1 } }, ' /limits/max_bdy: unknown key', 'did you mean "max_body"?'],
@@ -102,6 +104,34 @@ const mistakes = {
     'P7 loopback beside a public address': [{ listen: [{ address: '127.0.0.1:0' }, { address: '0.0.0.0:0' }], mcpServers: {} }, ' /listen/1/address: ', 'not loopback'],
     'P1 an empty list of providers': [{ auth: { providers: [] } }, ' /auth/providers: must name at least one provider'],
     'P1 a provider that is unknown': [{ auth: { providers: [{ type: 'kerberos' }] } }, ' /auth/providers/0/type: must be one of "none", "bearer", "forwarded-user", "jwt"'],
+    'P1 an empty list of a listener': [{ listen: [{ auth: { providers: [] } }] }, ' /listen/0/auth/providers: must name at least one provider'],
+    'P7 a listener beyond loopback with a list of its own that proves nothing': [
+        { ...provider({ type: 'bearer', tokens: 't.json' }), listen: [{ address: '0.0.0.0:0', auth: { providers: [{ type: 'none' }] } }] },
+        ...NOT_LOOPBACK,
+        "the listener's auth/providers"
+    ],
+    'P7 a listener beyond loopback beside one with a list that proves': [
+        { policy: 'p.json', listen: [{ auth: { providers: [{ type: 'bearer', tokens: 't.json' }] } }, { address: '0.0.0.0:0' }] },
+        ' /listen/1/address: ',
+        'not loopback'
+    ],
+    'P12 a proxy of a listener beyond loopback without a secret': [
+        { policy: 'p.json', listen: [{ auth: { providers: [{ type: 'forwarded-user', trusted_proxies: ['10.0.0.5'] }] } }] },
+        ' /listen/0/auth/providers/0/secret: a proxy beyond loopback must also show a secret'
+    ],
+    'a listener that proves who calls, and no policy': [{ listen: [{ auth: { providers: [{ type: 'bearer', tokens: 't.json' }] } }] }, ' /policy: a provider proves who calls'],
+    'P1 two of one type that is there once': [{ auth: { providers: [{ type: 'none' }, { type: 'none', name: 'b' }] } }, ' /auth/providers/1: a second provider of the type "none"'],
+    'J1 two issuers of one name': [issuers({ issuer: 'https://a.example' }, { issuer: 'https://b.example' }), ' /auth/providers/1: a second provider of the same name; give it a `name`'],
+    'J1 one issuer twice': [issuers({ issuer: 'https://a.example', name: 'a' }, { issuer: 'https://a.example', name: 'b' }), ' /auth/providers/1: a second provider for the same issuer'],
+    'P2 one name for two issuers at two listeners': [
+        { ...jwt(), listen: [{ auth: jwt({ issuer: 'https://other.example' }).auth }] },
+        ' /listen/0/auth/providers/0: another provider is called "jwt" already'
+    ],
+    'P2 one name for two files of tokens at two listeners': [
+        { policy: 'p.json', listen: [{ auth: { providers: [{ type: 'bearer', tokens: 'a.json' }] } }, { auth: { providers: [{ type: 'bearer', tokens: 'b.json' }] } }] },
+        ' /listen/1/auth/providers/0: another provider is called "bearer" already'
+    ],
+    'P2 a name of a provider with a colon': [jwt({ name: 'a:b' }), ' /auth/providers/0/name: 1 to 64 letters'],
     'P7 openness of a provider that proves who calls': [{ auth: { providers: [{ type: 'bearer', tokens: 't.json', i_know_this_is_open: true }] } }, ' /auth/providers/0/i_know_this_is_open: only for the type "none"'],
     'P11 a forwarded user without trusted proxies': [forwarded({}), ' /auth/providers/0/trusted_proxies: name the addresses of the proxy'],
     'P11 an empty list of trusted proxies': [forwarded({ trusted_proxies: [] }), ' /auth/providers/0/trusted_proxies: name the addresses'],

@@ -516,8 +516,9 @@ describe('where browsers cannot be told apart', () => {
     before(async () => {
         const file = join(folder.path, 'tokens.json');
         token = execFileSync(binary, ['token', 'new', '--subject', 'ivy', '--file', file], { encoding: 'utf8' }).trim();
-        const providers = [{ type: 'bearer', tokens: file }];
-        for (const allow_unbound_tickets of [false, true]) gateways.push(await start({ providers, hosted: { allow_unbound_tickets } }));
+        const providers = [{ type: 'bearer', tokens: file }], everybody = join(folder.path, 'everybody.json');
+        writeFileSync(everybody, JSON.stringify({ ...policy, rules: policy.rules.slice(0, 1) }));
+        for (const allow_unbound_tickets of [false, true]) gateways.push(await start({ providers, policy: everybody, hosted: { allow_unbound_tickets } }));
     });
     after(() => Promise.all(gateways.map(one => one.stop())));
 

@@ -109,6 +109,15 @@ describe('J12 while keys are fetched', () => {
             assert.equal(JSON.parse(body).error.data.reason, 'auth_unavailable');
             assert.ok(Date.now() - began > 2_000 && Date.now() - began < 5_000, `${Date.now() - began} ms`);
         }, issuer => (issuer.serve = () => {})));
+    test('J12 a key that is not known yet and an issuer that is slow: come back, and never that the token is wrong', () =>
+        withIssuer({}, async ({ issuer, gateway }) => {
+            assert.equal((await open(gateway, issuer.sign())).status, 200);
+            issuer.add('rotated', 'ES256');
+            issuer.serve = () => {};
+            const { status, headers } = await open(gateway, issuer.sign(issuer.claims(), { alg: 'ES256', kid: 'rotated' }, 'rotated'));
+            assert.deepEqual([status, /^\d+$/.test(headers['retry-after'])], [503, true]);
+            assert.equal((await open(gateway, issuer.sign(issuer.claims({ jti: 'known' })))).status, 200, 'the keys that are known');
+        }));
     test('J12 a caller that waits goes on when the keys are there', () => {
         let answer;
         return withIssuer({}, async ({ issuer, gateway }) => {
@@ -138,6 +147,8 @@ describe('J13 where keys come from', () => {
     for (const uri of ['http://198.51.100.1/jwks', 'http://localhost.example/jwks', 'http://127.0.0.1:80@198.51.100.1/jwks', 'file:///etc/passwd', '/jwks'])
         test(`J13 metadata that point to ${uri} are refused`, () =>
             withIssuer({}, peers => nobody(peers, /name no jwks_uri that may be asked/), metadata(() => ({ jwks_uri: uri }))));
+    test('N3 J13 metadata may not lead from one kind of network into another', () =>
+        withIssuer({}, peers => nobody(peers, /may not be connected to/), metadata(() => ({ jwks_uri: 'https://10.255.255.1/jwks' }))));
     test('J13 a redirect is not followed', () =>
         withIssuer(({ jwksUri }) => ({ jwks_uri: jwksUri }), async peers => {
             await nobody(peers, /not 200/);

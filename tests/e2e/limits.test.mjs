@@ -421,6 +421,28 @@ describe('failed authentication', () => {
         const reasons = refusals().map(line => JSON.parse(line).reason);
         assert.deepEqual(reasons, [...Array(3).fill('unauthenticated'), 'auth_limited'], 'one for each credential that a provider refused, and what was turned away at the door');
     });
+    for (const [name, lines] of Object.entries({ 'a large body': ['Content-Length: 60000000'], 'a body without length': ['Transfer-Encoding: chunked'] }))
+        test(`P6 ${name} of a stranger is not read: 401 first, and one record`, async t => {
+            const secret = token('p6stranger.json', 'ana');
+            const gateway = await gatewayFor(t, shutAfter('p6stranger.json'));
+            const { hostname, port, host } = new URL(gateway.url);
+            const answerTo = async more => {
+                const socket = connect(Number(port), hostname);
+                socket.write(['POST /mcp HTTP/1.1', `Host: ${host}`, 'Content-Type: application/json', 'Accept: application/json, text/event-stream', ...lines, ...more, '', ''].join('\r\n')); // and no byte of the body
+                const [head] = await once(socket, 'data', { signal: AbortSignal.timeout(15_000) });
+                socket.destroy();
+                return head.toString();
+            };
+            for (const more of [[`Authorization: ${wrong.authorization}`], []]) assert.match(await answerTo(more), /^HTTP\/1\.1 401 [^]*WWW-Authenticate: Bearer/);
+            assert.match(await answerTo([`Authorization: ${good(secret).authorization}`, 'Expect: 100-continue']), /^HTTP\/1\.1 100 /, 'that of a caller is');
+            const file = join(gateway.state, 'audit.db');
+            const refusals = () => execFileSync(binary, ['audit', '--file', file, '--json'], { encoding: 'utf8' }).split('\n').filter(line => line.includes('"event":"authentication"'));
+            await until(() => refusals().length >= 2, 5_000, 'the records');
+            assert.equal(refusals().length, 2);
+            assert.equal((await open(gateway.url, wrong)).status, 401);
+            assert.equal((await open(gateway.url, wrong)).status, 401, 'three refused credentials, each counted once');
+            assert.equal((await open(gateway.url, wrong)).status, 429);
+        });
     test('P6 after the time it was told to wait the address is heard again', async t => {
         const secret = token('p6wait.json', 'ana');
         const gateway = await gatewayFor(t, shutAfter('p6wait.json', { limits: { auth_failures: 1, auth_window: '3s' } }));

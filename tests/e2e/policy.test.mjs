@@ -1,13 +1,13 @@
 // The command `postern policy`, and that what it says of a call is what the running gateway does with it.
 import assert from 'node:assert/strict';
-import { execFileSync, spawnSync } from 'node:child_process';
+import { execFileSync, spawn, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { chmodSync, cpSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { chmodSync, cpSync, mkdirSync, readdirSync, readFileSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { after, afterEach, before, beforeEach, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 
-import { binary, startGateway, temporaryDirectory } from './gateway.mjs';
+import { binary, startGateway, temporaryDirectory, watch } from './gateway.mjs';
 import { initialize, post, reply, send } from './raw.mjs';
 
 const example = fileURLToPath(new URL('../../policies/example', import.meta.url));
@@ -47,6 +47,16 @@ describe('X17 check', () => {
         const bytes = readdirSync(example).sort().map(name => readFileSync(join(example, name), 'utf8')).join('');
         assert.ok(createHash('sha256').update(bytes).digest('hex').startsWith(stdout.trim().split(' ').at(-1)), 'X16 the digest');
         assert.equal(policy('coverage', example).status, 0);
+    });
+    test('the recipe of policies/README.md, as it stands there', () => {
+        const folder = dirname(example), recipe = /^```sh\n(.*?)^```/ms.exec(readFileSync(join(folder, 'README.md'), 'utf8'))[1];
+        symlinkSync(folder, join(directory.path, 'policies'));
+        symlinkSync(binary, join(directory.path, 'postern'));
+        const env = { ...process.env, PATH: `${directory.path}:${process.env.PATH}` };
+        const { status, stdout, stderr } = spawnSync('bash', ['-e', '-c', recipe], { encoding: 'utf8', cwd: directory.path, env });
+        assert.equal(status, 0, stderr || stdout);
+        assert.match(stdout, /^policy: ok, \d+ rules, \d+ tests, 0 warnings, digest/);
+        assert.match(stdout, /^allow by github-read /m);
     });
     test('errors: a line each, exit status 1', () => {
         write(written([rule('r', 'allow', { names: ['set:none'] }), rule('short', 'deny', { description: 'why' })]));
@@ -461,4 +471,44 @@ describe('what explain says is what the gateway does', () => {
                 if (denied) assert.equal(answer.error.data.rule, said.rule);
             });
     test('X12 a shadow rule leaves a line in the log', () => assert.match(gateway.log(), /shadow rule matches.*rule=now/));
+});
+
+describe('X14 what the gateway loads is what `policy check --config` passes', () => {
+    const configure = tenants => {
+        const path = join(directory.path, 'postern.json');
+        write({ listen: [{ address: '127.0.0.1:0' }], auth: { providers: [{ type: 'bearer', tokens: 'tokens.json' }] }, policy: 'p.json', mcpServers: { hub: { command: demo } }, tenants }, path);
+        return path;
+    };
+    const config = () => join(directory.path, 'postern.json');
+    beforeEach(() => execFileSync(binary, ['token', 'new', '--subject', 'ana', '--file', join(directory.path, 'tokens.json')]));
+    const serve = () => spawnSync(binary, ['serve', '--config', config()], { encoding: 'utf8', env: { ...process.env, POSTERN_STATE: directory.path }, timeout: 20_000 });
+
+    test('X14 a policy that several tenants have may name the servers of each', async () => {
+        write(written([rule('r', 'allow', { servers: ['hub'], tenants: ['*'] }), rule('own', 'allow', { servers: ['own'], tenants: ['acme'] })]));
+        configure({ acme: { mcpServers: { own: { command: demo } } } });
+        assert.equal(policy('check', file, '--config', config()).status, 0);
+        const child = spawn(binary, ['serve', '--config', config()], { stdio: ['ignore', 'ignore', 'pipe'], env: { ...process.env, POSTERN_STATE: directory.path } });
+        const gateway = watch(child, 'stderr');
+        await gateway.line(/listening\b/, 20_000);
+        child.kill('SIGTERM');
+        assert.equal((await gateway.exited).code, 0);
+    });
+    test('X14 a policy that one tenant has may not name the servers of another', () => {
+        write(written([]));
+        write(written([rule('r', 'allow', { servers: ['hub'] })]), join(directory.path, 'acme.json'));
+        configure({ acme: { policy: 'acme.json', mcpServers: { own: { command: demo } } } });
+        assert.match(policy('check', join(directory.path, 'acme.json'), '--config', config()).stdout, /E4 r: .*no server "hub"/);
+        const { status, stderr } = serve();
+        assert.equal(status, 3);
+        assert.match(stderr, /E4 .*no server \\?"hub\\?"/);
+    });
+    test('X14 a tenant or a provider that there is not: a rule that never denies what it is to deny', () => {
+        write(written([rule('r', 'deny', { servers: ['hub'], tenants: ['defualt'], subjects: ['user:barer:bob'] })]));
+        configure({});
+        const found = policy('check', file, '--config', config());
+        assert.equal(found.stdout.match(/ E4 r: /g).length, 2, found.stdout);
+        const { status, stderr } = serve();
+        assert.equal(status, 3);
+        for (const name of ['defualt', 'barer']) assert.match(stderr, new RegExp(`code=E4 .*${name}`));
+    });
 });

@@ -28,16 +28,13 @@ const rows = readFileSync(join(material, 'table.tsv'), 'utf8')
             /^[\w,-]+$/.test(row.roles)
     );
 
-// The identity provider of the rows is `corp`; here it is the one that this gateway has.
-const here = text => text.replaceAll('corp:', 'forwarded-user:');
-
 function explain(policy, row) {
     const roles = row.roles === '-' ? [] : row.roles.split(',').flatMap(role => ['--role', role]);
     const args = row.args === '-' ? [] : ['--args', row.args];
     return new Promise(resolve =>
         execFile(
             binary,
-            ['policy', 'explain', '--policy', policy, '--tenant', row.tenant, '--subject', here(row.who), ...roles, '--server', row.server,
+            ['policy', 'explain', '--policy', policy, '--tenant', row.tenant, '--subject', row.who, ...roles, '--server', row.server,
                 `--${row.kind}`, row.name, ...args, '--json'],
             (_error, stdout) => resolve(JSON.parse(stdout))
         )
@@ -80,15 +77,17 @@ for (const name of new Set(rows.map(row => row.policy)))
         const text = readFileSync(join(material, name), 'utf8');
         const folder = temporaryDirectory();
         const policy = join(folder.path, 'policy.json');
-        writeFileSync(policy, here(text));
+        writeFileSync(policy, text);
         const servers = new Set([...mine.map(row => row.server), ...JSON.parse(text).rules.flatMap(rule => rule.servers)].filter(server => exposed.test(server)));
         const tools = server => JSON.stringify([...new Set(mine.filter(row => row.server === server && row.kind === 'tool').map(row => row.name))]);
+        const tenants = JSON.parse(text).rules.flatMap(rule => rule.tenants ?? []).filter(tenant => /^\w+$/.test(tenant) && tenant !== 'default');
         let gateway;
         const ready = startGateway({
-            auth: { providers: [{ type: 'forwarded-user', trusted_proxies: ['127.0.0.1'], groups_header: 'X-Forwarded-Groups', tenant_header: 'X-Tenant' }] },
+            auth: { providers: [{ type: 'forwarded-user', name: 'corp', trusted_proxies: ['127.0.0.1'], groups_header: 'X-Forwarded-Groups', tenant_header: 'X-Tenant' }] },
             policy,
             mcpServers: {},
             tenants: {
+                ...Object.fromEntries(tenants.map(tenant => [tenant, {}])),
                 acme: {
                     mcpServers: Object.fromEntries(
                         [...servers].map(server => [server, { command: join(root, 'peers/mirror'), args: ['--tools', tools(server)] }])

@@ -1,0 +1,134 @@
+// Owns what the gateway says of its own health: one word for strangers, and for this host the numbers behind it.
+//
+// Everything is in memory already: nothing here waits, and nothing is secret.
+#include "base/clock.h"
+#include "base/json.h"
+#include "state.h"
+#include <stdlib.h>
+
+// A policy that cannot be taken over, whose predecessor is still in force.
+void gate_policy_failed(struct gate *gate, size_t tenant)
+{
+    struct tenant *failed = &gate->tenants[tenant];
+    failed->reload_failed++;
+    if (!*failed->failing_since)
+        clock_stamp(failed->failing_since);
+}
+
+void gate_credentials_failed(struct gate *gate, bool failed) { gate->credentials_failed = failed; }
+
+static json_t *time_or_null(const char *stamp) { return *stamp ? json_string(stamp) : json_null(); }
+
+// Each of these gives its part, and says in *bad whether something is wrong there.
+
+static json_t *put_policies(const struct gate *gate, bool *bad)
+{
+    json_t *all = json_array();
+    for (size_t i = 0; i < gate->tenant_count; i++) {
+        const struct tenant *tenant = &gate->tenants[i];
+        *bad = *bad || *tenant->failing_since;
+        json_array_append_new(all, json_pack("{s:s,s:s,s:s,s:I,s:o}", "tenant", tenant->name, "digest",
+                                             policy_digest(tenant->policy), "since", tenant->policy_since,
+                                             "reload_failed", (json_int_t)tenant->reload_failed, "failing_since",
+                                             time_or_null(tenant->failing_since)));
+    }
+    return all;
+}
+
+static json_t *put_issuers(const struct gate *gate, bool *bad)
+{
+    json_t *all = json_array();
+    struct provider_health health;
+    for (size_t c = 0; c <= gate->config->listen.count; c++)
+        for (size_t i = 0; gate->chains[c] && provider_chain_health(gate->chains[c], i, &health); i++) {
+            if (!health.issuer)
+                continue;
+            *bad = *bad || health.failures;
+            json_t *age = health.keys_age_ms < 0 ? json_null() : json_integer(health.keys_age_ms / 1000);
+            json_array_append_new(all, json_pack("{s:s,s:s,s:o,s:I}", "provider", health.name, "issuer", health.issuer,
+                                                 "keys_age_s", age, "failures", (json_int_t)health.failures));
+        }
+    return all;
+}
+
+static json_t *put_audit(const struct gate *gate, bool *bad)
+{
+    if (!gate->audit)
+        return json_null();
+    struct audit_stats stats = audit_stats(gate->audit);
+    *bad = !audit_healthy(gate->audit);
+    return json_pack("{s:I,s:I,s:I,s:I,s:b}", "queued", (json_int_t)stats.queued, "room",
+                     (json_int_t)gate->config->audit.queue, "dropped", (json_int_t)stats.dropped, "write_errors",
+                     (json_int_t)stats.write_errors, "failing", (int)stats.failing);
+}
+
+static json_t *put_tokens(const struct gate *gate, bool *bad)
+{
+    if (!gate->tokens)
+        return json_null();
+    size_t unsaved = token_store_unsaved(gate->tokens, NULL);
+    *bad = unsaved > 0;
+    return json_pack("{s:I}", "unsaved", (json_int_t)unsaved);
+}
+
+// For people to look at, and not counted for everybody who asks: a server of one user that is down is no trouble of the
+// gateway.
+static json_t *put_servers(const struct gate *gate, bool *bad)
+{
+    *bad = false;
+    void *value;
+    json_int_t count[UPSTREAM_CLOSING + 1] = {0};
+    for (size_t at = 0; map_next(&gate->links, &at, NULL, &value);)
+        count[upstream_state(((const struct link *)value)->upstream)]++;
+    return json_pack("{s:I,s:I,s:I,s:I}", "up", count[UPSTREAM_READY], "down", count[UPSTREAM_BACKOFF], "starting",
+                     count[UPSTREAM_STARTING], "idle", count[UPSTREAM_DOWN]);
+}
+
+static json_t *put_sessions(const struct gate *gate, bool *bad)
+{
+    *bad = false;
+    return json_pack("{s:I,s:I}", "open", (json_int_t)gate->sessions.count, "room",
+                     (json_int_t)gate->config->limits.sessions);
+}
+
+static json_t *put_credentials(const struct gate *gate, bool *bad)
+{
+    *bad = gate->credentials_failed;
+    return json_pack("{s:b}", "failing", (int)gate->credentials_failed);
+}
+
+static const struct {
+    const char *name;
+    json_t *(*put)(const struct gate *gate, bool *bad);
+    bool decides;  // the status
+} parts[] = {
+    {"policies", put_policies, true},  {"credentials", put_credentials, true}, {"issuers", put_issuers, true},
+    {"audit", put_audit, true},        {"tokens", put_tokens, true},           {"servers", put_servers, false},
+    {"sessions", put_sessions, false},
+};
+
+bool gate_health(const struct gate *gate, bool detailed, struct buf *out)
+{
+    json_t *tree = json_object(), *problems = json_array(), *details = json_object();
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        bool bad = false;
+        if (!parts[i].decides && !detailed)
+            continue;
+        json_object_set_new(details, parts[i].name, parts[i].put(gate, &bad));
+        if (bad)
+            json_array_append_new(problems, json_string(parts[i].name));
+    }
+    const char *status = gate->closing ? "stopping" : json_array_size(problems) ? "degraded" : "ok";
+    json_object_set_new(tree, "status", json_string(status));
+    if (detailed) {
+        json_object_set(tree, "problems", problems);
+        json_object_update(tree, details);
+    }
+    char *text = json_dumps(tree, JSON_COMPACT);
+    buf_put_text(out, text);
+    free(text);
+    json_decref(tree);
+    json_decref(problems);
+    json_decref(details);
+    return !gate->closing;
+}
