@@ -228,6 +228,10 @@ int policy_check(const struct flags *flags)
         find_untested(policy, &findings);
     if (!policy && !findings.errors) {
         code = cmd_fail_err(&err);
+        if (flags->json)
+            policy_print(
+                json_pack("[o]", finding_json(&(struct policy_finding){
+                                     .code = "E7", .file = (char *)(uintptr_t)flags->args[1], .text = err.detail})));
     } else {
         print_findings(flags, &findings, policy);
         code = findings.errors ? EXIT_NEGATIVE : EXIT_OK;

@@ -93,7 +93,8 @@ describe('X17 check', () => {
         write(written([rule('a', 'allow')], { tests: [expecting('deny', 'get_x')] }));
         const { status, stdout } = policy('check', file);
         assert.equal(status, 1);
-        assert.match(stdout, /E9 test "deny of get_x in this test": expected deny, got allow by a/);
+        const line = readFileSync(file, 'utf8').split('\n').findIndex(row => row.includes('"tests"')) + 2;
+        assert.match(stdout, new RegExp(`^${file}:${line}: E9 /tests/0 "deny of get_x in this test": expected deny, got allow by a; correct `, 'm'));
     });
     test('--config: servers must exist', () => {
         write(written([rule('a', 'allow')]));
@@ -159,7 +160,22 @@ describe('X17 check', () => {
         write(written([rule('a', 'deny')]), join(folder, '2.json'));
         assert.match(policy('check', folder).stdout, /2\.json:\d+: E2 a: \/rules\/0\/id: the id is used already in \S+1\.json:\d+/);
     });
-    test('what is not there is exit status 3', () => assert.equal(policy('check', join(directory.path, 'none')).status, 3));
+    test('what cannot be read is a finding that says what to do, as JSON as well', () => {
+        const folder = join(directory.path, 'd'), big = join(folder, 'big.json'), locked = join(folder, 'locked.json');
+        mkdirSync(folder);
+        const said = () => policy('check', folder, '--json').json().map(({ code, file: where, text }) => `${code} ${where} ${text}`);
+        assert.deepEqual(said(), [`E7 ${folder} no *.json file in it; name the folder of the policy files`]);
+        writeFileSync(big, `{"version":1,"description":"${'x'.repeat(10 << 20)}"}`);
+        mkdirSync(locked);
+        assert.deepEqual(said(), [`E7 ${big} larger than 4194304 bytes; split it into files of one folder`, `E7 ${locked} cannot be read: Is a directory`]);
+        assert.equal(policy('check', folder).status, 1);
+    });
+    test('what is not there is exit status 3', () => {
+        const none = join(directory.path, 'none');
+        assert.equal(policy('check', none).status, 3);
+        const { status, json } = policy('check', none, '--json');
+        assert.deepEqual([status, json().map(({ code, file: where }) => [code, where])], [3, [['E7', none]]]);
+    });
 });
 
 describe('X18 explain', () => {

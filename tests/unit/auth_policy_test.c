@@ -264,6 +264,17 @@ static void test_zero_denies(void **state)
 #define RULES(rules) FILE_HEAD "\"rules\":[" rules "]}"
 #define WHEN(when) RULES(RULE_HEAD SELECTORS "\"names\":[\"n\"],\"when\":" when "}")
 
+// An allow of group:g (role:a and role:b, who are in h as well) for set:read, and another rule.
+#define OVERLAP(effect, subject, server, names)                                                                       \
+    FILE_HEAD "\"groups\":{\"g\":{\"description\":\"two of the roles\",\"members\":[\"role:a\",\"role:b\"]},"         \
+              "\"h\":{\"description\":\"they and another\",\"members\":[\"role:c\",\"group:g\"]}},"                   \
+              "\"sets\":{\"read\":{\"description\":\"what only reads\",\"names\":[\"get_*\",\"get_it\"]},"            \
+              "\"wide\":{\"description\":\"more than that\",\"names\":[\"g*\",\"put\"]}},\"rules\":[" RULE_HEAD       \
+              "\"tenants\":[\"acme\"],\"subjects\":[\"group:g\"],\"servers\":[\"s\"],\"kinds\":[\"tool\"],"           \
+              "\"names\":[\"set:read\"]},{\"id\":\"d\",\"effect\":\"" effect "\",\"description\":\"the other rule\"," \
+              "\"tenants\":[\"*\"],\"subjects\":[\"" subject "\"],\"servers\":[" server "],\"kinds\":[\"*\"],"        \
+              "\"names\":[" names "]}]}"
+
 static const char *const known[] = {"s", "t", NULL};
 
 static struct policy *load_text(const char *text, struct policy_findings *findings)
@@ -294,7 +305,7 @@ static void test_findings(void **state)
         {"E2", FILE_HEAD "\"rules\":[],\"rules\":[]}", "duplicate"},
         {"E3", RULES("{\"id\":\"r\",\"effect\":\"allow\",\"description\":\"short\"," SELECTORS "\"names\":[\"n\"]}"),
          "description"},
-        {"E3", "{\"version\":1,\"rules\":[]}", "the file"},
+        {"E3", "{\"version\":1,\"rules\":[]}", "/description"},
         {"E3", FILE_HEAD "\"groups\":{\"g\":{\"members\":[\"role:x\"]}}}", "group"},
         {"E3", FILE_HEAD "\"sets\":{\"g\":{\"names\":[\"x\"]}}}", "set"},
         {"E4",
@@ -392,7 +403,8 @@ static void test_findings(void **state)
          FILE_HEAD "\"tests\":[{\"description\":\"of no rule\",\"as\":{\"subject\":\"p:x\"},\"server\":\"s\","
                    "\"name\":\"n\",\"expect\":\"deny\",\"by\":\"gone\"}]}",
          "no rule"},
-        {"E11", WHEN("{\"/token\":{\"eq\":\"aB3dEfGh1jKlMn0pQrStUvWxYz012345\"}}"), "secret"},
+        {"E11", WHEN("{\"/token\":{\"eq\":\"aB3dEfGh1jKlMn0pQrStUvWxYz012345\"}}"),
+         "/rules/0/when/~1token/eq: a text that looks like a secret"},
         {"E12",
          RULES("{\"id\":\"r\",\"effect\":\"deny\",\"description\":\"long enough to be one\"," SELECTORS
                "\"names\":[\"n\"],\"expires\":\"2099-01-01\"}"),
@@ -405,6 +417,10 @@ static void test_findings(void **state)
          RULES(RULE ",{\"id\":\"d\",\"effect\":\"allow\",\"description\":\"allows all of it\",\"tenants\":[\"*\"],"
                     "\"subjects\":[\"role:a\"],\"servers\":[\"s\"],\"kinds\":[\"*\"],\"names\":[\"n*\"]}"),
          "adds nothing"},
+        {"W1", OVERLAP("deny", "*", "\"*\"", "\"get_*\""), "never decides"},
+        {"W1", OVERLAP("deny", "authenticated", "\"s\"", "\"*et_*\""), "never decides"},
+        {"W2", OVERLAP("allow", "group:h", "\"s\"", "\"set:wide\""), "adds nothing"},
+        {"W2", OVERLAP("allow", "anonymous\",\"authenticated", "\"s\"", "\"set:wide\",\"other\""), "adds nothing"},
         {"W7", FILE_HEAD "\"groups\":{\"g\":{\"description\":\"of nobody at all\",\"members\":[]}}}", "no members"},
         {"W7", FILE_HEAD "\"groups\":{\"g\":{\"description\":\"not used at all\",\"members\":[\"role:x\"]}}}",
          "nothing is"},
@@ -450,6 +466,10 @@ static void test_no_findings(void **state)
         {"W2", RULES(RULE "," OTHER("\"effect\":\"allow\"," SELECTORS "\"names\":[\"m\"]"))},
         {"W2",
          RULES(RULE "," OTHER("\"effect\":\"allow\",\"when\":{\"/a\":{\"eq\":1}}," SELECTORS "\"names\":[\"n*\"]"))},
+        {"W1", OVERLAP("deny", "anonymous", "\"*\"", "\"*\"")},
+        {"W1", OVERLAP("deny", "*", "\"t*\"", "\"*\"")},
+        {"W1", OVERLAP("deny", "*", "\"*\"", "\"get_*_x\",\"get\\\\*\"")},
+        {"W2", OVERLAP("allow", "role:a", "\"s\"", "\"set:wide\"")},
         {"W7", FILE_HEAD "\"groups\":{\"g\":{\"description\":\"used by the rule\",\"members\":[\"role:x\"]}},"
                          "\"rules\":[" RULE_HEAD "\"tenants\":[\"*\"],\"subjects\":[\"group:g\"],\"servers\":[\"s\"],"
                          "\"kinds\":[\"tool\"],\"names\":[\"n\"]}]}"},
@@ -485,6 +505,18 @@ static void test_expiring_soon(void **state)
     policy_findings_release(&findings);
 }
 
+// The first finding with this code stands in this line, and belongs to this rule.
+static void assert_place(const struct policy_findings *findings, const char *code, int line, const char *rule)
+{
+    for (size_t i = 0; i < findings->count; i++)
+        if (strcmp(findings->at[i].code, code) == 0) {
+            assert_int_equal(findings->at[i].line, line);
+            assert_true(rule ? strcmp(findings->at[i].rule, rule) == 0 : !findings->at[i].rule);
+            return;
+        }
+    fail_msg("no %s", code);
+}
+
 static void test_lines(void **state)
 {
     (void)state;
@@ -493,6 +525,27 @@ static void test_lines(void **state)
     assert_int_equal(findings.at[0].line, 5);
     assert_string_equal(findings.at[0].rule, "r");
     assert_contains(findings.at[0].text, "p.json:4");
+    policy_findings_release(&findings);
+    // Where a pointer leads, when no id is there to be found.
+    assert_null(load_text(
+        FILE_HEAD "\n\"groups\": {\n\"a/b\": {\"description\": \"of nobody at all\",\n\"members\": [\"group:x\"]}},\n"
+                  "\"rules\": [\n{\"id\":\n\"r\", \"effect\": \"allow\",\n\"description\": \"short\"}, {}]}",
+        &findings));
+    assert_place(&findings, "E4", 3, NULL);
+    assert_place(&findings, "E3", 6, "r");
+    assert_place(&findings, "E7", 8, NULL);
+    policy_findings_release(&findings);
+    assert_null(load_text(FILE_HEAD "\n\"rules\":[\n" RULE_HEAD SELECTORS "\"names\":[\n\"n\"],\n\"owner\":\n"
+                                    "\"aB3dEfGh1jKlMn0pQrStUvWxYz012345\"}]}",
+                          &findings));
+    assert_place(&findings, "E11", 5, "r");
+    policy_findings_release(&findings);
+    assert_null(load_text(FILE_HEAD
+                          "\"tests\":[\n{\"description\":\"is not so at all\",\"server\":\"s\",\"name\":\"n\","
+                          "\"expect\":\"deny\"},\n{\"description\":\"is not so at all\",\"server\":\"s\","
+                          "\"name\":\"n\",\"expect\":\"allow\"}]}",
+                          &findings));
+    assert_place(&findings, "E9", 3, NULL);
     policy_findings_release(&findings);
     assert_null(load_text("{\n\"version\": 1,\n]", &findings));
     assert_int_equal(findings.at[0].line, 3);
