@@ -13,6 +13,7 @@
 #include "policy.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #define ITEMS_MAX 20000
 #define OVERLAPS_MAX 1000000  // two things that are looked at for what they have in common
@@ -341,10 +342,15 @@ static int report(const struct flags *flags, const struct comparison *all, const
 
 static struct policy *open_side(const char *side, int *code)
 {
-    char *folder = strchr(side, ':') ? policy_checkout(side, code) : NULL;
-    if (strchr(side, ':') && !folder)
+    bool here = access(side, F_OK) == 0;
+    if (!here && !strchr(side, ':')) {
+        *code = cmd_fail(EXIT_CONFIG, "%s: no such file or folder; of a git revision it is REVISION:PATH", side);
         return NULL;
-    struct policy *policy = policy_open(folder ? folder : side, code);
+    }
+    char *folder = here ? NULL : policy_checkout(side, code);
+    if (!here && !folder)
+        return NULL;
+    struct policy *policy = policy_open(here ? side : folder, side, code);
     if (folder)
         policy_checkout_remove(folder);
     free(folder);

@@ -56,6 +56,7 @@ describe('X17 check', () => {
         const line = id => text.findIndex(row => row.includes(`"id": "${id}"`)) + 1;
         assert.match(stdout, new RegExp(`^${file}:${line('r')}: E4 r: /rules/0/names: no set "none"$`, 'm'));
         assert.match(stdout, new RegExp(`^${file}:${line('short')}: E3 short: /rules/1/description: `, 'm'));
+        assert.match(stdout, new RegExp(`^${file}: 2 errors, 0 warnings\n$`, 'm'));
     });
     test('errors as JSON', () => {
         write('{"version": 1,\n "rules": [}');
@@ -211,6 +212,7 @@ describe('X18 explain', () => {
         assert.equal(all[0].failed, 'when /owner: its value not in ["acme"]');
         const text = explain('--tool', 'get_x', '--args', '{"owner":"Wayland"}');
         assert.match(text.stdout, /^deny by default/);
+        assert.match(text.stdout, /^caller corp:bob of tenant acme, roles eng$/m);
         assert.match(text.stdout, /nearest: read \(\S+\) fails on one selector only/);
         assert.ok(!(denied.stdout + text.stdout).includes('Wayland'));
         assert.match(explain('--tool', 'get_x', '--args', '{"owner":"Wayland"}', '--show-args').stdout, /"Wayland" not in \["acme"\]/);
@@ -271,6 +273,15 @@ describe('X17 fmt', () => {
         assert.match(stderr, /c\.json:1:/);
         assert.equal(readFileSync(join(directory.path, 'c.json'), 'utf8'), '{');
     });
+    test('what is no policy file is refused, and a folder without any', () => {
+        write('[1,2]');
+        const list = policy('fmt', file);
+        assert.deepEqual([list.status, list.stdout, readFileSync(file, 'utf8')], [3, '', '[1,2]']);
+        assert.match(list.stderr, /p\.json: must be an object/);
+        mkdirSync(join(directory.path, 'empty'));
+        const none = policy('fmt', 'empty');
+        assert.deepEqual([none.status, none.stderr], [3, 'postern: empty: no *.json file in it\n']);
+    });
 });
 
 test('X17 who-can asks for everybody who is named', () => {
@@ -286,6 +297,10 @@ test('X17 who-can asks for everybody who is named', () => {
     });
     assert.equal(who('--args', '{"n":1}').authenticated, 'allow small');
     assert.match(policy('who-can', '--policy', file, '--server', 's', '--tool', 'get_x').stdout, /TENANT +WHO +VERDICT/);
+    const tenants = ['zeta', 'acme', 'mid', 'beta'];
+    write(written([rule('a', 'allow', { tenants })]));
+    assert.deepEqual([...new Set(policy('who-can', '--policy', file, '--server', 's', '--tool', 'get_x', '--json').json().map(({ tenant }) => tenant))],
+        [...tenants, 'default'].sort(), 'in the same order each time');
 });
 
 test('X17 coverage lists what no test exercises', () => {
@@ -411,6 +426,14 @@ describe('X17 diff', () => {
         assert.equal(unknown.status, 3);
         assert.match(unknown.stderr, /git ls-tree: fatal: .*nowhere/);
         assert.equal(policy('diff', 'HEAD:nothing', 'policy').status, 3);
+        assert.match(policy('diff', 'HEAD', 'policy').stderr, /^postern: HEAD: no such file or folder; of a git revision it is REVISION:PATH$/m);
+        write('{', path);
+        git('commit', '-qam', 'broken');
+        for (const side of ['HEAD:policy', 'HEAD:policy/10-engineering.json']) {
+            const { status, stderr } = policy('diff', side, example);
+            assert.equal(status, 3);
+            assert.match(stderr, /^HEAD:policy\/10-engineering\.json:\d+: E7 /m, 'by its name, not by that of a copy');
+        }
     });
 });
 
