@@ -7,7 +7,7 @@
 #include "policy_source.h"
 #include <stdlib.h>
 
-#define STEPS_MAX 8000000  // two texts that are compared: beyond this it would hold up a reload
+#define STEPS_MAX 4000000  // two texts that are compared: beyond this it would hold up a reload
 
 struct expanded {
     const struct policy_rule *rule;

@@ -94,12 +94,30 @@ static char *common(const char *a, const char *b)
     return buf_take(&both, NULL);
 }
 
+// Where the start and the end of what two patterns have in common share bytes, as in get_secret of get_* and *_secret.
+static void add_tight(struct items *items, const char *server, struct policy_item a, struct policy_item b,
+                      const char *both)
+{
+    const char *first = strchr(both, '*'), *last = strrchr(both, '*');
+    size_t head = first ? (size_t)(first - both) : 0, tail = first ? strlen(last + 1) : 0;
+    for (size_t shared = 1; shared <= head && shared <= tail; shared++) {
+        struct buf name = {0};
+        buf_put(&name, both, head);
+        buf_put_text(&name, last + 1 + shared);
+        if (glob_match(a.name, buf_span(&name)) && glob_match(b.name, buf_span(&name)))
+            add_item(items, server, a.kind, buf_text(&name));
+        buf_release(&name);
+    }
+}
+
 static void combine_two(struct items *items, struct policy_item a, struct policy_item b)
 {
     char *server = a.kind == b.kind ? common(a.server, b.server) : NULL;
     char *name = server ? common(a.name, b.name) : NULL;
-    if (name)
+    if (name) {
         add_item(items, server, a.kind, name);
+        add_tight(items, server, a, b, name);
+    }
     free(server);
     free(name);
 }
