@@ -44,7 +44,7 @@ static void add_names(char *const *names, struct expanded *out)
 
 static struct expanded expand(const struct policy_source *source, const struct policy_rule *rule)
 {
-    struct expanded out = {.rule = rule};
+    struct expanded out = {.rule = rule, .names = mem_alloc(sizeof(char *))};
     for (char **subject = rule->subjects; *subject; subject++)
         add_subject(source, *subject, &out);
     for (char **name = rule->names; *name; name++) {

@@ -14,10 +14,10 @@ bool policy_askers_has(const struct policy_askers *askers, const char *label, co
     return false;
 }
 
-static void add(struct policy_askers *askers, char *label, struct identity *who)
+static void add(struct policy_askers *askers, const char *label, struct identity *who)
 {
     askers->at = mem_resize(askers->at, (askers->count + 1) * sizeof *askers->at);
-    askers->at[askers->count++] = (struct policy_asker){label, who};
+    askers->at[askers->count++] = (struct policy_asker){mem_string(label), who};
 }
 
 // `who` is what a subject selector says: user:P:N, role:R, anonymous or authenticated.
@@ -32,7 +32,7 @@ static void add_asker(struct policy_askers *askers, const char *who, const char 
     struct policy_test test = {.as = {.tenant = (char *)(uintptr_t)tenant,
                                       .subject = (char *)(uintptr_t)subject,
                                       .roles = (char **)(uintptr_t)roles}};
-    add(askers, mem_string(who), policy_test_identity(&test));
+    add(askers, who, policy_test_identity(&test));
 }
 
 // Who a test asks as, with all roles at once.
@@ -46,11 +46,10 @@ static void add_tested(struct policy_askers *askers, const struct policy_test *t
         buf_printf(&label, "user:%s:%s", who->provider, who->subject);
     for (size_t i = 0; i < who->role_count; i++)
         buf_printf(&label, "%srole:%s", i ? "," : " with ", who->roles[i]);
-    if (!policy_askers_has(askers, buf_text(&label), who->tenant)) {
-        add(askers, buf_take(&label, NULL), who);
-        return;
-    }
-    identity_unref(who);
+    if (!policy_askers_has(askers, buf_text(&label), who->tenant))
+        add(askers, buf_text(&label), who);
+    else
+        identity_unref(who);
     buf_release(&label);
 }
 
