@@ -573,7 +573,7 @@ static void gather(struct policy *policy)
         struct policy_file *file = &policy->source.files[i];
         struct policy_rule *rules = file->rules.at;
         struct policy_test *tests = file->tests.at;
-        policy_source_lines(file);
+        policy_place_ids(file);
         policy->rules = mem_resize(policy->rules, (policy->count + file->rules.count + 1) * sizeof *policy->rules);
         policy->tests = mem_resize(policy->tests, (policy->test_count + file->tests.count + 1) * sizeof *policy->tests);
         for (size_t k = 0; k < file->rules.count; k++) {
@@ -588,6 +588,7 @@ static void gather(struct policy *policy)
         }
         for (size_t k = 0; k < file->tests.count; k++) {
             tests[k].file = file->path;
+            tests[k].at = k;
             policy->tests[policy->test_count++] = &tests[k];
         }
     }
@@ -634,10 +635,12 @@ static void run_test(struct policy *policy, const struct policy_test *test, stru
                                        test->args};
     struct policy_decision decision = policy_decide(policy, &question);
     if ((int)decision.verdict != test->expect)
-        policy_find(findings, "E9", test->file, 0, NULL, "test \"%s\": expected %s, got %s by %s", test->description,
-                    words[test->expect], words[decision.verdict], decision.by);
+        policy_find(findings, "E9", test->file, 0, NULL,
+                    "/tests/%zu \"%s\": expected %s, got %s by %s; correct the rules or the test", test->at,
+                    test->description, words[test->expect], words[decision.verdict], decision.by);
     else if (test->by && strcmp(test->by, decision.by) != 0)
-        policy_find(findings, "E9", test->file, 0, NULL, "test \"%s\": %s as expected, but by %s and not by %s",
+        policy_find(findings, "E9", test->file, 0, NULL,
+                    "/tests/%zu \"%s\": %s as expected, but by %s and not by %s; correct the rules or \"by\"", test->at,
                     test->description, words[test->expect], decision.by, test->by);
     identity_unref(who);
 }
@@ -660,6 +663,18 @@ char **policy_rule_names(const struct policy *policy, const struct policy_rule *
     return all;
 }
 
+static void set_error(const struct policy_load *load, const struct policy_findings *findings, struct err *err)
+{
+    const struct policy_finding *first = findings->at;
+    char line[16] = "";
+    while (first->code[0] != 'E')
+        first++;
+    if (first->line)
+        snprintf(line, sizeof line, ":%d", first->line);
+    (void)err_set(err, ERR_CONFIG, "policy %s: %zu error%s; the first: %s%s: %s %s", load->path, findings->errors,
+                  findings->errors == 1 ? "" : "s", first->file, line, first->code, first->text);
+}
+
 struct policy *policy_load(const struct policy_load *load, struct policy_findings *findings, struct err *err)
 {
     struct policy *policy = mem_new(struct policy);
@@ -680,12 +695,9 @@ struct policy *policy_load(const struct policy_load *load, struct policy_finding
         for (size_t i = 0; i < policy->test_count; i++)
             run_test(policy, policy->tests[i], findings);
     }
+    policy_place_findings(&policy->source, findings);
     if (findings->errors) {
-        const struct policy_finding *first = findings->at;
-        while (first->code[0] != 'E')
-            first++;
-        (void)err_set(err, ERR_CONFIG, "policy %s: %zu error%s; the first: %s: %s %s", load->path, findings->errors,
-                      findings->errors == 1 ? "" : "s", first->file, first->code, first->text);
+        set_error(load, findings, err);
         policy_unref(policy);
         return NULL;
     }

@@ -138,7 +138,8 @@ char *policy_format_tree(json_t *tree)
 char *policy_format(const char *path, struct err *err)
 {
     json_t *tree = json_parse_file(path, err);
-    char *text = tree ? policy_format_tree(tree) : NULL;
+    bool ok = tree && (json_is_object(tree) || err_set(err, ERR_CONFIG, "%s: must be an object", path));
+    char *text = ok ? policy_format_tree(tree) : NULL;
     json_decref(tree);
     return text;
 }

@@ -10,7 +10,6 @@
 
 #define DESCRIPTION_MIN 10
 #define RULES_COMFORT 500
-#define RULES_COMPARED 2000  // pair by pair: beyond this it would hold up a reload
 #define GROUP_DEPTH_MAX 32
 #define GROUPS_INSIDE_MAX 1000
 #define SOON_SECONDS (14 * 86400)
@@ -42,11 +41,11 @@ static bool in_list(const char *const *list, const char *word)
     return false;
 }
 
-#define SAY(lint, code, rule, ...)                                                                                   \
-    do {                                                                                                             \
-        policy_find((lint)->findings, code, (lint)->file->path, (rule) ? policy_source_line((lint)->file, rule) : 0, \
-                    rule, __VA_ARGS__);                                                                              \
-        point(lint, rule);                                                                                           \
+#define SAY(lint, code, rule, ...)                                                                                \
+    do {                                                                                                          \
+        policy_find((lint)->findings, code, (lint)->file->path, (rule) ? policy_place_id((lint)->file, rule) : 0, \
+                    rule, __VA_ARGS__);                                                                           \
+        point(lint, rule);                                                                                        \
     } while (0)
 
 // The last finding begins with a member of the rule: make that a JSON Pointer into the file.
@@ -215,19 +214,27 @@ static bool looks_secret(const char *text)
     }
 }
 
-static void check_secrets(const struct lint *lint, const json_t *tree, const char *rule)
+// `pointer` leads to the tree.
+static void check_secrets(const struct lint *lint, const json_t *tree, struct buf *pointer)
 {
-    size_t i;
+    size_t i, len = pointer->len;
     json_t *value;
     const char *key;
     if (json_is_string(tree) && looks_secret(json_string_value(tree)))
-        SAY(lint, "E11", rule, "a text that looks like a secret; remove it: policies are read by many");
+        SAY(lint, "E11", (const char *)NULL,
+            "%s: a text that looks like a secret; remove it: policies are read by many", buf_text(pointer));
     if (json_is_array(tree))
-        json_array_foreach((json_t *)(uintptr_t)tree, i, value)
-            check_secrets(lint, value, rule);
+        json_array_foreach((json_t *)(uintptr_t)tree, i, value) {
+            buf_printf(pointer, "/%zu", i);
+            check_secrets(lint, value, pointer);
+            pointer->len = len;
+        }
     if (json_is_object(tree))
-        json_object_foreach((json_t *)(uintptr_t)tree, key, value)
-            check_secrets(lint, value, rule);
+        json_object_foreach((json_t *)(uintptr_t)tree, key, value) {
+            policy_place_put(pointer, key);
+            check_secrets(lint, value, pointer);
+            pointer->len = len;
+        }
 }
 
 static void check_time(const struct lint *lint, const struct policy_rule *rule)
@@ -267,7 +274,7 @@ static void check_rule(const struct lint *lint, const struct policy_rule *rule)
 {
     struct buf where = {0};
     if (!rule->id || !*rule->id) {
-        SAY(lint, "E7", (const char *)NULL, "a rule without an id");
+        SAY(lint, "E7", (const char *)NULL, "/rules/%zu: has no id; give it a name of its own", rule->at);
         return;
     }
     check_description(lint, rule->description, "description", rule->id);
@@ -290,45 +297,6 @@ static void check_rule(const struct lint *lint, const struct policy_rule *rule)
 }
 
 // ---- across rules ---------------------------------------------------------------------------
-
-static bool list_covers(char *const *wide, char *const *narrow)
-{
-    for (; *narrow; narrow++) {
-        bool found = false;
-        for (char *const *one = wide; *one && !found; one++)
-            found =
-                strcmp(*one, *narrow) == 0 || strcmp(*one, "*") == 0 ||
-                (glob_is_literal(*narrow) && strncmp(*narrow, "set:", 4) != 0 && glob_match(*one, span_of(*narrow)));
-        if (!found)
-            return false;
-    }
-    return true;
-}
-
-static bool rule_covers(const struct policy_rule *wide, const struct policy_rule *narrow)
-{
-    return !wide->when && !wide->mode && !wide->expires && list_covers(wide->tenants, narrow->tenants) &&
-           list_covers(wide->subjects, narrow->subjects) && list_covers(wide->servers, narrow->servers) &&
-           list_covers(wide->kinds, narrow->kinds) && list_covers(wide->names, narrow->names);
-}
-
-static void compare(const struct lint *lint, const struct policy_rule *rule, const struct policy_rule *other)
-{
-    if (rule->effect && !other->effect && rule_covers(other, rule))
-        SAY(lint, "W1", rule->id, "effect: never decides: \"%s\" denies all of it; remove one of them", other->id);
-    else if (rule->effect && other->effect && rule_covers(other, rule))
-        SAY(lint, "W2", rule->id, "effect: adds nothing: \"%s\" allows all of it; remove one of them", other->id);
-}
-
-static void check_against_others(const struct lint *lint, const struct policy_rule *rule)
-{
-    for (size_t i = 0; i < lint->source->count; i++) {
-        const struct policy_rule *others = lint->source->files[i].rules.at;
-        for (size_t k = 0; k < lint->source->files[i].rules.count; k++)
-            if (&others[k] != rule)
-                compare(lint, rule, &others[k]);
-    }
-}
 
 static void check_ids(const struct policy_source *source, struct policy_findings *findings)
 {
@@ -393,8 +361,10 @@ static void check_groups(struct lint *lint)
 {
     const struct policy_group *groups = lint->file->groups.at;
     for (size_t i = 0; i < lint->file->groups.count; i++) {
-        char what[128];
-        snprintf(what, sizeof what, "/groups/%.80s", groups[i].name);
+        struct buf where = {0};
+        buf_put_text(&where, "/groups");
+        policy_place_put(&where, groups[i].name);
+        const char *what = buf_text(&where);
         check_description(lint, groups[i].description, what, NULL);
         if (!groups[i].members || !groups[i].members[0])
             SAY(lint, "W7", (const char *)NULL, "%s: has no members; give it some or remove it", what);
@@ -409,7 +379,8 @@ static void check_groups(struct lint *lint)
                 "%s: is a member of itself, or has more than %d groups or %d levels inside", what, GROUPS_INSIDE_MAX,
                 GROUP_DEPTH_MAX);
         if (policy_source_group(lint->source, groups[i].name) != &groups[i])
-            SAY(lint, "E2", (const char *)NULL, "%s: is defined twice", what);
+            SAY(lint, "E2", (const char *)NULL, "%s: is defined twice; rename one of them", what);
+        buf_release(&where);
     }
 }
 
@@ -417,15 +388,18 @@ static void check_sets(const struct lint *lint)
 {
     const struct policy_set *sets = lint->file->sets.at;
     for (size_t i = 0; i < lint->file->sets.count; i++) {
-        char what[128];
-        snprintf(what, sizeof what, "/sets/%.80s", sets[i].name);
+        struct buf where = {0};
+        buf_put_text(&where, "/sets");
+        policy_place_put(&where, sets[i].name);
+        const char *what = buf_text(&where);
         check_description(lint, sets[i].description, what, NULL);
         if (!sets[i].names || !sets[i].names[0])
-            SAY(lint, "E5", (const char *)NULL, "%s: is empty", what);
+            SAY(lint, "E5", (const char *)NULL, "%s: is empty; name something or remove it", what);
         else
             check_patterns(lint, sets[i].names, what, NULL);
         if (policy_source_set(lint->source, sets[i].name) != &sets[i])
-            SAY(lint, "E2", (const char *)NULL, "%s: is defined twice", what);
+            SAY(lint, "E2", (const char *)NULL, "%s: is defined twice; rename one of them", what);
+        buf_release(&where);
     }
 }
 
@@ -475,8 +449,9 @@ static void check_tests(const struct lint *lint)
 static void check_file(const struct lint *lint)
 {
     const struct policy_rule *rules = lint->file->rules.at;
-    check_description(lint, lint->file->description, "the file", NULL);
-    check_secrets(lint, lint->file->tree, NULL);
+    struct buf pointer = {0};
+    check_description(lint, lint->file->description, "/description", NULL);
+    check_secrets(lint, lint->file->tree, &pointer);
     check_sets(lint);
     for (size_t i = 0; i < lint->file->rules.count; i++)
         check_rule(lint, &rules[i]);
@@ -484,14 +459,14 @@ static void check_file(const struct lint *lint)
     check_words(lint, "rules", "effect");
     check_words(lint, "tests", "expect");
     if (lint->file->rules.count > RULES_COMFORT)
-        SAY(lint, "W12", (const char *)NULL, "%zu rules in one file; split it", lint->file->rules.count);
+        SAY(lint, "W12", (const char *)NULL, "/rules: %zu in one file; split it", lint->file->rules.count);
+    buf_release(&pointer);
 }
 
 void policy_lint(const struct policy_source *source, const struct policy_load *load, struct policy_findings *findings)
 {
     struct lint lint = {source, load, findings, source->files, true};
-    size_t total = 0;
-    for (size_t i = 0; i < source->count; i++, total += lint.file->rules.count) {
+    for (size_t i = 0; i < source->count; i++) {
         lint.file = &source->files[i];
         check_groups(&lint);
     }
@@ -500,10 +475,6 @@ void policy_lint(const struct policy_source *source, const struct policy_load *l
         check_file(&lint);
     }
     check_ids(source, findings);
-    for (size_t i = 0; i < source->count && !findings->errors && total <= RULES_COMPARED; i++) {
-        const struct policy_rule *rules = source->files[i].rules.at;
-        lint.file = &source->files[i];
-        for (size_t k = 0; k < lint.file->rules.count; k++)
-            check_against_others(&lint, &rules[k]);
-    }
+    if (!findings->errors)
+        policy_overlap_lint(source, findings);
 }

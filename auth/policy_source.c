@@ -1,4 +1,4 @@
-// Owns reading policy files: the option rows of every object in them, folders, and line numbers.
+// Owns reading policy files: the option rows of every object in them, and folders.
 #include "policy_source.h"
 #include "base/map.h"
 #include "base/mem.h"
@@ -152,18 +152,20 @@ void policy_findings_release(struct policy_findings *findings)
 
 // ---- files ----------------------------------------------------------------------------------
 
-static char *read_text(const char *path, size_t *len, struct err *err)
+// NULL: it cannot be read, which is a finding.
+static char *read_text(const char *path, size_t *len, struct policy_findings *findings)
 {
     struct buf text = {.max = FILE_MAX};
     char block[65536];
     ssize_t got = -1;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    while (fd >= 0 && (got = read(fd, block, sizeof block)) > 0)
+    while (fd >= 0 && !text.overflow && (got = read(fd, block, sizeof block)) > 0)
         buf_put(&text, block, (size_t)got);
     if (got < 0)
-        (void)err_set(err, ERR_CONFIG, "%s: %s", path, strerror(errno));
+        policy_find(findings, "E7", path, 0, NULL, "cannot be read: %s", strerror(errno));
     else if (text.overflow)
-        (void)err_set(err, ERR_CONFIG, "%s: larger than %zu bytes", path, FILE_MAX);
+        policy_find(findings, "E7", path, 0, NULL, "larger than %zu bytes; split it into files of one folder",
+                    FILE_MAX);
     if (fd >= 0)
         close(fd);
     if (got < 0 || text.overflow) {
@@ -188,22 +190,13 @@ static const char *after_place(const char *text, const char *path, int *line)
     return text + strspn(text, " ");
 }
 
-// The id of the rule that a JSON Pointer leads into, or NULL.
-static const char *rule_at(const struct policy_file *file, const char *pointer)
-{
-    if (strncmp(pointer, "/rules/", 7) != 0)
-        return NULL;
-    const json_t *rule = json_array_get(json_object_get(file->tree, "rules"), strtoul(pointer + 7, NULL, 10));
-    return json_string_value(json_object_get(rule, "id"));
-}
-
-static bool read_file(struct policy_source *source, const char *path, struct policy_findings *findings, struct err *err)
+static void read_file(struct policy_source *source, const char *path, struct policy_findings *findings)
 {
     size_t len;
     struct err problem = {0};
-    char *text = read_text(path, &len, err);
+    char *text = read_text(path, &len, findings);
     if (!text)
-        return false;
+        return;
     source->files = mem_resize(source->files, (source->count + 1) * sizeof *source->files);
     struct policy_file *file = &source->files[source->count++];
     *file = (struct policy_file){.path = mem_string(path), .text = text};
@@ -213,29 +206,28 @@ static bool read_file(struct policy_source *source, const char *path, struct pol
         int line = 0;
         const char *said = after_place(problem.detail, path, &line);
         policy_find(findings, twice ? "E2" : "E7", path, line, NULL, "%s", said);
-        return true;
+        return;
     }
     struct option_place place = {path, "", true};
     if (!option_parse(&policy_file_options, file->tree, file, &place, &problem)) {
-        const char *said = after_place(problem.detail, path, &(int){0}), *id = rule_at(file, said);
-        policy_find(findings, strstr(said, "unknown key") ? "E1" : "E7", path, policy_source_line(file, id), id, "%s",
+        const char *said = after_place(problem.detail, path, &(int){0}), *id = policy_place_rule(file, said);
+        policy_find(findings, strstr(said, "unknown key") ? "E1" : "E7", path, policy_place_id(file, id), id, "%s",
                     said);
     } else if (file->version != 1)
         policy_find(findings, "E7", path, 0, NULL, "/version: must be 1");
-    return true;
 }
 
 static int by_name(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
 
-static bool read_folder(struct policy_source *source, const char *path, struct policy_findings *findings,
-                        struct err *err)
+static void read_folder(struct policy_source *source, const char *path, struct policy_findings *findings)
 {
     char **names = NULL;
     size_t count = 0;
-    bool ok = true;
     DIR *folder = opendir(path);
-    if (!folder)
-        return err_set(err, ERR_CONFIG, "%s: %s", path, strerror(errno));
+    if (!folder) {
+        policy_find(findings, "E7", path, 0, NULL, "cannot be read: %s", strerror(errno));
+        return;
+    }
     for (struct dirent *entry; (entry = readdir(folder)) && count <= FILES_MAX;) {
         size_t len = strlen(entry->d_name);
         if (entry->d_name[0] == '.' || len < 6 || strcmp(entry->d_name + len - 5, ".json") != 0)
@@ -244,19 +236,21 @@ static bool read_folder(struct policy_source *source, const char *path, struct p
         names[count++] = mem_string(entry->d_name);
     }
     closedir(folder);
+    if (!count)
+        policy_find(findings, "E7", path, 0, NULL, "no *.json file in it; name the folder of the policy files");
     if (count > FILES_MAX)  // to leave some out could leave out a deny
-        ok = err_set(err, ERR_CONFIG, "%s: more than %d files", path, FILES_MAX);
+        policy_find(findings, "E7", path, 0, NULL, "more than %d files; put some of them together", FILES_MAX);
     if (count)
         qsort(names, count, sizeof *names, by_name);
     for (size_t i = 0; i < count; i++) {
         struct buf full = {0};
         buf_printf(&full, "%s/%s", path, names[i]);
-        ok = ok && read_file(source, buf_text(&full), findings, err);
+        if (count <= FILES_MAX)
+            read_file(source, buf_text(&full), findings);
         buf_release(&full);
         free(names[i]);
     }
     free(names);
-    return ok && (count || err_set(err, ERR_CONFIG, "%s: no *.json file in it", path));
 }
 
 bool policy_source_read(const char *path, struct policy_source *out, struct policy_findings *findings, struct err *err)
@@ -264,7 +258,11 @@ bool policy_source_read(const char *path, struct policy_source *out, struct poli
     struct stat info;
     if (stat(path, &info) < 0)
         return err_set(err, ERR_CONFIG, "%s: %s", path, strerror(errno));
-    return S_ISDIR(info.st_mode) ? read_folder(out, path, findings, err) : read_file(out, path, findings, err);
+    if (S_ISDIR(info.st_mode))
+        read_folder(out, path, findings);
+    else
+        read_file(out, path, findings);
+    return true;
 }
 
 void policy_source_release(struct policy_source *source)
@@ -300,59 +298,6 @@ const struct policy_set *policy_source_set(const struct policy_source *source, c
                 return &sets[k];
     }
     return NULL;
-}
-
-static struct span skip_blanks(struct span text)
-{
-    while (text.len && memchr(" \t\r\n", text.at[0], 4))
-        text = span_after(text, 1);
-    return text;
-}
-
-// Does `"id" : "<id>"` stand here?
-static bool is_id_at(struct span text, struct span id)
-{
-    if (!span_starts(text, "\"id\""))
-        return false;
-    text = skip_blanks(span_after(text, 4));
-    if (!span_starts(text, ":"))
-        return false;
-    text = skip_blanks(span_after(text, 1));
-    return text.len >= id.len + 2 && text.at[0] == '"' && memcmp(text.at + 1, id.at, id.len) == 0 &&
-           text.at[id.len + 1] == '"';
-}
-
-// jansson knows no lines of values: look for the id in the rest of the text, which moves on with *line.
-static bool find_id(struct span *rest, int *line, const char *id)
-{
-    struct span text = *rest;
-    for (const char *quote; (quote = text.len ? memchr(text.at, '"', text.len) : NULL);) {
-        text = span_after(text, (size_t)(quote - text.at));
-        if (is_id_at(text, span_of(id))) {
-            for (const char *at = rest->at; at < quote; at++)
-                *line += *at == '\n';
-            *rest = span_after(text, 4);
-            return true;
-        }
-        text = span_after(text, 1);
-    }
-    return false;
-}
-
-int policy_source_line(const struct policy_file *file, const char *id)
-{
-    int line = 1;
-    struct span rest = span_of(file->text);
-    return id && find_id(&rest, &line, id) ? line : 0;
-}
-
-void policy_source_lines(struct policy_file *file)
-{
-    struct policy_rule *rules = file->rules.at;
-    struct span rest = span_of(file->text);
-    int line = 1;
-    for (size_t i = 0; i < file->rules.count; i++)
-        rules[i].line = rules[i].id && find_id(&rest, &line, rules[i].id) ? line : 0;
 }
 
 // ---- principals -----------------------------------------------------------------------------

@@ -35,14 +35,13 @@ struct policy_source {
 
 extern const struct option_table policy_file_options;
 
-// Reads the file or folder; syntax and schema errors are findings (E1, E2, E7).
+// Reads the file or folder; what cannot be read and syntax and schema errors are findings (E1, E2, E7). False: there is
+// no such thing.
 bool policy_source_read(const char *path, struct policy_source *out, struct policy_findings *findings,
                         struct err *err) MUST_CHECK;
 void policy_source_release(struct policy_source *source);
 const struct policy_group *policy_source_group(const struct policy_source *source, const char *name);
 const struct policy_set *policy_source_set(const struct policy_source *source, const char *name);
-int policy_source_line(const struct policy_file *file, const char *id);
-void policy_source_lines(struct policy_file *file);  // of all its rules
 char **policy_source_principals(const struct policy_source *source);
 
 // policy.c: the conditions of the live allow rules that take the question apart from those. 0: there is no such rule, one
@@ -52,8 +51,17 @@ size_t policy_conditions(struct policy *policy, const struct policy_question *qu
 // policy_format.c: the one way it is written. Sorts what has no order in the tree itself.
 char *policy_format_tree(json_t *tree);
 
+// policy_place.c: the line of a rule's id, 0 if it is not there, and of all rules.
+int policy_place_id(const struct policy_file *file, const char *id);
+void policy_place_ids(struct policy_file *file);
+const char *policy_place_rule(const struct policy_file *file, const char *pointer);  // id of the rule it leads into
+void policy_place_put(struct buf *pointer, const char *key);                         // one step more
+// Findings that begin with a JSON Pointer and have no line yet get it, and the id of the rule there.
+void policy_place_findings(const struct policy_source *source, struct policy_findings *findings);
+
 // policy_lint.c: everything about the parsed files that can be wrong without a decision being made.
 void policy_lint(const struct policy_source *source, const struct policy_load *load, struct policy_findings *findings);
+void policy_overlap_lint(const struct policy_source *source, struct policy_findings *findings);  // W1 and W2; no errors
 // policy_inventory.c: what only the configuration and the inventory can tell. After policy_lint(), without errors.
 void policy_inventory_lint(const struct policy_source *source, const struct policy_load *load,
                            struct policy_findings *findings);

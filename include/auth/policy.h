@@ -58,6 +58,7 @@ struct policy_test {
     int expect;  // {deny, allow}
     char *by;
     const char *file;
+    size_t at;  // in the list of the file's tests
 };
 
 // Something `policy check` has to say: an error (E…) keeps the policy from loading, a warning (W…) does not.

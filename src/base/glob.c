@@ -1,5 +1,7 @@
 // Owns glob matching: iterative, one remembered star, at worst pattern times text.
 #include "base/glob.h"
+#include "base/mem.h"
+#include <stdlib.h>
 
 // One pattern character at *at: its byte, or -1 for a star.
 static int next(const char **at)
@@ -35,6 +37,20 @@ bool glob_match(const char *pattern, struct span text)
     while (*p == '*')
         p++;
     return *p == '\0';
+}
+
+// A star stands for any run of any bytes, so only a star takes all of them: like a byte that no pattern has, which is NUL.
+bool glob_covers(const char *wide, const char *narrow)
+{
+    char *text = mem_alloc(strlen(narrow) + 1);
+    size_t len = 0;
+    while (*narrow) {
+        int c = next(&narrow);
+        text[len++] = c == -1 ? '\0' : (char)c;
+    }
+    bool yes = glob_match(wide, span_make(text, len));
+    free(text);
+    return yes;
 }
 
 bool glob_is_literal(const char *pattern)

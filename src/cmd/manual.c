@@ -213,10 +213,13 @@ void manual_commands(void)
                      "calls, decides by policy files what they may do, and holds the tokens of users for the "
                      "servers behind it. The other commands use the same servers from the command line."));
     line(&page, ".PP");
-    put_text(&page,
-             span_of("Standard output is for data: tables and text on a terminal, JSON in a pipe or with `--json`. "
-                     "Standard error is for people. `--name VALUE` and `--name=VALUE` are the same, and `--` ends "
-                     "the options."));
+    put_text(
+        &page,
+        span_of(
+            "Standard output is for data: tables and text on a terminal, JSON in a pipe or with `--json` (of `policy` "
+            "only with that: its findings are read in logs). "
+            "Standard error is for people. `--name VALUE` and `--name=VALUE` are the same, and `--` ends "
+            "the options."));
     line(&page, ".SH COMMANDS");
     for (size_t i = 0; command_list[i]; i++)
         put_command(&page, command_list[i]);

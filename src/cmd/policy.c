@@ -87,6 +87,8 @@ static int format_path(const char *path, bool only_check)
     }
     if (count >= 0)
         free(entries);
+    if (count <= 0)
+        return cmd_fail(EXIT_CONFIG, "%s: %s", path, count ? strerror(errno) : "no *.json file in it");
     return worst;
 }
 

@@ -32,8 +32,8 @@ int policy_who_can(const struct flags *flags);
 int policy_diff(const struct flags *flags);
 int policy_replay(const struct flags *flags);
 
-// Loads it. NULL: what is wrong went to stderr, exit code set.
-struct policy *policy_open(const char *path, int *exit_code);
+// Loads what the user calls `name`. NULL: what is wrong went to stderr, exit code set.
+struct policy *policy_open(const char *path, const char *name, int *exit_code);
 void policy_print(json_t *tree);  // and lets go of it
 // --server with one of --tool, --resource, --template, --prompt, and --args. False: usage, said.
 bool policy_read_question(const struct flags *flags, struct policy_question *out, json_t **args);

@@ -14,10 +14,10 @@ bool policy_askers_has(const struct policy_askers *askers, const char *label, co
     return false;
 }
 
-static void add(struct policy_askers *askers, char *label, struct identity *who)
+static void add(struct policy_askers *askers, const char *label, struct identity *who)
 {
     askers->at = mem_resize(askers->at, (askers->count + 1) * sizeof *askers->at);
-    askers->at[askers->count++] = (struct policy_asker){label, who};
+    askers->at[askers->count++] = (struct policy_asker){mem_string(label), who};
 }
 
 // `who` is what a subject selector says: user:P:N, role:R, anonymous or authenticated.
@@ -32,7 +32,7 @@ static void add_asker(struct policy_askers *askers, const char *who, const char 
     struct policy_test test = {.as = {.tenant = (char *)(uintptr_t)tenant,
                                       .subject = (char *)(uintptr_t)subject,
                                       .roles = (char **)(uintptr_t)roles}};
-    add(askers, mem_string(who), policy_test_identity(&test));
+    add(askers, who, policy_test_identity(&test));
 }
 
 // Who a test asks as, with all roles at once.
@@ -46,11 +46,10 @@ static void add_tested(struct policy_askers *askers, const struct policy_test *t
         buf_printf(&label, "user:%s:%s", who->provider, who->subject);
     for (size_t i = 0; i < who->role_count; i++)
         buf_printf(&label, "%srole:%s", i ? "," : " with ", who->roles[i]);
-    if (!policy_askers_has(askers, buf_text(&label), who->tenant)) {
-        add(askers, buf_take(&label, NULL), who);
-        return;
-    }
-    identity_unref(who);
+    if (!policy_askers_has(askers, buf_text(&label), who->tenant))
+        add(askers, buf_text(&label), who);
+    else
+        identity_unref(who);
     buf_release(&label);
 }
 
@@ -76,24 +75,36 @@ static void find_tenants(struct map *tenants, struct policy *policy)
             map_put(tenants, span_of(policy_test_at(policy, i)->as.tenant), policy);
 }
 
+static int by_name(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+
+static char **sorted(const struct map *map)
+{
+    char **names = mem_alloc((map->count + 1) * sizeof *names);
+    struct span key;
+    size_t count = 0;
+    for (size_t at = 0; map_next(map, &at, &key, &(void *){NULL});)
+        names[count++] = mem_span(key);
+    qsort(names, count, sizeof *names, by_name);
+    return names;
+}
+
 void policy_askers_add(struct policy_askers *askers, struct policy *policy, struct policy *other, const char *tenant)
 {
     struct policy *const both[] = {policy, other};
     struct map tenants = {0};
-    struct span key;
-    void *unused;
     for (size_t i = 0; i < 2 && both[i] && !tenant; i++)
         find_tenants(&tenants, both[i]);
     // Somebody of a tenant that nobody names: of "default", unless that is named itself.
     if (!tenant && !map_find(&tenants, span_of("default")) && map_find(&tenants, span_of("*")))
         map_remove(&tenants, span_of("*"));
     map_put(&tenants, span_of(tenant ? tenant : "default"), policy);
-    for (size_t at = 0; map_next(&tenants, &at, &key, &unused);) {
-        char *name = mem_span(key);
-        for (size_t i = 0; i < 2 && both[i]; i++)
-            add_tenant(askers, both[i], name);
-        free(name);
+    char **names = sorted(&tenants);
+    for (size_t i = 0; i < tenants.count; i++) {
+        for (size_t k = 0; k < 2 && both[k]; k++)
+            add_tenant(askers, both[k], names[i]);
+        free(names[i]);
     }
+    free(names);
     for (size_t i = 0; i < 2 && both[i]; i++)
         for (size_t k = 0; k < policy_test_count(both[i]); k++) {
             const struct policy_test *test = policy_test_at(both[i], k);

@@ -35,7 +35,21 @@ static json_t *finding_json(const struct policy_finding *finding)
                      finding->rule, "pointer", where, "text", finding->text);
 }
 
-struct policy *policy_open(const char *path, int *exit_code)
+// Files of a copy go by where they were copied from: HEAD:policy/a.json.
+static void put_finding_of_copy(struct policy_finding finding, const char *path, const char *name)
+{
+    const char *rest = finding.file + strlen(path);
+    size_t len = strlen(name), more = strlen(rest);
+    struct buf file = {0};
+    buf_put_text(&file, name);
+    if (len < more || strcmp(name + len - more, rest) != 0)  // the name is not that of the file itself
+        buf_put_text(&file, rest);
+    finding.file = buf_text(&file);
+    put_finding(stderr, &finding);
+    buf_release(&file);
+}
+
+struct policy *policy_open(const char *path, const char *name, int *exit_code)
 {
     struct err err = {0};
     struct policy_findings findings = {0};
@@ -43,8 +57,11 @@ struct policy *policy_open(const char *path, int *exit_code)
     struct policy *policy = policy_load(&load, &findings, &err);
     for (size_t i = 0; !policy && i < findings.count; i++)
         if (findings.at[i].code[0] == 'E')
-            put_finding(stderr, &findings.at[i]);
-    if (!policy)
+            put_finding_of_copy(findings.at[i], path, name);
+    if (!policy && findings.errors)
+        *exit_code = cmd_fail(EXIT_CONFIG, "%s: %zu error%s, so it decides nothing", name, findings.errors,
+                              findings.errors == 1 ? "" : "s");
+    else if (!policy)
         *exit_code = cmd_fail(EXIT_CONFIG, "%s", err.detail);
     policy_findings_release(&findings);
     return policy;
@@ -171,6 +188,9 @@ static void print_findings(const struct flags *flags, const struct policy_findin
     else if (policy)
         printf("%s: ok, %zu rules, %zu tests, %zu warning%s, digest %.16s\n", flags->args[1], policy_rule_count(policy),
                policy_test_count(policy), findings->count, findings->count == 1 ? "" : "s", policy_digest(policy));
+    else
+        printf("%s: %zu error%s, %zu warning%s\n", flags->args[1], findings->errors, findings->errors == 1 ? "" : "s",
+               findings->count - findings->errors, findings->count - findings->errors == 1 ? "" : "s");
     json_decref(all);
 }
 
@@ -196,6 +216,10 @@ int policy_check(const struct flags *flags)
         find_untested(policy, &findings);
     if (!policy && !findings.errors) {
         code = cmd_fail_err(&err);
+        if (flags->json)
+            policy_print(
+                json_pack("[o]", finding_json(&(struct policy_finding){
+                                     .code = "E7", .file = (char *)(uintptr_t)flags->args[1], .text = err.detail})));
     } else {
         print_findings(flags, &findings, policy);
         code = findings.errors ? EXIT_NEGATIVE : EXIT_OK;
@@ -211,7 +235,7 @@ int policy_check(const struct flags *flags)
 int policy_coverage(const struct flags *flags)
 {
     int code = EXIT_OK;
-    struct policy *policy = policy_open(flags->args[1], &code);
+    struct policy *policy = policy_open(flags->args[1], flags->args[1], &code);
     if (!policy)
         return code;
     size_t count = policy_rule_count(policy), exercised = 0;

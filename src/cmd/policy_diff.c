@@ -13,6 +13,7 @@
 #include "policy.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #define ITEMS_MAX 20000
 #define OVERLAPS_MAX 1000000  // two things that are looked at for what they have in common
@@ -93,12 +94,30 @@ static char *common(const char *a, const char *b)
     return buf_take(&both, NULL);
 }
 
+// Where the start and the end of what two patterns have in common share bytes, as in get_secret of get_* and *_secret.
+static void add_tight(struct items *items, const char *server, struct policy_item a, struct policy_item b,
+                      const char *both)
+{
+    const char *first = strchr(both, '*'), *last = strrchr(both, '*');
+    size_t head = first ? (size_t)(first - both) : 0, tail = first ? strlen(last + 1) : 0;
+    for (size_t shared = 1; shared <= head && shared <= tail; shared++) {
+        struct buf name = {0};
+        buf_put(&name, both, head);
+        buf_put_text(&name, last + 1 + shared);
+        if (glob_match(a.name, buf_span(&name)) && glob_match(b.name, buf_span(&name)))
+            add_item(items, server, a.kind, buf_text(&name));
+        buf_release(&name);
+    }
+}
+
 static void combine_two(struct items *items, struct policy_item a, struct policy_item b)
 {
     char *server = a.kind == b.kind ? common(a.server, b.server) : NULL;
     char *name = server ? common(a.name, b.name) : NULL;
-    if (name)
+    if (name) {
         add_item(items, server, a.kind, name);
+        add_tight(items, server, a, b, name);
+    }
     free(server);
     free(name);
 }
@@ -341,10 +360,15 @@ static int report(const struct flags *flags, const struct comparison *all, const
 
 static struct policy *open_side(const char *side, int *code)
 {
-    char *folder = strchr(side, ':') ? policy_checkout(side, code) : NULL;
-    if (strchr(side, ':') && !folder)
+    bool here = access(side, F_OK) == 0;
+    if (!here && !strchr(side, ':')) {
+        *code = cmd_fail(EXIT_CONFIG, "%s: no such file or folder; of a git revision it is REVISION:PATH", side);
         return NULL;
-    struct policy *policy = policy_open(folder ? folder : side, code);
+    }
+    char *folder = here ? NULL : policy_checkout(side, code);
+    if (!here && !folder)
+        return NULL;
+    struct policy *policy = policy_open(here ? side : folder, side, code);
     if (folder)
         policy_checkout_remove(folder);
     free(folder);

@@ -115,7 +115,7 @@ static struct explanation explain(struct policy *policy, const struct policy_que
     return all;
 }
 
-static void print_explanation(const struct explanation *all, const struct policy *policy)
+static void print_explanation(const struct explanation *all, const struct policy *policy, const struct identity *who)
 {
     size_t i;
     json_t *row;
@@ -125,7 +125,11 @@ static void print_explanation(const struct explanation *all, const struct policy
         printf(" (%s:%d: %s)", rule->file, rule->line, rule->description);
     else if (strcmp(all->decision.by, "default") == 0)
         printf(" (no rule allows it)");
-    printf("\npolicy %s\n\n", policy_digest(policy));
+    printf("\npolicy %s\ncaller %s:%s of tenant %s%s", policy_digest(policy), who->provider, who->subject, who->tenant,
+           who->role_count ? ", roles" : ", no roles");
+    for (i = 0; i < who->role_count; i++)
+        printf(" %s", who->roles[i]);
+    printf("\n\n");
     json_array_foreach(all->rules, i, row) {
         const char *failed = json_string_value(json_object_get(row, "failed"));
         const char *via = json_string_value(json_object_get(row, "via"));
@@ -161,13 +165,13 @@ int policy_explain(const struct flags *flags)
         identity_unref(who);
         return EXIT_USAGE;
     }
-    struct policy *policy = policy_open(flags->policy, &code);
+    struct policy *policy = policy_open(flags->policy, flags->policy, &code);
     if (policy) {
         struct explanation all = explain(policy, &question, !flags->show_args);
         if (flags->json)
             policy_print(explanation_json(&all, policy));
         else
-            print_explanation(&all, policy);
+            print_explanation(&all, policy, who);
         code = all.decision.verdict == VERDICT_ALLOW ? EXIT_OK : EXIT_NEGATIVE;
         json_decref(all.rules);
     }
@@ -212,7 +216,7 @@ int policy_who_can(const struct flags *flags)
         json_decref(all);
         return EXIT_USAGE;
     }
-    struct policy *policy = policy_open(flags->policy, &code);
+    struct policy *policy = policy_open(flags->policy, flags->policy, &code);
     if (policy)
         policy_askers_add(&askers, policy, NULL, flags->tenant);
     for (size_t i = 0; i < askers.count; i++)

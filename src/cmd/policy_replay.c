@@ -483,7 +483,7 @@ int policy_replay(const struct flags *flags)
                         "policy replay: --since must be a time ago such as 1h, or a date such as 2027-01-31 or "
                         "2027-01-31T12:00:00Z");
     char *path = cmd_audit_path(flags, &code);
-    struct policy *policy = path ? policy_open(flags->policy, &code) : NULL;
+    struct policy *policy = path ? policy_open(flags->policy, flags->policy, &code) : NULL;
     if (!policy) {
         free(path);
         return code;

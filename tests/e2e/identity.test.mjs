@@ -211,7 +211,7 @@ describe('reload', () => {
         token('revoke', secret.split('_')[1]);
         const revoked = Date.now();
         while (await events.next()) continue; // until the stream ends
-        assert.ok(Date.now() - revoked < 1_500, `the stream ended after ${Date.now() - revoked} ms`);
+        assert.ok(Date.now() - revoked < 1_000, `the stream ended after ${Date.now() - revoked} ms`);
         const answer = await send(gateway.url, { headers: post(eve.headers), body: { jsonrpc: '2.0', id: 1, method: 'ping' } });
         assert.equal(answer.status, 401);
     });

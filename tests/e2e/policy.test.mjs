@@ -66,6 +66,7 @@ describe('X17 check', () => {
         const line = id => text.findIndex(row => row.includes(`"id": "${id}"`)) + 1;
         assert.match(stdout, new RegExp(`^${file}:${line('r')}: E4 r: /rules/0/names: no set "none"$`, 'm'));
         assert.match(stdout, new RegExp(`^${file}:${line('short')}: E3 short: /rules/1/description: `, 'm'));
+        assert.match(stdout, new RegExp(`^${file}: 2 errors, 0 warnings\n$`, 'm'));
     });
     test('errors as JSON', () => {
         write('{"version": 1,\n "rules": [}');
@@ -103,7 +104,8 @@ describe('X17 check', () => {
         write(written([rule('a', 'allow')], { tests: [expecting('deny', 'get_x')] }));
         const { status, stdout } = policy('check', file);
         assert.equal(status, 1);
-        assert.match(stdout, /E9 test "deny of get_x in this test": expected deny, got allow by a/);
+        const line = readFileSync(file, 'utf8').split('\n').findIndex(row => row.includes('"tests"')) + 2;
+        assert.match(stdout, new RegExp(`^${file}:${line}: E9 /tests/0 "deny of get_x in this test": expected deny, got allow by a; correct `, 'm'));
     });
     test('--config: servers must exist', () => {
         write(written([rule('a', 'allow')]));
@@ -169,7 +171,22 @@ describe('X17 check', () => {
         write(written([rule('a', 'deny')]), join(folder, '2.json'));
         assert.match(policy('check', folder).stdout, /2\.json:\d+: E2 a: \/rules\/0\/id: the id is used already in \S+1\.json:\d+/);
     });
-    test('what is not there is exit status 3', () => assert.equal(policy('check', join(directory.path, 'none')).status, 3));
+    test('what cannot be read is a finding that says what to do, as JSON as well', () => {
+        const folder = join(directory.path, 'd'), big = join(folder, 'big.json'), locked = join(folder, 'locked.json');
+        mkdirSync(folder);
+        const said = () => policy('check', folder, '--json').json().map(({ code, file: where, text }) => `${code} ${where} ${text}`);
+        assert.deepEqual(said(), [`E7 ${folder} no *.json file in it; name the folder of the policy files`]);
+        writeFileSync(big, `{"version":1,"description":"${'x'.repeat(10 << 20)}"}`);
+        mkdirSync(locked);
+        assert.deepEqual(said(), [`E7 ${big} larger than 4194304 bytes; split it into files of one folder`, `E7 ${locked} cannot be read: Is a directory`]);
+        assert.equal(policy('check', folder).status, 1);
+    });
+    test('what is not there is exit status 3', () => {
+        const none = join(directory.path, 'none');
+        assert.equal(policy('check', none).status, 3);
+        const { status, json } = policy('check', none, '--json');
+        assert.deepEqual([status, json().map(({ code, file: where }) => [code, where])], [3, [['E7', none]]]);
+    });
 });
 
 describe('X18 explain', () => {
@@ -205,6 +222,7 @@ describe('X18 explain', () => {
         assert.equal(all[0].failed, 'when /owner: its value not in ["acme"]');
         const text = explain('--tool', 'get_x', '--args', '{"owner":"Wayland"}');
         assert.match(text.stdout, /^deny by default/);
+        assert.match(text.stdout, /^caller corp:bob of tenant acme, roles eng$/m);
         assert.match(text.stdout, /nearest: read \(\S+\) fails on one selector only/);
         assert.ok(!(denied.stdout + text.stdout).includes('Wayland'));
         assert.match(explain('--tool', 'get_x', '--args', '{"owner":"Wayland"}', '--show-args').stdout, /"Wayland" not in \["acme"\]/);
@@ -265,6 +283,15 @@ describe('X17 fmt', () => {
         assert.match(stderr, /c\.json:1:/);
         assert.equal(readFileSync(join(directory.path, 'c.json'), 'utf8'), '{');
     });
+    test('what is no policy file is refused, and a folder without any', () => {
+        write('[1,2]');
+        const list = policy('fmt', file);
+        assert.deepEqual([list.status, list.stdout, readFileSync(file, 'utf8')], [3, '', '[1,2]']);
+        assert.match(list.stderr, /p\.json: must be an object/);
+        mkdirSync(join(directory.path, 'empty'));
+        const none = policy('fmt', 'empty');
+        assert.deepEqual([none.status, none.stderr], [3, 'postern: empty: no *.json file in it\n']);
+    });
 });
 
 test('X17 who-can asks for everybody who is named', () => {
@@ -280,6 +307,10 @@ test('X17 who-can asks for everybody who is named', () => {
     });
     assert.equal(who('--args', '{"n":1}').authenticated, 'allow small');
     assert.match(policy('who-can', '--policy', file, '--server', 's', '--tool', 'get_x').stdout, /TENANT +WHO +VERDICT/);
+    const tenants = ['zeta', 'acme', 'mid', 'beta'];
+    write(written([rule('a', 'allow', { tenants })]));
+    assert.deepEqual([...new Set(policy('who-can', '--policy', file, '--server', 's', '--tool', 'get_x', '--json').json().map(({ tenant }) => tenant))],
+        [...tenants, 'default'].sort(), 'in the same order each time');
 });
 
 test('X17 coverage lists what no test exercises', () => {
@@ -312,7 +343,9 @@ describe('X17 diff', () => {
     test('a pattern that grows, a deny that goes, overlapping patterns', () => {
         assert.deepEqual(diff([rule('a', 'allow', { names: ['get_x'] })], [rule('a', 'allow')]).rows, ['+ role:eng get_*: deny allow']);
         const both = [rule('a', 'allow'), rule('d', 'deny', { subjects: ['*'], names: ['*_secret'] })];
-        assert.deepEqual(diff(both, both.slice(0, 1)).rows, ['+ role:eng get_*_secret: deny allow']);
+        assert.deepEqual(diff(both, both.slice(0, 1)).rows, ['+ role:eng get_*_secret: deny allow', '+ role:eng get_secret: deny allow']);
+        const between = [both[0], rule('d', 'deny', { subjects: ['*'], names: ['get_*_secret'] })];
+        assert.deepEqual(diff(both, between).rows, ['+ role:eng get_secret: deny allow']);
         const wide = [rule('a', 'allow', { servers: ['*'] })];
         assert.equal(diff([rule('a', 'allow')], wide, '--fail-on-new-access').status, 1);
     });
@@ -369,7 +402,7 @@ describe('X17 diff', () => {
         const names = Array.from({ length: 400 }, (_, i) => `n${i}_*`), deny = rule('d', 'deny', { subjects: ['*'], names: ['*_secret'] });
         const allow = rule('a', 'allow', { names });
         const { status, rows } = diff([allow, deny], [allow], '--fail-on-new-access');
-        assert.deepEqual([status, rows.length], [1, 400]);
+        assert.deepEqual([status, rows.length], [1, 800], 'n0_*_secret, n0_secret and so on');
         const more = rule('a', 'allow', { names: Array.from({ length: 1001 }, (_, i) => `n${i}_*`) });
         assert.equal(diff([more], [more], '--fail-on-new-access').status, 1);
         assert.match(policy('diff', old(), file).stderr, /the answer is not whole.*overlaps of patterns/);
@@ -405,6 +438,14 @@ describe('X17 diff', () => {
         assert.equal(unknown.status, 3);
         assert.match(unknown.stderr, /git ls-tree: fatal: .*nowhere/);
         assert.equal(policy('diff', 'HEAD:nothing', 'policy').status, 3);
+        assert.match(policy('diff', 'HEAD', 'policy').stderr, /^postern: HEAD: no such file or folder; of a git revision it is REVISION:PATH$/m);
+        write('{', path);
+        git('commit', '-qam', 'broken');
+        for (const side of ['HEAD:policy', 'HEAD:policy/10-engineering.json']) {
+            const { status, stderr } = policy('diff', side, example);
+            assert.equal(status, 3);
+            assert.match(stderr, /^HEAD:policy\/10-engineering\.json:\d+: E7 /m, 'by its name, not by that of a copy');
+        }
     });
 });
 

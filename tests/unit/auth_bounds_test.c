@@ -125,7 +125,8 @@ static void test_too_large(void **state)
     snprintf(path, sizeof path, "%s/big.json", directory);
     struct policy_load how = {.path = path, .now = (int64_t)time(NULL)};
     assert_null(policy_load(&how, &findings, &err));
-    assert_contains(err.detail, "big.json: larger than 4194304 bytes");
+    assert_contains(err.detail, "big.json: E7 larger than 4194304 bytes; split it");
+    policy_findings_release(&findings);
     // Deeper than anybody writes.
     struct buf deep = {0};
     buf_put_text(&deep, FILE_HEAD "\"rules\":");
@@ -275,10 +276,15 @@ static void test_bad_globs(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, make_directory, remove_directory)
+#define TEST(name, function) {name, function, make_directory, remove_directory, NULL},
+    // clang-format off
     const struct CMUnitTest tests[] = {
-        TEST(test_many_rules),      TEST(test_groups_explode), TEST(test_too_large),
-        TEST(test_compiled_agrees), TEST(test_bad_globs),
+        TEST("W12 many rules", test_many_rules)
+        TEST("E6 groups that explode", test_groups_explode)
+        TEST("E7 too large, too deep, too many", test_too_large)
+        TEST("X20 compiled and in words, the same", test_compiled_agrees)
+        TEST("X21 patterns made to be slow", test_bad_globs)
     };
+    // clang-format on
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
