@@ -113,9 +113,10 @@ void http_target_header(struct http_target *target, const char *name, const char
         value_free(target->headers[at].value);
         target->headers[at].value = mem_string(value);
     } else {
-        free(target->headers[at].name);
-        value_free(target->headers[at].value);
+        struct header gone = target->headers[at];
         target->headers[at] = target->headers[--target->header_count];
+        free(gone.name);
+        value_free(gone.value);
     }
     rebuild_head(target);
 }
