@@ -408,9 +408,13 @@ void scope_release_all(struct gate *gate)
 void scope_warm(const struct session *session, bool own_too)
 {
     const struct scope *scope = session->scope;
-    for (size_t i = 0; i < scope->link_count; i++)
-        if ((own_too || !scope->links[i]->owner) && reach_allowed(session, scope->links[i]))
-            source_load(scope->links[i]->source);
+    for (size_t i = 0; i < scope->link_count; i++) {
+        const struct link *link = scope->links[i];
+        // One that everybody shares learns nothing of a session by being started.
+        bool everybody = upstream_server(link->upstream)->isolation == SERVER_SHARED;
+        if ((own_too || !link->owner) && (everybody || reach_allowed(session, link)))
+            source_load(link->source);
+    }
 }
 
 void scope_look_again(const struct session *session)

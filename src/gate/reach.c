@@ -1,6 +1,6 @@
 // Owns which servers have to do with a session: the policy asked about what servers push, not only about what is called.
 //
-// A server that no rule gives a session anything of never learns of it: it is not started for it, and hears neither its
+// A server that no rule gives a session anything of never learns of it: none of its own is started for it, and it hears neither its
 // log level nor its roots. What a server says (instructions, logs, questions) reaches only who may use something of it.
 // That is worked out once for each session and server, and again when the lists, the policy or the caller's roles change.
 #include "base/mem.h"

@@ -9,7 +9,7 @@ import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
 
 import { binary, startGateway, temporaryDirectory } from './gateway.mjs';
-import { initialize, post, send } from './raw.mjs';
+import { initialize, post, reply, send } from './raw.mjs';
 
 const root = join(import.meta.dirname, '..');
 const material = join(root, 'unit/policy');
@@ -67,7 +67,7 @@ class Callers {
                 : `{"uri":${JSON.stringify(`postern://${row.server}/${row.name}`)}}`;
         const method = row.kind === 'tool' ? 'tools/call' : 'resources/read';
         const body = `{"jsonrpc":"2.0","id":1,"method":"${method}","params":${params}}`;
-        return JSON.parse((await send(this.url, { headers: await this.headers(row), body })).body);
+        return reply(await send(this.url, { headers: await this.headers(row), body }));
     }
 }
 
