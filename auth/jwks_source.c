@@ -163,6 +163,7 @@ static void on_head(void *arg, struct http_transfer *transfer, int status)
 {
     struct jwks_source *source = arg;
     source->status = status;
+    address_policy_learn(&source->addresses, http_transfer_address(transfer));
     source->lifetime_ms = jwks_lifetime(http_transfer_header(transfer, "Cache-Control")) * 1000;
 }
 
