@@ -247,7 +247,7 @@ describe('what is recorded', () => {
             await jar.disconnect(place.gateway.origin, 'files');
             const [row] = await place.revoked(1);
             assert.deepEqual([row.subject, row.server, row.name, row.tenant, row.status], [user, 'files', liar.origin, 'default', 'ok']);
-            assert.equal(row.arguments, '{"address":"127.0.0.1"}');
+            assert.equal(row.peer, '127.0.0.1');
         }));
     test('H17 what commands take back, with who ran them and whose it was', () =>
         withPlace('none', async (liar, place) => {

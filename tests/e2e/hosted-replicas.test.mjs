@@ -192,6 +192,7 @@ describe('killed in the middle of a step', () => {
                 await gateway.exited;
                 await broken;
                 await gateway.stop().catch(() => {});
+                await ask('/held?none'); // it has seen that nobody waits any more
                 await control({ release: true });
                 aMinuteLater(state.path);
                 gateway = await start();

@@ -195,8 +195,8 @@ describe('on a terminal', () => {
         const shown = alice.onTerminal('connections');
         assert.equal((await shown.exited).code, OK);
         const [titles, row] = shown.log().replaceAll(/\x1b\[[0-9;]*m/g, '').split('\r\n').map(line => line.split(/ {2,}/));
-        assert.deepEqual(titles, ['SERVER', 'USER', 'ISSUER', 'EXPIRES', 'TOKEN', 'SCOPE']);
-        assert.deepEqual(row.slice(0, 5), ['authority', user, issuer, expires, token]);
+        assert.deepEqual(titles, ['TENANT', 'SERVER', 'USER', 'ISSUER', 'EXPIRES', 'TOKEN', 'SCOPE']);
+        assert.deepEqual(row.slice(0, 6), ['default', 'authority', user, issuer, expires, token]);
     });
 
     test('F17 --interactive logs in on a terminal only; else one line names the command, and no browser is started', async () => {

@@ -406,7 +406,7 @@ describe('after the login', () => {
             assert.equal((await liar.call()).status, OK);
         }));
     test('S3 a login that is killed while it waits for tokens: the grant from before is whole', () =>
-        withLiar('none', {}, async liar => {
+        withOwnPort('none', async liar => {
             await liar.login();
             await liar.control({ lie: 'token-silent' });
             const env = { PATH: process.env.PATH, HOME: liar.state, POSTERN_STATE: liar.state };

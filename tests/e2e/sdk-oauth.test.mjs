@@ -13,9 +13,10 @@ const [OK, WAIT_MS] = [0, 20_000];
 for (const strict of [false, true])
     describe(`simpleStreamableHttp --oauth${strict ? ' --oauth-strict' : ''}`, () => {
         const directory = temporaryDirectory();
-        let server, url, issuer, child;
+        let server, url, issuer, child, callback_port; // the same for all logins: they share a registration
         before(async () => {
             const [port, authPort] = [await freePort(), await freePort()];
+            callback_port = await freePort();
             url = `http://localhost:${port}/mcp`;
             issuer = `http://localhost:${authPort}/`;
             const env = { ...process.env, MCP_PORT: String(port), MCP_AUTH_PORT: String(authPort) };
@@ -31,7 +32,7 @@ for (const strict of [false, true])
         });
 
         async function run(...args) {
-            const config = writeConfig(directory.path, { mcpServers: { example: { url } } });
+            const config = writeConfig(directory.path, { mcpServers: { example: { url, auth: { callback_port } } } });
             const env = { PATH: process.env.PATH, HOME: directory.path, POSTERN_STATE: directory.path };
             const command = spawn(binary, [...args, '--config', config], { env, stdio: ['ignore', 'pipe', 'pipe'] });
             const out = watch(command, 'stdout'), err = watch(command, 'stderr');

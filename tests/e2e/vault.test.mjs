@@ -151,7 +151,7 @@ test('S8: a store of the first version is read, and what a later one may add to 
     assert.equal(status, 0, stderr);
     const [{ token, ...shown }, ...more] = JSON.parse(stdout);
     assert.deepEqual(more, []);
-    assert.deepEqual(shown, { server: texts[3], issuer: texts[2], resource: texts[3], user: texts[1], scope: 'a b', expires: '2100-01-01T00:00:00Z', refresh: true, ended: false, volatile: false });
+    assert.deepEqual(shown, { tenant: texts[0], server: texts[3], issuer: texts[2], resource: texts[3], user: texts[1], scope: 'a b', expires: '2100-01-01T00:00:00Z', refresh: true, ended: false, volatile: false });
     assert.deepEqual(readdirSync(directory.path).filter(file => !/^(store\.db(-wal|-shm)?|vault\.key)$/.test(file)), [], 'no name has a version in it');
 });
 

@@ -7,7 +7,7 @@
 //   GET /secrets         every secret it has given out or was sent
 //   GET /state           {refreshes, reuses, alive, …}: how often tokens were refreshed, how often a spent refresh token came,
 //                        how many grants are alive
-//   GET /held?count=N    answers when N requests are held back
+//   GET /held?count=N    answers when N requests are held back; /held?none when none is
 //   POST /control        changes it while it runs, by any of
 //     {"lie": "…"}       another lie from now on
 //     {"expire": true}   all access tokens end; {"revoke": true} all grants; {"forget": true} all clients are forgotten
@@ -72,10 +72,14 @@ const watchers = new Set();
 async function heldBack(request, response, path, when) {
     if (hold?.path !== path || hold.when !== when || (hold.bearer && !request.headers.authorization) || hold.times-- < 1) return true;
     const gone = await new Promise(resolve => {
-        const go = lost => held.delete(go) && resolve(lost === true);
+        const tell = () => [...watchers].forEach(look => look());
+        const go = lost => {
+            if (held.delete(go)) resolve(lost === true);
+            tell();
+        };
         held.add(go);
         response.once('close', () => go(true));
-        for (const look of watchers) look();
+        tell();
     });
     return !gone;
 }
@@ -86,7 +90,7 @@ const inside = {
     '/state': (_url, _body, response) => json(response, 200, { ...count, alive: grants.size }),
     '/held': (url, _body, response) => {
         const look = () => {
-            if (held.size < Number(url.searchParams.get('count') ?? 1)) return;
+            if (url.searchParams.has('none') ? held.size : held.size < Number(url.searchParams.get('count') ?? 1)) return;
             watchers.delete(look);
             json(response, 200, held.size);
         };
