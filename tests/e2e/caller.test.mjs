@@ -74,8 +74,9 @@ async function open(token) {
         const { result, error } = reply(await send(gateway.url, { headers: { ...headers, authorization: `Bearer ${as}` }, body }));
         return error ?? result.content[0].text;
     };
+    const ping = as => send(gateway.url, { headers: { ...headers, authorization: `Bearer ${as}` }, body: { jsonrpc: '2.0', id: ++id, method: 'ping' } });
     const end = () => send(gateway.url, { method: 'DELETE', headers });
-    return { call, end };
+    return { call, ping, end };
 }
 
 const exchanges = () => peer.asked.filter(({ grant_type }) => /token-exchange/.test(grant_type));
@@ -132,6 +133,7 @@ for (const mode of Object.keys(auth))
             peer.state.callerLifetime = 120;
             const session = await open(first), next = await peer.caller('ana');
             assert.equal(await session.call(), 'ana');
+            assert.equal((await session.ping(next)).status, 200); // the session does not end with the first token
             const { exp } = JSON.parse(Buffer.from(first.split('.')[1], 'base64url'));
             await until(() => Date.now() / 1000 >= exp + 0.05, 8_000, 'the end of the token, also by a clock that ticks every few ms');
             assert.equal(await session.call('server__whoami', next), 'ana');

@@ -62,6 +62,23 @@ export function writeConfig(directory, config, mark = randomUUID()) {
     return path;
 }
 
+const TOKENS = [/eyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]{16,}/, /postern_[A-Za-z0-9]{8}_[\w-]{43}/]; // a JWT with its signature, and one of ours
+
+/** What a configuration has under names that tell a secret. */
+const secretsIn = (value, name = '') =>
+    typeof value === 'string' ? (/secret$|^token$|^authorization$/i.test(name) && value.length >= 12 ? [value] : [])
+        : value && typeof value === 'object' ? Object.entries(value).flatMap(([key, inner]) => secretsIn(inner, key)) : [];
+
+/** Whatever a test was about: no token, and no secret of the configuration, is in the log or in what the gateway wrote. */
+function assertNothingTold(config, log, directory, given) {
+    const written = readdirSync(directory, { recursive: true, withFileTypes: true }).filter(entry => entry.isFile() && !given.has(join(entry.parentPath, entry.name)));
+    const texts = [['its log', log], ...written.map(entry => [entry.name, readFileSync(join(entry.parentPath, entry.name), 'latin1')])];
+    for (const [where, text] of texts) {
+        for (const shape of TOKENS) assert.ok(!shape.test(text), `a token is in ${where}: ${shape.exec(text)?.[0]}`);
+        for (const secret of secretsIn(config)) assert.ok(!text.includes(secret), `a secret of the configuration is in ${where}: ${secret}`);
+    }
+}
+
 /**
  * Starts the gateway on a free port of 127.0.0.1 and waits until it says that it listens. `files` stand beside its
  * configuration: path → object.
@@ -88,6 +105,7 @@ export async function startGateway(config, args = [], { files = {}, variables = 
             assert.ok(stopped, `the gateway did not end within ${STOP_MS} ms of SIGTERM\n${gateway.log()}`);
             assert.equal(signal ?? code, 0, `the gateway's exit status after SIGTERM\n${gateway.log()}`);
             assert.deepEqual(await survivors(mark), [], 'processes that outlived the gateway');
+            assertNothingTold(config, gateway.log(), directory.path, new Set([path, ...Object.keys(files).map(name => join(directory.path, name))]));
         } finally {
             directory.remove();
         }

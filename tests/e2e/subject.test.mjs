@@ -159,7 +159,7 @@ for (const error of ['invalid_grant', 'invalid_scope', 'unauthorized_client'])
 
 test('a file that is empty, is no token or is not there is told by name', async () => {
     for (const content of ['', 'two words', 'x'.repeat(70_000)]) assert.match((await call('token_exchange', content)).stderr, /subject: not a token/);
-    const missing = await call('token_exchange', 'x', { subject_token_file: join(folder.path, 'missing') });
+    const missing = await call('token_exchange', 'a-token-that-nobody-reads', { subject_token_file: join(folder.path, 'missing') });
     assert.match(missing.stderr, /missing: No such file/);
     assert.deepEqual(asked, []);
 });
