@@ -1,8 +1,9 @@
 // Owns the compiled policy: one bit for each rule, bitsets for each selector, and the decision.
 //
-// A question is answered by ANDing five sets: rules about the tenant, the caller's principals, the
+// A question is answered by ANDing four sets: rules about the caller (its principals and its tenant), the
 // server, the kind and the name. What is left is looked at rule by rule, denies first, conditions only
-// there. The sets of server names and item names are computed once for each name and kept.
+// there. The sets of server names and item names are computed once for each name and kept, the caller's
+// until another one asks.
 // policy_rule_matches() says the same rule by rule, slowly and in words; tests/unit/auth_policy_test.c
 // holds the two against each other.
 #include "auth/policy.h"
@@ -50,8 +51,9 @@ struct policy {
     word *kinds[POLICY_KINDS];
     word *deny, *allow, *shadow;
     bool shadows;  // there are any
-    word *scratch, *principals;
-    struct identity *asking;  // whose principals those are: mostly the same caller asks again
+    word *scratch;
+    word *caller;             // rules about the principals and the tenant
+    struct identity *asking;  // of this one: mostly the same caller asks again
     int64_t next_expiry;
 };
 
@@ -225,7 +227,7 @@ static void compile(struct policy *policy, int64_t now)
     policy->allow = bits_new(policy);
     policy->shadow = bits_new(policy);
     policy->scratch = bits_new(policy);
-    policy->principals = bits_new(policy);
+    policy->caller = bits_new(policy);
     for (size_t i = 0; i < policy->count; i++)
         compile_rule(policy, i);
     for (size_t i = 0; i < policy->count; i++)
@@ -293,7 +295,7 @@ static bool is_canonical(struct span uri)
 static void put_principals(struct policy *policy, const struct identity *who)
 {
     struct buf atom = {0};
-    word *bits = policy->principals;
+    word *bits = policy->caller;
     bool anonymous = who->proof == IDENTITY_ANONYMOUS;
     memcpy(bits, policy->subjects.all, policy->words * sizeof *bits);
     bits_or(bits, map_find(&policy->subjects.exact, span_of(anonymous ? "anonymous" : "authenticated")), policy->words);
@@ -313,27 +315,27 @@ static void put_principals(struct policy *policy, const struct identity *who)
     buf_release(&atom);
 }
 
-// The rules that are about the caller and the server of the question.
-static word *about_server(struct policy *policy, const struct policy_question *question)
+// The rules that are about the caller: its principals and its tenant.
+static const word *about_caller(struct policy *policy, const struct identity *who)
 {
-    word *bits = policy->scratch;
-    if (policy->asking != question->identity) {
+    if (policy->asking != who) {
         identity_unref(policy->asking);
-        policy->asking = identity_ref(question->identity);
-        put_principals(policy, question->identity);
+        policy->asking = identity_ref(who);
+        put_principals(policy, who);
+        bits_and(policy->caller, index_find(policy, &policy->tenants, span_of(who->tenant)), policy->words);
     }
-    memcpy(bits, policy->principals, policy->words * sizeof *bits);
-    bits_and(bits, index_find(policy, &policy->tenants, span_of(question->identity->tenant)), policy->words);
-    bits_and(bits, index_find(policy, &policy->servers, span_of(question->server)), policy->words);
-    return bits;
+    return policy->caller;
 }
 
 // The rules all of whose selectors take the question; conditions are not looked at.
 static const word *candidates(struct policy *policy, const struct policy_question *question)
 {
-    word *bits = about_server(policy, question);
-    bits_and(bits, policy->kinds[question->kind], policy->words);
-    bits_and(bits, index_find(policy, &policy->names, question->name), policy->words);
+    const word *caller = about_caller(policy, question->identity), *kind = policy->kinds[question->kind];
+    const word *server = index_find(policy, &policy->servers, span_of(question->server));
+    const word *name = index_find(policy, &policy->names, question->name);
+    word *restrict bits = policy->scratch;
+    for (size_t w = 0; w < policy->words; w++)
+        bits[w] = caller[w] & server[w] & kind[w] & name[w];
     return bits;
 }
 
@@ -405,11 +407,11 @@ bool policy_visible(struct policy *policy, const struct policy_question *questio
 }
 
 // Some rule allows things of this kind there, and none denies all of them.
-static bool reaches_kind(const struct policy *policy, const word *bits, int kind)
+static bool reaches_kind(const struct policy *policy, const word *caller, const word *server, int kind)
 {
     bool allowed = false;
     for (size_t w = 0; w < policy->words; w++) {
-        word of_kind = bits[w] & policy->kinds[kind][w];
+        word of_kind = caller[w] & server[w] & policy->kinds[kind][w];
         for (word left = of_kind & policy->deny[w] & policy->names.all[w]; left; left &= left - 1)
             if (!policy->rules[w * 64 + (size_t)__builtin_ctzll(left)]->when)
                 return false;
@@ -425,9 +427,10 @@ bool policy_reaches(struct policy *policy, const struct identity *identity, cons
         return false;
     if (policy->allow_all)
         return true;
-    const word *bits = about_server(policy, &question);
+    const word *caller = about_caller(policy, identity);
+    const word *of_server = index_find(policy, &policy->servers, span_of(server));
     for (int kind = 0; kind < POLICY_KINDS; kind++)
-        if (reaches_kind(policy, bits, kind))
+        if (reaches_kind(policy, caller, of_server, kind))
             return true;
     return false;
 }
@@ -732,7 +735,7 @@ void policy_unref(struct policy *policy)
     free(policy->allow);
     free(policy->shadow);
     free(policy->scratch);
-    free(policy->principals);
+    free(policy->caller);
     identity_unref(policy->asking);
     free(policy->rules);
     free(policy->tests);

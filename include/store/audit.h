@@ -1,11 +1,12 @@
 // The audit log: one record for each call, denial, failed authentication, policy load and token event, in rows that are
 // chained by hashes and written on a thread of their own.
 //
-// A row's hash is the SHA-256, in hex, of the previous row's hash (64 hex digits) followed by the row as canonical JSON:
-// the members below in this order, no white space, texts that are absent left out, `count` and `first_seq` left out
-// when they are 0. The very first row follows 64 zeros. So a row that was changed, taken out or moved is found by
-// audit_verify(). Whoever may write the file can make a whole new chain: keep the head that `verify` prints, or the JSON
-// lines, somewhere else.
+// A row's hash is the SHA-256, in hex, of three texts one after the other: the previous row's hash, the SHA-256 of the
+// members `event` to `reason`, and all the other members. Hashes are 64 hex digits; members are canonical JSON objects: in
+// the order below, `seq` and `time` before them, no white space, texts that are absent left out, `count` and `first_seq`
+// left out when they are 0. The very first row follows 64 zeros. So a row that was changed, taken out or moved is found
+// by audit_verify(). Whoever may write the file can make a whole new chain: keep the head that `verify` prints, or the
+// JSON lines, somewhere else.
 #ifndef STORE_AUDIT_H
 #define STORE_AUDIT_H
 
@@ -32,20 +33,20 @@ enum audit_status { AUDIT_ERROR, AUDIT_OK, AUDIT_DENIED, AUDIT_TIMEOUT, AUDIT_CA
 struct audit_record {
     int64_t time_ms;  // since the epoch; 0: now
     enum audit_event event;
-    struct span request;  // request id
     struct span tenant;
     struct span provider, subject, proof;  // who, and how that was proven
     struct span token;                     // token id, never a token
-    struct span peer;                      // the address it came from, of those who were not let in
     struct span roles;                     // of the subject, a JSON array of strings; absent: none
+    struct span peer;                      // the address it came from, of those who were not let in
     struct span server, kind, name;        // what: kind is "tool", "prompt", "resource", ...
     struct span method;
     enum audit_decision decision;
-    struct span rule, policy;      // id of the deciding rule, digest of the policy
+    struct span rule, policy;  // id of the deciding rule, digest of the policy
+    enum audit_status status;
+    struct span reason;            // of an error
+    struct span request;           // request id
     struct span arguments_sha256;  // audit_digest() of the arguments
     struct span arguments;         // audit_arguments()
-    enum audit_status status;
-    struct span reason;  // of an error
     int64_t duration_us, bytes_in, bytes_out;
     int64_t count, first_seq;
     const char *who;  // audit_who(), instead of `tenant` to `roles`; NULL: those. Rows that are read have none

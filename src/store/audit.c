@@ -130,7 +130,7 @@ static size_t queued(const struct audit *audit) { return audit->pending.count + 
 static bool has_room(const struct audit *audit)
 {
     return queued(audit) < (size_t)audit->config.queue &&
-           audit->pending.text.len + audit->writing.text.len < QUEUE_BYTES;
+           audit_batch_bytes(&audit->pending) + audit_batch_bytes(&audit->writing) < QUEUE_BYTES;
 }
 
 // ---- on the worker --------------------------------------------------------------------------

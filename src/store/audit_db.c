@@ -1,8 +1,7 @@
 // Owns the audit's SQLite file: its tables, the writing transaction, and retention.
 //
-// Table `segment` has the rows, some hundred of them in each of its own, as they were gathered: a JSON array that is kept
-// as it was hashed. One row in each would cost the writer three times as much. The view `audit` shows people with
-// sqlite3 the single rows. Table `anchor` has one row: seq and prev of the first row kept, and seq and hash of the last
+// Table `segment` has the rows, some hundred of them in each of its own, as they were gathered (audit_segment.c). One row in
+// each would cost the writer many times as much. The view `audit` shows people with sqlite3 the single rows. Table `anchor` has one row: seq and prev of the first row kept, and seq and hash of the last
 // one written, so that rows missing at either end are found. Both change in one transaction, and the writer reads the
 // anchor in it, so that two processes may write to one file.
 //
@@ -20,19 +19,19 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { BUSY_STEP_MS = 10, BUSY_STEPS = 500, SEGMENT_ROWS = 256, SEGMENT_BYTES = 128 << 10 };
+enum { BUSY_STEP_MS = 10, BUSY_STEPS = 500 };
 
 // Pages of 16 KiB: a segment has fewer of them, and each is a call of the kernel's and a frame of the log.
 static const struct db_kind kind = {
     .what = "an audit database",
     .if_lost = "move it away, and a new one is made",
     .application = 0x506f7374,
-    .version = 3,
+    .version = 4,
     .open = true,
     .fresh = "PRAGMA page_size=16384;PRAGMA auto_vacuum=INCREMENTAL",
     .settings = "PRAGMA cache_size=-256;PRAGMA wal_autocheckpoint=1000;PRAGMA journal_size_limit=67108864",
     .tables = "CREATE TABLE segment(seq INTEGER PRIMARY KEY,last INTEGER NOT NULL,since INTEGER NOT NULL,"
-              "until INTEGER NOT NULL,prev TEXT NOT NULL,rows TEXT NOT NULL) STRICT;"
+              "until INTEGER NOT NULL,prev TEXT NOT NULL,shared TEXT NOT NULL,rows TEXT NOT NULL) STRICT;"
               "CREATE TABLE anchor(id INTEGER PRIMARY KEY CHECK(id=1),first_seq INTEGER NOT NULL,"
               "first_prev TEXT NOT NULL,head_seq INTEGER NOT NULL,head_hash TEXT NOT NULL) STRICT;"
               "INSERT INTO anchor VALUES(1,1,'" AUDIT_ROW_ZERO "',0,'" AUDIT_ROW_ZERO "')",
@@ -58,9 +57,10 @@ static bool make_view(struct audit_db *db, struct err *err)
 {
     struct buf sql = {0};
     buf_put_text(&sql, "CREATE VIEW IF NOT EXISTS audit AS SELECT row.value->>'seq' AS seq,row.value->>'time' AS time");
-    for (const struct audit_row_field *field = audit_row_fields; field->key; field++) {
-        struct span name = audit_row_name(field);
-        buf_printf(&sql, ",row.value->>'%.*s' AS \"%.*s\"", SPAN_ARG(name), SPAN_ARG(name));
+    for (size_t i = 0; audit_row_fields[i].key; i++) {
+        struct span name = audit_row_name(&audit_row_fields[i]);
+        const char *in = i < AUDIT_ROW_SHARED ? "shared->(row.value->>'shared')" : "row.value";
+        buf_printf(&sql, ",%s->>'%.*s' AS \"%.*s\"", in, SPAN_ARG(name), SPAN_ARG(name));
     }
     buf_put_text(&sql, ",row.value->>'hash' AS hash FROM segment,json_each(segment.rows) AS row");
     bool ok = db_run(&db->db, buf_text(&sql), err);
@@ -78,8 +78,8 @@ static bool set_up(struct audit_db *db, const struct audit_config *config, struc
     return db_run(&db->db, config->required ? "PRAGMA synchronous=FULL" : "PRAGMA synchronous=NORMAL", err) &&
            make_view(db, err) && db_run(&db->db, limit, err) && audit_db_anchor(&db->db, &anchor, err) &&
            (db->anchor = db_prepare(&db->db, READ_ANCHOR, err)) && (db->move = db_prepare(&db->db, MOVE_ANCHOR, err)) &&
-           (db->insert =
-                db_prepare(&db->db, "INSERT INTO segment(" AUDIT_SEGMENT_COLUMNS ") VALUES(?1,?2,?3,?4,?5,?6)", err));
+           (db->insert = db_prepare(
+                &db->db, "INSERT INTO segment(" AUDIT_SEGMENT_COLUMNS ") VALUES(?1,?2,?3,?4,?5,?6,?7)", err));
 }
 
 bool audit_db_open(struct audit_db *db, const struct audit_config *config, struct err *err)
@@ -100,8 +100,7 @@ void audit_db_close(struct audit_db *db)
     sqlite3_finalize(db->insert);
     db->anchor = db->move = db->insert = NULL;
     db_close(&db->db);
-    buf_release(&db->rows);
-    buf_release(&db->scratch);
+    audit_draft_release(&db->draft);
 }
 
 bool audit_db_open_to_read(struct db *db, const char *path, struct err *err)
@@ -176,7 +175,8 @@ void audit_db_segment(sqlite3_stmt *select, struct audit_segment *segment)
                                       .since_ms = sqlite3_column_int64(select, 2),
                                       .until_ms = sqlite3_column_int64(select, 3),
                                       .prev = column(select, 4),
-                                      .rows = column(select, 5)};
+                                      .shared = column(select, 5),
+                                      .rows = column(select, 6)};
 }
 
 // ---- writing --------------------------------------------------------------------------------
@@ -184,69 +184,25 @@ void audit_db_segment(sqlite3_stmt *select, struct audit_segment *segment)
 static bool insert(struct audit_db *db, const struct audit_segment *segment, struct err *err)
 {
     const int64_t numbers[] = {segment->first, segment->last, segment->since_ms, segment->until_ms};
-    const struct span texts[] = {segment->prev, segment->rows};
+    const struct span texts[] = {segment->prev, segment->shared, segment->rows};
     for (int i = 0; i < 4; i++)
         sqlite3_bind_int64(db->insert, i + 1, numbers[i]);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 3; i++)
         sqlite3_bind_text(db->insert, i + 5, texts[i].at, (int)texts[i].len, SQLITE_STATIC);
     bool ok = sqlite3_step(db->insert) == SQLITE_DONE || db_fail(&db->db, err);
     sqlite3_reset(db->insert);
     return ok;
 }
 
-// Where the batch is read.
-struct cursor {
-    const struct audit_waiting *at, *end;
-    const char *text;
-};
-
-// Puts the next row at the end of the chain, and moves the anchor in memory.
-static void append(struct audit_db *db, struct audit_anchor *anchor, struct cursor *cursor, struct buf *lines)
-{
-    char hash[AUDIT_HASH_CHARS + 1];
-    struct span prev = {anchor->head_hash, AUDIT_HASH_CHARS};
-    buf_put_text(&db->rows, db->rows.len ? ",\n" : "[");
-    size_t start = db->rows.len;
-    audit_row_put(prev, ++anchor->head_seq, span_make(cursor->text, cursor->at->len), &db->rows, &db->scratch, hash);
-    if (lines) {
-        audit_row_show(prev, span_after(buf_span(&db->rows), start), lines);
-        buf_put_char(lines, '\n');
-    }
-    memcpy(anchor->head_hash, hash, sizeof hash);
-    cursor->text += cursor->at->len;
-    cursor->at++;
-}
-
-static bool add_segment(struct audit_db *db, struct audit_anchor *anchor, struct cursor *cursor, struct buf *lines,
-                        struct err *err)
-{
-    char prev[AUDIT_HASH_CHARS + 1];
-    struct audit_segment segment = {.first = anchor->head_seq + 1,
-                                    .since_ms = cursor->at->time_ms,
-                                    .until_ms = cursor->at->time_ms,
-                                    .prev = {prev, AUDIT_HASH_CHARS}};
-    memcpy(prev, anchor->head_hash, sizeof prev);
-    buf_clear(&db->rows);
-    for (int i = 0; i < SEGMENT_ROWS && cursor->at < cursor->end && db->rows.len < SEGMENT_BYTES; i++) {
-        int64_t time_ms = cursor->at->time_ms;
-        segment.since_ms = time_ms < segment.since_ms ? time_ms : segment.since_ms;
-        segment.until_ms = time_ms > segment.until_ms ? time_ms : segment.until_ms;
-        append(db, anchor, cursor, lines);
-    }
-    buf_put_char(&db->rows, ']');
-    segment.last = anchor->head_seq;
-    segment.rows = buf_span(&db->rows);
-    return insert(db, &segment, err);
-}
-
 static bool add_all(struct audit_db *db, struct audit_anchor *anchor, const struct audit_batch *batch,
                     struct buf *lines, struct err *err)
 {
-    struct cursor cursor = {batch->at, batch->at + batch->count, batch->text.at};
-    while (cursor.at < cursor.end) {
+    struct audit_segment segment;
+    audit_draft_start(&db->draft, batch);
+    while (audit_draft_next(&db->draft, &anchor->head_seq, anchor->head_hash, lines, &segment)) {
         if (atomic_load(&db->hurry))
             return err_set(err, ERR_SYSTEM, "%s: there was no time left to write", db->db.path);
-        if (!add_segment(db, anchor, &cursor, lines, err))
+        if (!insert(db, &segment, err))
             return false;
     }
     return true;

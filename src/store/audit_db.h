@@ -2,15 +2,15 @@
 #ifndef STORE_AUDIT_DB_H
 #define STORE_AUDIT_DB_H
 
-#include "audit_row.h"
+#include "audit_segment.h"
 #include "db.h"
 #include <stdatomic.h>
 
 struct audit_db {
     struct db db;
     sqlite3_stmt *anchor, *move, *insert;
-    struct buf rows, scratch;  // of the segment being written
-    atomic_bool hurry;         // the end is near: do not wait for locks
+    struct audit_draft draft;
+    atomic_bool hurry;  // the end is near: do not wait for locks
 };
 
 // The one row of the table `anchor`: where the chain begins and where it ends.
@@ -42,13 +42,7 @@ bool audit_db_open_to_read(struct db *db, const char *path, struct err *err) MUS
 bool audit_db_anchor(struct db *db, struct audit_anchor *anchor, struct err *err) MUST_CHECK;
 
 // The columns of a segment, as SELECT gives them; the spans are valid until its next step.
-#define AUDIT_SEGMENT_COLUMNS "seq,last,since,until,prev,rows"
-struct audit_segment {
-    int64_t first, last;         // seq of its rows
-    int64_t since_ms, until_ms;  // of the oldest and the newest
-    struct span prev;            // the hash before its first row
-    struct span rows;            // a JSON array
-};
+#define AUDIT_SEGMENT_COLUMNS "seq,last,since,until,prev,shared,rows"
 void audit_db_segment(sqlite3_stmt *select, struct audit_segment *segment);
 
 #endif

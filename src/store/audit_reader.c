@@ -4,7 +4,6 @@
 // that the writer's log can be folded back into the file however long somebody follows.
 #include "audit_db.h"
 #include "base/mem.h"
-#include "base/scan.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,9 +17,9 @@ struct audit_reader {
     bool again;    // not the first pass any more
     int64_t skip;  // rows that match and are more than the limit
 
-    struct buf rows;        // of the segment in hand
-    struct scan_walk walk;  // where in it
-    struct arena arena;     // of the row in hand
+    struct buf shared, texts;  // of the segment in hand
+    struct audit_rows rows;    // those of it that are left
+    struct arena arena;        // of the row in hand
     char prev[AUDIT_HASH_CHARS + 1], hash[AUDIT_HASH_CHARS + 1];
     struct buf json;
 };
@@ -49,7 +48,9 @@ void audit_reader_close(struct audit_reader *reader)
     sqlite3_finalize(reader->forward);
     sqlite3_finalize(reader->backward);
     db_close(&reader->db);
-    buf_release(&reader->rows);
+    buf_release(&reader->shared);
+    buf_release(&reader->texts);
+    audit_rows_release(&reader->rows);
     arena_release(&reader->arena);
     buf_release(&reader->json);
     free(reader);
@@ -80,10 +81,10 @@ static bool matches(const struct audit_filter *filter, const struct audit_row *r
 // The next one that matches; what is no row is passed over: verify is who tells.
 static bool next_row(struct audit_reader *reader, struct audit_row *row)
 {
-    struct span kept;
-    while (scan_element(&reader->walk, &kept)) {
+    struct span whole;
+    while (audit_rows_next(&reader->rows, &whole)) {
         arena_release(&reader->arena);
-        if (!audit_row_read(kept, &reader->arena, row))
+        if (!audit_row_read(whole, &reader->arena, row))
             continue;
         memcpy(reader->prev, reader->hash, sizeof reader->prev);
         memcpy(reader->hash, row->hash.at, AUDIT_HASH_CHARS);
@@ -91,7 +92,7 @@ static bool next_row(struct audit_reader *reader, struct audit_row *row)
             continue;
         row->prev = span_of(reader->prev);
         buf_clear(&reader->json);
-        audit_row_show(row->prev, kept, &reader->json);
+        audit_row_show(reader->prev, whole, &reader->json);
         row->json = buf_span(&reader->json);
         return true;
     }
@@ -103,24 +104,26 @@ static bool next_row(struct audit_reader *reader, struct audit_row *row)
 // The first or the last one of those left. A segment that is no list of rows has none.
 static enum audit_next take_segment(struct audit_reader *reader, sqlite3_stmt *select, int64_t *seq, struct err *err)
 {
-    struct audit_segment segment;
-    struct span rows;
+    struct audit_segment segment = {0};
     const int64_t bounds[] = {reader->from, reader->to, reader->filter->since_ms, reader->filter->until_ms};
     for (int i = 0; i < 4; i++)
         sqlite3_bind_int64(select, i + 1, bounds[i]);
     int got = sqlite3_step(select);
-    buf_clear(&reader->rows);
+    buf_clear(&reader->shared);
+    buf_clear(&reader->texts);
     if (got == SQLITE_ROW) {
         audit_db_segment(select, &segment);
         *seq = segment.first;
-        buf_put_span(&reader->rows, segment.rows);
+        buf_put_span(&reader->shared, segment.shared);
+        buf_put_span(&reader->texts, segment.rows);
         snprintf(reader->hash, sizeof reader->hash, "%.*s", SPAN_ARG(segment.prev));
     } else if (got != SQLITE_DONE) {
         (void)db_fail(&reader->db, err);
     }
     sqlite3_reset(select);
-    bool whole = scan_document(buf_span(&reader->rows), false, &rows, &(struct err){0}) && scan_is_array(rows);
-    reader->walk = scan_walk(whole ? rows : span_of("[]"));
+    segment.shared = buf_span(&reader->shared);
+    segment.rows = buf_span(&reader->texts);
+    (void)audit_rows_open(&reader->rows, &segment);
     return got == SQLITE_ROW ? AUDIT_READ_ROW : got == SQLITE_DONE ? AUDIT_READ_END : AUDIT_READ_FAILED;
 }
 
@@ -139,7 +142,7 @@ static bool find_last(struct audit_reader *reader, struct err *err)
     reader->from = found < reader->filter->limit ? reader->from : seq;
     reader->skip = found < reader->filter->limit ? 0 : found - reader->filter->limit;
     reader->to = newest;
-    reader->walk = scan_walk(span_of("[]"));
+    (void)audit_rows_open(&reader->rows, &(struct audit_segment){0});
     return got != AUDIT_READ_FAILED;
 }
 
@@ -149,7 +152,7 @@ static bool start_pass(struct audit_reader *reader, struct err *err)
     if (!db_ask(&reader->db, "SELECT max(seq) FROM segment", &newest, err))
         return false;
     reader->to = newest;
-    reader->walk = scan_walk(span_of("[]"));
+    (void)audit_rows_open(&reader->rows, &(struct audit_segment){0});
     bool last = !reader->again && reader->filter->limit > 0;
     reader->again = reader->passing = true;
     return !last || find_last(reader, err);

@@ -1,20 +1,18 @@
-// Owns what an audit row consists of: the table of its members, its canonical JSON and its hash.
+// Owns what an audit row consists of: the table of its members, and its canonical JSON.
 //
-// A row becomes JSON once, when it is put; what is hashed is what is kept and what is shown:
+//     shared     ,"event":"call","tenant":"…", …                what many rows say alike: who, what, and how it ended
+//     own        ,"request":"…", …,"duration_us":17, …          the rest, but its place in the chain
+//     whole      {"seq":7,"time":"…" SHARED OWN,"hash":"…"}
+//     shown      {"seq":7,"time":"…" SHARED OWN,"prev":"…","hash":"…"}
 //
-//     waiting    ,"time":"…","event":"call", …            all but its place in the chain
-//     chained    PREV{"seq":7,"time":"…", …}              what is hashed; PREV is the hash of the row before
-//     kept       {"seq":7,"time":"…", …,"hash":"…"}       in the database
-//     shown      {"seq":7,"time":"…", …,"prev":"…","hash":"…"}
+// Each text becomes JSON once; audit_segment.c puts these together and takes them apart.
 #include "audit_row.h"
-#include "base/mem.h"
 #include "base/scan.h"
 #include "base/secret.h"
-#include <stdlib.h>
 #include <time.h>
 
-enum { TEXT_MAX = 1024, LONG_MAX_BYTES = 64 * 1024, KEPT_BATCH_BYTES = 1 << 20 };
-enum { WHO_FIRST = 2, WHO_END = 8 };  // of the table: `tenant` to `roles`
+enum { TEXT_MAX = 1024, LONG_MAX_BYTES = 64 * 1024 };
+enum { WHO_FIRST = 1, WHO_END = 7 };  // of the table: `tenant` to `roles`
 
 static const char *const events[] = {"call", "authentication", "policy", "token", "gap", "retention", NULL};
 static const char *const decisions[] = {"", "deny", "allow", NULL};
@@ -25,7 +23,6 @@ static const char *const statuses[] = {"error", "ok", "denied", "timeout", "canc
 // clang-format off
 const struct audit_row_field audit_row_fields[] = {
     {KEY("event"),            AUDIT_ROW_WORD,  AT(event),            events},
-    {KEY("request"),          AUDIT_ROW_TEXT,  AT(request),          NULL},
     {KEY("tenant"),           AUDIT_ROW_TEXT,  AT(tenant),           NULL},
     {KEY("provider"),         AUDIT_ROW_TEXT,  AT(provider),         NULL},
     {KEY("subject"),          AUDIT_ROW_TEXT,  AT(subject),          NULL},
@@ -40,10 +37,12 @@ const struct audit_row_field audit_row_fields[] = {
     {KEY("decision"),         AUDIT_ROW_WORD,  AT(decision),         decisions},
     {KEY("rule"),             AUDIT_ROW_TEXT,  AT(rule),             NULL},
     {KEY("policy"),           AUDIT_ROW_TEXT,  AT(policy),           NULL},
-    {KEY("arguments_sha256"), AUDIT_ROW_TEXT,  AT(arguments_sha256), NULL},
-    {KEY("arguments"),        AUDIT_ROW_TEXT,  AT(arguments),        NULL},
     {KEY("status"),           AUDIT_ROW_WORD,  AT(status),           statuses},
     {KEY("reason"),           AUDIT_ROW_TEXT,  AT(reason),           NULL},
+    // Here the row's own begin: AUDIT_ROW_SHARED.
+    {KEY("request"),          AUDIT_ROW_TEXT,  AT(request),          NULL},
+    {KEY("arguments_sha256"), AUDIT_ROW_TEXT,  AT(arguments_sha256), NULL},
+    {KEY("arguments"),        AUDIT_ROW_TEXT,  AT(arguments),        NULL},
     {KEY("duration_us"),      AUDIT_ROW_INT,   AT(duration_us),      NULL},
     {KEY("bytes_in"),         AUDIT_ROW_INT,   AT(bytes_in),         NULL},
     {KEY("bytes_out"),        AUDIT_ROW_INT,   AT(bytes_out),        NULL},
@@ -55,8 +54,7 @@ const struct audit_row_field audit_row_fields[] = {
 #undef AT
 #undef KEY
 
-static const char time_key[] = ",\"time\":\"", hash_key[] = ",\"hash\":\"", prev_key[] = ",\"prev\":\"";
-enum { HASH_MEMBER = sizeof hash_key - 1 + AUDIT_HASH_CHARS + 2 };  // with its quote and the brace
+static const char hash_key[] = ",\"hash\":\"", prev_key[] = ",\"prev\":\"";
 
 const char *audit_event_text(enum audit_event event) { return events[event]; }
 const char *audit_decision_text(enum audit_decision decision) { return decision ? decisions[decision] : NULL; }
@@ -67,7 +65,7 @@ struct span audit_row_name(const struct audit_row_field *field)
     return span_make(field->key + 2, field->key_len - 4);
 }
 
-// ---- rows that wait -------------------------------------------------------------------------
+// ---- members --------------------------------------------------------------------------------
 
 static char *put_digits(char *at, int value, int digits)
 {
@@ -108,6 +106,14 @@ static void put_text(struct buf *out, struct span text, size_t max)
     buf_put_text(out, "\xE2\x80\xA6\"");
 }
 
+size_t audit_row_text_max(const struct audit_row_field *field)
+{
+    return field->offset == offsetof(struct audit_record, arguments) ||
+                   field->offset == offsetof(struct audit_record, roles)
+               ? LONG_MAX_BYTES
+               : TEXT_MAX;
+}
+
 static void put_field(struct buf *out, const struct audit_row_field *field, const struct audit_record *record)
 {
     const void *at = (const char *)record + field->offset;
@@ -119,7 +125,7 @@ static void put_field(struct buf *out, const struct audit_row_field *field, cons
         if (!text->len)
             return;
         buf_put(out, field->key, field->key_len);
-        put_text(out, *text, text == &record->arguments || text == &record->roles ? LONG_MAX_BYTES : TEXT_MAX);
+        put_text(out, *text, audit_row_text_max(field));
         return;
     case AUDIT_ROW_WORD:
         word = field->words[*(const unsigned *)at];
@@ -151,40 +157,17 @@ char *audit_who(const struct audit_record *record)
     return buf_take(&text, NULL);
 }
 
-void audit_batch_add(struct audit_batch *batch, const struct audit_record *record, int64_t time_ms)
+void audit_row_put_shared(const struct audit_record *record, struct buf *out)
 {
-    size_t start = batch->text.len;
-    if (batch->count == batch->room) {
-        batch->room = batch->room ? batch->room * 2 : 64;
-        batch->at = mem_resize(batch->at, batch->room * sizeof *batch->at);
-    }
-    if (!batch->stamp[0] || time_ms != batch->stamped_ms)
-        audit_row_stamp(batch->stamped_ms = time_ms, batch->stamp);
-    buf_put(&batch->text, time_key, sizeof time_key - 1);
-    buf_put(&batch->text, batch->stamp, AUDIT_ROW_STAMP_CHARS);
-    buf_put_char(&batch->text, '"');
-    put_fields(&batch->text, 0, WHO_FIRST, record);
+    put_fields(out, 0, record->who ? WHO_FIRST : WHO_END, record);
     if (record->who)
-        buf_put_text(&batch->text, record->who);
-    else
-        put_fields(&batch->text, WHO_FIRST, WHO_END, record);
-    put_fields(&batch->text, WHO_END, SIZE_MAX, record);
-    batch->at[batch->count++] = (struct audit_waiting){batch->text.len - start, time_ms};
+        buf_put_text(out, record->who);
+    put_fields(out, WHO_END, AUDIT_ROW_SHARED, record);
 }
 
-void audit_batch_clear(struct audit_batch *batch)
+void audit_row_put_own(const struct audit_record *record, struct buf *out)
 {
-    if (batch->text.room > KEPT_BATCH_BYTES)
-        audit_batch_release(batch);
-    buf_clear(&batch->text);
-    batch->count = 0;
-}
-
-void audit_batch_release(struct audit_batch *batch)
-{
-    buf_release(&batch->text);
-    free(batch->at);
-    *batch = (struct audit_batch){0};
+    put_fields(out, AUDIT_ROW_SHARED, SIZE_MAX, record);
 }
 
 // ---- rows of the chain ----------------------------------------------------------------------
@@ -201,42 +184,26 @@ void audit_digest(struct span bytes, char out[AUDIT_HASH_CHARS + 1])
     out[AUDIT_HASH_CHARS] = '\0';
 }
 
-static void put_hash(const char *key, struct span hash, struct buf *out)
+static void put_hash(const char *key, const char *hash, struct buf *out)
 {
     buf_put(out, key, sizeof hash_key - 1);
-    buf_put(out, hash.at, hash.len);
+    buf_put(out, hash, AUDIT_HASH_CHARS);
     buf_put_char(out, '"');
 }
 
-void audit_row_put(struct span prev, int64_t seq, struct span waiting, struct buf *out, struct buf *scratch,
-                   char hash[AUDIT_HASH_CHARS + 1])
+void audit_row_end(const char *prev, const char *hash, struct buf *out)
 {
-    buf_clear(scratch);
-    buf_put_span(scratch, prev);
-    buf_put_text(scratch, "{\"seq\":");
-    buf_put_int(scratch, seq);
-    buf_put_span(scratch, waiting);
-    buf_put_char(scratch, '}');
-    audit_digest(buf_span(scratch), hash);
-    buf_put(out, scratch->at + prev.len, scratch->len - prev.len - 1);
-    put_hash(hash_key, span_make(hash, AUDIT_HASH_CHARS), out);
+    if (prev)
+        put_hash(prev_key, prev, out);
+    put_hash(hash_key, hash, out);
     buf_put_char(out, '}');
 }
 
-void audit_row_show(struct span prev, struct span kept, struct buf *out)
+void audit_row_show(const char *prev, struct span whole, struct buf *out)
 {
-    buf_put(out, kept.at, kept.len - HASH_MEMBER);
-    put_hash(prev_key, prev, out);
-    buf_put_span(out, span_after(kept, kept.len - HASH_MEMBER));
-}
-
-void audit_row_hash(struct span prev, struct span kept, struct buf *scratch, char hash[AUDIT_HASH_CHARS + 1])
-{
-    buf_clear(scratch);
-    buf_put_span(scratch, prev);
-    buf_put(scratch, kept.at, kept.len - HASH_MEMBER);
-    buf_put_char(scratch, '}');
-    audit_digest(buf_span(scratch), hash);
+    size_t end = whole.len - AUDIT_ROW_END_CHARS;
+    buf_put(out, whole.at, end);
+    audit_row_end(prev, whole.at + end + sizeof hash_key - 1, out);
 }
 
 // ---- reading --------------------------------------------------------------------------------
@@ -298,13 +265,13 @@ static bool read_hash(struct span raw, struct span *hash)
 }
 
 // The members come in their order, and none is another's.
-bool audit_row_read(struct span kept, struct arena *arena, struct audit_row *row)
+bool audit_row_read(struct span whole, struct arena *arena, struct audit_row *row)
 {
     struct span key, raw;
     *row = (struct audit_row){0};
-    if (!scan_is_object(kept))
+    if (!scan_is_object(whole))
         return false;
-    struct scan_walk walk = scan_walk(kept);
+    struct scan_walk walk = scan_walk(whole);
     if (!scan_member(&walk, &key, &raw) || !is_key(key, "seq") || !read_number(raw, &row->seq) ||
         !scan_member(&walk, &key, &raw) || !is_key(key, "time") || !read_text(raw, arena, &row->time))
         return false;
@@ -313,7 +280,7 @@ bool audit_row_read(struct span kept, struct arena *arena, struct audit_row *row
             field++;
         if (!field->key)  // the last one
             return is_key(key, "hash") && read_hash(raw, &row->hash) && !scan_member(&walk, &key, &raw) &&
-                   kept.at + kept.len - HASH_MEMBER == row->hash.at - (sizeof hash_key - 1);
+                   whole.at + whole.len - AUDIT_ROW_END_CHARS == row->hash.at - (sizeof hash_key - 1);
         if (!read_field(field, raw, arena, &row->record))
             return false;
     }

@@ -1,4 +1,4 @@
-// One audit row: its members, its canonical JSON, its hash; and rows that wait to be written.
+// One audit row: its members and its canonical JSON.
 #ifndef STORE_AUDIT_ROW_H
 #define STORE_AUDIT_ROW_H
 
@@ -8,6 +8,7 @@
 
 #define AUDIT_ROW_ZERO "0000000000000000000000000000000000000000000000000000000000000000"
 #define AUDIT_ROW_STAMP_CHARS 24
+#define AUDIT_ROW_END_CHARS (AUDIT_HASH_CHARS + 11)  // ,"hash":"…"}
 
 enum audit_row_type { AUDIT_ROW_TEXT, AUDIT_ROW_WORD, AUDIT_ROW_INT, AUDIT_ROW_COUNT };
 
@@ -20,42 +21,23 @@ struct audit_row_field {
     const char *const *words;  // AUDIT_ROW_WORD, NULL at the end; word 0 may be "", which is absent
 };
 
+enum { AUDIT_ROW_SHARED = 17 };  // so many of them, the first ones, are shared
+
 extern const struct audit_row_field audit_row_fields[];  // ends with a row without a key
 
 struct span audit_row_name(const struct audit_row_field *field);
+size_t audit_row_text_max(const struct audit_row_field *field);  // so much of a text is kept
 void audit_row_stamp(int64_t time_ms, char out[AUDIT_ROW_STAMP_CHARS + 1]);
 
-// ---- rows that wait: JSON already, all but their place in the chain ---------------------------
+void audit_row_put_shared(const struct audit_record *record, struct buf *out);
+void audit_row_put_own(const struct audit_record *record, struct buf *out);
+// The last members, and the brace; `prev` may be NULL. Both have AUDIT_HASH_CHARS.
+void audit_row_end(const char *prev, const char *hash, struct buf *out);
+// Appends a whole row as it is shown: with the hash of the row before.
+void audit_row_show(const char *prev, struct span whole, struct buf *out);
 
-struct audit_waiting {
-    size_t len;  // of its text
-    int64_t time_ms;
-};
-
-struct audit_batch {
-    struct buf text;  // one after the other
-    struct audit_waiting *at;
-    size_t count, room;
-    int64_t stamped_ms;  // the time whose stamp this is: the next row is often of the same millisecond
-    char stamp[AUDIT_ROW_STAMP_CHARS + 1];
-};
-
-void audit_batch_add(struct audit_batch *batch, const struct audit_record *record, int64_t time_ms);
-void audit_batch_clear(struct audit_batch *batch);
-void audit_batch_release(struct audit_batch *batch);
-
-// ---- rows of the chain ------------------------------------------------------------------------
-
-// Appends the row as it is kept, and gives its hash. `scratch` is overwritten.
-void audit_row_put(struct span prev, int64_t seq, struct span waiting, struct buf *out, struct buf *scratch,
-                   char hash[AUDIT_HASH_CHARS + 1]);
-// Appends a row that is kept as it is shown: with the hash of the row before.
-void audit_row_show(struct span prev, struct span kept, struct buf *out);
-
-// Takes a row that is kept apart: valid JSON, whatever it says. Its texts are in `kept` or in the arena; `prev` and `json`
-// are left empty. False: it is no row.
-bool audit_row_read(struct span kept, struct arena *arena, struct audit_row *row) MUST_CHECK;
-// The hash that a row so read should have.
-void audit_row_hash(struct span prev, struct span kept, struct buf *scratch, char hash[AUDIT_HASH_CHARS + 1]);
+// Takes a whole row apart: valid JSON, whatever it says. Its texts are in `whole` or in the arena; `prev` and `json` are
+// left empty. False: it is no row.
+bool audit_row_read(struct span whole, struct arena *arena, struct audit_row *row) MUST_CHECK;
 
 #endif

@@ -4,7 +4,6 @@
 // both ends against the anchor. What one change breaks is told once: after a finding the check goes on from what the row
 // says.
 #include "audit_db.h"
-#include "base/scan.h"
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -18,7 +17,7 @@ struct check {
     // What comes before the next row: the hash the last row states, or the one it should have. Empty: not known.
     char stated[AUDIT_HASH_CHARS + 1], proper[AUDIT_HASH_CHARS + 1];
     int64_t kept_from;  // what the last retention row says; 0: there is none
-    struct buf scratch;
+    struct audit_rows rows;
     struct arena arena;
 };
 
@@ -52,14 +51,14 @@ static void missing(struct check *check, int64_t from, int64_t to, const char *w
 
 // ---- rows -----------------------------------------------------------------------------------
 
-static bool follows(struct check *check, const char *prev, struct span kept, struct span hash)
+static bool follows(struct check *check, const char *prev, struct span hash)
 {
     char proper[AUDIT_HASH_CHARS + 1];
-    audit_row_hash(span_of(prev), kept, &check->scratch, proper);
+    audit_rows_hash(&check->rows, prev, proper);
     return span_is(hash, proper);
 }
 
-static void check_row(struct check *check, const struct audit_row *row, struct span kept)
+static void check_row(struct check *check, const struct audit_row *row)
 {
     bool moved = row->seq < check->next_seq;
     if (row->seq > check->next_seq)
@@ -67,11 +66,10 @@ static void check_row(struct check *check, const struct audit_row *row, struct s
     if (moved)
         tell(check, row->seq, "row %" PRId64 " is out of order: it stands where row %" PRId64 " belongs", row->seq,
              check->next_seq);
-    else if (check->stated[0] && !follows(check, check->stated, kept, row->hash) &&
-             !follows(check, check->proper, kept, row->hash))
+    else if (check->stated[0] && !follows(check, check->stated, row->hash) && !follows(check, check->proper, row->hash))
         tell(check, row->seq, "row %" PRId64 " does not match its hash: it was changed, or the row before it replaced",
              row->seq);
-    audit_row_hash(span_of(check->stated), kept, &check->scratch, check->proper);
+    audit_rows_hash(&check->rows, check->stated, check->proper);
     snprintf(check->stated, sizeof check->stated, "%.*s", SPAN_ARG(row->hash));
     if (moved)
         check->stated[0] = check->proper[0] = '\0';
@@ -134,10 +132,10 @@ static void check_labels(struct check *check, const struct audit_segment *segmen
 
 static void check_segment(struct check *check, const struct audit_segment *segment)
 {
-    struct span rows, kept;
+    struct span whole;
     struct seen seen = {0};
     size_t findings = check->verdict->findings;
-    if (!scan_document(segment->rows, false, &rows, &(struct err){0}) || !scan_is_array(rows)) {
+    if (!audit_rows_open(&check->rows, segment)) {
         unreadable(check, segment->first, segment->last);
         return;
     }
@@ -145,15 +143,15 @@ static void check_segment(struct check *check, const struct audit_segment *segme
         !span_is(segment->prev, check->proper))
         tell(check, segment->first, "row %" PRId64 " does not follow row %" PRId64 ": one of them was replaced",
              segment->first, segment->first - 1);
-    for (struct scan_walk walk = scan_walk(rows); scan_element(&walk, &kept);) {
+    while (audit_rows_next(&check->rows, &whole)) {
         struct audit_row row;
         arena_release(&check->arena);
-        if (!audit_row_read(kept, &check->arena, &row)) {
+        if (!audit_row_read(whole, &check->arena, &row)) {
             unreadable(check, check->next_seq, check->next_seq);
             continue;
         }
         note_row(check, &row);
-        check_row(check, &row, kept);
+        check_row(check, &row);
         see(&seen, &row);
     }
     if (check->verdict->findings == findings)
@@ -211,7 +209,7 @@ bool audit_verify(const char *path, void (*on_finding)(void *arg, int64_t seq, c
     if (ok)
         check_ends(&check);
     memcpy(verdict->head, check.anchor.head_hash, sizeof verdict->head);
-    buf_release(&check.scratch);
+    audit_rows_release(&check.rows);
     arena_release(&check.arena);
     db_close(&db);
     return ok;

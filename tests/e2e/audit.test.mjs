@@ -10,18 +10,18 @@ import { afterEach, beforeEach, test } from 'node:test';
 import { binary, temporaryDirectory, until } from './gateway.mjs';
 
 const ZEROS = '0'.repeat(64);
-const MEMBERS = ['event', 'request', 'tenant', 'provider', 'subject', 'proof', 'token', 'server', 'kind', 'name', 'method',
-    'decision', 'rule', 'policy', 'arguments_sha256', 'arguments', 'status', 'reason', 'duration_us', 'bytes_in', 'bytes_out',
-    'count', 'first_seq'];
+const SHARED = ['event', 'tenant', 'provider', 'subject', 'proof', 'token', 'roles', 'peer', 'server', 'kind', 'name', 'method',
+    'decision', 'rule', 'policy', 'status', 'reason'];
+const OWN = ['request', 'arguments_sha256', 'arguments', 'duration_us', 'bytes_in', 'bytes_out', 'count', 'first_seq'];
 
 let directory, file, db;
 beforeEach(() => {
     directory = temporaryDirectory();
     file = join(directory.path, 'audit.db');
     db = new DatabaseSync(file);
-    db.exec(`PRAGMA journal_mode=WAL; PRAGMA application_id=${0x506f7374}; PRAGMA user_version=3;
+    db.exec(`PRAGMA journal_mode=WAL; PRAGMA application_id=${0x506f7374}; PRAGMA user_version=4;
         CREATE TABLE segment(seq INTEGER PRIMARY KEY, last INTEGER NOT NULL, since INTEGER NOT NULL, until INTEGER NOT NULL,
-            prev TEXT NOT NULL, rows TEXT NOT NULL) STRICT;
+            prev TEXT NOT NULL, shared TEXT NOT NULL, rows TEXT NOT NULL) STRICT;
         CREATE TABLE anchor(id INTEGER PRIMARY KEY CHECK(id=1), first_seq INTEGER NOT NULL, first_prev TEXT NOT NULL,
             head_seq INTEGER NOT NULL, head_hash TEXT NOT NULL) STRICT;
         INSERT INTO anchor VALUES(1, 1, '${ZEROS}', 0, '${ZEROS}')`);
@@ -33,18 +33,24 @@ afterEach(() => {
 
 const ago = minutes => new Date(Date.now() - minutes * 60_000).toISOString();
 
-/** Adds rows the way the gateway does: as one segment. */
+const sha256 = text => createHash('sha256').update(text).digest('hex');
+
+/** Adds rows the way the gateway does: as one segment, with what they share kept once. */
 function add(...given) {
     const { head_seq, head_hash } = db.prepare('SELECT * FROM anchor').get();
+    const shared = [];
     let hash = head_hash;
     const rows = given.map((one, i) => {
-        const row = { seq: head_seq + 1 + i, time: one.time ?? ago(0) };
-        for (const name of MEMBERS) row[name] = one[name] ?? (/^(duration_us|bytes_in|bytes_out)$/.test(name) ? 0 : undefined);
-        hash = createHash('sha256').update(hash + JSON.stringify(row)).digest('hex');
-        return { ...row, hash };
+        const place = { seq: head_seq + 1 + i, time: one.time ?? ago(0) };
+        const common = JSON.stringify(Object.fromEntries(SHARED.map(name => [name, one[name]])));
+        const own = Object.fromEntries(OWN.map(name => [name, one[name] ?? (/^(duration_us|bytes_in|bytes_out)$/.test(name) ? 0 : undefined)]));
+        if (!shared.includes(common)) shared.push(common);
+        hash = sha256(hash + sha256(common) + JSON.stringify({ ...place, ...own }));
+        return { ...place, shared: shared.indexOf(common), ...own, hash };
     });
     const times = rows.map(row => Date.parse(row.time)), last = head_seq + rows.length;
-    db.prepare('INSERT INTO segment VALUES(?, ?, ?, ?, ?, ?)').run(head_seq + 1, last, Math.min(...times), Math.max(...times), head_hash, JSON.stringify(rows));
+    db.prepare('INSERT INTO segment VALUES(?, ?, ?, ?, ?, ?, ?)')
+        .run(head_seq + 1, last, Math.min(...times), Math.max(...times), head_hash, `[${shared}]`, JSON.stringify(rows));
     db.prepare('UPDATE anchor SET head_seq=?, head_hash=?').run(last, hash);
 }
 
@@ -135,7 +141,7 @@ test('verify is 0 for a whole chain and 1 with each finding named', () => {
     const calm = onTerminal('verify');
     assert.equal(calm.status, 0);
     assert.match(calm.text, /10 rows \(1 to 10\), 0 findings/);
-    db.exec("UPDATE segment SET rows=json_remove(json_set(rows, '$[2].subject', 'mallory'), '$[5]', '$[5]')");
+    db.exec("UPDATE segment SET shared=json_set(shared, '$[2].subject', 'mallory'), rows=json_remove(rows, '$[5]', '$[5]')");
     const broken = audit('verify');
     assert.equal(broken.status, 1);
     assert.deepEqual(JSON.parse(broken.stdout).findings, [

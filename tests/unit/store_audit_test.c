@@ -250,25 +250,28 @@ static void a_row_holds_the_record_and_its_canonical_json_is_as_documented(void 
     struct audit_filter all = {0};
     reader = open_reader(&all);
     assert_true(next(&row));
-    static const char json[] =
-        "{\"seq\":1,\"time\":\"2027-01-15T08:00:00.123Z\",\"event\":\"call\",\"request\":\"r-0001\",\"tenant\":"
-        "\"acme\","
-        "\"provider\":\"bearer\",\"subject\":\"alice\",\"proof\":\"bearer\",\"token\":\"Ab3dEf9h\",\"server\":"
-        "\"files\","
-        "\"kind\":\"tool\",\"name\":\"read_file\",\"method\":\"tools/call\",\"decision\":\"allow\",\"rule\":\"allow-"
-        "files\",\"policy\":\"sha256:0123456789abcdef\",\"arguments_sha256\":\"" DIGEST
-        "\",\"arguments\":\"{\\\"path\\\":\\\"/etc/\\\\u0000\\\"}\",\"status\":\"timeout\",\"reason\":\"upstream_"
-        "timeout\",\"duration_us\":1234,\"bytes_in\":100,\"bytes_out\":2000}";
-    struct buf chained = {0};
+    static const char place[] = "{\"seq\":1,\"time\":\"2027-01-15T08:00:00.123Z\"";
+    static const char shared[] =
+        "{\"event\":\"call\",\"tenant\":\"acme\",\"provider\":\"bearer\",\"subject\":\"alice\",\"proof\":\"bearer\","
+        "\"token\":\"Ab3dEf9h\",\"server\":\"files\",\"kind\":\"tool\",\"name\":\"read_file\",\"method\":\"tools/"
+        "call\","
+        "\"decision\":\"allow\",\"rule\":\"allow-files\",\"policy\":\"sha256:0123456789abcdef\",\"status\":\"timeout\","
+        "\"reason\":\"upstream_timeout\"}";
+    static const char own[] =
+        ",\"request\":\"r-0001\",\"arguments_sha256\":\"" DIGEST "\",\"arguments\":\"{\\\"path\\\":\\\"/etc/"
+        "\\\\u0000\\\"}\",\"duration_us\":1234,\"bytes_in\":100,\"bytes_out\":2000";
+    struct buf chained = {0}, json = {0};
     char hash[AUDIT_HASH_CHARS + 1];
     for (int i = 0; i < AUDIT_HASH_CHARS; i++)
         buf_put_char(&chained, '0');
     assert_span(row.prev, buf_span(&chained), "the first row follows zeros");
-    buf_put_text(&chained, json);
+    audit_digest(span_of(shared), hash);
+    buf_printf(&chained, "%s%s%s}", hash, place, own);
     audit_digest(buf_span(&chained), hash);
-    assert_span(row.hash, span_of(hash), "hash = SHA-256(prev, JSON)");
-    assert_int_equal(row.json.len, strlen(json) + 2 * (AUDIT_HASH_CHARS + 10));
-    assert_memory_equal(row.json.at, json, strlen(json) - 1);
+    assert_span(row.hash, span_of(hash), "hash = SHA-256(prev, SHA-256(shared), own)");
+    buf_printf(&json, "%s,%.*s%s,\"prev\":\"%.*s\",\"hash\":\"%s\"}", place, (int)strlen(shared) - 2, shared + 1, own,
+               SPAN_ARG(row.prev), hash);
+    assert_span(row.json, buf_span(&json), "as it is shown");
     assert_int_equal(row.record.status, AUDIT_TIMEOUT);
     assert_span(row.record.token, SPAN("Ab3dEf9h"), "token");
     assert_true(next(&row));
@@ -279,6 +282,7 @@ static void a_row_holds_the_record_and_its_canonical_json_is_as_documented(void 
     assert_false(next(&row));
     audit_reader_close(reader);
     buf_release(&chained);
+    buf_release(&json);
     stop();
     assert_clean(1, 2);
     struct stat file;
@@ -312,6 +316,61 @@ static void who_encoded_ahead_makes_the_same_row(void **state)
     stop();
     free(first);
     free(who);
+}
+
+// What is the same is kept once; what only looks the same when it is strung together is not.
+static void rows_share_what_they_say_alike_and_nothing_else(void **state)
+{
+    (void)state;
+    char longer[2000], longest[2000];
+    memset(longer, 'x', sizeof longer);
+    memset(longest, 'x', sizeof longest);
+    longest[1025] = 'y';  // which is cut off
+    struct audit_record all[12];
+    for (size_t i = 0; i < COUNT(all); i++)
+        all[i] = record("read");
+    all[1].duration_us = 77;
+    all[1].request = span_of("r-0002");
+    all[2].subject = span_of("al");
+    all[2].proof = span_of("icebearer");
+    all[3].status = AUDIT_ERROR;
+    all[4].server = (struct span){0};
+    all[4].kind = span_of("filestool");
+    all[5].name = span_make(longer, sizeof longer);
+    all[6].name = span_make(longest, sizeof longest);
+    all[7].name = span_make(longer, 1024);
+    all[8].who = ",\"tenant\":\"x\"";
+    all[9].who = ",\"tenant\":\"y\"";
+    all[11].decision = AUDIT_DENY;
+    start((struct audit_config){0});
+    for (size_t i = 0; i < COUNT(all); i++)
+        assert_true(audit_put(audit, &all[i]));
+    run_until(is_drained);
+    stop();
+    assert_clean(1, COUNT(all));
+    assert_int_equal(number("SELECT count(*) FROM segment"), 1);
+    assert_int_equal(number("SELECT json_array_length(shared) FROM segment"), 9);
+    static const int64_t numbers[] = {0, 0, 1, 2, 3, 4, 4, 5, 6, 7, 0, 8};
+    struct audit_row row;
+    struct audit_filter any = {0};
+    reader = open_reader(&any);
+    for (size_t i = 0; i < COUNT(all); i++) {
+        struct buf query = {0};
+        assert_true(next(&row));
+        assert_span(row.record.request, all[i].request, "request");
+        assert_int_equal(row.record.duration_us, all[i].duration_us);
+        assert_int_equal(row.record.status, all[i].status);
+        assert_int_equal(row.record.decision, all[i].decision);
+        assert_span(row.record.subject, all[i].who ? SPAN("") : all[i].subject, "subject");
+        assert_span(row.record.kind, all[i].kind, "kind");
+        assert_int_equal(row.record.name.len, all[i].name.len > 1024 ? 1024 + 3 : all[i].name.len);
+        buf_printf(&query, "SELECT rows->%zu->>'shared' FROM segment", i);
+        assert_int_equal(number(buf_text(&query)), numbers[i]);
+        buf_release(&query);
+    }
+    audit_reader_close(reader);
+    sql("UPDATE segment SET shared=json_set(shared,'$[0].subject','bob')");
+    assert_found("1: " CHANGED(1) "\n2: " CHANGED(2) "\n11: " CHANGED(11));
 }
 
 static void odd_texts_are_kept_as_utf8_and_long_ones_cut(void **state)
@@ -428,7 +487,9 @@ static void json_lines_that_fail_are_counted_and_unhealthy_when_required(void **
 
 #define SET(what) "UPDATE segment SET rows=json_set(rows," what ")"
 #define REMOVE(what) "UPDATE segment SET rows=json_remove(rows," what ")"
-#define REPLACE(this, that) "UPDATE segment SET rows=replace(rows,'" this "','" that "')"
+#define SET_SHARED(what) "UPDATE segment SET shared=json_set(shared," what ")"
+#define REPLACE(this, that) "UPDATE segment SET shared=replace(shared,'" this "','" that "')"
+#define NEVER(seq) "row " #seq " was changed: it is nothing that was ever written"
 
 static void verify_finds_what_was_done_to_rows(void **state)
 {
@@ -436,13 +497,20 @@ static void verify_finds_what_was_done_to_rows(void **state)
     static const struct {
         const char *label, *sql, *found;
     } rows[] = {
-        {"edited", SET("'$[4].subject','bob'"), "5: " CHANGED(5)},
-        {"edited to nothing", "UPDATE segment SET rows=json_remove(rows,'$[4].subject')", "5: " CHANGED(5)},
-        {"empty for absent", REPLACE("tool-4", "tool-4\",\"method\":\"\",\"x\":\""),
-         "5: row 5 was changed: it is nothing that was ever written"},
-        {"a word that is none", SET("'$[4].decision','maybe'"),
-         "5: row 5 was changed: it is nothing that was ever written"},
-        {"no UTF-8", "UPDATE segment SET rows=replace(rows,'tool-4',CAST(x'746fff' AS TEXT))",
+        {"edited", SET_SHARED("'$[4].subject','bob'"), "5: " CHANGED(5)},
+        {"edited to nothing", "UPDATE segment SET shared=json_remove(shared,'$[4].subject')", "5: " CHANGED(5)},
+        {"empty for absent", REPLACE("tool-4", "tool-4\",\"method\":\"\",\"x\":\""), "5: " NEVER(5)},
+        {"a word that is none", SET_SHARED("'$[4].decision','maybe'"), "5: " NEVER(5)},
+        {"said in its own place", SET("'$[4].subject','bob'"), "5: " NEVER(5)},
+        {"shared with another", SET("'$[4].shared',3"), "5: " CHANGED(5)},
+        {"shared with nobody", SET("'$[4].shared',10"), "5: " NEVER(5)},
+        {"shared with nothing", SET_SHARED("'$[4]',json('{}')"), "5: " NEVER(5)},
+        {"shared with no object", SET_SHARED("'$[4]','x'"), "5: " NEVER(5)},
+        {"nothing shared", REMOVE("'$[4].shared'"), "5: " NEVER(5)},
+        {"shared twice", SET("'$[4].tenant','other'"), "5: " NEVER(5)},
+        {"no UTF-8", "UPDATE segment SET shared=replace(shared,'tool-4',CAST(x'746fff' AS TEXT))",
+         "1: rows 1 to 10 were changed: they are nothing that was ever written"},
+        {"no JSON to share", "UPDATE segment SET shared='{}'",
          "1: rows 1 to 10 were changed: they are nothing that was ever written"},
         {"no JSON", "UPDATE segment SET rows=rows||'x'",
          "1: rows 1 to 10 were changed: they are nothing that was ever written"},
@@ -463,7 +531,7 @@ static void verify_finds_what_was_done_to_rows(void **state)
         {"deleted at the end", REMOVE("'$[8]','$[8]'"), "9: rows 9 to 10 are missing"},
         {"deleted at the beginning", REMOVE("'$[0]','$[0]'"), "1: rows 1 to 2 are missing at the beginning"},
         {"all of it", "DELETE FROM segment", "1: rows 1 to 10 are missing at the end"},
-        {"two places", "UPDATE segment SET rows=json_remove(json_set(rows,'$[8].rule','x'),'$[1]')",
+        {"two places", "UPDATE segment SET rows=json_remove(json_set(rows,'$[8].request','x'),'$[1]')",
          "2: row 2 is missing\n9: " CHANGED(9)},
         {"reordered", SET("'$[4]',json_extract(rows,'$[5]'),'$[5]',json_extract(rows,'$[4]')"),
          "5: row 5 is missing\n5: row 5 is out of order: it stands where row 7 belongs"},
@@ -510,7 +578,7 @@ static void a_row_that_was_changed_and_hashed_again_is_found(void **state)
 {
     (void)state;
     write_rows(10);
-    sql(SET("'$[4].subject','mallory'"));
+    sql(SET_SHARED("'$[4].subject','mallory'"));
     struct audit_row row;
     struct audit_filter all = {0};
     struct buf chained = {0}, update = {0};
@@ -518,9 +586,14 @@ static void a_row_that_was_changed_and_hashed_again_is_found(void **state)
     reader = open_reader(&all);
     while (next(&row) && row.seq != 5)
         ;
-    buf_put_span(&chained, row.prev);
-    buf_put(&chained, row.json.at, row.json.len - 2 * (AUDIT_HASH_CHARS + 10) - 1);
-    buf_put_char(&chained, '}');
+    const char *event = memmem(row.json.at, row.json.len, ",\"event\"", 8);
+    const char *request = memmem(row.json.at, row.json.len, ",\"request\"", 10);
+    const char *prev = memmem(row.json.at, row.json.len, ",\"prev\"", 7);
+    buf_printf(&chained, "{%.*s}", (int)(request - event) - 1, event + 1);
+    audit_digest(buf_span(&chained), hash);
+    buf_clear(&chained);
+    buf_printf(&chained, "%.*s%s%.*s%.*s}", SPAN_ARG(row.prev), hash, (int)(event - row.json.at), row.json.at,
+               (int)(prev - request), request);
     audit_digest(buf_span(&chained), hash);
     audit_reader_close(reader);
     buf_printf(&update, SET("'$[4].hash','%s'"), hash);
@@ -540,7 +613,7 @@ static void after_a_change_the_chain_goes_on_and_the_change_stays_visible(void *
     assert_found("9: rows 9 to 10 are missing");
     assert_int_equal(number("SELECT max(seq) FROM audit"), 15);
     sql("INSERT INTO segment SELECT "
-        "99,99,since,until,prev,json_set(json_array(json_extract(rows,'$[4]')),'$[0].seq',99)"
+        "99,99,since,until,prev,shared,json_set(json_array(json_extract(rows,'$[4]')),'$[0].seq',99)"
         " FROM segment WHERE seq=11");
     static const char added[] =
         "9: rows 9 to 10 are missing\n16: rows 16 to 98 are missing\n16: rows after 15 were added by "
@@ -858,11 +931,11 @@ static void a_file_that_is_damaged_or_not_ours_is_refused(void **state)
     (void)unlink(path);
 
     write_rows(5);
-    sql("PRAGMA user_version=4");
+    sql("PRAGMA user_version=5");
     refuse("another version");
-    sql("PRAGMA user_version=2");
+    sql("PRAGMA user_version=3");
     refuse("another version");
-    sql("PRAGMA user_version=3;DELETE FROM anchor");
+    sql("PRAGMA user_version=4;DELETE FROM anchor");
     struct err err = {0};
     assert_null(audit_open(loop, &(struct audit_config){.path = path, .queue = 10}, &err));
     assert_contains(err.detail, "anchor");
@@ -1139,6 +1212,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         AUDIT_TEST(a_row_holds_the_record_and_its_canonical_json_is_as_documented),
         AUDIT_TEST(who_encoded_ahead_makes_the_same_row),
+        AUDIT_TEST(rows_share_what_they_say_alike_and_nothing_else),
         AUDIT_TEST(odd_texts_are_kept_as_utf8_and_long_ones_cut),
         AUDIT_TEST(json_lines_are_the_rows_and_the_file_may_be_rotated),
         AUDIT_TEST(json_lines_that_fail_are_counted_and_unhealthy_when_required),
