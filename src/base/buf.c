@@ -44,15 +44,20 @@ void buf_put_more(struct buf *buf, const void *bytes, size_t len)
     buf->len += len;
 }
 
+// Two digits for each division.
 void buf_put_int(struct buf *buf, int64_t value)
 {
+    static const char pairs[] =
+        "00010203040506070809101112131415161718192021222324252627282930313233343536373839404142434445464748"
+        "49505152535455565758596061626364656667686970717273747576777879808182838485868788899091929394959697"
+        "9899";
     char digits[24];
     size_t at = sizeof digits;
     uint64_t rest = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
-    do {
-        digits[--at] = (char)('0' + rest % 10);
-        rest /= 10;
-    } while (rest);
+    for (; rest >= 10; rest /= 100)
+        memcpy(digits + (at -= 2), pairs + rest % 100 * 2, 2);
+    if (rest || at == sizeof digits)
+        digits[--at] = (char)('0' + rest);
     if (value < 0)
         digits[--at] = '-';
     buf_put(buf, digits + at, sizeof digits - at);

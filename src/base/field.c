@@ -1,6 +1,5 @@
 // Owns what may stand in a header field of HTTP: a line break in one would begin another.
 #include "base/field.h"
-#include <strings.h>
 
 static const bool name_chars[256] = {
     ['0' ... '9'] = true, ['a' ... 'z'] = true, ['A' ... 'Z'] = true, ['!'] = true, ['#'] = true, ['$'] = true,
@@ -43,9 +42,4 @@ bool field_is_value(struct span value)
             return false;
     }
     return true;
-}
-
-bool field_is_named(struct span name, const char *known)
-{
-    return name.len == strlen(known) && strncasecmp(name.at, known, name.len) == 0;
 }

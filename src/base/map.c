@@ -29,20 +29,26 @@ static uint64_t mix(uint64_t a, uint64_t b)
     return (uint64_t)product ^ (uint64_t)(product >> 64);
 }
 
+static uint64_t word_at(const char *at, size_t len)
+{
+    uint64_t word = 0;
+    memcpy(&word, at, len);
+    return word;
+}
+
+// Sixteen bytes at a time. No word is multiplied with anything that is known to who chooses the keys.
 static uint64_t hash_of(struct span key)
 {
-    uint64_t hash = seed() ^ (key.len * 0x9E3779B97F4A7C15ULL);
+    uint64_t secret = seed(), hash = mix(secret ^ key.len, 0x9E3779B97F4A7C15ULL);
     const char *at = key.at;
     size_t left = key.len;
-    for (; left >= 8; at += 8, left -= 8) {
-        uint64_t word;
-        memcpy(&word, at, 8);
-        hash = mix(hash ^ word, 0xA0761D6478BD642FULL);
-    }
-    uint64_t tail = 0;
-    if (left)
-        memcpy(&tail, at, left);
-    return mix(hash ^ tail, 0xE7037ED1A0B428DBULL ^ seed());
+    for (; left > 16; at += 16, left -= 16)
+        hash = mix(word_at(at, 8) ^ secret, word_at(at + 8, 8) ^ hash);
+    if (left >= 8)  // the two may overlap
+        hash = mix(word_at(at, 8) ^ secret, word_at(at + left - 8, 8) ^ hash);
+    else if (left)
+        hash = mix(word_at(at, left) ^ secret, hash);
+    return mix(hash, 0xE7037ED1A0B428DBULL ^ secret);
 }
 
 static const char *slot_key(const struct map_slot *slot) { return slot->key ? slot->key : slot->small; }

@@ -49,6 +49,7 @@ struct call {
     struct scope *scope;
     struct link *link;
     struct span target;       // the server's own name or URI
+    struct span arguments;    // raw, once the policy was asked; at is NULL: there are none
     const char *unconnected;  // names of the servers that may have it, of which `link` is the first; NULL: it is known
     struct policy *policy;    // the one it began with
     struct policy_decision decision;

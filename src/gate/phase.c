@@ -301,6 +301,7 @@ static bool read_arguments(struct call *call, json_t **out)
     *out = NULL;
     if (!call->message.params.at || !scan_find(call->message.params, "arguments", &raw))
         return true;
+    call->arguments = raw;
     if (!scan_is_object(raw))
         return err_set(&call->err, ERR_INVALID_PARAMS, "arguments are not an object");
     bool may_be_deep = raw.len > (size_t)2 * ARGUMENTS_DEPTH_MAX;

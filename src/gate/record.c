@@ -75,6 +75,13 @@ static void put_what(const struct call *call, struct audit_record *record)
     record->policy = call->policy ? span_of(policy_digest(call->policy)) : (struct span){0};
 }
 
+// Also of a call that was refused before anybody looked at them.
+static bool find_arguments(const struct call *call, struct span *arguments)
+{
+    *arguments = call->arguments;
+    return arguments->at || (call->message.params.at && scan_find(call->message.params, "arguments", arguments));
+}
+
 // Requests, and whoever was not let in. What a caller tells us, asks of its own session or answers is no call.
 void record_call(const struct call *call)
 {
@@ -93,7 +100,7 @@ void record_call(const struct call *call)
     if (refused && call->arrival && call->credentials.peer)  // which goes with the connection
         door_put_address_text(call->credentials.peer, &address);
     record.peer = buf_span(&address);
-    if (call->message.params.at && scan_find(call->message.params, "arguments", &arguments)) {
+    if (find_arguments(call, &arguments)) {
         audit_digest(arguments, digest);
         record.arguments_sha256 = span_make(digest, AUDIT_HASH_CHARS);
         if (!refused && audit_arguments(audit, arguments, &kept))

@@ -18,7 +18,7 @@
 
 enum {
     GATHER_MS = 50,      // before a batch is written,
-    GATHER_ROWS = 1024,  // unless it is as large as this: a transaction costs as much as several rows
+    GATHER_ROWS = 4096,  // unless it is as large as this: a transaction costs as much as several rows
     RETRY_MS = 1000,
     TRIM_MS = 10000,   // between looks at the limits
     TRIM_ROWS = 4096,  // and after so many rows
