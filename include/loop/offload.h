@@ -1,4 +1,5 @@
-// The offload pool: one worker thread for what blocks (SQLite, files), so that the loop never waits for a disk.
+// The offload pool: a worker thread for what blocks (SQLite, files), so that the loop never waits for a disk. It is there
+// while there are jobs.
 //
 // A job is embedded in its owner. From offload_put() until `done` begins it belongs to the pool: `run` is called on the
 // worker and may touch only what the job owns, then `done` on the loop's thread. Jobs run one after the other, in the
@@ -23,7 +24,8 @@ struct offload *offload_new(struct loop *loop, size_t limit, struct err *err) MU
 // Lets all jobs that were put run to their end and calls their `done`. Before loop_free(), and never from a `done`.
 void offload_free(struct offload *pool);
 
-bool offload_put(struct offload *pool, struct offload_job *job) MUST_CHECK;  // false: no room, or it is being freed
+// False: no room, no thread could be started, or the pool is being freed.
+bool offload_put(struct offload *pool, struct offload_job *job) MUST_CHECK;
 // Waits until no job waits or runs, or the time is over (false), and calls `done` of those that have finished. For a
 // stop, outside of the loop's events.
 bool offload_wait(struct offload *pool, int64_t timeout_ms);

@@ -2,11 +2,11 @@
 // chained by hashes and written on a thread of their own.
 //
 // A row's hash is the SHA-256, in hex, of three texts one after the other: the previous row's hash, the SHA-256 of the
-// members `event` to `reason`, and all the other members. Hashes are 64 hex digits; members are canonical JSON objects: in
-// the order below, `seq` and `time` before them, no white space, texts that are absent left out, `count` and `first_seq`
-// left out when they are 0. The very first row follows 64 zeros. So a row that was changed, taken out or moved is found
-// by audit_verify(). Whoever may write the file can make a whole new chain: keep the head that `verify` prints, or the
-// JSON lines, somewhere else.
+// members `event` to `first_seq` as a JSON object, and `seq`, `time` and the other members as a JSON array. Hashes are 64
+// hex digits; JSON has no white space and the order below; in the object what is absent is left out (texts that are empty,
+// a `count` and a `first_seq` of 0), in the array it is null. The very first row follows 64 zeros. So a row that was
+// changed, taken out or moved is found by audit_verify(). Whoever may write the file can make a whole new chain: keep the
+// head that `verify` prints, or the JSON lines, somewhere else.
 #ifndef STORE_AUDIT_H
 #define STORE_AUDIT_H
 
@@ -43,12 +43,12 @@ struct audit_record {
     enum audit_decision decision;
     struct span rule, policy;  // id of the deciding rule, digest of the policy
     enum audit_status status;
-    struct span reason;            // of an error
+    struct span reason;  // of an error
+    int64_t count, first_seq;
     struct span request;           // request id
     struct span arguments_sha256;  // audit_digest() of the arguments
     struct span arguments;         // audit_arguments()
     int64_t duration_us, bytes_in, bytes_out;
-    int64_t count, first_seq;
     const char *who;  // audit_who(), instead of `tenant` to `roles`; NULL: those. Rows that are read have none
 };
 

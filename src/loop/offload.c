@@ -2,6 +2,9 @@
 //
 //     offload_put ──► waiting ──► the worker runs it ──► finished ──► eventfd ──► done, on the loop's thread
 //
+// The worker is there only while there is work. In a process with a second thread the kernel counts the users of a file
+// at each read and write, which costs a call more than the start of a thread for each thousand calls (docs/performance.md).
+//
 // The mutex guards both lists and the flags; a job itself is handed over, never shared.
 #include "loop/offload.h"
 #include "base/mem.h"
@@ -18,37 +21,33 @@ struct offload {
     struct loop *loop;
     struct loop_watch watch;  // the eventfd: something is in `finished`
     pthread_t worker;
+    bool started;  // there is one, or it has ended and is to be joined
     pthread_mutex_t lock;
-    pthread_cond_t work, idle;
+    pthread_cond_t idle;
     struct list waiting, finished;
     size_t count, limit;  // of waiting
-    bool running, stopping;
+    bool working;         // the worker will look at `waiting` again
+    bool stopping;
 };
 
 static void *work(void *arg)
 {
     struct offload *pool = arg;
     pthread_mutex_lock(&pool->lock);
-    for (;;) {
-        while (list_empty(&pool->waiting) && !pool->stopping)
-            pthread_cond_wait(&pool->work, &pool->lock);
-        if (list_empty(&pool->waiting))
-            break;
+    while (!list_empty(&pool->waiting)) {
         struct offload_job *job = list_entry(pool->waiting.next, struct offload_job, node);
         list_remove(&job->node);
         pool->count--;
-        pool->running = true;
         pthread_mutex_unlock(&pool->lock);
         job->run(job);
         pthread_mutex_lock(&pool->lock);
-        pool->running = false;
         list_append(&pool->finished, &job->node);
         uint64_t one = 1;
         ssize_t wrote = write(pool->watch.fd, &one, sizeof one);
         (void)wrote;  // it fails only when the counter is full, and then the loop wakes anyway
-        if (list_empty(&pool->waiting))
-            pthread_cond_broadcast(&pool->idle);
     }
+    pool->working = false;
+    pthread_cond_broadcast(&pool->idle);
     pthread_mutex_unlock(&pool->lock);
     return NULL;
 }
@@ -81,21 +80,28 @@ static void on_finished(struct loop_watch *watch, unsigned events)
     deliver(watch->arg);
 }
 
+static void join_worker(struct offload *pool)
+{
+    if (pool->started)
+        pthread_join(pool->worker, NULL);
+    pool->started = false;
+}
+
 // Signals are the loop's: the worker blocks them all.
-static int start_worker(struct offload *pool)
+static bool start_worker(struct offload *pool)
 {
     sigset_t all, before;
+    join_worker(pool);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int problem = pthread_create(&pool->worker, NULL, work, pool);
+    pool->started = pthread_create(&pool->worker, NULL, work, pool) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return problem;
+    return pool->started;
 }
 
 static void release(void *object)
 {
     struct offload *pool = object;
-    pthread_cond_destroy(&pool->work);
     pthread_cond_destroy(&pool->idle);
     pthread_mutex_destroy(&pool->lock);
     free(pool);
@@ -113,7 +119,6 @@ struct offload *offload_new(struct loop *loop, size_t limit, struct err *err)
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&pool->lock, NULL);
-    pthread_cond_init(&pool->work, NULL);
     pthread_cond_init(&pool->idle, &monotonic);
     pthread_condattr_destroy(&monotonic);
     list_init(&pool->waiting);
@@ -121,13 +126,8 @@ struct offload *offload_new(struct loop *loop, size_t limit, struct err *err)
     pool->loop = loop;
     pool->limit = limit;
     pool->watch = (struct loop_watch){.fd = fd, .on_ready = on_finished, .arg = pool};
-    bool watched = loop_watch(loop, &pool->watch, LOOP_READ, err);
-    int problem = watched ? start_worker(pool) : 0;
-    if (problem)
-        (void)err_set(err, ERR_SYSTEM, "a worker thread: %s", strerror(problem));
-    if (watched && !problem)
+    if (loop_watch(loop, &pool->watch, LOOP_READ, err))
         return pool;
-    loop_unwatch(loop, &pool->watch);
     close(fd);
     release(pool);
     return NULL;
@@ -137,11 +137,8 @@ void offload_free(struct offload *pool)
 {
     if (!pool)
         return;
-    pthread_mutex_lock(&pool->lock);
     pool->stopping = true;
-    pthread_cond_signal(&pool->work);
-    pthread_mutex_unlock(&pool->lock);
-    pthread_join(pool->worker, NULL);
+    join_worker(pool);
     loop_unwatch(pool->loop, &pool->watch);
     deliver(pool);
     close(pool->watch.fd);
@@ -151,14 +148,19 @@ void offload_free(struct offload *pool)
 bool offload_put(struct offload *pool, struct offload_job *job)
 {
     pthread_mutex_lock(&pool->lock);
-    bool room = !pool->stopping && pool->count < pool->limit;
+    bool room = !pool->stopping && pool->count < pool->limit, start = room && !pool->working;
     if (room) {
         list_append(&pool->waiting, &job->node);
         pool->count++;
-        pthread_cond_signal(&pool->work);
+        pool->working = true;
     }
     pthread_mutex_unlock(&pool->lock);
-    return room;
+    if (!start || start_worker(pool))
+        return room;
+    list_remove(&job->node);  // there is nobody who could take it
+    pool->count--;
+    pool->working = false;
+    return false;
 }
 
 static struct timespec deadline(int64_t timeout_ms)
@@ -180,12 +182,12 @@ bool offload_wait(struct offload *pool, int64_t timeout_ms)
     bool idle = false, late = false;
     while (!idle && !late) {
         pthread_mutex_lock(&pool->lock);
-        while ((pool->running || !list_empty(&pool->waiting)) && !late)
+        while (pool->working && !late)
             late = pthread_cond_timedwait(&pool->idle, &pool->lock, &until) != 0;
         pthread_mutex_unlock(&pool->lock);
         deliver(pool);  // which may put more
         pthread_mutex_lock(&pool->lock);
-        idle = !pool->running && list_empty(&pool->waiting) && list_empty(&pool->finished);
+        idle = !pool->working && list_empty(&pool->finished);
         pthread_mutex_unlock(&pool->lock);
     }
     return idle;

@@ -194,6 +194,8 @@ static void start_write(struct audit *audit)
         return;
     audit->result = (struct result){0};
     audit->busy = offload_put(audit->pool, &audit->job);
+    if (!audit->busy)  // no thread could be started
+        loop_timer_set(audit->loop, &audit->retry, RETRY_MS);
 }
 
 // The first time, and then every half minute.

@@ -18,7 +18,10 @@ static struct span key_of(struct buf *key, const struct audit_record *record)
         const struct span *text = at;
         if (field->type == AUDIT_ROW_WORD) {
             sizes[i] = *(const unsigned *)at;
-        } else if (text->len) {
+        } else if (field->type == AUDIT_ROW_COUNT && *(const int64_t *)at) {
+            sizes[i] = sizeof(int64_t);
+            buf_put(key, at, sizeof(int64_t));
+        } else if (field->type == AUDIT_ROW_TEXT && text->len) {
             size_t max = audit_row_text_max(field) + 1;
             sizes[i] = (uint32_t)(text->len < max ? text->len : max);
             buf_put(key, text->at, sizes[i]);
@@ -32,9 +35,15 @@ static struct span key_of(struct buf *key, const struct audit_record *record)
     return buf_span(key);
 }
 
+// Mostly it is what the row before says too.
 static size_t find_shared(struct audit_batch *batch, const struct audit_record *record)
 {
+    struct buf last = batch->key;
+    batch->key = batch->last_key;
+    batch->last_key = last;
     struct span key = key_of(&batch->key, record);
+    if (batch->count && span_equal(key, buf_span(&last)))
+        return batch->at[batch->count - 1].shared;
     uintptr_t known = (uintptr_t)map_find(&batch->known, key);
     if (known)
         return known - 1;
@@ -85,6 +94,7 @@ void audit_batch_release(struct audit_batch *batch)
     buf_release(&batch->own);
     buf_release(&batch->shared);
     buf_release(&batch->key);
+    buf_release(&batch->last_key);
     free(batch->shared_end);
     free(batch->at);
     *batch = (struct audit_batch){0};

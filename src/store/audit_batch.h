@@ -20,7 +20,7 @@ struct audit_batch {
     size_t *shared_end;  // of each
     size_t shared_count, shared_room;
     struct map known;  // by what they say: 1 + which
-    struct buf key;
+    struct buf key, last_key;
 };
 
 void audit_batch_add(struct audit_batch *batch, const struct audit_record *record, int64_t time_ms);

@@ -56,13 +56,16 @@ static int on_busy(void *arg, int times)
 static bool make_view(struct audit_db *db, struct err *err)
 {
     struct buf sql = {0};
-    buf_put_text(&sql, "CREATE VIEW IF NOT EXISTS audit AS SELECT row.value->>'seq' AS seq,row.value->>'time' AS time");
+    buf_put_text(&sql, "CREATE VIEW IF NOT EXISTS audit AS SELECT row.value->>0 AS seq,row.value->>1 AS time");
     for (size_t i = 0; audit_row_fields[i].key; i++) {
         struct span name = audit_row_name(&audit_row_fields[i]);
-        const char *in = i < AUDIT_ROW_SHARED ? "shared->(row.value->>'shared')" : "row.value";
-        buf_printf(&sql, ",%s->>'%.*s' AS \"%.*s\"", in, SPAN_ARG(name), SPAN_ARG(name));
+        if (i < AUDIT_ROW_SHARED)
+            buf_printf(&sql, ",shared->(row.value->>2)->>'%.*s'", SPAN_ARG(name));
+        else
+            buf_printf(&sql, ",row.value->>%zu", i - AUDIT_ROW_SHARED + 3);
+        buf_printf(&sql, " AS \"%.*s\"", SPAN_ARG(name));
     }
-    buf_put_text(&sql, ",row.value->>'hash' AS hash FROM segment,json_each(segment.rows) AS row");
+    buf_printf(&sql, ",row.value->>%d AS hash FROM segment,json_each(segment.rows) AS row", AUDIT_ROW_OWN + 3);
     bool ok = db_run(&db->db, buf_text(&sql), err);
     buf_release(&sql);
     return ok;

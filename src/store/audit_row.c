@@ -1,9 +1,9 @@
-// Owns what an audit row consists of: the table of its members, and its canonical JSON.
+// Owns what an audit row consists of: the table of its members, and their JSON.
 //
 //     shared     ,"event":"call","tenant":"…", …                what many rows say alike: who, what, and how it ended
-//     own        ,"request":"…", …,"duration_us":17, …          the rest, but its place in the chain
-//     whole      {"seq":7,"time":"…" SHARED OWN,"hash":"…"}
-//     shown      {"seq":7,"time":"…" SHARED OWN,"prev":"…","hash":"…"}
+//     own        ,"request", …,17,100,200                       the rest, without names; null is absent
+//     whole      {"seq":7,"time":"…" SHARED,"request":"…", …,"hash":"…"}
+//     shown      {"seq":7,"time":"…" SHARED,"request":"…", …,"prev":"…","hash":"…"}
 //
 // Each text becomes JSON once; audit_segment.c puts these together and takes them apart.
 #include "audit_row.h"
@@ -39,6 +39,8 @@ const struct audit_row_field audit_row_fields[] = {
     {KEY("policy"),           AUDIT_ROW_TEXT,  AT(policy),           NULL},
     {KEY("status"),           AUDIT_ROW_WORD,  AT(status),           statuses},
     {KEY("reason"),           AUDIT_ROW_TEXT,  AT(reason),           NULL},
+    {KEY("count"),            AUDIT_ROW_COUNT, AT(count),            NULL},
+    {KEY("first_seq"),        AUDIT_ROW_COUNT, AT(first_seq),        NULL},
     // Here the row's own begin: AUDIT_ROW_SHARED.
     {KEY("request"),          AUDIT_ROW_TEXT,  AT(request),          NULL},
     {KEY("arguments_sha256"), AUDIT_ROW_TEXT,  AT(arguments_sha256), NULL},
@@ -46,8 +48,6 @@ const struct audit_row_field audit_row_fields[] = {
     {KEY("duration_us"),      AUDIT_ROW_INT,   AT(duration_us),      NULL},
     {KEY("bytes_in"),         AUDIT_ROW_INT,   AT(bytes_in),         NULL},
     {KEY("bytes_out"),        AUDIT_ROW_INT,   AT(bytes_out),        NULL},
-    {KEY("count"),            AUDIT_ROW_COUNT, AT(count),            NULL},
-    {KEY("first_seq"),        AUDIT_ROW_COUNT, AT(first_seq),        NULL},
     {0},
 };
 // clang-format on
@@ -55,6 +55,7 @@ const struct audit_row_field audit_row_fields[] = {
 #undef KEY
 
 static const char hash_key[] = ",\"hash\":\"", prev_key[] = ",\"prev\":\"";
+enum { END_CHARS = sizeof hash_key - 1 + AUDIT_HASH_CHARS + 2 };  // with its quote and the brace
 
 const char *audit_event_text(enum audit_event event) { return events[event]; }
 const char *audit_decision_text(enum audit_decision decision) { return decision ? decisions[decision] : NULL; }
@@ -114,40 +115,39 @@ size_t audit_row_text_max(const struct audit_row_field *field)
                : TEXT_MAX;
 }
 
-static void put_field(struct buf *out, const struct audit_row_field *field, const struct audit_record *record)
+static bool is_absent(const struct audit_row_field *field, const struct audit_record *record)
 {
     const void *at = (const char *)record + field->offset;
-    const struct span *text = at;
-    const int64_t *number = at;
-    const char *word;
     switch (field->type) {
-    case AUDIT_ROW_TEXT:
-        if (!text->len)
-            return;
-        buf_put(out, field->key, field->key_len);
-        put_text(out, *text, audit_row_text_max(field));
-        return;
+    case AUDIT_ROW_TEXT: return ((const struct span *)at)->len == 0;
+    case AUDIT_ROW_WORD: return !*field->words[*(const unsigned *)at];
+    case AUDIT_ROW_COUNT: return *(const int64_t *)at == 0;
+    default: return false;
+    }
+}
+
+static void put_value(struct buf *out, const struct audit_row_field *field, const struct audit_record *record)
+{
+    const void *at = (const char *)record + field->offset;
+    switch (field->type) {
+    case AUDIT_ROW_TEXT: put_text(out, *(const struct span *)at, audit_row_text_max(field)); return;
     case AUDIT_ROW_WORD:
-        word = field->words[*(const unsigned *)at];
-        if (!*word)
-            return;
-        buf_put(out, field->key, field->key_len);
         buf_put_char(out, '"');
-        buf_put_text(out, word);
+        buf_put_text(out, field->words[*(const unsigned *)at]);
         buf_put_char(out, '"');
         return;
-    case AUDIT_ROW_COUNT:
-        if (!*number)
-            return;
-        // fall through
-    case AUDIT_ROW_INT: buf_put(out, field->key, field->key_len); buf_put_int(out, *number);
+    default: buf_put_int(out, *(const int64_t *)at);
     }
 }
 
 static void put_fields(struct buf *out, size_t from, size_t to, const struct audit_record *record)
 {
-    for (const struct audit_row_field *field = audit_row_fields + from; from < to && field->key; from++, field++)
-        put_field(out, field, record);
+    for (const struct audit_row_field *field = audit_row_fields + from; from < to; from++, field++) {
+        if (is_absent(field, record))
+            continue;
+        buf_put(out, field->key, field->key_len);
+        put_value(out, field, record);
+    }
 }
 
 char *audit_who(const struct audit_record *record)
@@ -167,10 +167,16 @@ void audit_row_put_shared(const struct audit_record *record, struct buf *out)
 
 void audit_row_put_own(const struct audit_record *record, struct buf *out)
 {
-    put_fields(out, AUDIT_ROW_SHARED, SIZE_MAX, record);
+    for (const struct audit_row_field *field = audit_row_fields + AUDIT_ROW_SHARED; field->key; field++) {
+        buf_put_char(out, ',');
+        if (is_absent(field, record))
+            buf_put(out, "null", 4);
+        else
+            put_value(out, field, record);
+    }
 }
 
-// ---- rows of the chain ----------------------------------------------------------------------
+// ---- hashes ---------------------------------------------------------------------------------
 
 void audit_digest(struct span bytes, char out[AUDIT_HASH_CHARS + 1])
 {
@@ -201,7 +207,7 @@ void audit_row_end(const char *prev, const char *hash, struct buf *out)
 
 void audit_row_show(const char *prev, struct span whole, struct buf *out)
 {
-    size_t end = whole.len - AUDIT_ROW_END_CHARS;
+    size_t end = whole.len - END_CHARS;
     buf_put(out, whole.at, end);
     audit_row_end(prev, whole.at + end + sizeof hash_key - 1, out);
 }
@@ -280,7 +286,7 @@ bool audit_row_read(struct span whole, struct arena *arena, struct audit_row *ro
             field++;
         if (!field->key)  // the last one
             return is_key(key, "hash") && read_hash(raw, &row->hash) && !scan_member(&walk, &key, &raw) &&
-                   whole.at + whole.len - AUDIT_ROW_END_CHARS == row->hash.at - (sizeof hash_key - 1);
+                   whole.at + whole.len - END_CHARS == row->hash.at - (sizeof hash_key - 1);
         if (!read_field(field, raw, arena, &row->record))
             return false;
     }

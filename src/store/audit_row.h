@@ -8,7 +8,6 @@
 
 #define AUDIT_ROW_ZERO "0000000000000000000000000000000000000000000000000000000000000000"
 #define AUDIT_ROW_STAMP_CHARS 24
-#define AUDIT_ROW_END_CHARS (AUDIT_HASH_CHARS + 11)  // ,"hash":"…"}
 
 enum audit_row_type { AUDIT_ROW_TEXT, AUDIT_ROW_WORD, AUDIT_ROW_INT, AUDIT_ROW_COUNT };
 
@@ -21,7 +20,7 @@ struct audit_row_field {
     const char *const *words;  // AUDIT_ROW_WORD, NULL at the end; word 0 may be "", which is absent
 };
 
-enum { AUDIT_ROW_SHARED = 17 };  // so many of them, the first ones, are shared
+enum { AUDIT_ROW_SHARED = 19, AUDIT_ROW_OWN = 6 };  // so many of them are shared, then so many its own
 
 extern const struct audit_row_field audit_row_fields[];  // ends with a row without a key
 

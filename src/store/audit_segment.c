@@ -1,21 +1,67 @@
 // Owns the text of segments: rows chained and put together for the database, and taken apart again.
 //
 //     shared     [{"event":"call","tenant":"…", …}, …]
-//     rows       [{"seq":7,"time":"…","shared":0,"request":"…", …,"hash":"…"}, …]
-//     chained    PREV DIGEST {"seq":7,"time":"…","request":"…", …}     what is hashed: the hash of the row before, the
-//                                                                      digest of what it shares, and its own members
+//     rows       [[7,"…time…",0,"…request…", …,17,100,200,"…hash…"], …]       0: which of `shared`
+//     chained    PREV DIGEST [7,"…time…","…request…", …,17,100,200]           what is hashed: the hash of the row before,
+//                                                                             the digest of what it shares, and its own
 //
-// A row names by its number what it shares with others, and that stands in its place when the row is read. So a row takes
-// half of what it says, to hash and to write, and the file stays readable for everybody: the view `audit` does the same
-// in SQL.
+// So a row takes a third of what it says, to hash and to write, and the file stays readable for everybody: the view
+// `audit` puts the parts together in SQL.
 #include "audit_segment.h"
 #include "base/mem.h"
 #include <stdlib.h>
 
 enum { SEGMENT_ROWS = 256, SEGMENT_BYTES = 128 << 10 };
 
-static const char seq_key[] = "{\"seq\":", time_key[] = ",\"time\":\"", shared_key[] = ",\"shared\":";
-#define PUT(out, text) buf_put(out, text, sizeof text - 1)
+// Of a row: `seq`, `time` and `shared`, its own, `hash`.
+enum { BEFORE_OWN = 3, ELEMENTS = BEFORE_OWN + AUDIT_ROW_OWN + 1 };
+
+// ---- rows that are kept ---------------------------------------------------------------------
+
+// Valid JSON, whatever it says. False: it is no row. What stands between two parts is a comma and nothing else, so that
+// nothing of it is left out when it is hashed again.
+static bool split(struct span kept, struct audit_parts *parts)
+{
+    struct span all[ELEMENTS], more;
+    const char *end = kept.at + kept.len - 1;
+    if (!scan_is_array(kept))
+        return false;
+    struct scan_walk walk = scan_walk(kept);
+    for (size_t i = 0; i < ELEMENTS; i++)
+        if (!scan_element(&walk, &all[i]))
+            return false;
+    struct span time = all[1], number = all[BEFORE_OWN - 1], hash = all[ELEMENTS - 1];
+    if (scan_element(&walk, &more) || number.at != time.at + time.len + 1 || hash.at + hash.len != end ||
+        hash.at[-1] != ',' || !span_to_u64(number, &parts->shared))
+        return false;
+    parts->place = span_make(kept.at, (size_t)(time.at + time.len - kept.at));
+    parts->seq = all[0];
+    parts->time = time;
+    parts->own = span_make(number.at + number.len, (size_t)(hash.at - 1 - number.at) - number.len);
+    memcpy(parts->fields, all + BEFORE_OWN, sizeof parts->fields);
+    parts->hash = hash;
+    return true;
+}
+
+// As an object. `shared` begins with its comma.
+static void put_whole(const struct audit_parts *parts, struct span shared, struct buf *out)
+{
+    buf_put_text(out, "{\"seq\":");
+    buf_put_span(out, parts->seq);
+    buf_put_text(out, ",\"time\":");
+    buf_put_span(out, parts->time);
+    buf_put_span(out, shared);
+    for (size_t i = 0; i < AUDIT_ROW_OWN; i++) {
+        const struct audit_row_field *field = &audit_row_fields[AUDIT_ROW_SHARED + i];
+        if (span_is(parts->fields[i], "null"))
+            continue;
+        buf_put(out, field->key, field->key_len);
+        buf_put_span(out, parts->fields[i]);
+    }
+    buf_put_text(out, ",\"hash\":");
+    buf_put_span(out, parts->hash);
+    buf_put_char(out, '}');
+}
 
 // ---- writing --------------------------------------------------------------------------------
 
@@ -50,53 +96,61 @@ static size_t number_of(struct audit_draft *draft, size_t which, int64_t segment
 
 static void put_place(const struct audit_draft *draft, int64_t seq, struct buf *out)
 {
-    PUT(out, seq_key);
+    buf_put_char(out, '[');
     buf_put_int(out, seq);
-    PUT(out, time_key);
+    buf_put(out, ",\"", 2);
     buf_put(out, draft->stamp, AUDIT_ROW_STAMP_CHARS);
     buf_put_char(out, '"');
 }
 
-static void put_row(struct audit_draft *draft, size_t number, int64_t seq, char head[AUDIT_HASH_CHARS + 1],
-                    struct buf *lines)
+// After the row with the hash `prev`; gives its own.
+static void put_row(struct audit_draft *draft, size_t number, int64_t seq, const char *prev,
+                    char hash[AUDIT_HASH_CHARS + 1])
 {
     const struct audit_waiting *waiting = &draft->batch->at[draft->next];
     struct span own = span_make(draft->batch->own.at + draft->own, waiting->own_len);
-    char hash[AUDIT_HASH_CHARS + 1];
+    struct buf *chained = &draft->chained, *rows = &draft->rows;
     if (!draft->stamp[0] || waiting->time_ms != draft->stamped_ms)
         audit_row_stamp(draft->stamped_ms = waiting->time_ms, draft->stamp);
-    buf_clear(&draft->chained);
-    buf_put(&draft->chained, head, AUDIT_HASH_CHARS);
-    buf_put(&draft->chained, draft->places[waiting->shared].digest, AUDIT_HASH_CHARS);
-    size_t start = draft->chained.len;
-    put_place(draft, seq, &draft->chained);
-    struct span place = span_after(buf_span(&draft->chained), start);
-    buf_put_span(&draft->rows, place);
-    PUT(&draft->rows, shared_key);
-    buf_put_int(&draft->rows, (int64_t)number);
-    if (lines) {
-        buf_put_span(lines, place);
-        buf_put_span(lines, audit_batch_shared(draft->batch, waiting->shared));
-    }
-    buf_put_span(&draft->chained, own);
-    buf_put_char(&draft->chained, '}');
-    audit_digest(buf_span(&draft->chained), hash);
-    buf_put_span(&draft->rows, own);
-    audit_row_end(NULL, hash, &draft->rows);
-    if (lines) {
-        buf_put_span(lines, own);
-        audit_row_end(head, hash, lines);
-        buf_put_char(lines, '\n');
-    }
-    memcpy(head, hash, sizeof hash);
+    buf_clear(chained);
+    buf_put(chained, prev, AUDIT_HASH_CHARS);
+    buf_put(chained, draft->places[waiting->shared].digest, AUDIT_HASH_CHARS);
+    put_place(draft, seq, chained);
+    buf_put(rows, chained->at + (size_t)2 * AUDIT_HASH_CHARS, chained->len - (size_t)2 * AUDIT_HASH_CHARS);
+    buf_put_span(chained, own);
+    buf_put_char(chained, ']');
+    audit_digest(buf_span(chained), hash);
+    buf_put_char(rows, ',');
+    buf_put_int(rows, (int64_t)number);
+    buf_put_span(rows, own);
+    buf_put(rows, ",\"", 2);
+    buf_put(rows, hash, AUDIT_HASH_CHARS);
+    buf_put(rows, "\"]", 2);
+}
+
+static void put_line(struct audit_draft *draft, const char *prev, struct span kept, struct buf *lines)
+{
+    const struct audit_waiting *waiting = &draft->batch->at[draft->next];
+    struct audit_parts parts;
+    if (!split(kept, &parts))
+        return;
+    buf_clear(&draft->whole);
+    put_whole(&parts, audit_batch_shared(draft->batch, waiting->shared), &draft->whole);
+    audit_row_show(prev, buf_span(&draft->whole), lines);
+    buf_put_char(lines, '\n');
 }
 
 static void add_row(struct audit_draft *draft, int64_t seq, char head[AUDIT_HASH_CHARS + 1], struct buf *lines,
                     struct audit_segment *segment)
 {
     const struct audit_waiting *waiting = &draft->batch->at[draft->next];
+    char hash[AUDIT_HASH_CHARS + 1];
     buf_put_text(&draft->rows, draft->rows.len ? ",\n" : "[");
-    put_row(draft, number_of(draft, waiting->shared, segment->first), seq, head, lines);
+    size_t start = draft->rows.len;
+    put_row(draft, number_of(draft, waiting->shared, segment->first), seq, head, hash);
+    if (lines)
+        put_line(draft, head, span_after(buf_span(&draft->rows), start), lines);
+    memcpy(head, hash, sizeof hash);
     segment->last = seq;
     segment->since_ms = waiting->time_ms < segment->since_ms ? waiting->time_ms : segment->since_ms;
     segment->until_ms = waiting->time_ms > segment->until_ms ? waiting->time_ms : segment->until_ms;
@@ -132,6 +186,7 @@ void audit_draft_release(struct audit_draft *draft)
     buf_release(&draft->rows);
     buf_release(&draft->shared);
     buf_release(&draft->chained);
+    buf_release(&draft->whole);
     *draft = (struct audit_draft){0};
 }
 
@@ -171,40 +226,21 @@ bool audit_rows_open(struct audit_rows *rows, const struct audit_segment *segmen
     return true;
 }
 
-// Where `shared` begins, where it ends, and its number; it is nowhere else and not spelled otherwise.
-static bool find_number(struct span kept, size_t *from, size_t *to, uint64_t *number)
-{
-    size_t at = sizeof seq_key - 1;
-    while (at < kept.len && kept.at[at] >= '0' && kept.at[at] <= '9')
-        at++;
-    *from = at + sizeof time_key - 1 + AUDIT_ROW_STAMP_CHARS + 1;
-    if (!span_starts(kept, seq_key) || !span_starts(span_after(kept, at), time_key) ||
-        !span_starts(span_after(kept, *from), shared_key))
-        return false;
-    size_t digits = *to = *from + sizeof shared_key - 1;
-    while (*to < kept.len && kept.at[*to] >= '0' && kept.at[*to] <= '9')
-        ++*to;
-    return span_to_u64(span_make(kept.at + digits, *to - digits), number);
-}
-
 bool audit_rows_next(struct audit_rows *rows, struct span *whole)
 {
     struct span kept;
-    size_t from, to;
-    uint64_t number;
+    struct audit_parts *parts = &rows->parts;
     *whole = (struct span){0};
     if (!scan_element(&rows->walk, &kept))
         return false;
-    if (!find_number(kept, &from, &to, &number) || number >= rows->shared_count || !rows->shared[number].len)
+    if (!split(kept, parts) || parts->shared >= rows->shared_count || !rows->shared[parts->shared].len)
         return true;
-    rows->place = span_make(kept.at, from);
-    rows->with = rows->shared[number];
-    rows->own = span_after(kept, to);
+    struct span object = rows->shared[parts->shared];
+    buf_clear(&rows->members);
+    buf_put_char(&rows->members, ',');
+    buf_put(&rows->members, object.at + 1, object.len - 2);
     buf_clear(&rows->whole);
-    buf_put_span(&rows->whole, rows->place);
-    buf_put_char(&rows->whole, ',');
-    buf_put(&rows->whole, rows->with.at + 1, rows->with.len - 2);
-    buf_put_span(&rows->whole, rows->own);
+    put_whole(parts, buf_span(&rows->members), &rows->whole);
     *whole = buf_span(&rows->whole);
     return true;
 }
@@ -212,19 +248,20 @@ bool audit_rows_next(struct audit_rows *rows, struct span *whole)
 void audit_rows_hash(struct audit_rows *rows, const char *prev, char hash[AUDIT_HASH_CHARS + 1])
 {
     char digest[AUDIT_HASH_CHARS + 1];
-    audit_digest(rows->with, digest);
+    audit_digest(rows->shared[rows->parts.shared], digest);
     buf_clear(&rows->chained);
     buf_put_text(&rows->chained, prev);
     buf_put(&rows->chained, digest, AUDIT_HASH_CHARS);
-    buf_put_span(&rows->chained, rows->place);
-    buf_put(&rows->chained, rows->own.at, rows->own.len - AUDIT_ROW_END_CHARS);
-    buf_put_char(&rows->chained, '}');
+    buf_put_span(&rows->chained, rows->parts.place);
+    buf_put_span(&rows->chained, rows->parts.own);
+    buf_put_char(&rows->chained, ']');
     audit_digest(buf_span(&rows->chained), hash);
 }
 
 void audit_rows_release(struct audit_rows *rows)
 {
     free(rows->shared);
+    buf_release(&rows->members);
     buf_release(&rows->whole);
     buf_release(&rows->chained);
     *rows = (struct audit_rows){0};

@@ -25,7 +25,8 @@ struct audit_draft {
         char digest[AUDIT_HASH_CHARS + 1];
     } * places;  // of what rows of the batch share
     size_t place_room;
-    struct buf rows, shared, chained;  // of the segment in hand
+    struct buf rows, shared;    // of the segment in hand
+    struct buf chained, whole;  // of the row in hand
     size_t shared_count;
     char prev[AUDIT_HASH_CHARS + 1];
     int64_t stamped_ms;  // the time whose stamp this is: the next row is often of the same millisecond
@@ -41,12 +42,22 @@ void audit_draft_release(struct audit_draft *draft);
 
 // ---- reading --------------------------------------------------------------------------------
 
+// A row as it is kept, taken apart: raw JSON.
+struct audit_parts {
+    struct span place;  // up to its time
+    struct span seq, time;
+    uint64_t shared;
+    struct span own;  // all of it, from its first comma
+    struct span fields[AUDIT_ROW_OWN];
+    struct span hash;
+};
+
 struct audit_rows {
     struct span *shared;  // objects; empty: it is none, or has no members
     size_t shared_count, shared_room;
     struct scan_walk walk;
-    struct span place, with, own;  // of the row in hand: up to its time, what it shares, the rest
-    struct buf whole, chained;
+    struct audit_parts parts;  // of the row in hand
+    struct buf members, whole, chained;
 };
 
 // Takes the segment apart; its texts have to stay. False: it is no list of rows, and has none.

@@ -38,20 +38,3 @@ latency() { # LINE: "p50/p99" in microseconds
 rss_mb() { # PID: in millions of bytes
     awk "BEGIN { printf \"%.1f\", $(rss_kb "$1") * 1024 / 1e6 }"
 }
-
-cpu_ns() { # PID: the processor time of all its threads so far
-    [ -n "$1" ] || { echo 0; return; }
-    cat "/proc/$1/task/"*/schedstat 2>/dev/null | awk '{ sum += $1 } END { printf "%.0f\n", sum }'
-}
-
-# LINE NANOSECONDS: the line with the middle's processor time per call; the time includes the warm-up's.
-add_cpu() {
-    local calls
-    calls=$(field calls "$1")
-    if [ "$2" -eq 0 ] || [ "$calls" -eq 0 ]; then
-        printf '%s\n' "$1"
-        return
-    fi
-    awk -v line="${1%\}}" "BEGIN {
-        printf \"%s,\\\"cpu_us\\\":%.1f}\\n\", line, $2 / 1000 / $calls * $seconds / ($seconds + $warmup) }"
-}

@@ -23,17 +23,22 @@ static struct buf load_templates[2]; /* of mixed mode: small, sleep */
 static unsigned long load_next;      /* number of the next call, over all connections */
 static unsigned long load_issued;    /* measured calls sent */
 static unsigned long load_calls;     /* measured calls answered well */
+static unsigned long load_answers;   /* of all calls, those before the measured ones as well */
 static unsigned long load_errors;
 static unsigned load_busy; /* connections with a call under way */
 static uint64_t load_start_ns, load_end_ns, load_last_ns;
+static uint64_t load_cpu_ns; /* of the process that was named, for all calls */
 
-static uint64_t now_ns(void)
+static uint64_t clock_ns(clockid_t clock)
 {
-    struct timespec ts;
+    struct timespec ts = {0};
 
-    clock_gettime(CLOCK_MONOTONIC, &ts);
+    clock_gettime(clock, &ts);
     return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
 }
+
+static uint64_t now_ns(void) { return clock_ns(CLOCK_MONOTONIC); }
+static uint64_t cpu_ns(void) { return load_opts.with_cpu ? clock_ns(load_opts.cpu_clock) : 0; }
 
 static void report(const struct load_conn *c, const char *why)
 {
@@ -136,6 +141,7 @@ static void finish_call(struct load_conn *c, const struct http1_message *m)
     c->listed = true;
     c->busy = false;
     load_busy--;
+    load_answers++;
     if (why) {
         report(c, why);
     } else if (c->measured && (!load_end_ns || now <= load_end_ns)) {
@@ -222,6 +228,7 @@ static void run(void)
 {
     uint64_t now = now_ns();
     uint64_t checked = now;
+    uint64_t cpu = cpu_ns();
 
     load_start_ns = now + (uint64_t)(load_opts.warmup * 1e9);
     if (load_opts.seconds > 0)
@@ -239,6 +246,7 @@ static void run(void)
             checked = now;
         }
     }
+    load_cpu_ns = cpu_ns() - cpu;
 }
 
 static void print_figures(void)
@@ -248,10 +256,13 @@ static void print_figures(void)
     double seconds = end > load_start_ns ? (double)(end - load_start_ns) / 1e9 : 0;
 
     printf("{\"calls\":%lu,\"errors\":%lu,\"seconds\":%.3f,\"rps\":%.0f,\"p50_us\":%llu,"
-           "\"p99_us\":%llu,\"max_us\":%llu}\n",
+           "\"p99_us\":%llu,\"max_us\":%llu",
            load_calls, load_errors, seconds, seconds > 0 ? (double)load_calls / seconds : 0.0,
            (unsigned long long)histogram_quantile(0.50), (unsigned long long)histogram_quantile(0.99),
            (unsigned long long)histogram_max());
+    if (load_opts.with_cpu && load_answers)
+        printf(",\"cpu_us\":%.1f", (double)load_cpu_ns / 1e3 / (double)load_answers);
+    puts("}");
 }
 
 static void make_mixed(void)

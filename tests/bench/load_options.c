@@ -24,6 +24,7 @@ static const char load_usage[] =
     "  --header 'K: V'    add a header field to each request (repeatable)\n"
     "  --timeout S        how long an answer may take (10)\n"
     "  --min-bytes N      the least size of an answer\n"
+    "  --cpu-of PID       tell that process's processor time per call, too\n"
     "  --expect-tools N   how many tools the first answer on each connection lists\n";
 
 static void fail(const char *why, const char *what)
@@ -108,6 +109,11 @@ static void read_option(struct load_options *o, int option, const char *value)
     case 'S': o->session = true; break;
     case 'E': o->session = o->session_each = true; break;
     case 'M': o->min_bytes = (size_t)read_number(value, 1e9); break;
+    case 'C':
+        if (clock_getcpuclockid((pid_t)read_number(value, 1e9), &o->cpu_clock) != 0)
+            fail("no such process", value);
+        o->with_cpu = true;
+        break;
     case 'T': o->expect_tools = (size_t)read_number(value, 1e6); break;
     case 'H':
         if (strpbrk(value, "\r\n") || !strchr(value, ':'))
@@ -135,6 +141,7 @@ void load_options_read(struct load_options *o, int argc, char **argv)
         {"mixed", no_argument, NULL, 'm'},
         {"tool-prefix", required_argument, NULL, 'p'},
         {"min-bytes", required_argument, NULL, 'M'},
+        {"cpu-of", required_argument, NULL, 'C'},
         {"expect-tools", required_argument, NULL, 'T'},
         {NULL, 0, NULL, 0},
     };

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/socket.h>
+#include <time.h>
 
 struct load_options {
     struct sockaddr_storage address; /* always loopback */
@@ -26,6 +27,8 @@ struct load_options {
     const char *prefix; /* of the tool names in mixed mode */
     size_t min_bytes;
     size_t expect_tools;
+    bool with_cpu;
+    clockid_t cpu_clock; /* of the process whose processor time is told */
 };
 
 /* Ends the program with an explanation when the options make no sense. */

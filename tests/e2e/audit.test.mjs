@@ -11,8 +11,8 @@ import { binary, temporaryDirectory, until } from './gateway.mjs';
 
 const ZEROS = '0'.repeat(64);
 const SHARED = ['event', 'tenant', 'provider', 'subject', 'proof', 'token', 'roles', 'peer', 'server', 'kind', 'name', 'method',
-    'decision', 'rule', 'policy', 'status', 'reason'];
-const OWN = ['request', 'arguments_sha256', 'arguments', 'duration_us', 'bytes_in', 'bytes_out', 'count', 'first_seq'];
+    'decision', 'rule', 'policy', 'status', 'reason', 'count', 'first_seq'];
+const OWN = ['request', 'arguments_sha256', 'arguments', 'duration_us', 'bytes_in', 'bytes_out'];
 
 let directory, file, db;
 beforeEach(() => {
@@ -40,15 +40,16 @@ function add(...given) {
     const { head_seq, head_hash } = db.prepare('SELECT * FROM anchor').get();
     const shared = [];
     let hash = head_hash;
-    const rows = given.map((one, i) => {
-        const place = { seq: head_seq + 1 + i, time: one.time ?? ago(0) };
+    const times = [], rows = given.map((one, i) => {
+        const place = [head_seq + 1 + i, one.time ?? ago(0)];
         const common = JSON.stringify(Object.fromEntries(SHARED.map(name => [name, one[name]])));
-        const own = Object.fromEntries(OWN.map(name => [name, one[name] ?? (/^(duration_us|bytes_in|bytes_out)$/.test(name) ? 0 : undefined)]));
+        const own = OWN.map(name => one[name] ?? (/^(duration_us|bytes_in|bytes_out)$/.test(name) ? 0 : null));
         if (!shared.includes(common)) shared.push(common);
-        hash = sha256(hash + sha256(common) + JSON.stringify({ ...place, ...own }));
-        return { ...place, shared: shared.indexOf(common), ...own, hash };
+        times.push(Date.parse(place[1]));
+        hash = sha256(hash + sha256(common) + JSON.stringify([...place, ...own]));
+        return [...place, shared.indexOf(common), ...own, hash];
     });
-    const times = rows.map(row => Date.parse(row.time)), last = head_seq + rows.length;
+    const last = head_seq + rows.length;
     db.prepare('INSERT INTO segment VALUES(?, ?, ?, ?, ?, ?, ?)')
         .run(head_seq + 1, last, Math.min(...times), Math.max(...times), head_hash, `[${shared}]`, JSON.stringify(rows));
     db.prepare('UPDATE anchor SET head_seq=?, head_hash=?').run(last, hash);
