@@ -174,6 +174,25 @@ static void put_gap(struct audit *audit)
     audit->gap = 0;
 }
 
+// The first time, and then every half minute.
+static void complain(struct audit *audit, const char *what, const struct err *err)
+{
+    int64_t now = clock_now_ms();
+    if (now < audit->complain_ms)
+        return;
+    audit->complain_ms = now + COMPLAIN_MS;
+    log_error(what, LOG_STR("problem", err->detail), LOG_INT("queued", queued(audit)),
+              LOG_STR("calls", audit->config.required ? "refused" : "go on"));
+}
+
+static void note_failed(struct audit *audit)
+{
+    audit->stats.write_errors++;
+    audit->stats.failing = true;
+    complain(audit, "the audit cannot be written", &audit->result.err);
+    loop_timer_set(audit->loop, &audit->retry, RETRY_MS);
+}
+
 static void start_write(struct audit *audit)
 {
     if (audit->busy)
@@ -193,20 +212,11 @@ static void start_write(struct audit *audit)
     if (audit->writing.count == 0 && !audit->trim)
         return;
     audit->result = (struct result){0};
-    audit->busy = offload_put(audit->pool, &audit->job);
-    if (!audit->busy)  // no thread could be started
-        loop_timer_set(audit->loop, &audit->retry, RETRY_MS);
-}
-
-// The first time, and then every half minute.
-static void complain(struct audit *audit, const char *what, const struct err *err)
-{
-    int64_t now = clock_now_ms();
-    if (now < audit->complain_ms)
+    if ((audit->busy = offload_put(audit->pool, &audit->job)))
         return;
-    audit->complain_ms = now + COMPLAIN_MS;
-    log_error(what, LOG_STR("problem", err->detail), LOG_INT("queued", queued(audit)),
-              LOG_STR("calls", audit->config.required ? "refused" : "go on"));
+    (void)err_set(&audit->result.err, ERR_SYSTEM,
+                  "no thread could be started: there are too many, see TasksMax, ulimit -u");
+    note_failed(audit);
 }
 
 static void note_written(struct audit *audit)
@@ -236,13 +246,10 @@ static void on_written(struct offload_job *job)
     struct audit *audit = job->arg;
     struct result *result = &audit->result;
     audit->busy = false;
-    if (result->wrote) {
+    if (result->wrote)
         note_written(audit);
-    } else {
-        audit->stats.write_errors++;
-        audit->stats.failing = true;
-        complain(audit, "the audit cannot be written", &result->err);
-    }
+    else
+        note_failed(audit);
     if (audit->with_lines)
         note_lines(audit);
     audit->stats.deleted += (uint64_t)result->deleted;
@@ -253,8 +260,8 @@ static void on_written(struct offload_job *job)
     if (has_room(audit))
         put_gap(audit);
     if (audit->stats.failing)
-        loop_timer_set(audit->loop, &audit->retry, RETRY_MS);
-    else if (result->more && !audit->closing)
+        return;
+    if (result->more && !audit->closing)
         start_write(audit);
     else if (audit->pending.count && audit->closing)
         start_write(audit);

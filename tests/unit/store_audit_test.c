@@ -876,6 +876,53 @@ static void when_there_is_room_again_nothing_was_lost(void **state)
     assert_clean(1, 515);
 }
 
+// As somebody who may have no more threads, and later may again.
+static void write_without_threads(void)
+{
+    struct rlimit before, none;
+    char log[120], shared[120];
+    snprintf(log, sizeof log, "%s-wal", path);
+    snprintf(shared, sizeof shared, "%s-shm", path);
+    loop = loop_new(&(struct err){0});
+    start((struct audit_config){.required = true});
+    put(10);
+    run_until(is_drained);
+    const char *const files[] = {directory, path, log, shared};
+    for (size_t i = 0; geteuid() == 0 && i < COUNT(files); i++)
+        assert_int_equal(chown(files[i], 65534, 65534), 0);
+    assert_true(geteuid() != 0 || setresuid(65534, 65534, 65534) == 0);
+    assert_int_equal(getrlimit(RLIMIT_NPROC, &before), 0);
+    none = (struct rlimit){.rlim_cur = 0, .rlim_max = before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NPROC, &none), 0);
+    put(5);
+    run_until(is_failing);
+    assert_false(audit_healthy(audit));
+    assert_int_equal(audit_stats(audit).written, 10);
+    assert_int_equal(setrlimit(RLIMIT_NPROC, &before), 0);
+    run_until(is_drained);
+    assert_true(audit_healthy(audit));
+    assert_int_equal(audit_stats(audit).dropped, 0);
+}
+
+static void when_no_thread_can_be_started_records_wait(void **state)
+{
+    (void)state;
+    int status = -1;
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        write_without_threads();
+        stop();
+        loop_free(loop);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_int_equal(verify().rows, 15);
+    assert_string_equal(buf_text(&findings), "");
+    buf_release(&findings);
+}
+
 static void a_locked_file_does_not_hold_up_the_end_for_long(void **state)
 {
     (void)state;
@@ -1235,6 +1282,7 @@ int main(void)
         AUDIT_TEST(closing_writes_the_gap_too),
         AUDIT_TEST(on_a_full_disk_what_fits_verifies_and_required_is_unhealthy),
         AUDIT_TEST(when_there_is_room_again_nothing_was_lost),
+        AUDIT_TEST(when_no_thread_can_be_started_records_wait),
         AUDIT_TEST(a_locked_file_does_not_hold_up_the_end_for_long),
         AUDIT_TEST(a_file_that_is_damaged_or_not_ours_is_refused),
         AUDIT_TEST(arguments_are_kept_only_if_asked_for_and_redacted),
