@@ -178,15 +178,18 @@ void audit_row_put_own(const struct audit_record *record, struct buf *out)
 
 // ---- hashes ---------------------------------------------------------------------------------
 
+#define PAIRS(high)                                                                                                  \
+    high "0" high "1" high "2" high "3" high "4" high "5" high "6" high "7" high "8" high "9" high "a" high "b" high \
+         "c" high "d" high "e" high "f"
+
 void audit_digest(struct span bytes, char out[AUDIT_HASH_CHARS + 1])
 {
-    static const char digits[] = "0123456789abcdef";
+    static const char pairs[] = PAIRS("0") PAIRS("1") PAIRS("2") PAIRS("3") PAIRS("4") PAIRS("5") PAIRS("6") PAIRS("7")
+        PAIRS("8") PAIRS("9") PAIRS("a") PAIRS("b") PAIRS("c") PAIRS("d") PAIRS("e") PAIRS("f");
     unsigned char digest[SECRET_MAC_BYTES];
     secret_digest(bytes, digest);
-    for (size_t i = 0; i < sizeof digest; i++) {
-        out[2 * i] = digits[digest[i] >> 4];
-        out[2 * i + 1] = digits[digest[i] & 15];
-    }
+    for (size_t i = 0; i < sizeof digest; i++)
+        memcpy(out + 2 * i, pairs + (size_t)2 * digest[i], 2);
     out[AUDIT_HASH_CHARS] = '\0';
 }
 
