@@ -22,7 +22,7 @@
 
 #define SWEEP_MS 100
 #define TLS_CHECK_MS 1000
-#define POOL_BYTES 32768
+#define POOL_BYTES (36 << 10)  // over 32 KiB libmicrohttpd maps them, and they go back when a connection ends
 #define RESERVED_BODY ((size_t)256 << 10)
 #define STRANGERS_BODY ((size_t)16 << 10)
 #define ACCEPTS_A_TURN 64
