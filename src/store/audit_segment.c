@@ -195,8 +195,10 @@ void audit_draft_release(struct audit_draft *draft)
 static bool has_members(struct span object)
 {
     struct span key, value;
+    if (!scan_is_object(object))
+        return false;
     struct scan_walk walk = scan_walk(object);
-    return scan_is_object(object) && scan_member(&walk, &key, &value);
+    return scan_member(&walk, &key, &value);
 }
 
 static bool open_shared(struct audit_rows *rows, struct span text)
