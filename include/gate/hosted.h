@@ -61,9 +61,16 @@ enum hosted_kind {
     HOSTED_KINDS,
 };
 
+enum hosted_connection_state {
+    CONNECTION_NONE,
+    CONNECTION_GOOD,
+    CONNECTION_ENDED,    // it was, and must be connected again
+    CONNECTION_DAMAGED,  // what is stored of it does not open (S7): it must be taken away first
+};
+
 struct hosted_connection {
     const char *server, *issuer, *scope;
-    bool connected, ended;  // ended: it was, and must be connected again
+    enum hosted_connection_state state;
 };
 
 enum { HOSTED_COOKIES = 4, HOSTED_COOKIE_NAME = 48 };

@@ -194,17 +194,18 @@ static void put_continue(const struct hosted_page *page, struct buf *out)
 
 static void put_connection(const struct hosted_connection *connection, const char *csrf, struct buf *out)
 {
+    static const char *const states[] = {
+        "<span class=\"soft\">Not connected</span>", "<span class=\"good\">Connected</span> at ",
+        "Ended, was connected at ", "Cannot be read any more: disconnect it, then connect again. It was connected at "};
+    enum hosted_connection_state state = connection->state;
     put(out, "<li class=\"item\"><div><h2>{}</h2>", connection->server);
-    if (connection->connected || connection->ended) {
-        buf_put_text(out,
-                     connection->connected ? "<span class=\"good\">Connected</span> at " : "Ended, was connected at ");
+    buf_put_text(out, states[state]);
+    if (state != CONNECTION_NONE)
         put_host(out, connection->issuer);
+    if (connection->scope)
         put(out, "<br><small><code>{}</code></small>", connection->scope);
-    } else {
-        buf_put_text(out, "<span class=\"soft\">Not connected</span>");
-    }
     buf_put_text(out, "</div>");
-    if (connection->connected) {
+    if (state == CONNECTION_GOOD || state == CONNECTION_DAMAGED) {
         buf_put_text(out, "<form method=\"post\" action=\"disconnect\">");
         put_hidden(out, "server", connection->server);
         put_hidden(out, "csrf", csrf);

@@ -89,12 +89,15 @@ static void answer(struct errand *errand, struct hosted_page *page)
 
 static struct hosted_connection connection_of(const struct errand *errand, const struct server *server)
 {
-    const struct grant *grant = access_pick(errand->request.grants, errand->request.count, server->url);
-    return (struct hosted_connection){.server = server->name,
-                                      .issuer = grant ? grant->issuer : NULL,
-                                      .scope = grant ? grant->is.scope : NULL,
-                                      .connected = grant && !grant->is.dead_at,
-                                      .ended = grant && grant->is.dead_at};
+    const struct token_request *held = &errand->request;
+    const struct grant *grant = access_pick(held->grants, held->count, server->url);
+    const struct grant *damaged = access_pick(held->damaged, held->damaged_count, server->url);
+    if (!grant && damaged)
+        return (struct hosted_connection){server->name, damaged->issuer, NULL, CONNECTION_DAMAGED};
+    if (!grant)
+        return (struct hosted_connection){.server = server->name};
+    return (struct hosted_connection){server->name, grant->issuer, grant->is.scope,
+                                      grant->is.dead_at ? CONNECTION_ENDED : CONNECTION_GOOD};
 }
 
 static void on_listed(struct token_request *request)
@@ -126,10 +129,17 @@ void hosted_list(struct hosted_visit *visit) { errand_start(visit, NULL, on_list
 
 static void next_grant(struct errand *errand);
 
+// Those that open, then those that do not.
+static struct grant *grant_in_hand(const struct errand *errand)
+{
+    const struct token_request *held = &errand->request;
+    return errand->at < held->count ? held->grants[errand->at] : held->damaged[errand->at - held->count];
+}
+
 static void on_removed(struct token_request *request)
 {
     struct errand *errand = request->arg;
-    const struct grant *grant = errand->request.grants[errand->at];
+    const struct grant *grant = grant_in_hand(errand);
     if (request->answer == TOKEN_FAILED) {
         log_error("a grant could not be deleted", LOG_STR("server", errand->server->name),
                   LOG_STR("detail", request->err.detail));
@@ -149,7 +159,7 @@ static void on_removed(struct token_request *request)
 
 static void remove_grant(struct errand *errand)
 {
-    struct grant_key key = grant_key(errand->request.grants[errand->at]);
+    struct grant_key key = grant_key(grant_in_hand(errand));
     errand->removal.on_done = on_removed;
     token_store_remove(errand->hosted->gate->tokens, &key, TOKEN_ANY, &errand->removal);
 }
@@ -170,7 +180,7 @@ static void revoke(struct errand *errand)
     struct oauth_revoke_spec spec = {.loop = gate->loop,
                                      .http = gate->http,
                                      .store = gate->tokens,
-                                     .grant = errand->request.grants[errand->at],
+                                     .grant = grant_in_hand(errand),
                                      .options = &errand->server->auth,
                                      .on_done = on_revoked,
                                      .arg = errand};
@@ -180,11 +190,16 @@ static void revoke(struct errand *errand)
 
 static void next_grant(struct errand *errand)
 {
-    for (; errand->at < errand->request.count; errand->at++)
-        if (access_pick(&errand->request.grants[errand->at], 1, errand->server->url)) {
+    for (; errand->at < errand->request.count + errand->request.damaged_count; errand->at++) {
+        struct grant *grant = grant_in_hand(errand);
+        if (!access_pick(&grant, 1, errand->server->url))
+            continue;
+        if (errand->at < errand->request.count)
             revoke(errand);
-            return;
-        }
+        else
+            on_revoked(errand, &errand->request.err);  // what it says is not known, so nobody can be told
+        return;
+    }
     hosted_grant_changed(errand->hosted, errand->identity, errand->server);
     answer(errand, &(struct hosted_page){.kind = HOSTED_MOVED, .url = "connections"});
     errand_end(errand);

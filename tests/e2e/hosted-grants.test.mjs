@@ -6,6 +6,7 @@ import { generateKeyPairSync } from 'node:crypto';
 import { writeFileSync } from 'node:fs';
 import { userInfo } from 'node:os';
 import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import { after, before, describe, test } from 'node:test';
 
 import { binary, program, startPeer, temporaryDirectory, until, watch } from './gateway.mjs';
@@ -32,9 +33,13 @@ async function startLiar(lie = 'none') {
 class Place {
     state = temporaryDirectory();
     async start(auth, liar, more = {}) {
-        await this.gateway?.stop();
-        this.gateway = undefined;
+        await this.stop();
         this.gateway = await world.start({ variables: { POSTERN_STATE: this.state.path }, mcpServers: { files: { url: liar.url, auth } }, ...more });
+    }
+    async stop() {
+        const { gateway } = this;
+        this.gateway = undefined;
+        await gateway?.stop();
     }
     get config() {
         return join(this.gateway.state, 'postern.json');
@@ -67,7 +72,7 @@ class Place {
         return rows();
     }
     async end() {
-        await this.gateway?.stop();
+        await this.stop();
         this.state.remove();
     }
 }
@@ -237,6 +242,31 @@ test('H14 --purge --subject takes back what that user has granted, in whatever t
         const left = JSON.parse((await place.run('connections', '--json')).stdout);
         assert.deepEqual(left.map(({ tenant, user }) => [tenant, user]).sort(), ['acme', 'default'].map(tenant => [tenant, `forwarded-user/${stayer}`]));
         assert.equal((await liar.state()).alive, 2);
+    }));
+
+test('S7 a connection that does not open any more is no missing one: the page says so, and disconnecting takes it away', () =>
+    withPlace('none', async (liar, place) => {
+        await place.start(agent, liar);
+        const user = newUser(), jar = await place.connect(user);
+        await place.stop();
+        const db = new DatabaseSync(join(place.state.path, 'store.db'));
+        const value = Buffer.from(db.prepare("SELECT value FROM record WHERE space='grant'").get().value);
+        value[40] ^= 1;
+        db.prepare("UPDATE record SET value=? WHERE space='grant'").run(value);
+        db.close();
+        await place.start(agent, liar);
+        const list = async () => (await jar.visit(`${place.gateway.origin}/oauth/connections`)).body;
+        const damaged = await list();
+        assert.match(damaged, /Cannot be read any more: disconnect it, then connect again/);
+        assert.ok(damaged.includes(new URL(liar.origin).host), 'and where it was');
+        assert.doesNotMatch(damaged, /Not connected/);
+        await jar.disconnect(place.gateway.origin, 'files');
+        const [row] = await place.revoked(1);
+        assert.deepEqual([row.subject, row.name, row.reason], [user, liar.origin, 'not_told']);
+        assert.deepEqual(await liar.seen('/revoke'), []);
+        assert.match(await list(), /Not connected/);
+        await jar.connect(await place.link(user));
+        assert.match(await list(), />Connected</);
     }));
 
 describe('what is recorded', () => {

@@ -15,9 +15,10 @@ static char *render(const struct hosted_page *page, unsigned *status, char **hea
 static void test_everything_is_escaped(void **state)
 {
     (void)state;
-    const struct hosted_connection connections[] = {{hostile, "https://as.example", hostile, true, false},
-                                                    {hostile, hostile, hostile, false, true},
-                                                    {hostile, NULL, NULL, false, false}};
+    const struct hosted_connection connections[] = {{hostile, "https://as.example", hostile, CONNECTION_GOOD},
+                                                    {hostile, hostile, hostile, CONNECTION_ENDED},
+                                                    {hostile, hostile, NULL, CONNECTION_DAMAGED},
+                                                    {hostile, NULL, NULL, CONNECTION_NONE}};
     for (int kind = 0; kind < HOSTED_KINDS; kind++) {
         struct hosted_page page = {.kind = (enum hosted_kind)kind,
                                    .server = hostile,
@@ -30,7 +31,7 @@ static void test_everything_is_escaped(void **state)
                                    .csrf = hostile,
                                    .url = kind == HOSTED_MOVED || kind == HOSTED_RETURNS ? "connections" : hostile,
                                    .connections = connections,
-                                   .connection_count = 3};
+                                   .connection_count = COUNT(connections)};
         unsigned status;
         char *headers, *html = render(&page, &status, &headers);
         assert_null(strstr(html, "<script"));
