@@ -21,6 +21,7 @@
 
 static char directory[64], database[96];
 static struct loop *loop;
+static struct loop *inherited;  // by a child process, which has one of its own
 static struct token_store *store;
 
 static int set_up(void **state)
@@ -450,6 +451,7 @@ static void too_many_requests_fail_and_each_is_told_once(void **state)
     size_t failed = 0;
     sqlite3 *writer;
     start();
+    assert_true(token_store_wait(store, 20000));  // what it does by itself at the beginning
     done_count = 0;
     assert_int_equal(sqlite3_open(database, &writer), SQLITE_OK);
     assert_int_equal(sqlite3_exec(writer, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
@@ -666,7 +668,7 @@ static void a_cached_grant_is_found_without_the_disk_in_microseconds(void **stat
         assert_non_null(token_store_cached(store, &alice));
     int64_t us = clock_now_us() - begin;
     print_message("%.2f us a lookup\n", (double)us / MANY);
-    assert_true(us < (int64_t)MANY * 20);
+    assert_true(us < (int64_t)MANY * 20 || under_valgrind());
     static const struct grant_key bob = {"default", "bearer/bob", ISSUER, RESOURCE};
     assert_null(token_store_cached(store, &bob));
 }
@@ -1546,6 +1548,7 @@ static void on_racer_saved(struct token_lease *lease)
 static void racer(void)
 {
     struct token_request request = {0};
+    inherited = loop;
     loop = loop_new(&request.err);
     start();
     for (this_round = 0; this_round < ROUNDS; this_round++) {

@@ -267,6 +267,8 @@ static void arguments_pass_through_no_shell(void **state)
 static void what_cannot_start_says_why(void **state)
 {
     (void)state;
+    if (under_valgrind())
+        skip();
     static const struct {
         struct child_spec spec;
         const char *says[2];

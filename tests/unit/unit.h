@@ -32,6 +32,13 @@ static inline void assert_span_at(struct span got, struct span want, const char 
 // The span holds exactly these bytes; the label says which row of a table it was.
 #define assert_span(got, want, label) assert_span_at((got), (want), (label), __FILE__, __LINE__)
 
+// Where everything is slow, and posix_spawn() does not tell what went wrong.
+static inline bool under_valgrind(void)
+{
+    const char *preloaded = getenv("LD_PRELOAD");
+    return preloaded && strstr(preloaded, "vgpreload");
+}
+
 static inline void assert_row_at(bool holds, const char *label, const char *file, int line)
 {
     if (holds)

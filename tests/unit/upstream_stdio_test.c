@@ -137,6 +137,8 @@ static void make_ready(struct fixture *f)
 static void a_command_that_is_not_there_fails_requests_from_the_loop(void **state)
 {
     (void)state;
+    if (under_valgrind())
+        skip();
     struct fixture f;
     struct ask asks[3];
     set_up(&f, "no-such-command-here");
