@@ -75,7 +75,7 @@ struct span audit_batch_shared(const struct audit_batch *batch, size_t which)
     return span_make(batch->shared.at + start, batch->shared_end[which] - start);
 }
 
-// What was said twice, in its key and as JSON, counts twice.
+// What rows share is there twice, as a key and as JSON.
 size_t audit_batch_bytes(const struct audit_batch *batch) { return batch->own.len + 2 * batch->shared.len; }
 
 void audit_batch_clear(struct audit_batch *batch)

@@ -1,9 +1,10 @@
 // Owns the audit's SQLite file: its tables, the writing transaction, and retention.
 //
-// Table `segment` has the rows, some hundred of them in each of its own, as they were gathered (audit_segment.c). One row in
-// each would cost the writer many times as much. The view `audit` shows people with sqlite3 the single rows. Table `anchor` has one row: seq and prev of the first row kept, and seq and hash of the last
-// one written, so that rows missing at either end are found. Both change in one transaction, and the writer reads the
-// anchor in it, so that two processes may write to one file.
+// Table `segment` has the rows, some hundred of them in each of its own, as they were gathered (audit_segment.c). One row
+// in each would cost the writer many times as much. The view `audit` shows people with sqlite3 the single rows. Table
+// `anchor` has one row: seq and prev of the first row kept, and seq and hash of the last one written, so that rows missing
+// at either end are found. Both change in one transaction, and the writer reads the anchor in it, so that two processes
+// may write to one file.
 //
 // A deletion by retention adds a row that says which row is the first now; audit_verify() holds the anchor against it.
 //
@@ -62,10 +63,11 @@ static bool make_view(struct audit_db *db, struct err *err)
         if (i < AUDIT_ROW_SHARED)
             buf_printf(&sql, ",shared->(row.value->>2)->>'%.*s'", SPAN_ARG(name));
         else
-            buf_printf(&sql, ",row.value->>%zu", i - AUDIT_ROW_SHARED + 3);
+            buf_printf(&sql, ",row.value->>%zu", i - AUDIT_ROW_SHARED + AUDIT_BEFORE_OWN);
         buf_printf(&sql, " AS \"%.*s\"", SPAN_ARG(name));
     }
-    buf_printf(&sql, ",row.value->>%d AS hash FROM segment,json_each(segment.rows) AS row", AUDIT_ROW_OWN + 3);
+    buf_printf(&sql, ",row.value->>%d AS hash FROM segment,json_each(segment.rows) AS row",
+               AUDIT_BEFORE_OWN + AUDIT_ROW_OWN);
     bool ok = db_run(&db->db, buf_text(&sql), err);
     buf_release(&sql);
     return ok;

@@ -13,24 +13,21 @@
 
 enum { SEGMENT_ROWS = 256, SEGMENT_BYTES = 128 << 10 };
 
-// Of a row: `seq`, `time` and `shared`, its own, `hash`.
-enum { BEFORE_OWN = 3, ELEMENTS = BEFORE_OWN + AUDIT_ROW_OWN + 1 };
-
 // ---- rows that are kept ---------------------------------------------------------------------
 
 // Valid JSON, whatever it says. False: it is no row. What stands between two parts is a comma and nothing else, so that
 // nothing of it is left out when it is hashed again.
 static bool split(struct span kept, struct audit_parts *parts)
 {
-    struct span all[ELEMENTS], more;
+    struct span all[AUDIT_ELEMENTS], more;
     const char *end = kept.at + kept.len - 1;
     if (!scan_is_array(kept))
         return false;
     struct scan_walk walk = scan_walk(kept);
-    for (size_t i = 0; i < ELEMENTS; i++)
+    for (size_t i = 0; i < AUDIT_ELEMENTS; i++)
         if (!scan_element(&walk, &all[i]))
             return false;
-    struct span time = all[1], number = all[BEFORE_OWN - 1], hash = all[ELEMENTS - 1];
+    struct span time = all[1], number = all[AUDIT_BEFORE_OWN - 1], hash = all[AUDIT_ELEMENTS - 1];
     if (scan_element(&walk, &more) || number.at != time.at + time.len + 1 || hash.at + hash.len != end ||
         hash.at[-1] != ',' || !span_to_u64(number, &parts->shared))
         return false;
@@ -38,7 +35,7 @@ static bool split(struct span kept, struct audit_parts *parts)
     parts->seq = all[0];
     parts->time = time;
     parts->own = span_make(number.at + number.len, (size_t)(hash.at - 1 - number.at) - number.len);
-    memcpy(parts->fields, all + BEFORE_OWN, sizeof parts->fields);
+    memcpy(parts->fields, all + AUDIT_BEFORE_OWN, sizeof parts->fields);
     parts->hash = hash;
     return true;
 }
@@ -133,7 +130,7 @@ static void put_line(struct audit_draft *draft, const char *prev, struct span ke
     const struct audit_waiting *waiting = &draft->batch->at[draft->next];
     struct audit_parts parts;
     if (!split(kept, &parts))
-        return;
+        return;  // never: it was just put together
     buf_clear(&draft->whole);
     put_whole(&parts, audit_batch_shared(draft->batch, waiting->shared), &draft->whole);
     audit_row_show(prev, buf_span(&draft->whole), lines);

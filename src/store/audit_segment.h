@@ -5,6 +5,9 @@
 #include "audit_batch.h"
 #include "base/scan.h"
 
+// Of a row that is kept: `seq`, `time` and `shared`, its own, `hash`.
+enum { AUDIT_BEFORE_OWN = 3, AUDIT_ELEMENTS = AUDIT_BEFORE_OWN + AUDIT_ROW_OWN + 1 };
+
 struct audit_segment {
     int64_t first, last;         // seq of its rows
     int64_t since_ms, until_ms;  // of the oldest and the newest
