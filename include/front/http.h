@@ -12,7 +12,7 @@ struct http_face;
 // options of the listener that the configuration has at this address: TLS, mode.
 struct http_face *http_face_new(struct loop *loop, struct gate *gate, const char *address, struct err *err) MUST_CHECK;
 void http_face_reload(struct http_face *face);      // reads its certificate again now; a broken one changes nothing
-void http_face_quiesce(struct http_face *face);     // stops accepting; what is open goes on
+void http_face_quiesce(struct http_face *face);     // stops accepting; what is open goes on to its next answer
 bool http_face_busy(const struct http_face *face);  // an answer is still being sent
 void http_face_free(struct http_face *face);
 

@@ -26,6 +26,7 @@ struct http_face {
     struct list starved;  // tls_line.node of those whose handshake waits for bytes
     struct MHD_Response *accepted;
     bool resumed, running;
+    bool quiesced;  // it accepts no more, and closes each connection with its next answer
 };
 
 // One connection.
@@ -86,6 +87,8 @@ struct span visit_path(const char *url);  // without slashes at its end
 bool visit_is_endpoint(struct span path, const char *name, struct span *profile);
 void visit_put_path(const struct visit *visit, struct buf *out);  // "/mcp", or "/mcp/NAME" in a profile
 void visit_add_cors(const struct visit *visit, struct MHD_Response *response);
+// Every answer goes out here; takes over the response.
+enum MHD_Result visit_queue(struct visit *visit, int status, struct MHD_Response *response);
 bool visit_is_metadata(struct visit *visit, const struct guard_line *line);
 void visit_set_metadata(struct visit *visit);
 bool visit_is_health(const struct guard_line *line);

@@ -207,9 +207,7 @@ static enum MHD_Result send_preflight(struct visit *visit)
                             "Accept, Authorization, Content-Type, Last-Event-ID, Mcp-Session-Id, MCP-Protocol-Version");
     MHD_add_response_header(response, "Access-Control-Max-Age", "600");
     visit_add_cors(visit, response);
-    enum MHD_Result result = MHD_queue_response(visit->connection, 204, response);
-    MHD_destroy_response(response);
-    return result;
+    return visit_queue(visit, 204, response);
 }
 
 static enum MHD_Result next_step(struct visit *visit)
@@ -442,6 +440,7 @@ void http_face_reload(struct http_face *face)
 
 void http_face_quiesce(struct http_face *face)
 {
+    face->quiesced = true;
     MHD_socket fd = MHD_quiesce_daemon(face->daemon);
     if (fd != MHD_INVALID_SOCKET)
         close(fd);

@@ -24,6 +24,15 @@ void visit_add_cors(const struct visit *visit, struct MHD_Response *response)
     free(origin);
 }
 
+enum MHD_Result visit_queue(struct visit *visit, int status, struct MHD_Response *response)
+{
+    if (visit->face->quiesced && !MHD_get_response_header(response, "Connection"))
+        MHD_add_response_header(response, "Connection", "close");
+    enum MHD_Result result = MHD_queue_response(visit->connection, (unsigned)status, response);
+    MHD_destroy_response(response);
+    return result;
+}
+
 struct span visit_path(const char *url)
 {
     struct span path = span_of(url);
@@ -184,7 +193,7 @@ enum MHD_Result visit_send_answer(struct visit *visit)
     struct answer *answer = &visit->answer;
     size_t len = 0;
     bool body = answer->body.len > 0;
-    if (!body && answer->status == 202 && !visit->origin.at && !*visit->session_id)
+    if (!body && answer->status == 202 && !visit->origin.at && !*visit->session_id && !visit->face->quiesced)
         return MHD_queue_response(visit->connection, 202, visit->face->accepted);
     char *text = body ? buf_take(&answer->body, &len) : NULL;
     struct MHD_Response *response =
@@ -209,9 +218,7 @@ enum MHD_Result visit_send_answer(struct visit *visit)
     if (answer->status >= 400 && answer->status != 404 && answer->status != 405)
         MHD_add_response_header(response, "Connection", "close");
     visit_add_cors(visit, response);
-    enum MHD_Result result = MHD_queue_response(visit->connection, (unsigned)answer->status, response);
-    MHD_destroy_response(response);
-    return result;
+    return visit_queue(visit, answer->status, response);
 }
 
 void visit_on_answer(struct arrival *arrival, struct answer *answer)

@@ -104,7 +104,5 @@ enum MHD_Result visit_send_stream(struct visit *visit)
     visit_add_cors(visit, response);
     visit->heartbeat = (struct loop_timer){.on_due = on_heartbeat, .arg = visit};
     loop_timer_set(visit->face->loop, &visit->heartbeat, visit->face->config->timeouts.heartbeat_ms);
-    enum MHD_Result result = MHD_queue_response(visit->connection, 200, response);
-    MHD_destroy_response(response);
-    return result;
+    return visit_queue(visit, 200, response);
 }

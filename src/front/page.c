@@ -94,9 +94,7 @@ enum MHD_Result page_send(struct visit *visit)
     MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
     MHD_add_response_header(response, "X-Frame-Options", "DENY");
     add_lines(response, &visit->page->headers);
-    enum MHD_Result result = MHD_queue_response(visit->connection, (unsigned)visit->answer.status, response);
-    MHD_destroy_response(response);
-    return result;
+    return visit_queue(visit, visit->answer.status, response);
 }
 
 // ---- requests -------------------------------------------------------------------------------

@@ -78,10 +78,10 @@ struct call {
 
 void call_start(struct gate *gate, struct arrival *arrival);
 void call_resume(struct call *call);
-// Ends it without an answer: cancelled by its caller, or the session is over.
+// Ends it without an answer: its caller cancelled it.
 void call_end_silently(struct call *call, const char *reason);
-// Ends one that has no session yet: the gateway is shutting down.
-void call_turn_away(struct call *call);
+// Ends it with an error, whose text `reason` is: the gateway stops, or the session is over.
+void call_break_off(struct call *call, enum err_code code, const char *reason);
 // Something for the caller that belongs to this call: opens an event stream if there is none yet.
 void call_tell(struct call *call, struct blob *message);
 void call_open_stream(struct call *call);

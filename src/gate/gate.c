@@ -237,10 +237,10 @@ static void close_down(struct gate *gate)
 {
     void *value;
     loop_timer_stop(gate->loop, &gate->deadline);
+    while (!list_empty(&gate->calls))
+        call_break_off(list_entry(gate->calls.next, struct call, node), ERR_SHUTTING_DOWN, err_text(ERR_SHUTTING_DOWN));
     for (size_t at = 0; map_next(&gate->sessions, &at, NULL, &value); at = 0)
         session_end(value);
-    while (!list_empty(&gate->calls))  // those that wait to be authenticated
-        call_turn_away(list_entry(gate->calls.next, struct call, node));
     int64_t left = gate->stop_by_ms - loop_now(gate->loop);
     if (gate->links.count == 0 && gate->links_closing == 0) {
         gate->on_done(gate->done_arg);

@@ -177,14 +177,22 @@ static void join_session(struct call *call, struct session *joined)
 static enum phase_result open_session(struct call *call)
 {
     struct gate *gate = call->gate;
-    if (gate->closing)
-        return (enum phase_result)err_set(&call->err, ERR_SHUTTING_DOWN, "no new sessions");
     if (!session_room(gate, call->identity, &call->err))
         return PHASE_FAIL;
     call->new_session = true;
     join_session(call, session_new(gate, call->identity, call->op == ARRIVAL_PIPE));
     call->session->profile = call->profile;
     return PHASE_NEXT;
+}
+
+// While the gateway stops it takes only what belongs to calls in flight: what their callers answer and tell, and those
+// who come back for an answer.
+static bool comes_too_late(struct call *call)
+{
+    bool begins = call->op == ARRIVAL_MESSAGE  ? call->message.kind == MESSAGE_REQUEST
+                  : call->op == ARRIVAL_LISTEN ? !call->last_event_id.at
+                                               : call->op == ARRIVAL_PIPE;
+    return call->gate->closing && begins && !err_set(&call->err, ERR_SHUTTING_DOWN, "no new calls");
 }
 
 // The parts of a batch go on from `route`; this call waits for them and gathers their answers.
@@ -228,7 +236,7 @@ static enum phase_result split_batch(struct call *call)
         child->phase = PHASE_ROUTE;
         if (message_parse(part, true, &child->message, &child->err))
             child->method = method_find(child->message.method);
-        else
+        if (child->err.code || comes_too_late(child))
             child->phase = PHASE_SHAPE;
         run(child);
     }
@@ -250,6 +258,8 @@ static enum phase_result session(struct call *call)
 {
     if (call->split)
         return PHASE_REPLY;  // resumed: all parts of the batch are done
+    if (comes_too_late(call))
+        return PHASE_FAIL;
     if (call->op == ARRIVAL_PIPE)
         return open_session(call);
     bool initialize = call->method == METHOD_INITIALIZE && call->message.kind == MESSAGE_REQUEST;
@@ -597,8 +607,10 @@ static void finish(struct call *call)
     loop_reap(gate->loop, call, call_free);
 }
 
+static void end_early(struct call *call, const struct err *why, bool silent);
+
 // The parts of a batch first; with the last of them the batch itself is over.
-static bool end_parts(struct call *call, const char *reason)
+static bool end_parts(struct call *call, const struct err *why, bool silent)
 {
     bool any = false;
     for (bool more = true; more;) {
@@ -608,29 +620,43 @@ static bool end_parts(struct call *call, const char *reason)
             if (part->parent != call)
                 continue;
             any = more = true;
-            call_end_silently(part, reason);
+            end_early(part, why, silent);
             break;
         }
     }
     return any;
 }
 
-void call_end_silently(struct call *call, const char *reason)
+// What it waited for does not come any more.
+static void end_early(struct call *call, const struct err *why, bool silent)
 {
+    bool sent = list_linked(&call->link_node);
     dispatch_abandon(call);
-    call->silent = true;
-    (void)err_set(&call->err, ERR_CANCELLED, "%s", reason);
-    if (call->parts_left && end_parts(call, reason))
+    if (call->parts_left && end_parts(call, why, silent))
         return;
+    call->silent = silent;
+    call->err = *why;
+    buf_clear(&call->error_data);
+    struct buf text = {0};
+    buf_printf(&text, "%s%s", why->detail, sent ? "; the server may have done what was asked" : "");
+    call->error_text = arena_copy(&call->arena, buf_span(&text));
+    buf_release(&text);
     call->phase = PHASE_SHAPE;
     run(call);
 }
 
-void call_turn_away(struct call *call)
+void call_end_silently(struct call *call, const char *reason)
 {
-    (void)err_set(&call->err, ERR_SHUTTING_DOWN, "before it was known who calls");
-    call->phase = PHASE_SHAPE;
-    run(call);
+    struct err why;
+    (void)err_set(&why, ERR_CANCELLED, "%s", reason);
+    end_early(call, &why, true);
+}
+
+void call_break_off(struct call *call, enum err_code code, const char *reason)
+{
+    struct err why;
+    (void)err_set(&why, code, "%s", reason);
+    end_early(call, &why, false);
 }
 
 void call_open_stream(struct call *call)

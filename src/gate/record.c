@@ -23,10 +23,12 @@ static enum audit_status status_of(const struct call *call)
     case ERR_UNAUTHENTICATED:
     case ERR_AUTH_LIMITED: return AUDIT_DENIED;
     case ERR_UPSTREAM_TIMEOUT: return AUDIT_TIMEOUT;
-    case ERR_CANCELLED:  // by the caller, or because its session is over: it may have ended it by going
-        return call->session && call->session->state == SESSION_ENDED && is_gone(call) ? AUDIT_GONE : AUDIT_CANCELLED;
-    default: return AUDIT_ERROR;
+    case ERR_CANCELLED: return AUDIT_CANCELLED;
+    default: break;
     }
+    if (!call->session || call->session->state != SESSION_ENDED)
+        return AUDIT_ERROR;
+    return is_gone(call) ? AUDIT_GONE : AUDIT_CANCELLED;  // its session is over: its caller may have ended it by going
 }
 
 // A JSON array. A list without end, and one that the issuer left something out of, ends in "…", so that nobody takes what is left for all.

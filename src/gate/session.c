@@ -153,7 +153,8 @@ void session_end(struct session *session)
     map_remove(&session->gate->sessions, span_of(session->id));
     count_one_less(session->gate, session->identity);
     while (!list_empty(&session->calls))
-        call_end_silently(list_entry(session->calls.next, struct call, session_node), "the session ended");
+        call_break_off(list_entry(session->calls.next, struct call, session_node), ERR_UNKNOWN_SESSION,
+                       "The session ended");
     ask_drop_session(session);
     if (began) {
         subscription_drop_session(session);

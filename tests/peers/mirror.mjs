@@ -2,13 +2,13 @@
 //   mirror               answers with the message it received, as text
 //   reply {raw, count}   answers with the text `raw` as its result, after so many progress notifications
 //   refuse {raw}         answers with the text `raw` as its error
-//   wait {file}          answers when the file exists
+//   wait {file, begun}   makes the file `begun`, if it is given, and answers when `file` exists
 //   grow {name}          adds a tool and says that the list changed
 //   update {uri}         says that a resource changed, if it was subscribed to
 //   crash                ends the process
 // Its tool `odd` has a definition full of odd but valid JSON. --tools has the names of further tools, which answer with
 // their own names. With --after it ends at once as long as the file does not exist.
-import { existsSync } from 'node:fs';
+import { existsSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { text as body } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -36,7 +36,8 @@ const acts = {
         return result(raw);
     },
     refuse: async ({ raw }) => error(raw),
-    wait: async ({ file }) => {
+    wait: async ({ file, begun }) => {
+        if (begun) writeFileSync(begun, '');
         while (!existsSync(file)) await sleep(20);
         return result(said('waited'));
     },
