@@ -124,7 +124,10 @@ struct config *config_load_literal(const char *path, struct err *err) MUST_CHECK
 void config_free(struct config *config);
 // --config, then $POSTERN_CONFIG, ./postern.json, $XDG_CONFIG_HOME/postern/postern.json; NULL if there is none.
 char *config_path(const char *given);
-const struct server *config_server(const struct config *config, const char *name);
+// The tenants by number, from 0 to tenants.count: `default` is the first.
+const char *config_tenant_name(const struct config *config, size_t i);
+const struct option_items *config_tenant_servers(const struct config *config, size_t i);  // struct server
+const struct server *config_server(const struct config *config, const char *tenant, const char *name);
 // "127.0.0.1:8080", "localhost:0" and "[::1]:8080" are local; nothing else is.
 bool config_address_is_loopback(const char *address);
 const char *config_unix_path(const char *address);  // of "unix:/path"; NULL for any other address

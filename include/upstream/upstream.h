@@ -113,7 +113,9 @@ struct span upstream_info(const struct upstream *upstream);          // serverIn
 enum revision upstream_revision(const struct upstream *upstream);
 const char *upstream_problem(const struct upstream *upstream);  // why it is down, for operators; "" if it is not
 bool upstream_needs_login(const struct upstream *upstream);     // and whether that is why
-long upstream_pid(const struct upstream *upstream);             // of a stdio server; 0 otherwise
+// Appends the last lines, at most `max`, that a stdio server wrote to stderr since it was last started.
+void upstream_put_stderr(const struct upstream *upstream, size_t max, struct buf *out);
+long upstream_pid(const struct upstream *upstream);  // of a stdio server; 0 otherwise
 void *upstream_arg(const struct upstream *upstream);
 
 #endif

@@ -102,11 +102,16 @@ static bool ask(const struct config *config, const char *server, struct question
                 struct err *err)
 {
     bool may_login = login_allowed(question->flags);
+    if (!server)
+        server = "url";
     for (int tries = 0;; tries++) {
         struct login_cause cause = {0};
-        struct client *client = client_new(config, server, question->flags->defaults, err);
+        struct client_wanted wanted = {login_tenant(question->flags), server, question->flags->defaults};
+        struct client *client = client_new(config, &wanted, err);
         bool ok = client && client_request(client, 0, question->method, question->params, result, err);
         bool login = !ok && client && may_login && tries < LOGIN_TRIES && client_wants_login(client, 0, &cause);
+        if (!ok && client)
+            cmd_show_stderr(server, client_stderr(client, 0));
         const struct server *where = login ? upstream_server(client_upstream(client, 0)) : NULL;
         question->lost = client_free(client);
         if (!login)
@@ -126,7 +131,7 @@ static int request(const struct flags *flags, const char *server, enum method me
     struct err err = {0};
     struct buf result = {0};
     struct span flag;
-    struct config *config = cmd_config(flags, &code);
+    struct config *config = client_config(flags, &code);
     if (!config)
         return code;
     log_setup(LOG_OFF, LOG_FORMAT_TEXT);
@@ -193,11 +198,14 @@ static int run_read(const struct flags *flags)
     return code;
 }
 
-static const struct flag flags_table[] = {FLAG_CONFIG, FLAG_URL, FLAG_JSON, FLAG_INTERACTIVE, FLAG_HEADLESS, {0}};
+static const struct flag flags_table[] = {FLAG_CONFIG, FLAG_TENANT,      FLAG_URL,      FLAG_TOKEN_FILE,
+                                          FLAG_JSON,   FLAG_INTERACTIVE, FLAG_HEADLESS, {0}};
 
 static const struct flag call_flags[] = {
     FLAG_CONFIG,
+    FLAG_TENANT,
     FLAG_URL,
+    FLAG_TOKEN_FILE,
     FLAG_JSON,
     {"defaults", NULL, FLAG(defaults), "Answer a form of the server with the defaults it names"},
     FLAG_INTERACTIVE,

@@ -5,16 +5,24 @@
 #include "base/mem.h"
 #include "base/scan.h"
 #include "login.h"
+#include <stdio.h>
 #include <stdlib.h>
+#include <strings.h>
+#include <unistd.h>
 
 #define CLOSE_MS 3000
+#define PROGRESS_FIRST_MS 1500
+#define PROGRESS_MS 5000
+#define STDERR_SHOWN 10  // lines
 
 struct one {
     struct client *client;
+    const char *tenant;
     struct access *access;  // NULL: nothing is presented
     struct upstream *upstream;
     struct source *source;
-    bool wants_login;  // the last request failed for want of one
+    struct buf last_lines;  // of its stderr, when it failed
+    bool wants_login;       // the last request failed for want of one
 };
 
 struct client {
@@ -23,6 +31,8 @@ struct client {
     struct token_store *tokens;  // NULL: nobody has logged in anywhere
     struct one *all;
     size_t count, open;
+    struct loop_timer progress;
+    int64_t since_ms;  // of what is waited for
     bool loading, answers;
 };
 
@@ -46,8 +56,11 @@ static void on_state(void *arg, struct upstream *upstream)
     enum upstream_state state = upstream_state(upstream);
     if (state == UPSTREAM_READY && one->client->loading)
         source_refresh(one->source);
-    if (state == UPSTREAM_BACKOFF || state == UPSTREAM_DOWN)
+    if (state == UPSTREAM_BACKOFF || state == UPSTREAM_DOWN) {
+        buf_clear(&one->last_lines);
+        upstream_put_stderr(upstream, STDERR_SHOWN, &one->last_lines);
         source_went_down(one->source);
+    }
     stop_if_settled(one->client);
 }
 
@@ -112,9 +125,39 @@ static void on_change(void *arg, struct source *source, unsigned kinds)
     stop_if_settled(one->client);
 }
 
+// npx and its kin may install a whole package before the server says its first word.
+static void on_progress(struct loop_timer *timer)
+{
+    struct client *client = timer->arg;
+    int64_t seconds = (loop_now(client->loop) - client->since_ms + 500) / 1000;
+    for (size_t i = 0; i < client->count; i++) {
+        const struct one *one = &client->all[i];
+        const char *name = upstream_server(one->upstream)->name;
+        struct buf line = {0};
+        if (client->loading && source_settled(one->source))
+            continue;
+        upstream_put_stderr(one->upstream, 1, &line);
+        cmd_tame(line.at, line.len, "");
+        fprintf(stderr, "postern: waiting for server \"%s\" to %s (%d s)%s%s\n", name,
+                upstream_state(one->upstream) == UPSTREAM_READY ? "answer" : "start", (int)seconds,
+                line.len ? "; its last line on stderr: " : "", buf_text(&line));
+        buf_release(&line);
+    }
+    loop_timer_set(client->loop, timer, PROGRESS_MS);
+}
+
 static const struct upstream_listener listener = {on_state, on_notification, on_request};
 
-static void add(struct client *client, const struct config *config, const struct server *server)
+// A header of the configuration is presented as it is; no login replaces it.
+static bool has_authorization(const struct server *server)
+{
+    for (size_t i = 0; i < server->headers.count; i++)
+        if (strcasecmp(server->headers.at[i].name, "Authorization") == 0)
+            return true;
+    return false;
+}
+
+static void add(struct client *client, const struct config *config, const char *tenant, const struct server *server)
 {
     struct one *one = &client->all[client->count++];
     bool optional = server->auth.mode == ACCESS_NONE || server->auth.mode == ACCESS_USER;
@@ -123,11 +166,11 @@ static void add(struct client *client, const struct config *config, const struct
                                     .store = client->tokens,
                                     .mode = optional ? ACCESS_OPTIONAL : (enum access_mode)server->auth.mode,
                                     .options = &server->auth,
-                                    .tenant = ACCESS_TENANT,
+                                    .tenant = tenant,
                                     .user = ACCESS_SHARED_USER,
                                     .server_url = server->url,
                                     .server_name = server->name};
-    one->access = server->url ? access_new(&presented) : NULL;
+    one->access = server->url && !has_authorization(server) ? access_new(&presented) : NULL;
     struct upstream_spec spec = {.loop = client->loop,
                                  .http = client->http,
                                  .server = server,
@@ -137,43 +180,111 @@ static void add(struct client *client, const struct config *config, const struct
                                  .arg = one,
                                  .access = one->access};
     one->client = client;
+    one->tenant = tenant;
     one->upstream = upstream_new(&spec);
     one->source = source_new(client->loop, one->upstream, on_change, one);
 }
 
-const struct err *client_unknown(const struct config *config, const char *name, struct err *err)
+static bool is_wanted(const char *wanted, const char *name) { return !wanted || strcmp(wanted, name) == 0; }
+
+// The nearest of the tenants' names, or of their servers' names; NULL: none is near. It lives as long as the configuration.
+static const char *nearest(const struct config *config, const char *tenant, const char *server)
 {
-    const struct server *servers = config->servers.at;
-    const char **names = mem_alloc((config->servers.count + 1) * sizeof *names);
-    for (size_t i = 0; i < config->servers.count; i++)
-        names[i] = servers[i].name;
-    const char *near = option_nearest(name, names);
-    (void)err_set(err, ERR_CONFIG, "no server \"%s\" in the configuration%s%s%s", name, near ? "; did you mean \"" : "",
-                  near ? near : "", near ? "\"?" : "; 'postern servers' lists them");
+    size_t count = 0;
+    const char **names = mem_alloc(sizeof *names);
+    for (size_t i = 0; i <= config->tenants.count; i++) {
+        const struct option_items *items = config_tenant_servers(config, i);
+        const struct server *servers = items->at;
+        names = mem_resize(names, (count + items->count + 2) * sizeof *names);
+        if (!server)
+            names[count++] = config_tenant_name(config, i);
+        for (size_t k = 0; server && is_wanted(tenant, config_tenant_name(config, i)) && k < items->count; k++)
+            names[count++] = servers[k].name;
+    }
+    names[count] = NULL;
+    const char *near = option_nearest(server ? server : tenant, names);
     free(names);
-    return err;
+    return near;
 }
 
-struct client *client_new(const struct config *config, const char *name, bool answers, struct err *err)
+static bool has_tenant(const struct config *config, const char *tenant)
 {
-    const struct server *servers = config->servers.at, *wanted = name ? config_server(config, name) : NULL;
-    if (name && !wanted) {
-        (void)client_unknown(config, name, err);
+    for (size_t i = 0; i <= config->tenants.count; i++)
+        if (strcmp(config_tenant_name(config, i), tenant) == 0)
+            return true;
+    return false;
+}
+
+static bool check_tenant(const struct config *config, const char *tenant, struct err *err)
+{
+    if (!tenant || has_tenant(config, tenant))
+        return true;
+    const char *near = nearest(config, tenant, NULL);
+    return err_set(err, ERR_CONFIG, "no tenant \"%s\" in the configuration%s%s%s", tenant,
+                   near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
+}
+
+// A server that another tenant has is most likely meant; else one whose name is near.
+static void set_unknown(const struct config *config, const char *tenant, const char *name, struct err *err)
+{
+    for (size_t i = 0; i <= config->tenants.count; i++)
+        if (config_server(config, config_tenant_name(config, i), name)) {
+            (void)err_set(err, ERR_CONFIG, "tenant \"%s\" has no server \"%s\", but tenant \"%s\" has: add --tenant %s",
+                          tenant, name, config_tenant_name(config, i), config_tenant_name(config, i));
+            return;
+        }
+    const char *near = nearest(config, tenant, name);
+    (void)err_set(err, ERR_CONFIG, "no server \"%s\" in the configuration%s%s%s", name, near ? "; did you mean \"" : "",
+                  near ? near : "", near ? "\"?" : "; 'postern servers' lists them");
+}
+
+const struct server *client_find(const struct config *config, const char *tenant, const char *name, struct err *err)
+{
+    if (!check_tenant(config, tenant, err))
         return NULL;
+    const struct server *found = config_server(config, tenant, name);
+    if (!found)
+        set_unknown(config, tenant, name, err);
+    return found;
+}
+
+static void add_all(struct client *client, const struct config *config, const struct client_wanted *wanted)
+{
+    size_t room = 0;
+    for (size_t i = 0; i <= config->tenants.count; i++)
+        room += config_tenant_servers(config, i)->count;
+    client->all = mem_alloc((room + 1) * sizeof *client->all);
+    for (size_t i = 0; i <= config->tenants.count; i++) {
+        const struct option_items *items = config_tenant_servers(config, i);
+        const struct server *servers = items->at;
+        const char *tenant = config_tenant_name(config, i);
+        if (!is_wanted(wanted->tenant, tenant))
+            continue;
+        for (size_t k = 0; k < items->count; k++)
+            if (wanted->server ? strcmp(servers[k].name, wanted->server) == 0 : !servers[k].disabled)
+                add(client, config, tenant, &servers[k]);
     }
+}
+
+struct client *client_new(const struct config *config, const struct client_wanted *wanted, struct err *err)
+{
+    if (!check_tenant(config, wanted->tenant, err))
+        return NULL;
     struct client *client = mem_new(struct client);
-    client->answers = answers;
+    client->answers = wanted->answers;
+    client->progress = (struct loop_timer){.on_due = on_progress, .arg = client};
     client->loop = loop_new(err);
     client->http = client->loop ? http_client_new(client->loop, err) : NULL;
     if (!client->http || !login_store_open(config, client->loop, false, &client->tokens, err)) {
         client_free(client);
         return NULL;
     }
-    client->all = mem_alloc((config->servers.count + 1) * sizeof *client->all);
-    for (size_t i = 0; i < config->servers.count; i++)
-        if (wanted ? wanted == &servers[i] : !servers[i].disabled)
-            add(client, config, &servers[i]);
-    return client;
+    add_all(client, config, wanted);
+    if (!wanted->server || client->count)
+        return client;
+    set_unknown(config, wanted->tenant, wanted->server, err);
+    client_free(client);
+    return NULL;
 }
 
 static void on_closed(void *arg, struct upstream *upstream)
@@ -198,6 +309,7 @@ int client_free(struct client *client)
         source_free(client->all[i].source);
         upstream_free(client->all[i].upstream);
         access_free(client->all[i].access);
+        buf_release(&client->all[i].last_lines);
     }
     int code = login_store_close(client->tokens, client->loop);
     free(client->all);
@@ -221,13 +333,25 @@ size_t client_count(const struct client *client) { return client->count; }
 struct upstream *client_upstream(const struct client *client, size_t i) { return client->all[i].upstream; }
 const struct source *client_source(const struct client *client, size_t i) { return client->all[i].source; }
 
+const char *client_tenant(const struct client *client, size_t i) { return client->all[i].tenant; }
+const char *client_stderr(const struct client *client, size_t i) { return buf_text(&client->all[i].last_lines); }
+
+static void run_loop(struct client *client)
+{
+    client->since_ms = loop_now(client->loop);
+    if (isatty(STDERR_FILENO))
+        loop_timer_set(client->loop, &client->progress, PROGRESS_FIRST_MS);
+    loop_run(client->loop);
+    loop_timer_stop(client->loop, &client->progress);
+}
+
 void client_load(struct client *client)
 {
     client->loading = true;
     for (size_t i = 0; i < client->count; i++)
         source_load(client->all[i].source);
     if (!settled(client))
-        loop_run(client->loop);
+        run_loop(client);
     client->loading = false;
 }
 
@@ -268,7 +392,7 @@ bool client_request(struct client *client, size_t i, enum method method, struct 
     upstream_reserve(client->all[i].upstream, &pending.request);
     upstream_send(&pending.request, method_text(method), params);
     if (!pending.done)
-        loop_run(client->loop);
+        run_loop(client);
     client->all[i].wants_login = !pending.ok && err->code == ERR_LOGIN;
     return pending.ok;
 }

@@ -3,6 +3,7 @@
 #define CMD_CMD_H
 
 #include "base/err.h"
+#include "base/secret.h"
 #include "gate/config.h"
 #include <stdbool.h>
 #include <stddef.h>
@@ -39,6 +40,7 @@ enum { FLAG_MANY = 16 };
 // Every command's flags fill this; which of them a command takes is up to its rows.
 struct flags {
     const char *config, *listen, *profile, *url, *search;
+    const char *token_file;
     const char *file, *subject, *role[FLAG_MANY + 1], *tenant, *expires, *overlap, *description;
     const char *policy, *server, *tool, *resource, *template, *prompt, *arguments;
     const char *inventory, *inventory_before;
@@ -78,6 +80,16 @@ int cmd_unknown(const char *name);                  // says so, and which one ma
     {                                                                                         \
         "url", "URL", FLAG(url), "Talk to the server at this URL instead of a configured one" \
     }
+#define FLAG_TOKEN_FILE                                             \
+    {                                                               \
+        "token-file", "FILE", FLAG(token_file),                     \
+            "With --url: send the bearer token in this file, else " \
+            "$POSTERN_TOKEN"                                        \
+    }
+#define FLAG_TENANT                                                  \
+    {                                                                \
+        "tenant", "NAME", FLAG(tenant), "The servers of this tenant" \
+    }
 #define FLAG_JSON                                                  \
     {                                                              \
         "json", NULL, FLAG(json), "JSON output also on a terminal" \
@@ -97,8 +109,12 @@ int cmd_fail(int code, const char *format, ...) __attribute__((format(printf, 2,
 int cmd_fail_err(const struct err *err);
 // What a server says cannot steer the terminal: control characters become spaces, but for the allowed ones.
 void cmd_tame(char *text, size_t len, const char *allowed);
+// Shows the last lines of a failed server's stderr; nothing if there are none.
+void cmd_show_stderr(const char *server, const char *lines);
 // Loads the configuration; with --url, makes one of a single server named "url". NULL: exit code set.
 struct config *cmd_config(const struct flags *flags, int *exit_code);
+// A single server named "url", which gets the token as its bearer token; NULL: none.
+struct config *cmd_config_of_url(const char *url, const struct secret *token, struct err *err) MUST_CHECK;
 // "1h" ago, 2027-01-31 (its beginning) or 2027-01-31T12:00:00Z, all UTC, in milliseconds since the epoch.
 bool cmd_read_time(const char *text, int64_t *ms);
 bool cmd_wants_json(const struct flags *flags);

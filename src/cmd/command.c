@@ -53,12 +53,41 @@ int cmd_fail_err(const struct err *err)
 
 bool cmd_wants_json(const struct flags *flags) { return flags->json || !isatty(STDOUT_FILENO); }
 
-static struct config *config_of_url(const char *url, struct err *err)
+static json_t *bearer_header(const struct secret *token)
 {
-    json_t *tree = json_pack("{s:{s:{s:s}}}", "mcpServers", "url", "url", url);
+    struct buf header = {0};
+    buf_put_text(&header, "Bearer ");
+    buf_put_span(&header, secret_span(token));
+    json_t *headers = json_pack("{s:s}", "Authorization", buf_text(&header));
+    secret_wipe(header.at, header.len);
+    buf_release(&header);
+    return headers;
+}
+
+struct config *cmd_config_of_url(const char *url, const struct secret *token, struct err *err)
+{
+    json_t *server = json_pack("{s:s}", "url", url);
+    if (token && token->len)
+        json_object_set_new(server, "headers", bearer_header(token));
+    json_t *tree = json_pack("{s:{s:o}}", "mcpServers", "url", server);
     struct config *config = config_parse(tree, "--url", err);
     json_decref(tree);
     return config;
+}
+
+void cmd_show_stderr(const char *server, const char *lines)
+{
+    if (!*lines)
+        return;
+    fprintf(stderr, "postern: the last lines that server \"%s\" wrote to stderr:\n", server);
+    while (*lines) {
+        size_t len = strcspn(lines, "\n");
+        char *line = mem_copy(lines, len);
+        cmd_tame(line, len, "\t");
+        fprintf(stderr, "  %s\n", line);
+        free(line);
+        lines += len + (lines[len] == '\n');
+    }
 }
 
 struct config *cmd_config(const struct flags *flags, int *exit_code)
@@ -66,7 +95,7 @@ struct config *cmd_config(const struct flags *flags, int *exit_code)
     struct err err = {0};
     struct config *config = NULL;
     if (flags->url) {
-        config = config_of_url(flags->url, &err);
+        config = cmd_config_of_url(flags->url, NULL, &err);
     } else {
         char *path = config_path(flags->config);
         if (!path) {

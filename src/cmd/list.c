@@ -30,19 +30,23 @@ static bool matches(const struct flags *flags, const struct source_item *item)
     return found;
 }
 
-static void put_json(struct buf *out, const char *server, const struct source_item *item)
+static void put_json(struct buf *out, const char *tenant, const char *server, const struct source_item *item)
 {
-    buf_put_text(out, out->len > 1 ? ",\n {\"server\":" : "\n {\"server\":");
+    buf_put_text(out, out->len > 1 ? ",\n {\"tenant\":" : "\n {\"tenant\":");
+    scan_encode(span_of(tenant), out);
+    buf_put_text(out, ",\"server\":");
     scan_encode(span_of(server), out);
     if (item->json.len > 2)
         buf_put_char(out, ',');
     buf_put_span(out, span_after(item->json, 1));
 }
 
-static void put_row(struct table *table, const char *server, const struct source_item *item)
+// `tenant` is NULL where there is only one.
+static void put_row(struct table *table, const char *tenant, const char *server, const struct source_item *item)
 {
     char *name = mem_span(item->name), *description = text_of(item->json, "description");
-    table_add(table, (const char *const[]){server, name, description, NULL});
+    const char *const cells[] = {tenant, server, name, description, NULL};
+    table_add(table, tenant ? cells : cells + 1);
     free(name);
     free(description);
 }
@@ -53,7 +57,9 @@ static bool login_somewhere(const struct config *config, const struct flags *fla
     struct login_cause cause;
     for (size_t i = 0; i < client_count(client); i++)
         if (client_wants_login(client, i, &cause)) {
-            bool in = login_run(config, upstream_server(client_upstream(client, i)), flags, &cause) == EXIT_OK;
+            struct flags there = *flags;
+            there.tenant = client_tenant(client, i);
+            bool in = login_run(config, upstream_server(client_upstream(client, i)), &there, &cause) == EXIT_OK;
             login_cause_release(&cause);
             return in;
         }
@@ -63,7 +69,8 @@ static bool login_somewhere(const struct config *config, const struct flags *fla
 static struct client *load(const struct config *config, const struct flags *flags, struct err *err)
 {
     for (int tries = 0;; tries++) {
-        struct client *client = client_new(config, flags->count ? flags->args[0] : NULL, false, err);
+        struct client_wanted wanted = {flags->tenant, flags->count ? flags->args[0] : NULL, false};
+        struct client *client = client_new(config, &wanted, err);
         if (!client)
             return NULL;
         client_load(client);
@@ -74,13 +81,34 @@ static struct client *load(const struct config *config, const struct flags *flag
     }
 }
 
-static int list(const struct flags *flags, enum catalog_kind first, enum catalog_kind last, const char *title)
+struct listing {
+    struct table table;
+    struct buf json;
+    bool tenants;  // there are several
+};
+
+// The items of the i-th server.
+static void put_items(struct listing *listing, const struct flags *flags, const struct client *client, size_t i,
+                      const enum catalog_kind kinds[2])
 {
-    static const char *titles[] = {"SERVER", NULL, "DESCRIPTION", NULL};
+    const struct source *source = client_source(client, i);
+    const char *server = upstream_server(client_upstream(client, i))->name, *tenant = client_tenant(client, i);
+    for (int kind = (int)kinds[0]; kind <= (int)kinds[1]; kind++)
+        for (size_t k = 0; k < source_count(source, (enum catalog_kind)kind); k++) {
+            const struct source_item *item = &source_items(source, (enum catalog_kind)kind)[k];
+            if (!matches(flags, item))
+                continue;
+            put_row(&listing->table, listing->tenants ? tenant : NULL, server, item);
+            put_json(&listing->json, tenant, server, item);
+        }
+}
+
+static int list(const struct flags *flags, const enum catalog_kind kinds[2], const char *title)
+{
+    const char *const titles[] = {"TENANT", "SERVER", title, "DESCRIPTION", NULL};
     int code = EXIT_OK;
     struct err err = {0};
-    struct buf out = {0};
-    struct config *config = cmd_config(flags, &code);
+    struct config *config = client_config(flags, &code);
     if (!config)
         return code;
     log_setup(LOG_OFF, LOG_FORMAT_TEXT);
@@ -89,46 +117,50 @@ static int list(const struct flags *flags, enum catalog_kind first, enum catalog
         config_free(config);
         return cmd_fail_err(&err);
     }
-    struct table table = {.titles = titles};
-    titles[1] = title;
-    buf_put_char(&out, '[');
+    struct listing listing = {.tenants = config->tenants.count > 0};
+    listing.table.titles = listing.tenants ? titles : titles + 1;
+    buf_put_char(&listing.json, '[');
     for (size_t i = 0; i < client_count(client); i++) {
-        const struct source *source = client_source(client, i);
         const char *server = upstream_server(client_upstream(client, i))->name;
-        if (!source_loaded(source))
+        if (!source_loaded(client_source(client, i))) {
             code =
                 cmd_fail(EXIT_UNAVAILABLE, "server \"%s\": %s", server, upstream_problem(client_upstream(client, i)));
-        for (int kind = (int)first; kind <= (int)last; kind++)
-            for (size_t k = 0; k < source_count(source, (enum catalog_kind)kind); k++) {
-                const struct source_item *item = &source_items(source, (enum catalog_kind)kind)[k];
-                if (!matches(flags, item))
-                    continue;
-                put_row(&table, server, item);
-                put_json(&out, server, item);
-            }
+            cmd_show_stderr(server, client_stderr(client, i));
+        }
+        put_items(&listing, flags, client, i, kinds);
     }
-    buf_put_text(&out, out.len > 1 ? "\n]" : "]");
+    buf_put_text(&listing.json, listing.json.len > 1 ? "\n]" : "]");
     if (cmd_wants_json(flags))
-        puts(buf_text(&out));
+        puts(buf_text(&listing.json));
     else
-        table_print(&table);
-    table_release(&table);
-    buf_release(&out);
+        table_print(&listing.table);
+    table_release(&listing.table);
+    buf_release(&listing.json);
     int lost = client_free(client);
     config_free(config);
     return lost != EXIT_OK ? lost : code;
 }
 
-static int run_tools(const struct flags *flags) { return list(flags, CATALOG_TOOLS, CATALOG_TOOLS, "TOOL"); }
-static int run_prompts(const struct flags *flags) { return list(flags, CATALOG_PROMPTS, CATALOG_PROMPTS, "PROMPT"); }
+static int run_tools(const struct flags *flags)
+{
+    return list(flags, (enum catalog_kind[]){CATALOG_TOOLS, CATALOG_TOOLS}, "TOOL");
+}
+
+static int run_prompts(const struct flags *flags)
+{
+    return list(flags, (enum catalog_kind[]){CATALOG_PROMPTS, CATALOG_PROMPTS}, "PROMPT");
+}
+
 static int run_resources(const struct flags *flags)
 {
-    return list(flags, CATALOG_RESOURCES, CATALOG_TEMPLATES, "RESOURCE");
+    return list(flags, (enum catalog_kind[]){CATALOG_RESOURCES, CATALOG_TEMPLATES}, "RESOURCE");
 }
 
 static const struct flag flags_table[] = {
     FLAG_CONFIG,
+    FLAG_TENANT,
     FLAG_URL,
+    FLAG_TOKEN_FILE,
     {"search", "TEXT", FLAG(search), "Only what has the text in its name or description"},
     FLAG_JSON,
     FLAG_INTERACTIVE,
@@ -136,8 +168,9 @@ static const struct flag flags_table[] = {
     {0},
 };
 
-#define DETAILS                                                                                         \
-    "Connects to the configured servers (or the one named) directly and prints their own names. On a\n" \
+#define DETAILS                                                                                                      \
+    "Connects to the configured servers of every tenant (or the one named) directly and prints their own names. On " \
+    "a\n"                                                                                                            \
     "terminal a table, in a pipe a JSON array with every member the server sent."
 
 const struct command command_tools = {.name = "tools",

@@ -88,29 +88,12 @@ char *login_user(const struct flags *flags)
     return user;
 }
 
-static const struct server *find_server(const struct config *config, const char *tenant, const char *name)
-{
-    const struct config_tenant *tenants = config->tenants.at;
-    if (strcmp(tenant, ACCESS_TENANT) == 0)
-        return config_server(config, name);
-    for (size_t i = 0; i < config->tenants.count; i++) {
-        const struct server *servers = tenants[i].servers.at;
-        for (size_t k = 0; strcmp(tenants[i].name, tenant) == 0 && k < tenants[i].servers.count; k++)
-            if (strcmp(servers[k].name, name) == 0)
-                return &servers[k];
-    }
-    return NULL;
-}
-
 const struct server *login_server(const struct config *config, const struct flags *flags, int *code)
 {
-    const struct server *server = find_server(config, login_tenant(flags), flags->url ? "url" : flags->args[0]);
-    struct err err;
-    if (!server && strcmp(login_tenant(flags), ACCESS_TENANT) == 0)
-        *code = cmd_fail(EXIT_CONFIG, "%s", client_unknown(config, flags->args[0], &err)->detail);
-    else if (!server)
-        *code = cmd_fail(EXIT_CONFIG, "no server \"%s\" of tenant \"%s\" in the configuration", flags->args[0],
-                         login_tenant(flags));
+    struct err err = {0};
+    const struct server *server = client_find(config, login_tenant(flags), flags->url ? "url" : flags->args[0], &err);
+    if (!server)
+        *code = cmd_fail(EXIT_CONFIG, "%s", err.detail);
     else if (!server->url)
         *code = cmd_fail(EXIT_CONFIG, "server \"%s\" is a command: there is nothing to log in to", server->name);
     return server && server->url ? server : NULL;

@@ -72,25 +72,18 @@ static int tell_damaged(const struct desk *desk, const struct server *server, co
     return code;
 }
 
-static const struct option_items *servers_of(const struct config *config, const char *tenant)
-{
-    const struct config_tenant *tenants = config->tenants.at;
-    if (strcmp(tenant, ACCESS_TENANT) == 0)
-        return &config->servers;
-    for (size_t i = 0; i < config->tenants.count; i++)
-        if (strcmp(tenants[i].name, tenant) == 0)
-            return &tenants[i].servers;
-    return NULL;
-}
-
 // The server of the grant's own tenant that it is for; NULL: none is configured (any more).
 static const struct server *server_of(const struct desk *desk, struct grant *grant)
 {
-    const struct option_items *items = desk->config ? servers_of(desk->config, grant->tenant) : NULL;
-    const struct server *servers = items ? items->at : NULL;
-    for (size_t i = 0; servers && i < items->count; i++)
-        if (servers[i].url && access_pick(&grant, 1, servers[i].url))
-            return &servers[i];
+    for (size_t i = 0; desk->config && i <= desk->config->tenants.count; i++) {
+        const struct option_items *items = config_tenant_servers(desk->config, i);
+        const struct server *servers = items->at;
+        if (strcmp(config_tenant_name(desk->config, i), grant->tenant) != 0)
+            continue;
+        for (size_t k = 0; k < items->count; k++)
+            if (servers[k].url && access_pick(&grant, 1, servers[k].url))
+                return &servers[k];
+    }
     return NULL;
 }
 

@@ -67,9 +67,9 @@ struct names names_of(const struct config *config, const char *policy)
     names.servers = mem_alloc(sizeof(char *));
     for (size_t i = 0; i <= config->tenants.count; i++) {
         const struct config_tenant *tenant = tenant_at(config, i);
-        names.tenants = add(names.tenants, tenant ? tenant->name : "default");
+        names.tenants = add(names.tenants, config_tenant_name(config, i));
         if (!known || has_policy(config, tenant, policy))
-            names.servers = add_servers(names.servers, tenant ? &tenant->servers : &config->servers);
+            names.servers = add_servers(names.servers, config_tenant_servers(config, i));
     }
     names.providers = add_providers(NULL, &config->auth);
     for (size_t i = 0; i < config->listen.count; i++)

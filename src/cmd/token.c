@@ -48,6 +48,11 @@ static const char *read_expires(const char *text, int64_t now, char room[32])
 
 static const char *tenant_of(const struct token_entry *entry) { return entry->tenant ? entry->tenant : "default"; }
 
+static bool is_shown(const struct token_entry *entry, const struct flags *flags)
+{
+    return !flags->tenant || strcmp(flags->tenant, tenant_of(entry)) == 0;
+}
+
 // Is there room for one more active token of this subject? Says so if not.
 static bool has_room(const struct token_file *file, const struct token_entry *entry, int64_t now)
 {
@@ -170,11 +175,11 @@ static struct token_file_edit *start_on(const struct flags *flags, const struct 
         *code = cmd_fail_err(&err);
         return NULL;
     }
-    if ((*out = token_file_named(token_file_edit_before(edit), id)))
+    if ((*out = token_file_named(token_file_edit_before(edit), id)) && is_shown(*out, flags))
         return edit;
     token_file_edit_free(edit);
-    *code = cmd_fail(EXIT_NEGATIVE, "token %s: %s has no token with id \"%.*s\"", flags->args[0], flags->file,
-                     SPAN_ARG(id));
+    *code = cmd_fail(EXIT_NEGATIVE, "token %s: %s has no token with id \"%.*s\"%s%s", flags->args[0], flags->file,
+                     SPAN_ARG(id), flags->tenant ? " of tenant " : "", flags->tenant ? flags->tenant : "");
     return NULL;
 }
 
@@ -285,6 +290,8 @@ static int run_list(const struct flags *flags)
     for (size_t i = 0; i < token_file_count(file); i++) {
         const struct token_entry *entry = token_file_at(file, i);
         const char *used = json_string_value(json_object_get(uses, entry->id));
+        if (!is_shown(entry, flags))
+            continue;
         json_array_append_new(all, entry_json(entry, used, now));
         add_row(&table, entry, used, now);
     }
@@ -321,8 +328,6 @@ static const char *unwanted(const struct action *action, const struct flags *fla
         return "subject";
     if (!action->describes && flags->role[0])
         return "role";
-    if (!action->describes && flags->tenant)
-        return "tenant";
     if (!action->describes && flags->description)
         return "description";
     if (!action->expires && flags->expires)
@@ -353,7 +358,8 @@ static const struct flag flags_table[] = {
     FLAG_CONFIG,
     {"subject", "NAME", FLAG(subject), "new: whose token it is"},
     {"role", "ROLE...", FLAG(role), "new: a role of the subject; may be given again"},
-    {"tenant", "NAME", FLAG(tenant), "new: the subject's tenant, else \"default\""},
+    {"tenant", "NAME", FLAG(tenant),
+     "new: the subject's tenant, else \"default\"; list, rotate, revoke: only tokens of this tenant"},
     {"expires", "DATE|TIME", FLAG(expires), "new, rotate: 2027-01-31 (to its end, UTC), RFC 3339, or 90d from now"},
     {"description", "TEXT", FLAG(description), "new: what the token is for"},
     {"overlap", "TIME", FLAG(overlap), "rotate: how long the old token stays valid, else " DEFAULT_OVERLAP},

@@ -719,11 +719,26 @@ char *config_path(const char *given)
     return NULL;
 }
 
-const struct server *config_server(const struct config *config, const char *name)
+const char *config_tenant_name(const struct config *config, size_t i)
 {
-    const struct server *servers = config->servers.at;
-    for (size_t i = 0; i < config->servers.count; i++)
-        if (strcmp(servers[i].name, name) == 0)
-            return &servers[i];
+    const struct config_tenant *tenants = config->tenants.at;
+    return i ? tenants[i - 1].name : "default";
+}
+
+const struct option_items *config_tenant_servers(const struct config *config, size_t i)
+{
+    const struct config_tenant *tenants = config->tenants.at;
+    return i ? &tenants[i - 1].servers : &config->servers;
+}
+
+const struct server *config_server(const struct config *config, const char *tenant, const char *name)
+{
+    for (size_t i = 0; i <= config->tenants.count; i++) {
+        const struct option_items *items = config_tenant_servers(config, i);
+        const struct server *servers = items->at;
+        for (size_t k = 0; strcmp(config_tenant_name(config, i), tenant) == 0 && k < items->count; k++)
+            if (strcmp(servers[k].name, name) == 0)
+                return &servers[k];
+    }
     return NULL;
 }

@@ -26,6 +26,8 @@ struct transport {
 
 extern const struct transport transport_stdio, transport_http, transport_sse;
 
+enum { STDERR_LINES = 50 };
+
 struct upstream {
     struct upstream_spec spec;
     const struct server *server;
@@ -48,6 +50,8 @@ struct upstream {
     unsigned failures;
     int64_t ready_since_ms;
     char problem[512];
+    char *tail[STDERR_LINES];    // of a stdio server: what it last wrote to stderr; kept when it has ended
+    size_t tail_count;           // lines so far
     bool needs_login;            // nobody has logged in, or the grant has ended: `problem` says how to
     bool greeted_late;           // the token ended during this handshake
     struct access_wait ready;    // for a token, before the server is started

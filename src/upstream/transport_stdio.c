@@ -14,7 +14,6 @@
 
 #define READ_SIZE ((size_t)64 << 10)
 #define READS_A_TURN 2  // then the others have their turn, however much this one talks
-#define STDERR_LINES 50
 #define STDERR_READS_A_TURN 4
 #define LAST_READS 2048
 #define HALF_CLOSED_MS 1500
@@ -30,8 +29,6 @@ struct stdio_wire {
     struct buf outgoing;
     size_t sent;  // of outgoing
     struct buf error_line;
-    char *tail[STDERR_LINES];
-    size_t tail_count;
     bool counted;  // write with Content-Length
     bool stopping;
 };
@@ -39,8 +36,6 @@ struct stdio_wire {
 static void wire_free(void *object)
 {
     struct stdio_wire *wire = object;
-    for (size_t i = 0; i < STDERR_LINES; i++)
-        free(wire->tail[i]);
     frame_release(&wire->frame);
     buf_release(&wire->outgoing);
     buf_release(&wire->error_line);
@@ -71,9 +66,9 @@ static void stdio_release(struct upstream *upstream)
 
 static void tail_add(struct stdio_wire *wire, struct span line)
 {
-    size_t slot = wire->tail_count++ % STDERR_LINES;
-    free(wire->tail[slot]);
-    wire->tail[slot] = mem_span(line);
+    char **slot = &wire->upstream->tail[wire->upstream->tail_count++ % STDERR_LINES];
+    free(*slot);
+    *slot = mem_span(line);
     log_debug("server stderr", LOG_STR("server", wire->upstream->server->name), LOG_SPAN("line", line));
 }
 
@@ -105,9 +100,7 @@ static void log_tail(struct stdio_wire *wire)
     struct buf text = {0};
     if (wire->error_line.len)
         tail_add(wire, buf_span(&wire->error_line));
-    size_t first = wire->tail_count > STDERR_LINES ? wire->tail_count - STDERR_LINES : 0;
-    for (size_t i = first; i < wire->tail_count; i++)
-        buf_printf(&text, "%s%s", i > first ? "\n" : "", wire->tail[i % STDERR_LINES]);
+    upstream_put_stderr(wire->upstream, STDERR_LINES, &text);
     if (text.len)
         log_warn("last lines of the server's stderr", LOG_STR("server", wire->upstream->server->name),
                  LOG_SPAN("stderr", buf_span(&text)));
@@ -303,6 +296,7 @@ static bool stdio_start(struct upstream *upstream, struct err *err)
     log_info("server started", LOG_STR("server", server->name), LOG_INT("pid", child_pid(wire->child)),
              LOG_STR("command", server->command));
     upstream->wire = wire;
+    upstream->tail_count = 0;
     wire->counted = server->framing == SERVER_FRAMING_CONTENT_LENGTH;
     wire->flush = (struct loop_task){.run = on_flush, .arg = wire};
     frame_init(&wire->frame, upstream->spec.max_message);
@@ -332,6 +326,14 @@ static void stdio_forget(struct upstream *upstream, struct upstream_request *req
 {
     (void)upstream;
     (void)request;
+}
+
+void upstream_put_stderr(const struct upstream *upstream, size_t max, struct buf *out)
+{
+    size_t kept = upstream->tail_count < STDERR_LINES ? upstream->tail_count : STDERR_LINES;
+    size_t first = upstream->tail_count - (kept < max ? kept : max);
+    for (size_t i = first; i < upstream->tail_count; i++)
+        buf_printf(out, "%s%s", i > first ? "\n" : "", upstream->tail[i % STDERR_LINES]);
 }
 
 long upstream_pid(const struct upstream *upstream)

@@ -766,6 +766,8 @@ void upstream_free(struct upstream *upstream)
     map_release(&upstream->in_flight);
     buf_release(&upstream->instructions);
     buf_release(&upstream->info);
+    for (size_t i = 0; i < STDERR_LINES; i++)
+        free(upstream->tail[i]);
     free((char *)(uintptr_t)upstream->spec.capabilities);
     free(upstream);
 }

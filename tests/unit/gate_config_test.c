@@ -56,15 +56,15 @@ static void servers_are_read_with_their_type(void **state)
         int type;
     } rows[] = {{"a", NULL, SERVER_STDIO}, {"b", NULL, SERVER_HTTP}, {"c", "", SERVER_AUTO}, {"d", "dd", SERVER_SSE}};
     for (size_t i = 0; i < COUNT(rows); i++) {
-        const struct server *server = config_server(c, rows[i].name);
+        const struct server *server = config_server(c, "default", rows[i].name);
         assert_non_null(server);
         assert_int_equal(server->type, rows[i].type);
         assert_row(rows[i].prefix ? strcmp(server->prefix, rows[i].prefix) == 0 : !server->prefix, rows[i].name);
     }
-    assert_null(config_server(c, "e"));
-    assert_int_equal(config_server(c, "a")->timeout_ms, 60000);
-    assert_int_equal(config_server(c, "d")->timeout_ms, 5000);
-    assert_int_equal(config_server(c, "c")->isolation, SERVER_PER_SESSION);
+    assert_null(config_server(c, "default", "e"));
+    assert_int_equal(config_server(c, "default", "a")->timeout_ms, 60000);
+    assert_int_equal(config_server(c, "default", "d")->timeout_ms, 5000);
+    assert_int_equal(config_server(c, "default", "c")->isolation, SERVER_PER_SESSION);
     config_free(c);
 }
 
