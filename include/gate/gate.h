@@ -26,10 +26,11 @@ struct gate_parts {
 struct gate *gate_new(const struct gate_parts *parts);
 // A new policy from now on; calls under way finish with the one they began with.
 void gate_set_policy(struct gate *gate, size_t tenant, struct policy *policy);  // numbered as in gate_parts
-// The policy of a tenant changed and could not be taken over, and whether that holds for the providers' files: for the
-// health.
+// For the health: the policy of a tenant changed and could not be taken over; whether that holds for the providers' files,
+// and for the certificate of some listener.
 void gate_policy_failed(struct gate *gate, size_t tenant);
 void gate_credentials_failed(struct gate *gate, bool failed);
+void gate_certificates_failed(struct gate *gate, bool failed);
 // {"status":"ok"}, "degraded" or "stopping", with the details only for those at this host. False while stopping.
 bool gate_health(const struct gate *gate, bool detailed, struct buf *out);
 // Identities may have ended: sessions of those that did are over.

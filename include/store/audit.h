@@ -83,7 +83,7 @@ struct audit_stats {
     uint64_t deleted;       // by retention
     size_t queued;          // records not in the database yet
     int64_t last_seq;
-    bool failing;  // the last attempt to write failed
+    bool failing;  // the last attempt to write failed, or its JSON lines
 };
 
 struct audit;
@@ -98,6 +98,9 @@ bool audit_put(struct audit *audit, const struct audit_record *record);
 // With `required`, false while what happens now might not get recorded: the last write failed, or the queue is nearly
 // full (the last eighth is for calls that are on their way). Without, always true.
 bool audit_healthy(const struct audit *audit);
+// True while records are dropped, and for a minute afterwards, so that whoever looks now and then sees it; `now_ms` is
+// clock_now_ms().
+bool audit_losing(const struct audit *audit, int64_t now_ms);
 struct audit_stats audit_stats(const struct audit *audit);
 // Writes what is queued, for at most a few seconds. Before loop_free().
 void audit_close(struct audit *audit);

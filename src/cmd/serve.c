@@ -166,6 +166,10 @@ static void reload(struct serve *serve, bool asked)
         audit_credentials(serve, &err);
     memcpy(serve->last_problem, err.detail, sizeof serve->last_problem);
     gate_credentials_failed(serve->gate, err.code != ERR_NONE);
+    bool failing = false;
+    for (size_t i = 0; i < serve->face_count; i++)
+        failing = failing || http_face_failing(serve->faces[i]);
+    gate_certificates_failed(serve->gate, failing);
     gate_recheck_identities(serve->gate);
 }
 
@@ -244,9 +248,9 @@ static void on_signal(void *arg, int signal)
     struct serve *serve = arg;
     if (signal == SIGHUP) {
         log_info("SIGHUP: policy, credentials and certificates are read again");
-        reload(serve, true);
         for (size_t i = 0; i < serve->face_count; i++)
             http_face_reload(serve->faces[i]);
+        reload(serve, true);
     } else
         stop(arg, signal == SIGINT ? "SIGINT" : "SIGTERM");
 }

@@ -438,6 +438,8 @@ void http_face_reload(struct http_face *face)
         tls_reload(face->tls);
 }
 
+bool http_face_failing(const struct http_face *face) { return face->tls && tls_failing(face->tls); }
+
 void http_face_quiesce(struct http_face *face)
 {
     face->quiesced = true;

@@ -46,6 +46,7 @@ struct tls {
     struct stamp tried[FILES];  // what was read last, good or not
     struct stamp seen[FILES];   // at the last check
     struct tls_pair *pair;
+    bool failing;  // a newer one could not be taken over
 };
 
 static void pair_unref(struct tls_pair *pair)
@@ -196,6 +197,7 @@ void tls_reload(struct tls *tls)
 {
     struct err err;
     struct tls_pair *pair = read_pair(tls, &err);
+    tls->failing = !pair;
     if (!pair) {
         log_error("certificate not replaced; the one before stays in use", LOG_STR("detail", err.detail));
         return;
@@ -204,6 +206,8 @@ void tls_reload(struct tls *tls)
     tls->pair = pair;
     log_info("certificate replaced", LOG_STR("file", tls->paths[CERTIFICATE]));
 }
+
+bool tls_failing(const struct tls *tls) { return tls->failing; }
 
 void tls_check(struct tls *tls)
 {

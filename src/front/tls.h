@@ -18,7 +18,8 @@ struct tls *tls_new(const struct config *config, const struct config_listener *l
 void tls_free(struct tls *tls);
 // Looks whether the files changed and reads them when they have settled; to be called about once a second.
 void tls_check(struct tls *tls);
-void tls_reload(struct tls *tls);  // reads them now
+void tls_reload(struct tls *tls);         // reads them now
+bool tls_failing(const struct tls *tls);  // the files could not be taken over when they were last read
 
 // The TLS of one connection.
 struct tls_line {

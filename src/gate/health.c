@@ -16,6 +16,7 @@ void gate_policy_failed(struct gate *gate, size_t tenant)
 }
 
 void gate_credentials_failed(struct gate *gate, bool failed) { gate->credentials_failed = failed; }
+void gate_certificates_failed(struct gate *gate, bool failed) { gate->certificates_failed = failed; }
 
 static json_t *time_or_null(const char *stamp) { return *stamp ? json_string(stamp) : json_null(); }
 
@@ -56,7 +57,7 @@ static json_t *put_audit(const struct gate *gate, bool *bad)
     if (!gate->audit)
         return json_null();
     struct audit_stats stats = audit_stats(gate->audit);
-    *bad = !audit_healthy(gate->audit);
+    *bad = stats.failing || audit_losing(gate->audit, clock_now_ms()) || !audit_healthy(gate->audit);
     return json_pack("{s:I,s:I,s:I,s:I,s:b}", "queued", (json_int_t)stats.queued, "room",
                      (json_int_t)gate->config->audit.queue, "dropped", (json_int_t)stats.dropped, "write_errors",
                      (json_int_t)stats.write_errors, "failing", (int)stats.failing);
@@ -97,13 +98,24 @@ static json_t *put_credentials(const struct gate *gate, bool *bad)
     return json_pack("{s:b}", "failing", (int)gate->credentials_failed);
 }
 
+static json_t *put_certificates(const struct gate *gate, bool *bad)
+{
+    *bad = gate->certificates_failed;
+    return json_pack("{s:b}", "failing", (int)gate->certificates_failed);
+}
+
 static const struct {
     const char *name;
     json_t *(*put)(const struct gate *gate, bool *bad);
     bool decides;  // the status
 } parts[] = {
-    {"policies", put_policies, true},  {"credentials", put_credentials, true}, {"issuers", put_issuers, true},
-    {"audit", put_audit, true},        {"tokens", put_tokens, true},           {"servers", put_servers, false},
+    {"policies", put_policies, true},
+    {"credentials", put_credentials, true},
+    {"certificates", put_certificates, true},
+    {"issuers", put_issuers, true},
+    {"audit", put_audit, true},
+    {"tokens", put_tokens, true},
+    {"servers", put_servers, false},
     {"sessions", put_sessions, false},
 };
 

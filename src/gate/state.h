@@ -48,7 +48,7 @@ struct gate {
     uint64_t next_request;
     struct loop_timer sweep, deadline;
     unsigned sweeps;
-    bool closing, credentials_failed;
+    bool closing, credentials_failed, certificates_failed;
     int64_t stop_by_ms;
     unsigned links_closing;
     void (*on_done)(void *arg);

@@ -25,6 +25,7 @@ enum {
     COMPLAIN_MS = 30000,
     CLOSE_MS = 5000,
     HURRY_MS = 1000,
+    LOSS_SHOWN_MS = 60000,  // after the last record that was dropped
 };
 #define QUEUE_BYTES ((size_t)64 << 20)  // whatever the records are like
 
@@ -56,7 +57,8 @@ struct audit {
     size_t rows_since_trim;
     bool trim;  // this job looks at the limits
 
-    uint64_t gap;  // dropped since the last record that was taken
+    uint64_t gap;     // dropped since the last record that was taken
+    int64_t lost_ms;  // when the last one was dropped
     bool lines_failing;
     struct audit_stats stats;
 };
@@ -292,6 +294,7 @@ bool audit_put(struct audit *audit, const struct audit_record *record)
         if (audit->gap++ == 0)
             log_error("the audit's queue is full: records are dropped", LOG_INT("queued", queued(audit)));
         audit->stats.dropped++;
+        audit->lost_ms = clock_now_ms();
         return false;
     }
     put_gap(audit);
@@ -316,9 +319,15 @@ bool audit_healthy(const struct audit *audit)
     return !audit->stats.failing && !audit->lines_failing && has_room(audit) && queued(audit) < limit - limit / 8;
 }
 
+bool audit_losing(const struct audit *audit, int64_t now_ms)
+{
+    return audit->gap || (audit->stats.dropped && now_ms - audit->lost_ms < LOSS_SHOWN_MS);
+}
+
 struct audit_stats audit_stats(const struct audit *audit)
 {
     struct audit_stats stats = audit->stats;
+    stats.failing = stats.failing || audit->lines_failing;
     stats.queued = queued(audit);
     return stats;
 }

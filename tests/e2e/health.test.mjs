@@ -5,13 +5,14 @@ import { once } from 'node:events';
 import { readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { Agent, request } from 'node:http';
 import { dirname, join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import { text } from 'node:stream/consumers';
 import { after, before, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 
 import { binary, startGateway, temporaryDirectory, until } from './gateway.mjs';
 import { startIssuer } from './issuer.mjs';
-import { initialize, post, send } from './raw.mjs';
+import { initialize, post, send, Session } from './raw.mjs';
 
 const demo = join(dirname(binary), 'postern-demo');
 const mirror = fileURLToPath(new URL('../peers/mirror', import.meta.url));
@@ -125,6 +126,70 @@ test('J10 an issuer whose keys cannot be had: degraded, and the keys go on', asy
     assert.ok(corp.failures >= 1 && corp.keys_age_s >= before.keys_age_s);
     issuer.serve = undefined;
     assert.equal((await becomes('ok')).issuers[0].failures, 0);
+});
+
+describe('an audit', () => {
+    /** Runs `body` with a gateway whose audit database somebody else locks. */
+    async function locked(audit, body) {
+        const path = join(folder.path, `audit-${Object.keys(audit)}.db`);
+        const own = await startGateway({ audit: { path, ...audit }, mcpServers: {} });
+        const lock = new DatabaseSync(path);
+        const now = async () => JSON.parse((await send(`${own.origin}/healthz`, { method: 'GET' })).body);
+        try {
+            assert.equal((await now()).status, 'ok');
+            lock.exec('BEGIN IMMEDIATE');
+            const session = await Session.open(own.url);
+            await body({ own, now, session, unlock: () => lock.exec('ROLLBACK') });
+        } finally {
+            lock.close();
+            await own.stop();
+        }
+    }
+
+    test('that cannot be written: degraded until it can', () => locked({}, async ({ now, unlock }) => {
+        const failing = await until(async () => (await now()).status === 'degraded' && now(), WAIT_MS, 'degraded');
+        assert.deepEqual([failing.problems, failing.audit.failing, failing.audit.dropped], [['audit'], true, 0]);
+        unlock();
+        const mended = await until(async () => (await now()).status === 'ok' && now(), WAIT_MS, 'ok');
+        assert.deepEqual([mended.problems, mended.audit.failing], [[], false]);
+    }));
+
+    test('whose rows are dropped: degraded, and not well the moment there is room', () => locked({ queue: 4 }, async ({ own, now, session, unlock }) => {
+        for (let i = 0; i < 8; i++) await session.request('tools/list');
+        const losing = await now();
+        assert.deepEqual([losing.status, losing.problems, losing.audit.dropped > 0], ['degraded', ['audit'], true]);
+        assert.equal((await send(`${own.origin}/healthz`, { method: 'GET', headers: { via: 'proxy' } })).body, '{"status":"degraded"}');
+        unlock();
+        const empty = await until(async () => (await now()).audit.queued === 0 && now(), WAIT_MS, 'the queue is empty');
+        assert.deepEqual([empty.status, empty.problems, empty.audit.failing], ['degraded', ['audit'], false]);
+    }));
+});
+
+test('a certificate that cannot be taken over: degraded until one can', async () => {
+    const at = name => join(folder.path, name);
+    execFileSync('openssl', ['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-noenc', '-keyout', at('tls.key'), '-out', at('tls.crt'), '-days', '30', '-subj', '/CN=localhost'], { stdio: 'ignore' });
+    const good = readFileSync(at('tls.crt'));
+    const own = await startGateway({ listen: [{ address: '127.0.0.1:0' }, { address: 'localhost:0', tls: { certificate: at('tls.crt'), key: at('tls.key') } }], mcpServers: {} });
+    const now = async () => JSON.parse((await send(`${own.origin}/healthz`, { method: 'GET' })).body);
+    const becomes = (status, ...problems) => until(async () => {
+        const { status: is, problems: has } = await now();
+        return is === status && JSON.stringify(has) === JSON.stringify(problems);
+    }, WAIT_MS, `${status} ${problems}`);
+    try {
+        assert.deepEqual((await now()).certificates, { failing: false });
+        replace('tls.crt', 'garbage');
+        await becomes('degraded', 'certificates');
+        replace('tls.crt', good);
+        await becomes('ok');
+        replace('tls.crt', '');
+        process.kill(own.pid, 'SIGHUP');
+        await becomes('degraded', 'certificates');
+        replace('tls.crt', good);
+        process.kill(own.pid, 'SIGHUP');
+        await becomes('ok');
+    } finally {
+        await own.stop();
+    }
 });
 
 test('while it stops: 503', async () => {

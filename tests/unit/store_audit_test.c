@@ -736,12 +736,16 @@ static void a_full_queue_drops_counts_and_records_the_gap(void **state)
     struct audit_record one = record("dropped");
     start((struct audit_config){.queue = 8});
     put(8);
+    assert_false(audit_losing(audit, clock_now_ms()));
     for (int i = 0; i < 5; i++)
         assert_false(audit_put(audit, &one));
     assert_true(audit_healthy(audit));  // not required
     assert_int_equal(audit_stats(audit).dropped, 5);
     assert_int_equal(audit_stats(audit).queued, 8);
+    assert_true(audit_losing(audit, clock_now_ms() + 3600000));  // as long as it is not on record
     run_until(is_drained);
+    assert_true(audit_losing(audit, clock_now_ms()));  // and for a while, for those who look now and then
+    assert_false(audit_losing(audit, clock_now_ms() + 60000));
     put(2);
     run_until(is_drained);
     stop();
