@@ -25,6 +25,9 @@ struct http_events {
     bool (*on_data)(void *arg, struct span bytes);
     // Always last, exactly once; err is NULL when the response came whole. Not called after a cancel.
     void (*on_done)(void *arg, const struct err *err);
+    // Before the first byte of the request goes out, and again before it is repeated on another connection: the transfer may
+    // have waited for one. False: the callback has cancelled the transfer. May be NULL.
+    bool (*may_send)(void *arg);
 };
 
 struct http_request {

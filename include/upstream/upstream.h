@@ -38,6 +38,9 @@ struct upstream_reply {
 struct upstream_request {
     void (*on_reply)(struct upstream_request *request, const struct upstream_reply *reply);
     void (*on_progress)(struct upstream_request *request, struct span params);  // may be NULL
+    // Called before the request goes to the server if it may have waited since upstream_send(): for the server to start, for a
+    // token, for a connection, or to be sent again. False: it fails with this error, and nothing is sent. May be NULL.
+    bool (*may_send)(struct upstream_request *request, struct err *err);
     void *arg;
     const struct identity *who;  // whose call it is; NULL: the connection's own business
     // private to the upstream and its transport

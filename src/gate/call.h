@@ -51,8 +51,10 @@ struct call {
     struct span target;       // the server's own name or URI
     struct span arguments;    // raw, once the policy was asked; at is NULL: there are none
     const char *unconnected;  // names of the servers that may have it, of which `link` is the first; NULL: it is known
-    struct policy *policy;    // the one it began with
+    struct tenant *tenant;    // of the identity
+    struct policy *policy;    // the one that decided; NULL: none has yet
     struct policy_decision decision;
+    uint64_t judged_epoch;     // gate->policy_epoch at the decision
     bool by_uri;               // completion: the reference is a resource
     struct limit_hold limits;  // its slots, until it is over
     bool authorized, dispatched, recorded, waited_enough, looked_again, silent, new_session, offered, lent;
@@ -89,6 +91,9 @@ void call_open_stream(struct call *call);
 struct call *call_of_request(const struct link *link, const struct upstream_request *request);
 // Begins the answer with a result; the method appends its raw JSON, shaping closes it.
 struct buf *call_begin_result(struct call *call);
+
+// The call was allowed and has waited since: is it still, by the policy now in force? False: call->err says why not.
+bool call_still_allowed(struct call *call) MUST_CHECK;
 
 // dispatch.c
 enum phase_result call_route(struct call *call);

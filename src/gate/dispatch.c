@@ -371,9 +371,19 @@ static void on_server_reply(struct upstream_request *request, const struct upstr
     call_resume(call);
 }
 
+static bool may_send(struct upstream_request *request, struct err *err)
+{
+    struct call *call = request->arg;
+    if (call_still_allowed(call))
+        return true;
+    *err = call->err;
+    return false;
+}
+
 static enum phase_result do_forward(struct call *call)
 {
     struct buf params = {0};
+    call->request.may_send = may_send;
     call->request.on_reply = on_server_reply;
     call->request.on_progress = on_server_progress;
     call->request.arg = call;
@@ -410,7 +420,12 @@ static void on_subscribed(struct upstream_request *request, const struct upstrea
 {
     struct call *call = request->arg;
     struct upstream_reply empty = {.result = span_of("{}")};  // exactly that, whatever the server said
-    if (reply->result.at) {
+    struct err err;
+    struct upstream_reply denied = {.failure = &err};
+    if (reply->result.at && !may_send(request, &err)) {  // allowed when it was sent, and not any more
+        subscription_give_up(call->link, call->target);
+        reply = &denied;
+    } else if (reply->result.at) {
         subscription_add(call->session, call->link, exposed_uri(call), call->target);
         reply = &empty;
     }

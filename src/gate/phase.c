@@ -12,7 +12,9 @@
 //
 // A phase returns NEXT, WAIT, REPLY or FAIL and never calls another. The runner below is the only code
 // that moves a call. Invariants, asserted: dispatch runs only after authorize said yes for this very
-// call; record runs exactly once for each call, also for a denial, a timeout or a vanished caller.
+// call under the policy in force; record runs exactly once for each call, also for a denial, a timeout or a vanished caller.
+// A call that waits after that (for its server to start, for a token, for a connection) is authorized once more before
+// anything is sent, if a policy changed meanwhile (call_still_allowed(), tests/e2e/inforce.test.mjs).
 // Policy is asked before existence is told: a name nobody has is authorized like any other.
 #include "base/clock.h"
 #include "base/log.h"
@@ -106,10 +108,10 @@ static enum phase_result receive(struct call *call)
 static void resume_call(void *arg) { call_resume(arg); }
 
 // Only now is it known whose profiles count: those of other tenants do not exist.
-static enum phase_result find_profile(struct call *call, const struct tenant *tenant)
+static enum phase_result find_profile(struct call *call)
 {
     struct span name = call->profile_name;
-    if (!name.at || (call->profile = profile_find(tenant->profiles, name)))
+    if (!name.at || (call->profile = profile_find(call->tenant->profiles, name)))
         return PHASE_NEXT;
     return (enum phase_result)err_set(&call->err, ERR_NO_PROFILE, "\"%.*s\"", name.len > 64 ? 64 : (int)name.len,
                                       name.at);
@@ -155,12 +157,11 @@ static enum phase_result authenticate(struct call *call)
         return PHASE_WAIT;
     if (verdict != PROVIDER_ACCEPT)
         return turn_away(call, verdict);
-    const struct tenant *tenant = gate_tenant(gate, call->identity->tenant);
-    if (!tenant)
+    call->tenant = gate_tenant(gate, call->identity->tenant);
+    if (!call->tenant)
         return (enum phase_result)err_set(&call->err, ERR_UNAUTHENTICATED, "no tenant \"%s\"", call->identity->tenant);
-    call->policy = policy_ref(tenant->policy);
     loan_keep(call);
-    return find_profile(call, tenant);
+    return find_profile(call);
 }
 
 // ---- session --------------------------------------------------------------------------------
@@ -227,7 +228,7 @@ static enum phase_result split_batch(struct call *call)
         child->parent = call;
         child->op = ARRIVAL_MESSAGE;
         child->identity = identity_ref(call->identity);
-        child->policy = policy_ref(call->policy);
+        child->tenant = call->tenant;
         child->pipe = call->pipe;
         child->started_us = call->started_us;
         snprintf(child->request_id, sizeof child->request_id, "%s", call->request_id);
@@ -358,9 +359,19 @@ static void ask_policy(struct call *call, enum policy_kind kind, const json_t *a
                  LOG_STR("effect", shadow->effect ? "allow" : "deny"));
 }
 
+// A task belongs to its owner while the policy lets the owner use anything of its server.
+static bool owner_may(const struct call *call)
+{
+    return !call->link || policy_reaches(call->policy, call->identity, upstream_server(call->link->upstream)->name);
+}
+
+// By the policy in force now. What a denial points to belongs to the policy, so the call keeps it.
 static enum phase_result authorize(struct call *call)
 {
     enum policy_kind kind = POLICY_TOOL;
+    policy_unref(call->policy);
+    call->policy = policy_ref(call->tenant->policy);
+    call->judged_epoch = call->gate->policy_epoch;
     json_t *args = NULL;
     enum permit permit = call_permit(call, &kind);
     call->decision =
@@ -370,7 +381,7 @@ static enum phase_result authorize(struct call *call)
             return PHASE_FAIL;
         ask_policy(call, kind, args);
         json_decref(args);
-    } else if (permit != PERMIT_NOBODY && call->identity) {
+    } else if (permit == PERMIT_ANYBODY || (permit == PERMIT_OWNER && owner_may(call))) {
         call->decision = (struct policy_decision){VERDICT_ALLOW, NULL, "builtin:method"};
     }
     call->authorized = call->decision.verdict == VERDICT_ALLOW;
@@ -381,6 +392,11 @@ static enum phase_result authorize(struct call *call)
     return call->err.code ? PHASE_FAIL : PHASE_NEXT;  // what route found missing is said only now
 }
 
+bool call_still_allowed(struct call *call)
+{
+    return call->judged_epoch == call->gate->policy_epoch || authorize(call) == PHASE_NEXT;
+}
+
 // What goes to a server: the use of a tool, a prompt, a resource. Lists and session housekeeping are not counted, nor
 // is what belongs to a call that was (tasks), nor giving something up.
 static bool within_rates(struct call *call)
@@ -388,7 +404,7 @@ static bool within_rates(struct call *call)
     enum policy_kind kind;
     if (call_permit(call, &kind) != PERMIT_POLICY || call->method == METHOD_RESOURCES_UNSUBSCRIBE)
         return true;
-    struct limit *limits = gate_tenant(call->gate, call->identity->tenant)->limit;
+    struct limit *limits = call->tenant->limit;
     if (!limits)
         return true;
     struct limit_call counted = {call->identity, upstream_server(call->link->upstream)->name,
@@ -410,7 +426,7 @@ static enum phase_result limit(struct call *call)
 
 static enum phase_result dispatch(struct call *call)
 {
-    assert(call->authorized);
+    assert(call->dispatched || (call->authorized && call->judged_epoch == call->gate->policy_epoch));
     loop_timer_stop(call->gate->loop, &call->timer);  // the wait for lists, if there was one
     return call_dispatch(call);
 }

@@ -65,10 +65,10 @@ static unsigned char *known(struct session *session, size_t at)
     uint64_t generation = view_generation(session->scope->view);
     if (!reach->known)
         reach->known = mem_alloc(session->scope->link_count);
-    else if (reach->generation != generation || reach->epoch != session->gate->reach_epoch)
+    else if (reach->generation != generation || reach->epoch != session->gate->policy_epoch)
         memset(reach->known, UNKNOWN, session->scope->link_count);
     reach->generation = generation;
-    reach->epoch = session->gate->reach_epoch;
+    reach->epoch = session->gate->policy_epoch;
     return &reach->known[at];
 }
 
@@ -98,7 +98,7 @@ static void recheck(struct session *session)
 void reach_recheck_tenant(struct gate *gate, struct tenant *tenant)
 {
     void *value;
-    gate->reach_epoch++;
+    gate->policy_epoch++;
     tenant->recheck_at = policy_next_expiry(tenant->policy);
     for (size_t at = 0; map_next(&gate->sessions, &at, NULL, &value);) {
         struct session *session = value;

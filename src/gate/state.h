@@ -44,7 +44,7 @@ struct gate {
     struct map refused;         // of refused.c: address and reason -> how often
     struct list calls;          // all calls, oldest first
     struct list quick;          // HTTP calls without a stream yet, oldest first
-    uint64_t reach_epoch;       // counts changes of policies
+    uint64_t policy_epoch;      // counts swaps of policies and rules that expired
     uint64_t next_request;
     struct loop_timer sweep, deadline;
     unsigned sweeps;

@@ -29,6 +29,12 @@ void subscription_add(struct session *session, struct link *link, struct span ex
     map_put(&link->watched, uri, (void *)((size_t)map_find(&link->watched, uri) + 1));
 }
 
+void subscription_give_up(struct link *link, struct span uri)
+{
+    if (!map_find(&link->watched, uri) && upstream_state(link->upstream) == UPSTREAM_READY)
+        tell_server(link, METHOD_RESOURCES_UNSUBSCRIBE, uri);
+}
+
 bool subscription_remove(struct session *session, struct span exposed)
 {
     struct subscription *subscription = map_remove(&session->subscribed, exposed);
@@ -41,8 +47,7 @@ bool subscription_remove(struct session *session, struct span exposed)
         map_put(&link->watched, uri, (void *)left);
     } else {
         map_remove(&link->watched, uri);
-        if (upstream_state(link->upstream) == UPSTREAM_READY)
-            tell_server(link, METHOD_RESOURCES_UNSUBSCRIBE, uri);
+        subscription_give_up(link, uri);
     }
     free(subscription->uri);
     free(subscription);

@@ -50,7 +50,9 @@ static void on_task_page(struct upstream_request *request, const struct upstream
     struct task_page *page = request->arg;
     struct call *call = page->call;
     struct span tasks, task, cursor;
-    if (!reply->failure && reply->result.at && scan_find(reply->result, "tasks", &tasks) && scan_is_array(tasks)) {
+    bool allowed = reach_allowed(call->session, page->link);  // still
+    if (allowed && !reply->failure && reply->result.at && scan_find(reply->result, "tasks", &tasks) &&
+        scan_is_array(tasks)) {
         struct scan_walk walk = scan_walk(tasks);
         while (scan_element(&walk, &task))
             gather_task(page, task);
@@ -73,7 +75,8 @@ enum phase_result tasks_list(struct call *call)
         call->fan_out = 1;  // ours, until all are sent
         for (size_t i = 0; i < call->scope->link_count; i++) {
             struct link *link = call->scope->links[i];
-            if (upstream_state(link->upstream) != UPSTREAM_READY || !upstream_abilities(link->upstream)->tasks_list)
+            if (upstream_state(link->upstream) != UPSTREAM_READY || !upstream_abilities(link->upstream)->tasks_list ||
+                !reach_allowed(call->session, link))
                 continue;
             struct task_page *page = arena_alloc(&call->arena, sizeof *page);
             page->call = call;

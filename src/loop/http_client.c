@@ -99,6 +99,8 @@ static void transfer_send(struct http_transfer *transfer)
 {
     struct http_connection *connection = transfer->connection;
     struct err err;
+    if (transfer->sent == 0 && transfer->events->may_send && !transfer->events->may_send(transfer->arg))
+        return;
     while (transfer->sent < transfer->request.len) {
         size_t count = 0;
         CURLcode code = curl_easy_send(connection->easy, transfer->request.at + transfer->sent,

@@ -77,6 +77,8 @@ void upstream_on_greeted_late(struct upstream *upstream, unsigned version);
 void upstream_on_refused(struct upstream *upstream, struct upstream_request *request, unsigned version);
 // It wants one with more scope: once more with that, or it fails.
 void upstream_on_narrow(struct upstream *upstream, struct upstream_request *request, unsigned version);
+// Before the first byte of a request that may have waited; false: the transport fails it with this error.
+bool upstream_may_send(struct upstream_request *request, struct err *err);
 void upstream_switch(struct upstream *upstream, const struct transport *transport);
 // Before each transfer: the header that tells the server who calls, if it wants one. NULL: not for a caller's request.
 void upstream_assert(struct upstream *upstream, struct http_target *target, const struct upstream_request *request);

@@ -424,7 +424,22 @@ static void on_done(void *arg, const struct err *err)
     fail_request(exchange, &problem);
 }
 
-static const struct http_events exchange_events = {on_head, on_data, on_done};
+static bool may_send(void *arg)
+{
+    struct exchange *exchange = arg;
+    struct err err;
+    if (exchange->kind != EXCHANGE_POST || exchange->unasked)
+        return true;
+    if (!exchange->request)  // cancelled before it was sent
+        exchange_end(exchange);
+    else if (upstream_may_send(exchange->request, &err))
+        return true;
+    else
+        fail_request(exchange, &err);
+    return false;
+}
+
+static const struct http_events exchange_events = {on_head, on_data, on_done, may_send};
 
 // ---- the transport --------------------------------------------------------------------------
 

@@ -119,6 +119,20 @@ static void on_post_done(void *arg, const struct err *err)
         upstream_on_ready(upstream);
 }
 
+static bool may_send(void *arg)
+{
+    struct post *post = arg;
+    struct upstream_request *request = post->request;
+    struct upstream *upstream = post->wire->upstream;
+    struct err err = {0};
+    if (post->unasked || (request && upstream_may_send(request, &err)))
+        return true;
+    post_end(post);
+    if (request)  // else it was cancelled before it was sent
+        upstream_on_request_failed(upstream, request, &err);
+    return false;
+}
+
 static struct post *post_message(struct sse_wire *wire, struct span message, struct upstream_request *request)
 {
     struct post *post = mem_new(struct post);
@@ -218,8 +232,8 @@ static void on_stream_done(void *arg, const struct err *err)
     upstream_lose(upstream, err);
 }
 
-static const struct http_events post_events = {on_post_head, on_post_data, on_post_done};
-static const struct http_events stream_events = {on_stream_head, on_stream_data, on_stream_done};
+static const struct http_events post_events = {on_post_head, on_post_data, on_post_done, may_send};
+static const struct http_events stream_events = {on_stream_head, on_stream_data, on_stream_done, NULL};
 
 // ---- the transport --------------------------------------------------------------------------
 

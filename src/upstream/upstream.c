@@ -347,10 +347,20 @@ static void read_abilities(struct upstream *upstream, struct span capabilities)
         can->completions = true;  // implied before the capability existed
 }
 
+bool upstream_may_send(struct upstream_request *request, struct err *err)
+{
+    return !request->may_send || request->may_send(request, err);
+}
+
 static void flush_waiting(struct upstream *upstream)
 {
     while (upstream->state == UPSTREAM_READY && !list_empty(&upstream->waiting)) {
         struct upstream_request *request = list_entry(upstream->waiting.next, struct upstream_request, node);
+        struct err err;
+        if (!upstream_may_send(request, &err)) {
+            fail(request, &err);
+            continue;
+        }
         struct blob *text = blob_ref(request->text);
         list_remove(&request->node);
         map_put(&upstream->in_flight, map_key_u64(&request->id), request);

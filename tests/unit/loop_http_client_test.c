@@ -166,7 +166,7 @@ static void on_done(void *arg, const struct err *err)
         loop_stop(loop);
 }
 
-static const struct http_events events = {on_head, on_data, on_done};
+static const struct http_events events = {on_head, on_data, on_done, NULL};
 
 static void start(struct caller *caller, struct span body, int64_t timeout_ms)
 {
