@@ -5,6 +5,7 @@
 #include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -45,6 +46,18 @@ void caller_unpark(struct caller *caller)
 
 // ---- opening and closing --------------------------------------------------------------------
 
+// The library learns of it by an event of the socket, or by the next write to a stream. It has no events for a connection
+// that is suspended, so a stream is resumed.
+void caller_close(struct caller *caller)
+{
+    caller->deadline_ms = 0;
+    shutdown(caller->fd, SHUT_RDWR);
+    if (!caller->visit || !caller->visit->stream)
+        return;
+    caller->visit->broken = true;
+    visit_resume(caller->visit);
+}
+
 // Only handshakes that starve and streams are watched: a second watch on a socket costs every call something.
 static void on_hangup(struct loop_watch *watch, unsigned events)
 {
@@ -53,10 +66,8 @@ static void on_hangup(struct loop_watch *watch, unsigned events)
     caller_unpark(caller);
     loop_unwatch(caller->face->loop, watch);
     // A caller may shut down its sending side and still wait for a plain answer; nobody does so on a stream.
-    if (!(events & LOOP_HANGUP) || !visit || !visit->stream)
-        return;
-    visit->broken = true;
-    visit_resume(visit);
+    if ((events & LOOP_HANGUP) && visit && visit->stream)
+        caller_close(caller);
 }
 
 // So that a caller whose host vanished is noticed.
@@ -148,9 +159,39 @@ void caller_sweep(struct http_face *face)
     int64_t now = loop_now(face->loop);
     list_each(node, &face->callers) {
         struct caller *caller = list_entry(node, struct caller, node);
-        if ((caller->deadline_ms && now > caller->deadline_ms) || is_stuck(caller, now)) {
-            caller->deadline_ms = 0;
-            shutdown(caller->fd, SHUT_RDWR);
-        }
+        if ((caller->deadline_ms && now > caller->deadline_ms) || is_stuck(caller, now))
+            caller_close(caller);
     }
+}
+
+// ---- callers that are gone ------------------------------------------------------------------
+
+// More of a request is expected: what the caller still has to send decides whether it goes on.
+static bool is_listening(const struct caller *caller)
+{
+    return !caller->parked && (!caller->visit || caller->visit->state == VISIT_BODY);
+}
+
+// libmicrohttpd 0.9.75 reads until a read comes back short, and waits for the next edge. A caller that sent something and
+// closed at once makes one edge for both, so its end would be noticed only at a deadline.
+void caller_sweep_gone(struct http_face *face)
+{
+    size_t count = 0, i = 0;
+    list_each(node, &face->callers)
+        count += is_listening(list_entry(node, struct caller, node));
+    struct pollfd *polls = mem_alloc((count + 1) * sizeof *polls);
+    list_each(node, &face->callers) {
+        const struct caller *caller = list_entry(node, struct caller, node);
+        if (is_listening(caller))
+            polls[i++] = (struct pollfd){.fd = caller->fd, .events = POLLRDHUP};
+    }
+    bool some = poll(polls, count, 0) > 0;
+    i = 0;
+    list_each(node, &face->callers) {
+        struct caller *caller = list_entry(node, struct caller, node);
+        int unread = 0;
+        if (some && is_listening(caller) && polls[i++].revents && ioctl(caller->fd, FIONREAD, &unread) == 0 && !unread)
+            caller_close(caller);
+    }
+    free(polls);
 }

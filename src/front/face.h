@@ -21,6 +21,7 @@ struct http_face {
     struct loop_timer run_later;
     int again;  // runs without a pause that the library asked for
     struct loop_timer sweep;
+    int64_t gone_ms;  // when to look next for callers that are gone
     struct loop_timer tls_check;
     struct list callers;
     struct list starved;  // tls_line.node of those whose handshake waits for bytes
@@ -60,7 +61,9 @@ struct visit {
     struct caller *caller;
     struct MHD_Connection *connection;
     enum visit_state state;
-    bool suspended, in_handler, over, broken;
+    bool suspended, over;
+    bool broken;    // its socket is shut down, and its stream must end
+    bool http_1_0;  // the caller knows no chunks: a stream ends with its connection
     enum endpoint endpoint;
     struct span origin, host;
     bool anywhere;  // pages of any origin may read the answer
@@ -112,7 +115,11 @@ void *caller_on_request_line(void *arg, const char *uri, struct MHD_Connection *
 // Suspends those whose handshake waits for bytes; after the library ran.
 void caller_park_starved(struct http_face *face);
 void caller_unpark(struct caller *caller);
+// Ends the connection from our side.
+void caller_close(struct caller *caller);
 // Cuts off those that are past a deadline, or do not read.
 void caller_sweep(struct http_face *face);
+// Closes the connections of callers that have closed theirs, where the library does not notice.
+void caller_sweep_gone(struct http_face *face);
 
 #endif

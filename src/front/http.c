@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #define SWEEP_MS 100
+#define GONE_MS 1000
 #define TLS_CHECK_MS 1000
 #define POOL_BYTES (36 << 10)  // over 32 KiB libmicrohttpd maps them, and they go back when a connection ends
 #define RESERVED_BODY ((size_t)256 << 10)
@@ -166,6 +167,7 @@ static void begin_visit(struct visit *visit, const struct guard_line *line)
     struct err err = {0};
     int64_t retry_ms;
     bool keys = visit_is_keys(visit, line);
+    visit->http_1_0 = strcmp(line->version, MHD_HTTP_VERSION_1_0) == 0;
     visit->anywhere = keys || visit_is_metadata(visit, line);
     if (!guard_read(visit->connection, line, &headers, &err) || !guard_host(face->config, &headers, &err) ||
         (!visit->anywhere && !guard_origin(face->config, &headers, &err))) {
@@ -359,6 +361,10 @@ static void on_sweep(struct loop_timer *timer)
     struct http_face *face = timer->arg;
     struct err err;
     caller_sweep(face);
+    if (loop_now(face->loop) >= face->gone_ms) {
+        caller_sweep_gone(face);
+        face->gone_ms = loop_now(face->loop) + GONE_MS;
+    }
     if (!watch_knocks(face, &err))
         log_warn("cannot listen for now", LOG_STR("detail", err.detail));
     loop_timer_set(face->loop, timer, SWEEP_MS);
@@ -478,7 +484,6 @@ void http_face_free(struct http_face *face)
             caller_unpark(caller);
             if (!caller->visit)
                 continue;
-            caller->visit->broken = true;
             if (caller->visit->state == VISIT_WAITING) {
                 struct err err;
                 (void)err_set(&err, ERR_SHUTTING_DOWN, "stopped");
@@ -486,6 +491,8 @@ void http_face_free(struct http_face *face)
                 page_gone(caller->visit);
                 visit_set_error(caller->visit, &err);
             }
+            if (caller->visit->stream)
+                caller_close(caller);
             visit_resume(caller->visit);
         }
         face_run(face);

@@ -4,7 +4,6 @@
 #include "mcp/sse.h"
 #include <inttypes.h>
 #include <stdio.h>
-#include <sys/socket.h>
 
 #define STREAM_BLOCK 65536
 #define PULL_AHEAD ((size_t)256 << 10)
@@ -22,13 +21,26 @@ static void put_item(struct visit *visit, const struct stream_item *item)
     sse_put(&visit->out, span_of(id), span_of("message"), item->message);
 }
 
+// Without chunks the end of the stream is the end of the connection. The library marks such a connection closed and looks at
+// it at the next event of its socket, which never comes if the caller is gone. It looks at connections that have a timeout of
+// their own in every run.
+static void free_after_end(struct visit *visit)
+{
+    MHD_set_connection_option(visit->connection, MHD_CONNECTION_OPTION_TIMEOUT, 1U);
+    visit->face->resumed = true;
+}
+
 static ssize_t read_stream(void *arg, uint64_t position, char *to, size_t room)
 {
     (void)position;
     struct visit *visit = arg;
     struct stream_item item;
-    if (visit->broken)
-        return MHD_CONTENT_READER_END_WITH_ERROR;
+    if (visit->broken) {
+        // The socket is shut down, so writing fails and the library frees the connection. MHD_CONTENT_READER_END_WITH_ERROR
+        // would mark it closed and forget it, with its descriptor.
+        *to = '\n';
+        return 1;
+    }
     if (visit->sent == visit->out.len) {
         visit->sent = 0;
         buf_clear(&visit->out);
@@ -38,8 +50,11 @@ static ssize_t read_stream(void *arg, uint64_t position, char *to, size_t room)
             put_item(visit, &item);
     }
     if (visit->out.len == 0) {
-        if (stream_over(visit->stream))
+        if (stream_over(visit->stream)) {
+            if (visit->http_1_0)
+                free_after_end(visit);
             return MHD_CONTENT_READER_END_OF_STREAM;
+        }
         visit_suspend(visit);
         return 0;
     }
@@ -67,9 +82,7 @@ static void on_cut(void *arg)
 {
     struct visit *visit = arg;
     log_info("caller cut off: it does not read its stream, or came back on another connection");
-    visit->broken = true;
-    shutdown(visit->caller->fd, SHUT_RDWR);
-    visit_resume(visit);
+    caller_close(visit->caller);
 }
 
 void visit_on_stream(struct arrival *arrival, struct stream *stream, const char *session_id)
