@@ -107,6 +107,15 @@ static const char *join(struct arena *arena, struct span a, const char *b, struc
     return out;
 }
 
+// Adds a place that is a URL; what was joined may be too long for one.
+static size_t add_place(const char *out[OAUTH_URLS_MAX], size_t count, const char *place)
+{
+    if (strlen(place) > URL_MAX)
+        return count;
+    out[count] = place;
+    return count + 1;
+}
+
 size_t oauth_resource_urls(const char *server_url, struct arena *arena, const char *out[OAUTH_URLS_MAX])
 {
     static const char place[] = "/.well-known/oauth-protected-resource";
@@ -117,10 +126,9 @@ size_t oauth_resource_urls(const char *server_url, struct arena *arena, const ch
     if (url.path.len > 1 || url.query.len) {
         struct span rest = {url.path.at, url.path.len > 1 ? url.path.len : 0};
         const char *query = url.query.len ? join(arena, span_of("?"), "", url.query, "") : "";
-        out[count++] = join(arena, url.origin, place, rest, query);
+        count = add_place(out, count, join(arena, url.origin, place, rest, query));
     }
-    out[count++] = join(arena, url.origin, place, (struct span){0}, "");
-    return count;
+    return add_place(out, count, join(arena, url.origin, place, (struct span){0}, ""));
 }
 
 size_t oauth_server_urls(const char *issuer, struct arena *arena, const char *out[OAUTH_URLS_MAX])
@@ -132,10 +140,10 @@ size_t oauth_server_urls(const char *issuer, struct arena *arena, const char *ou
     struct span path = url.path;
     if (path.len && path.at[path.len - 1] == '/')
         path.len--;
-    out[count++] = join(arena, url.origin, "/.well-known/oauth-authorization-server", path, "");
-    out[count++] = join(arena, url.origin, "/.well-known/openid-configuration", path, "");
+    count = add_place(out, count, join(arena, url.origin, "/.well-known/oauth-authorization-server", path, ""));
+    count = add_place(out, count, join(arena, url.origin, "/.well-known/openid-configuration", path, ""));
     if (path.len)
-        out[count++] = join(arena, url.origin, "", path, "/.well-known/openid-configuration");
+        count = add_place(out, count, join(arena, url.origin, "", path, "/.well-known/openid-configuration"));
     return count;
 }
 

@@ -21,6 +21,14 @@ static void wiping_free(void *block)
 
 void json_setup(void) { json_set_alloc_funcs(malloc, wiping_free); }
 
+// Jansson quotes the text near the problem as it stands there.
+static void hide_controls(char *text)
+{
+    for (; *text; text++)
+        if ((unsigned char)*text < ' ' || *text == 0x7f)
+            *text = '?';
+}
+
 json_t *json_parse(struct span text, const char *what, struct err *err)
 {
     json_error_t problem;
@@ -29,8 +37,10 @@ json_t *json_parse(struct span text, const char *what, struct err *err)
         return NULL;
     }
     json_t *tree = json_loadb(text.at, text.len, JSON_REJECT_DUPLICATES, &problem);
-    if (!tree)
+    if (!tree) {
+        hide_controls(problem.text);
         (void)err_set(err, ERR_PARSE, "%s:%d:%d: %s", what, problem.line, problem.column, problem.text);
+    }
     return tree;
 }
 

@@ -159,6 +159,22 @@ static void D8_where_server_metadata_are(void **state)
     }
 }
 
+// What is joined from a URL of the greatest length is longer than one: every place that is told is a URL itself.
+static void D8_a_place_that_is_too_long_for_a_url_is_left_out(void **state)
+{
+    (void)state;
+    struct arena arena = {0};
+    char url[2049];
+    const char *got[OAUTH_URLS_MAX];
+    const char *const origin_only[OAUTH_URLS_MAX] = {"https://h/.well-known/oauth-protected-resource"};
+    memset(url, 'x', sizeof url - 1);
+    memcpy(url, "https://h/", 10);
+    url[sizeof url - 1] = '\0';
+    assert_urls(oauth_resource_urls(url, &arena, got), got, origin_only, "a long path");
+    assert_int_equal(oauth_server_urls(url, &arena, got), 0);
+    arena_release(&arena);
+}
+
 static void D6_which_resource_covers_a_server(void **state)
 {
     (void)state;
@@ -1026,6 +1042,7 @@ int main(void)
         cmocka_unit_test(N1_D14_which_urls_may_be_talked_to),
         cmocka_unit_test(D3_D4_where_resource_metadata_are),
         cmocka_unit_test(D8_where_server_metadata_are),
+        cmocka_unit_test(D8_a_place_that_is_too_long_for_a_url_is_left_out),
         cmocka_unit_test(D6_which_resource_covers_a_server),
         cmocka_unit_test(D9_issuers_are_compared_by_bytes_but_for_one_slash),
         cmocka_unit_test(N5_domains_of_authorization_servers),
