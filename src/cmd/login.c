@@ -23,8 +23,11 @@ void login_finish(struct login *login, int code)
 bool login_take_query(struct login *login, struct span query)
 {
     struct err err = {0};
-    if (oauth_flow_callback(login->flow, query, &err) != OAUTH_CALLBACK_STRANGE)
+    if (oauth_flow_callback(login->flow, query, &err) != OAUTH_CALLBACK_STRANGE) {
+        loop_timer_stop(login->loop, &login->deadline);
+        loop_timer_stop(login->loop, &login->tick);
         return true;
+    }
     fprintf(stderr, "postern: %s\n", err.detail);
     return false;
 }
@@ -50,7 +53,7 @@ static void on_device(void *arg, const char *url, const char *code, const char *
     fprintf(stderr, "To log in to %s, open\n%s\non any device and enter the code %s\n", login->server->name, url, code);
     if (whole_url)
         fprintf(stderr, "or open\n%s\n", whole_url);
-    login_count_down(login);
+    login_await(login);
 }
 
 // ---- the flow -------------------------------------------------------------------------------
@@ -207,19 +210,41 @@ static bool listen_at(struct login *login, const char *host, unsigned port, stru
     return login->callback != NULL;
 }
 
+const char *login_redirect(const struct login *login)
+{
+    return login->callback ? callback_uri(login->callback) : login->redirect_uri;
+}
+
+// Whether a browser brings the answer here. With --start the caller of the command brings it, and with --headless it is
+// read from the Location of the authorization server: no port is bound then.
+static bool listens(const struct login *login) { return !login->flags->start && !login->flags->headless; }
+
+// Listens for the answer, or only says where a listener would be.
+static bool open_at(struct login *login, const char *host, struct err *err)
+{
+    if (listens(login))
+        return listen_at(login, host, login->port, err);
+    unsigned usual = usual_port(login, host);
+    login->redirect_uri = callback_uri_at(host, login->port ? login->port : usual ? usual : FIRST_PORT);
+    return true;
+}
+
 // The other name of this host, unless a person chose this one for this login.
 static const char *on_rehost(void *arg)
 {
     struct login *login = arg;
     const char *host = login->server->auth.callback_host;
     struct err err;
-    if (login->flags->callback_host || !login->callback || strcmp(host, "::1") == 0)
+    if (login->flags->callback_host || !login_redirect(login) || strcmp(host, "::1") == 0)
         return NULL;
-    callback_finish(login->callback, CALLBACK_AGAIN);
+    if (login->callback)
+        callback_finish(login->callback, CALLBACK_AGAIN);
     callback_free(login->callback);
     login->callback = NULL;
-    bool ok = listen_at(login, strcmp(host, "localhost") == 0 ? "127.0.0.1" : "localhost", login->port, &err);
-    return ok ? callback_uri(login->callback) : NULL;
+    free(login->redirect_uri);
+    login->redirect_uri = NULL;
+    return open_at(login, strcmp(host, "localhost") == 0 ? "127.0.0.1" : "localhost", &err) ? login_redirect(login)
+                                                                                            : NULL;
 }
 
 // The listener is there before anything is registered or opened (A1).
@@ -238,16 +263,12 @@ static bool open_callback(struct login *login, int *code)
         *code = cmd_fail(EXIT_USAGE, "--callback-port: a port number");
         return false;
     }
-    if (login->flags->start) {  // nobody listens: the address is brought back by who asked
-        unsigned usual = usual_port(login, host);
-        login->redirect_uri = callback_uri_at(host, port ? (unsigned)port : usual ? usual : FIRST_PORT);
-        return true;
-    }
     login->port = (unsigned)port;
-    if (!listen_at(login, host, login->port, &err))
+    bool ok = open_at(login, host, &err);
+    if (!ok)
         *code = cmd_fail(EXIT_PORT, "%s; 'ss -ltnp' says who has it; --callback-port or callback_port chooses another",
                          err.detail);
-    return login->callback != NULL;
+    return ok;
 }
 
 static bool read_timeout(struct login *login, int *code)
@@ -265,7 +286,6 @@ struct oauth_flow_spec login_spec(struct login *login)
 {
     const struct access_options *options = &login->server->auth;
     bool bound = options->client_id && !options->issuer && login->held;  // D16
-    const char *redirect = login->callback ? callback_uri(login->callback) : login->redirect_uri;
     return (struct oauth_flow_spec){.loop = login->loop,
                                     .http = login->http,
                                     .store = login->store,
@@ -274,7 +294,7 @@ struct oauth_flow_spec login_spec(struct login *login)
                                     .user = login->user,
                                     .server_url = login->server->url,
                                     .known_issuer = bound ? login->held->issuer : NULL,
-                                    .redirect_uri = login->device ? OAUTH_DEVICE_URI : redirect,
+                                    .redirect_uri = login->device ? OAUTH_DEVICE_URI : login_redirect(login),
                                     .device = login->device,
                                     .on_device = on_device,
                                     .register_anew = login->flags->reregister,
@@ -303,8 +323,6 @@ static void start(struct login *login, const struct login_cause *cause)
 static void run(struct login *login)
 {
     login->deadline = (struct loop_timer){.on_due = on_deadline, .arg = login};
-    loop_timer_set(login->loop, &login->deadline, login->timeout_ms);
-    login->ends_ms = loop_now(login->loop) + login->timeout_ms;
     loop_run(login->loop);
 }
 
@@ -437,7 +455,8 @@ static const struct flag flags_table[] = {
     {"no-browser", NULL, FLAG(no_browser), "Only print the address; what the browser ends at may be pasted"},
     {"browser-cmd", "PROGRAM", FLAG(browser_cmd),
      "The browser to start; else $BROWSER, or xdg-open where there is a display"},
-    {"headless", NULL, FLAG(headless), "No browser: one GET, for servers that ask nobody"},
+    {"headless", NULL, FLAG(headless),
+     "No browser and no port: one GET, for servers that grant access without user interaction"},
     {"device", NULL, FLAG(device), "No browser here: show a code to enter on another device (RFC 8628)"},
     {"token-stdin", NULL, FLAG(token_stdin), "No OAuth: store the token that is on standard input"},
     {"paste-code", NULL, FLAG(paste_code), "A bare code may be pasted, too; only PKCE ties it to this login then"},
@@ -446,7 +465,7 @@ static const struct flag flags_table[] = {
     {"redirect", "URL", FLAG(redirect), "With --finish: where the browser ended; - reads it from standard input"},
     {"force", NULL, FLAG(force), "Start a browser even if one was started for this in the last ten minutes"},
     {"reregister", NULL, FLAG(reregister), "Register a new client even if one is known"},
-    {"timeout", "TIME", FLAG(timeout), "How long to wait for the browser (300s)"},
+    {"timeout", "TIME", FLAG(timeout), "How long to wait for the browser, from when it is sent away (300s)"},
     {"verbose", NULL, FLAG(verbose), "Show each address tried and what was decided"},
     {0},
 };

@@ -97,9 +97,9 @@ static void on_page_done(void *arg, const struct err *err)
 {
     struct login *login = arg;
     login->visit = NULL;
-    size_t len = strlen(callback_uri(login->callback));
+    size_t len = strlen(login_redirect(login));
     bool back = !err && login->status >= 300 && login->status < 400 && login->location &&
-                strncmp(login->location, callback_uri(login->callback), len) == 0 && login->location[len] == '?';
+                strncmp(login->location, login_redirect(login), len) == 0 && login->location[len] == '?';
     if (back && login_take_query(login, span_of(login->location + len + 1)))
         return;
     if (!err)
@@ -202,8 +202,10 @@ static void on_tick(struct loop_timer *timer)
         loop_timer_set(login->loop, timer, TICK_MS);
 }
 
-void login_count_down(struct login *login)
+void login_await(struct login *login)
 {
+    login->ends_ms = loop_now(login->loop) + login->timeout_ms;
+    loop_timer_set(login->loop, &login->deadline, login->timeout_ms);
     if (!isatty(STDERR_FILENO))
         return;
     login->tick.on_due = on_tick;  // it may run already
@@ -232,5 +234,5 @@ void login_browse(struct login *login, const char *url)
         open_tab(login, browser, url);
     else
         tell_ways(login);
-    login_count_down(login);
+    login_await(login);
 }

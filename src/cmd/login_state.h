@@ -31,9 +31,9 @@ struct login {
     bool opened;              // a browser was started
     struct callback *callback;
     unsigned port;       // of it, as it was chosen; 0: any
-    char *redirect_uri;  // of --start: nobody listens there
+    char *redirect_uri;  // where there is no listener (--start, --headless)
     struct oauth_flow *flow;
-    struct loop_timer deadline;
+    struct loop_timer deadline;  // while a person is waited for: requests have timeouts of their own
     int64_t timeout_ms, ends_ms;
     struct loop_timer tick;
     struct loop_watch terminal;
@@ -55,6 +55,7 @@ struct login {
 void login_finish(struct login *login, int code);
 bool login_take_query(struct login *login, struct span query);  // false: it is not for this login
 struct oauth_flow_spec login_spec(struct login *login);
+const char *login_redirect(const struct login *login);  // the redirect URI; NULL: --device, --finish
 
 // ---- login_browser.c ------------------------------------------------------------------------
 
@@ -62,8 +63,8 @@ void login_browse(struct login *login, const char *url);
 // L5, L6: the program to start: the chosen one, $BROWSER, or xdg-open if a window would open; NULL: none. What marks a
 // container is looked for below `root`, which is "" but in tests.
 const char *login_browser(const char *chosen, const char *root);
-// L9: tells on a terminal how long it still waits, until it ends.
-void login_count_down(struct login *login);
+// L9: from here on the login waits for a person, for its time at most; on a terminal it tells how long it still waits.
+void login_await(struct login *login);
 void login_watch_terminal(struct login *login);
 
 // ---- login_hint.c ---------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import { text } from 'node:stream/consumers';
 import { after, before, beforeEach, describe, test } from 'node:test';
 
 import { binary, temporaryDirectory, writeConfig } from './gateway.mjs';
+import { aMinuteLater } from './liar.mjs';
 
 const GRANT = 'urn:ietf:params:oauth:grant-type:device_code';
 const PENDING = [400, { error: 'authorization_pending' }];
@@ -155,8 +156,10 @@ test('L14 the configuration may say so, and --no-browser otherwise', async () =>
     try {
         assert.equal((await runWith({ device: true }, 'login', 'server')).status, 0);
         assert.equal(polls().length, 1);
+        aMinuteLater(folder.path); // a client for a browser is another registration
         const other = await runWith({ device: true, pkce: 'assume_s256' }, 'login', 'server', '--no-browser', '--timeout', '1s');
         assert.equal(other.status, 11, other.stderr);
+        assert.match(other.stderr, /^To log in to server, open$/m);
         assert.equal(polls().length, 1);
     } finally {
         folder.remove();

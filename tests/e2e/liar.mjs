@@ -78,7 +78,7 @@ class Liar {
             this.output += stdout.log() + stderr.log();
             return { status: child.exitCode, signal: child.signalCode, stdout: stdout.log(), stderr: stderr.log() };
         });
-        return { child, ended, log: stderr.log };
+        return { child, ended, log: stderr.log, line: stderr.line };
     }
 
     run(...args) {
@@ -99,6 +99,17 @@ class Liar {
 
     loginAtOnce(...args) {
         return this.run('login', ...this.whom, '--headless', '--verbose', ...args);
+    }
+
+    /** The same with a browser, which comes back to the listener. */
+    async loginByBrowser(...args) {
+        aMinuteLater(this.state);
+        const login = this.start('login', ...this.whom, '--no-browser', '--verbose', ...args);
+        const [, address] = await login.line(/^To log in to .*, open\n(\S+)$/m, WAIT_MS);
+        await fetch(address);
+        const ended = await login.ended;
+        this.output = this.output.replaceAll(address, ''); // a person has to see it, state and all
+        return ended;
     }
 
     startCall() {

@@ -193,12 +193,12 @@ describe('what is sent', () => {
     test('L1 the port of the last login is preferred, so that its registration fits; taken, another one is registered', () =>
         withLiar('none', {}, async liar => {
             const port = await freePort();
-            assert.equal((await liar.login('--callback-port', String(port))).status, OK);
-            assert.equal((await liar.login()).status, OK);
+            assert.equal((await liar.loginByBrowser('--callback-port', String(port))).status, OK);
+            assert.equal((await liar.loginByBrowser()).status, OK);
             assert.equal((await liar.seen('/register')).length, 1);
             const holder = createServer().listen(port, '127.0.0.1');
             await once(holder, 'listening');
-            assert.equal((await liar.login()).status, OK);
+            assert.equal((await liar.loginByBrowser()).status, OK);
             assert.equal((await liar.seen('/register')).length, 2);
             holder.close();
         }));
@@ -221,7 +221,7 @@ describe('one attempt', () => {
         withLiar('none', {}, async liar => {
             for (const path of ['/register', '/authorize']) {
                 await liar.control({ hold: path, times: 1 });
-                const login = liar.login('--reregister');
+                const login = liar.loginByBrowser('--reregister');
                 await liar.held();
                 assert.ok(await answers(portOf((await liar.seen('/register')).slice(-1))), path);
                 await liar.control({ release: true });

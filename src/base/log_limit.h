@@ -1,0 +1,36 @@
+// How often a log line may come: lines of one event and one source are bounded, and those left out are counted.
+//
+// An event is a message; its source is what the fields `server`, `tenant`, `subject`, `address` and `file` say. In each
+// window of ten seconds the first LOG_LIMIT_SOURCE lines of an event from one source pass, and the first LOG_LIMIT_EVENT
+// of the event from all sources. Pure: the caller gives the time, and guards against threads.
+#ifndef BASE_LOG_LIMIT_H
+#define BASE_LOG_LIMIT_H
+
+#include "base/log.h"
+
+enum {
+    LOG_LIMIT_WINDOW_MS = 10000,
+    LOG_LIMIT_SOURCE = 100,
+    LOG_LIMIT_EVENT = 1000,
+    LOG_LIMIT_EVENTS = 128,   // followed at a time; what is beyond passes
+    LOG_LIMIT_SOURCES = 128,  // likewise, and counts for its event alone
+};
+
+struct log_window {
+    const char *event;  // NULL: never used
+    char source[96];    // "": all of them
+    int64_t ends_ms;
+    unsigned passed;
+    uint64_t left_out;
+};
+
+struct log_limit {
+    struct log_window events[LOG_LIMIT_EVENTS], sources[LOG_LIMIT_SOURCES];
+};
+
+// A window that has ended with lines left out; false: there is none. It is given once.
+bool log_limit_ended(struct log_limit *limit, int64_t now_ms, struct log_window *out);
+// May this line be written? If not, it is counted.
+bool log_limit_pass(struct log_limit *limit, const char *event, const struct log_field *fields, int64_t now_ms);
+
+#endif
