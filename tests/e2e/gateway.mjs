@@ -1,7 +1,7 @@
 // Starts and stops the gateway under test and the peers beside it; checks that nothing it started outlives it.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
-import { randomInt, randomUUID } from 'node:crypto';
+import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
@@ -205,13 +205,16 @@ async function end(peer) {
     await peer.exited;
 }
 
+const PORTS = { first: 20_000, slice: 50, slices: 240 };
+let nextPort = 0;
+
 /**
- * A port of 127.0.0.1 that nobody listens on, for a server that comes later: below those that the system hands out, so
- * that nobody gets it meanwhile.
+ * A port of 127.0.0.1 that nobody listens on, for a server that comes later: below those that the system hands out, and
+ * from a slice of this process, so that no other test gets it meanwhile.
  */
 export async function freePort() {
     for (;;) {
-        const port = randomInt(20_000, 32_000);
+        const port = PORTS.first + (process.pid % PORTS.slices) * PORTS.slice + (nextPort++ % PORTS.slice);
         const server = createServer();
         const taken = await new Promise(resolve => server.once('error', () => resolve(true)).listen(port, '127.0.0.1', () => resolve(false)));
         if (taken) continue;
