@@ -405,3 +405,15 @@ bool vault_ring_write(const struct vault_ring_place *place, const struct vault_r
     free(real);
     return ok;
 }
+
+bool vault_check(const struct vault_config *config, struct err *err)
+{
+    if (!config->key_file || vault_key_is_descriptor(config))
+        return true;
+    struct vault_ring_place place = {0};
+    struct vault_ring *ring = vault_ring_new();
+    bool ok = vault_ring_locate(config, &place, err) && vault_ring_read(&place, ring, err);
+    vault_ring_place_release(&place);
+    vault_ring_free(ring);
+    return ok;
+}

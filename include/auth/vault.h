@@ -48,6 +48,9 @@ struct vault_config {
 
 bool vault_key_is_descriptor(const struct vault_config *config);  // "fd:3": no path
 
+// Does the file that is named hold keys, for us alone? A descriptor, which can be read once, is not looked at.
+bool vault_check(const struct vault_config *config, struct err *err) MUST_CHECK;
+
 extern const struct option_table vault_options;  // of struct vault_config
 
 struct vault;

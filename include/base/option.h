@@ -55,11 +55,20 @@ struct option {
     const char *help;
 };
 
+// Variables that are not set.
+struct option_unset {
+    struct buf names;  // each once, and a line each
+    size_t uses;
+};
+
 // Where in which file something stands, for messages.
 struct option_place {
     const char *file;
     const char *path;  // JSON pointer
     bool literal;      // "${" means just that: no environment in this file
+    // Not NULL: a variable that is not set stays as it is written and is noted here. The check of an object with such a
+    // value may fail, because nobody knows the value.
+    struct option_unset *unset;
 };
 
 struct option_table {
@@ -79,7 +88,8 @@ void option_markdown(const struct option_table *table, struct buf *out);
 
 const char *option_type_text(enum option_type type);  // "a string"
 
-// ${NAME} and ${NAME:-default}; a name that is not set and has no default is an error that names it.
+// ${NAME} and ${NAME:-default}; a name that is not set and has no default is an error that names it, or is noted in
+// place->unset.
 char *option_expand(const char *text, const struct option_place *place, struct err *err) MUST_CHECK;
 // The closest of the names, or NULL when none is close.
 const char *option_nearest(const char *word, const char *const *names);

@@ -121,6 +121,8 @@ struct config *config_parse(const json_t *tree, const char *file, struct err *er
 struct config *config_load(const char *path, struct err *err) MUST_CHECK;
 // As it is written, "${NAME}" and all: for showing it without what the environment holds.
 struct config *config_load_literal(const char *path, struct err *err) MUST_CHECK;
+// Away from the host it is for: variables may be unset, and files of that host are not looked at. Never to serve with.
+struct config *config_load_offline(const char *path, struct option_unset *unset, struct err *err) MUST_CHECK;
 void config_free(struct config *config);
 // --config, then $POSTERN_CONFIG, ./postern.json, $XDG_CONFIG_HOME/postern/postern.json; NULL if there is none.
 char *config_path(const char *given);

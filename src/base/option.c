@@ -82,6 +82,27 @@ bool option_size(const char *text, int64_t *bytes)
     return scaled(text, units, factors, bytes);
 }
 
+static bool has_line(struct buf *lines, const char *line)
+{
+    const char *text = buf_text(lines);
+    size_t len = strlen(line);
+    for (const char *at = text; (at = strstr(at, line)); at += len)
+        if ((at == text || at[-1] == '\n') && at[len] == '\n')
+            return true;
+    return false;
+}
+
+// False: the variable must be set.
+static bool note_unset(const char *name, struct option_unset *unset)
+{
+    if (!unset)
+        return false;
+    unset->uses++;
+    if (!has_line(&unset->names, name))
+        buf_printf(&unset->names, "%s\n", name);
+    return true;
+}
+
 char *option_expand(const char *text, const struct option_place *place, struct err *err)
 {
     struct buf out = {0};
@@ -107,6 +128,8 @@ char *option_expand(const char *text, const struct option_place *place, struct e
             buf_put_text(&out, value);
         else if (fallback)
             buf_put_text(&out, fallback);
+        else if (note_unset(name, place->unset))
+            buf_put(&out, open, (size_t)(close + 1 - open));
         else {
             (void)err_set(err, ERR_CONFIG,
                           "%s: %s: the environment variable %s is not set; set it, or write ${%s:-default}",
@@ -249,7 +272,7 @@ static bool parse_items(const struct option *row, const json_t *tree, struct opt
             buf_put_int(&path, (int64_t)i);
         }
         const json_t *value = named ? json_object_iter_value(iter) : json_array_get(tree, i);
-        struct option_place inner = {place->file, buf_text(&path), place->literal};
+        struct option_place inner = {place->file, buf_text(&path), place->literal, place->unset};
         out->count++;
         bool ok = option_parse(row->sub, value, item, &inner, err);
         buf_release(&path);
@@ -319,7 +342,7 @@ static bool parse_row(const struct option *row, const json_t *tree, void *object
         return true;
     struct buf path = {0};
     buf_printf(&path, "%s/%s", place->path, row->name);
-    struct option_place inner = {place->file, buf_text(&path), place->literal};
+    struct option_place inner = {place->file, buf_text(&path), place->literal, place->unset};
     bool ok = parse_value(row, given, object, &inner, err);
     buf_release(&path);
     json_decref(fallback);
@@ -340,10 +363,18 @@ bool option_parse(const struct option_table *table, const json_t *tree, void *in
         if (!row->name && strcmp(key, "$schema") != 0)
             return unknown_key(table, key, place, err);
     }
-    for (const struct option *row = table->rows; row->name; row++)
+    bool unknown = false;  // some value of its own
+    for (const struct option *row = table->rows; row->name; row++) {
+        size_t before = place->unset ? place->unset->uses : 0;
         if (!parse_row(row, tree, into, place, err))
             return false;
-    return !table->check || place->literal || table->check(into, place, err);
+        unknown = unknown || (place->unset && !row->sub && place->unset->uses > before);
+    }
+    if (!table->check || place->literal || table->check(into, place, err))
+        return true;
+    if (unknown)
+        *err = (struct err){0};
+    return unknown;
 }
 
 // ---- releasing and showing ------------------------------------------------------------------

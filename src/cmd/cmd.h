@@ -47,7 +47,7 @@ struct flags {
     const char *since, *until, *limit;
     const char *callback_host, *callback_port, *timeout, *issuer, *finish, *redirect, *browser_cmd;
     bool defaults, device, token_stdin, no_browser, headless, interactive, reregister, verbose, all, purge;
-    bool start, force, paste_code, man, registration;
+    bool start, force, paste_code, man, registration, offline;
     bool stdio, json, help, markdown, show_args, check, fail_on_new_access, denied, follow;
     const char *args[8];
     int count;
@@ -75,6 +75,12 @@ int cmd_unknown(const char *name);                  // says so, and which one ma
     {                                                                                                  \
         "config", "FILE", FLAG(config),                                                                \
             "Configuration file; else $POSTERN_CONFIG, ./postern.json, ~/.config/postern/postern.json" \
+    }
+#define FLAG_OFFLINE                                                                                            \
+    {                                                                                                           \
+        "offline", NULL, FLAG(offline),                                                                         \
+            "check: away from the host, in CI: variables may be unset, and files and programs of the host are " \
+            "not looked for"                                                                                    \
     }
 #define FLAG_URL                                                                              \
     {                                                                                         \
@@ -111,7 +117,8 @@ int cmd_fail_err(const struct err *err);
 void cmd_tame(char *text, size_t len, const char *allowed);
 // Shows the last lines of a failed server's stderr; nothing if there are none.
 void cmd_show_stderr(const char *server, const char *lines);
-// Loads the configuration; with --url, makes one of a single server named "url". NULL: exit code set.
+// Loads the configuration; with --url, makes one of a single server named "url"; with --offline, notes on stderr which
+// variables are not set. NULL: exit code set.
 struct config *cmd_config(const struct flags *flags, int *exit_code);
 // A single server named "url", which gets the token as its bearer token; NULL: none.
 struct config *cmd_config_of_url(const char *url, const struct secret *token, struct err *err) MUST_CHECK;

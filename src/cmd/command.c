@@ -90,6 +90,28 @@ void cmd_show_stderr(const char *server, const char *lines)
     }
 }
 
+static struct config *load_offline(const char *path, struct err *err)
+{
+    struct option_unset unset = {0};
+    struct config *config = config_load_offline(path, &unset, err);
+    for (char *name = buf_text(&unset.names), *end; config && (end = strchr(name, '\n')); name = end + 1)
+        fprintf(stderr, "postern: note: %.*s is not set; what depends on its value is not checked\n", (int)(end - name),
+                name);
+    buf_release(&unset.names);
+    return config;
+}
+
+static int no_config(void)
+{
+    char *here = getcwd(NULL, 0);
+    int code = cmd_fail(EXIT_CONFIG,
+                        "no configuration: give --config FILE, or create postern.json in %s or in ~/.config/postern "
+                        "(see docs/config.md)",
+                        here ? here : "this folder");
+    free(here);
+    return code;
+}
+
 struct config *cmd_config(const struct flags *flags, int *exit_code)
 {
     struct err err = {0};
@@ -99,12 +121,10 @@ struct config *cmd_config(const struct flags *flags, int *exit_code)
     } else {
         char *path = config_path(flags->config);
         if (!path) {
-            *exit_code =
-                cmd_fail(EXIT_CONFIG, "no configuration: give --config FILE, or create postern.json here or in "
-                                      "~/.config/postern/ (see docs/config.md)");
+            *exit_code = no_config();
             return NULL;
         }
-        config = config_load(path, &err);
+        config = flags->offline ? load_offline(path, &err) : config_load(path, &err);
         free(path);
     }
     if (!config)

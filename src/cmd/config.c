@@ -2,6 +2,7 @@
 #include "base/mem.h"
 #include "cmd.h"
 #include "help.h"
+#include "preflight.h"
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -13,17 +14,52 @@ static void print_json(json_t *tree)
     json_decref(tree);
 }
 
+struct checked {
+    const char *path;
+    int code;
+};
+
+static void refuse_server(void *arg, const char *place, const struct err *err)
+{
+    struct checked *checked = arg;
+    checked->code = cmd_fail(EXIT_CONFIG, "%s: %s: %s", checked->path, place, err->detail);
+}
+
+// Tenants without servers are not counted, `default` among them.
+static void print_servers(const struct config *config)
+{
+    const struct config_tenant *tenants = config->tenants.at;
+    size_t servers = config->servers.count, with = servers > 0;
+    for (size_t i = 0; i < config->tenants.count; i++) {
+        servers += tenants[i].servers.count;
+        with += tenants[i].servers.count > 0;
+    }
+    printf("%zu server%s", servers, servers == 1 ? "" : "s");
+    if (config->tenants.count)
+        printf(" in %zu tenant%s", with, with == 1 ? "" : "s");
+}
+
 static int check(const struct flags *flags)
 {
-    int code = EXIT_OK;
-    struct config *config = cmd_config(flags, &code);
+    struct err err = {0};
+    struct checked checked = {NULL, EXIT_OK};
+    struct config *config = cmd_config(flags, &checked.code);
     if (!config)
-        return code;
+        return checked.code;
     char *path = config_path(flags->config);
-    printf("%s: ok, %zu server%s\n", path, config->servers.count, config->servers.count == 1 ? "" : "s");
+    checked.path = path;
+    if (!preflight_check(config, flags->offline, &err))
+        checked.code = cmd_fail(EXIT_CONFIG, "%s: %s", path, err.detail);
+    if (!flags->offline)
+        preflight_servers(config, refuse_server, &checked);
+    if (checked.code == EXIT_OK) {
+        printf("%s: ok, ", path);
+        print_servers(config);
+        putchar('\n');
+    }
     free(path);
     config_free(config);
-    return EXIT_OK;
+    return checked.code;
 }
 
 static int show(const struct flags *flags)
@@ -63,7 +99,9 @@ static int docs(void)
               "The file is JSON: `--config FILE`, else `$POSTERN_CONFIG`, `./postern.json`, "
               "`$XDG_CONFIG_HOME/postern/postern.json`. Unknown keys are errors. `${NAME}` and `${NAME:-default}` in "
               "string values are replaced from the environment after parsing; a missing variable without a default "
-              "is an error. `postern config check` tells what is wrong, `postern config show` what is in force "
+              "is an error. `postern config check` tells what is wrong and what `serve` would refuse (`--offline`: "
+              "away from the host, where "
+              "variables, programs and keys are missing), `postern config show` what is in force "
               "(secrets hidden), and `postern config schema` prints a JSON Schema for editors.\n");
     option_markdown(&config_options, &out);
     fputs(buf_text(&out), stdout);
@@ -76,6 +114,8 @@ static int run(const struct flags *flags)
     const char *what = flags->args[0];
     if (strcmp(what, "check") == 0)
         return check(flags);
+    if (flags->offline)
+        return cmd_fail(EXIT_USAGE, "config %s: takes no --offline", what);
     if (strcmp(what, "show") == 0)
         return show(flags);
     if (strcmp(what, "schema") == 0)
@@ -89,13 +129,14 @@ static int run(const struct flags *flags)
     return cmd_fail(EXIT_USAGE, "config %s: unknown; there are check, show, schema, docs and man", what);
 }
 
-static const struct flag flags_table[] = {FLAG_CONFIG, {0}};
+static const struct flag flags_table[] = {FLAG_CONFIG, FLAG_OFFLINE, {0}};
 
 const struct command command_config = {
     .name = "config",
-    .synopsis = "config check|show|schema|docs|man [--config FILE]",
+    .synopsis = "config check|show|schema|docs|man [--config FILE] [--offline]",
     .summary = "Check or show the configuration, or print its schema",
-    .details = "check   says whether the file is right, or what is wrong and where\n"
+    .details = "check   says whether serve would start with the file and each server's program is there, or what is\n"
+               "        wrong and where; beside a running gateway too, for it opens no port\n"
                "show    prints every option with the value in force; secrets are hidden\n"
                "schema  prints a JSON Schema for editors\n"
                "docs    prints docs/config.md\n"

@@ -118,6 +118,7 @@ enum {
     TAKES_INVENTORY = 512,
     TAKES_AUDIT = 1024,
     TAKES_BEFORE = 2048,
+    TAKES_OFFLINE = 4096,
 };
 
 static const struct action {
@@ -126,8 +127,9 @@ static const struct action {
     int min, max;  // arguments after the name
     unsigned takes;
 } actions[] = {
-    {"check", "check PATH [--config FILE] [--inventory FILE [--inventory-before FILE|REVISION:FILE]] [--json]",
-     policy_check, 1, 1, TAKES_CONFIG | TAKES_INVENTORY | TAKES_BEFORE | TAKES_JSON},
+    {"check",
+     "check PATH [--config FILE [--offline]] [--inventory FILE [--inventory-before FILE|REVISION:FILE]] [--json]",
+     policy_check, 1, 1, TAKES_CONFIG | TAKES_OFFLINE | TAKES_INVENTORY | TAKES_BEFORE | TAKES_JSON},
     {"explain",
      "explain --policy PATH --subject PROVIDER:NAME|anonymous [--tenant T] [--role R]... --server NAME "
      "--tool|--resource|--template|--prompt NAME [--args JSON] [--show-args] [--json]",
@@ -153,6 +155,7 @@ static const char *unwanted(unsigned takes, const struct flags *flags)
         const char *name;
     } all[] = {
         {flags->config != NULL, TAKES_CONFIG, "config"},
+        {flags->offline, TAKES_OFFLINE, "offline"},
         {flags->policy != NULL, TAKES_POLICY, "policy"},
         {thing, TAKES_THING, "server, --tool, --resource, --template or --prompt"},
         {flags->arguments != NULL, TAKES_THING, "args"},
@@ -197,6 +200,7 @@ static const struct flag flags_table[] = {
     {"policy", "PATH", FLAG(policy), "explain, who-can, replay: the policy file, or a folder of *.json"},
     {"config", "FILE", FLAG(config),
      "check: a configuration whose servers, tenants and providers the rules must name; replay: whose audit log"},
+    FLAG_OFFLINE,
     {"inventory", "FILE", FLAG(inventory),
      "check, diff: what the servers have, as postern tools, resources and prompts print it"},
     {"inventory-before", "FILE", FLAG(inventory_before), "check: what they had; a path, or REVISION:PATH"},

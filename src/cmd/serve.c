@@ -5,11 +5,10 @@
 #include "front/http.h"
 #include "front/stdio.h"
 #include "login.h"
-#include "names.h"
+#include "preflight.h"
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
-#include <time.h>
 
 #define LINGER_MS 20
 #define RELOAD_MS 500
@@ -101,30 +100,17 @@ static void audit_credentials(struct serve *serve, const struct err *err)
         (void)audit_put(serve->audit, &record);
 }
 
-static const struct option_items *servers_of(const struct serve *serve, size_t tenant)
-{
-    const struct config_tenant *tenants = serve->config->tenants.at;
-    return tenant ? &tenants[tenant - 1].servers : &serve->config->servers;
-}
-
 static struct policy *read_policy(struct serve *serve, size_t tenant, struct err *err)
 {
     struct policy_file_state *state = &serve->policy_files[tenant];
     struct policy_findings findings = {0};
-    struct names names = names_of(serve->config, state->path);
-    struct policy_load load = {.path = state->path,
-                               .now = (int64_t)time(NULL),
-                               .servers = names.servers,
-                               .tenants = names.tenants,
-                               .providers = names.providers};
     state->seen = policy_fingerprint(state->path);
-    struct policy *policy = policy_load(&load, &findings, err);
+    struct policy *policy = preflight_policy(serve->config, state->path, &findings, err);
     for (size_t i = 0; i < findings.count; i++)
         log_at(findings.at[i].code[0] == 'E' ? LOG_ERROR : LOG_WARN, "policy", LOG_STR("code", findings.at[i].code),
                LOG_STR("file", findings.at[i].file), LOG_INT("line", findings.at[i].line),
                LOG_STR("rule", findings.at[i].rule ? findings.at[i].rule : "-"), LOG_STR("text", findings.at[i].text));
     policy_findings_release(&findings);
-    names_release(&names);
     audit_policy(serve, state->path, policy, err);
     if (policy)
         log_info("policy loaded", LOG_STR("path", state->path), LOG_INT("rules", policy_rule_count(policy)),
@@ -180,42 +166,26 @@ static void on_reload(struct loop_timer *timer)
     loop_timer_set(serve->loop, timer, RELOAD_MS);
 }
 
-static bool open_chains(struct serve *serve, struct err *err)
-{
-    const struct config *config = serve->config;
-    const struct config_listener *listeners = config->listen.at;
-    struct provider_world world = {serve->loop, serve->http, config->folder};
-    serve->chains = mem_alloc((config->listen.count + 1) * sizeof *serve->chains);
-    bool ok = (serve->chains[0] = provider_chain_new(&config->auth, &world, err)) != NULL;
-    for (size_t i = 0; ok && i < config->listen.count; i++)
-        if (config_auth(config, &listeners[i]) != &config->auth)
-            ok = (serve->chains[i + 1] = provider_chain_new(&listeners[i].auth, &world, err)) != NULL;
-    return ok;
-}
-
 static bool open_auth(struct serve *serve, struct err *err)
 {
     const struct config *config = serve->config;
-    const struct config_tenant *tenants = config->tenants.at;
+    struct provider_world world = {serve->loop, serve->http, config->folder};
     size_t count = config->tenants.count + 1;
     serve->policies = mem_alloc(count * sizeof(struct policy *));
     serve->policy_files = mem_alloc(count * sizeof *serve->policy_files);
     for (; serve->policy_count < count; serve->policy_count++) {
         size_t i = serve->policy_count;
-        const char *own = i && tenants[i - 1].policy ? tenants[i - 1].policy : config->policy;
-        serve->policy_files[i].path = own ? config_file(config, own) : NULL;
-        serve->policies[i] = own ? read_policy(serve, i, err) : policy_allow_all();
+        char *path = serve->policy_files[i].path = preflight_policy_path(config, i);
+        serve->policies[i] = path ? read_policy(serve, i, err) : policy_allow_all();
         if (!serve->policies[i])
             return false;
     }
-    return open_chains(serve, err);
+    return (serve->chains = preflight_chains(config, &world, err)) != NULL;
 }
 
 static void close_auth(struct serve *serve)
 {
-    for (size_t i = 0; serve->chains && i <= serve->config->listen.count; i++)
-        provider_chain_free(serve->chains[i]);
-    free(serve->chains);
+    preflight_chains_free(serve->chains, serve->config);
     for (size_t i = 0; serve->policy_files && i <= serve->config->tenants.count; i++) {
         policy_unref(serve->policies[i]);
         free(serve->policy_files[i].path);
@@ -227,16 +197,7 @@ static void close_auth(struct serve *serve)
 // Only where some server needs it: a gateway without grants makes no files.
 static bool open_tokens(struct serve *serve, struct err *err)
 {
-    bool needed = false;
-    for (size_t tenant = 0; tenant <= serve->config->tenants.count; tenant++) {
-        const struct option_items *items = servers_of(serve, tenant);
-        const struct server *servers = items->at;
-        for (size_t i = 0; i < items->count; i++) {
-            const struct access_options *auth = &servers[i].auth;
-            bool asks = access_mode_asks((enum access_mode)auth->mode) && access_client_moves(auth);
-            needed |= (auth->mode == ACCESS_SHARED || auth->mode == ACCESS_USER || asks) && !servers[i].disabled;
-        }
-    }
+    bool needed = preflight_needs_store(serve->config);
     if (needed && serve->config->store.seed)
         log_warn("the store is a seed: tokens that are refreshed are kept in memory, and lost at the end",
                  LOG_STR("seed", serve->config->store.seed));
@@ -278,7 +239,8 @@ static bool add_face(struct serve *serve, const char *address, struct err *err)
         return err_set(err, ERR_CONFIG, "more than %zu listeners", serve->face_count);
     struct buf flag = {0};
     buf_printf(&flag, "--listen %s", address);
-    bool may = config_may_listen(serve->config, address, &(struct option_place){"serve", buf_text(&flag), true}, err);
+    bool may = config_may_listen(serve->config, address,
+                                 &(struct option_place){.file = "serve", .path = buf_text(&flag)}, err);
     buf_release(&flag);
     if (!may)
         return false;
@@ -311,6 +273,12 @@ static struct gate *make_gate(struct serve *serve)
     return gate_new(&parts);
 }
 
+static void warn_of_server(void *arg, const char *place, const struct err *err)
+{
+    (void)arg;
+    log_warn("a server cannot work as it is configured", LOG_STR("place", place), LOG_STR("detail", err->detail));
+}
+
 static bool start(struct serve *serve, const struct flags *flags, struct err *err)
 {
     return (serve->loop = loop_new(err)) && loop_on_signal(serve->loop, on_signal, serve, err) &&
@@ -330,6 +298,7 @@ static int run(const struct flags *flags)
     if (!(serve.config = cmd_config(flags, &code)))
         return code;
     log_setup((enum log_level)serve.config->log.level, (enum log_format)serve.config->log.format);
+    preflight_servers(serve.config, warn_of_server, NULL);
     if (start(&serve, flags, &err)) {
         loop_run(serve.loop);
         log_info("stopped");

@@ -410,6 +410,18 @@ static bool open_face(struct http_face *face, const struct config_listener *conf
     return listener_open(&face->listener, config, err) && start_daemon(face, err);
 }
 
+bool http_face_check(const struct config *config, struct err *err)
+{
+    const struct config_listener *listeners = config->listen.at;
+    bool ok = true;
+    for (size_t i = 0; ok && i < config->listen.count; i++) {
+        struct tls *tls = listeners[i].tls.certificate ? tls_new(config, &listeners[i], err) : NULL;
+        ok = tls || !listeners[i].tls.certificate;
+        tls_free(tls);
+    }
+    return ok;
+}
+
 struct http_face *http_face_new(struct loop *loop, struct gate *gate, const char *address, struct err *err)
 {
     struct http_face *face = mem_new(struct http_face);

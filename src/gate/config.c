@@ -549,7 +549,9 @@ static bool check_listeners(const struct config *config, const struct option_pla
     for (size_t i = 0; i < config->listen.count; i++) {
         char path[64];
         snprintf(path, sizeof path, "/listen/%zu/address", i);
-        if (!config_may_listen(config, listeners[i].address, &(struct option_place){place->file, path, false}, err))
+        struct option_place at = {.file = place->file, .path = path};
+        bool unknown = place->unset && strstr(listeners[i].address, "${");
+        if (!unknown && !config_may_listen(config, listeners[i].address, &at, err))
             return false;
     }
     return true;
@@ -562,7 +564,7 @@ static bool check_provider_names(const struct config *config, const struct optio
     for (size_t i = 0; i < config->listen.count; i++) {
         char path[64];
         snprintf(path, sizeof path, "/listen/%zu/auth", i);
-        struct option_place at = {place->file, path, false};
+        struct option_place at = {.file = place->file, .path = path};
         const struct auth_config *auth = &listeners[i].auth;
         bool ok = provider_names_agree(&config->auth, auth, &at, err);
         for (size_t k = 0; ok && k < i; k++)
@@ -591,11 +593,10 @@ static bool check(void *object, const struct option_place *place, struct err *er
 
 const struct option_table config_options = {"postern.json", sizeof(struct config), rows, check};
 
-static struct config *parse(const json_t *tree, const char *file, bool literal, struct err *err)
+static struct config *parse(const json_t *tree, const struct option_place *place, struct err *err)
 {
     struct config *config = mem_new(struct config);
-    struct option_place place = {file, "", literal};
-    if (!option_parse(&config_options, tree, config, &place, err)) {
+    if (!option_parse(&config_options, tree, config, place, err)) {
         config_free(config);
         return NULL;
     }
@@ -604,7 +605,7 @@ static struct config *parse(const json_t *tree, const char *file, bool literal, 
 
 struct config *config_parse(const json_t *tree, const char *file, struct err *err)
 {
-    return parse(tree, file, false, err);
+    return parse(tree, &(struct option_place){.file = file, .path = ""}, err);
 }
 
 // Paths of the file are relative to it; "-" is standard output.
@@ -640,12 +641,26 @@ static bool check_authorities(struct config *config, const char *path, struct er
     return ok;
 }
 
-static struct config *load(const char *path, bool literal, struct err *err)
+// Clients start the program in whatever folder they are in: the message about a missing file names the folder.
+static json_t *parse_file(const char *path, struct err *err)
 {
-    json_t *tree = json_parse_file(path, err);
+    if (path[0] == '/' || access(path, F_OK) == 0)
+        return json_parse_file(path, err);
+    int why = errno;
+    char *here = getcwd(NULL, 0);
+    (void)err_set(err, ERR_CONFIG, "%s/%s: %s", here ? here : ".", path, strerror(why));
+    free(here);
+    return NULL;
+}
+
+static struct config *load(const struct option_place *place, struct err *err)
+{
+    const char *path = place->file;
+    bool literal = place->literal;
+    json_t *tree = parse_file(path, err);
     if (!tree)
         return NULL;
-    struct config *config = parse(tree, path, literal, err);
+    struct config *config = parse(tree, place, err);
     json_decref(tree);
     if (!config)
         return NULL;
@@ -662,17 +677,30 @@ static struct config *load(const char *path, bool literal, struct err *err)
     }
     char *folder = config_file(config, "tenants.d");
     size_t first = config->tenants.count;
-    bool ok = tenants_d_read(&config->tenants, &tenant_options, &(struct option_place){folder, "", literal}, err) &&
+    struct option_place beside = {folder, "", literal, place->unset};
+    bool ok = tenants_d_read(&config->tenants, &tenant_options, &beside, err) &&
               (literal || config_check_tenants(config, first, folder, path, err));
     free(folder);
-    if (ok && (literal || check_authorities(config, path, err)))
+    if (ok && (literal || place->unset || check_authorities(config, path, err)))
         return config;
     config_free(config);
     return NULL;
 }
 
-struct config *config_load(const char *path, struct err *err) { return load(path, false, err); }
-struct config *config_load_literal(const char *path, struct err *err) { return load(path, true, err); }
+struct config *config_load(const char *path, struct err *err)
+{
+    return load(&(struct option_place){.file = path, .path = ""}, err);
+}
+
+struct config *config_load_literal(const char *path, struct err *err)
+{
+    return load(&(struct option_place){.file = path, .path = "", .literal = true}, err);
+}
+
+struct config *config_load_offline(const char *path, struct option_unset *unset, struct err *err)
+{
+    return load(&(struct option_place){.file = path, .path = "", .unset = unset}, err);
+}
 
 bool config_audited(const struct config *config)
 {

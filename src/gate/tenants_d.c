@@ -62,7 +62,7 @@ bool tenants_d_read(struct option_items *tenants, const struct option_table *opt
         struct buf path = {0};
         buf_printf(&path, "%s/%s", place->file, files[i]->d_name);
         char *name = mem_copy(files[i]->d_name, strlen(files[i]->d_name) - strlen(SUFFIX));
-        struct option_place inside = {buf_text(&path), place->path, place->literal};
+        struct option_place inside = {buf_text(&path), place->path, place->literal, place->unset};
         ok = ok && read_file(tenants, options, &inside, name, err);
         free(name);
         buf_release(&path);

@@ -7,14 +7,14 @@ import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 
-import { binary, temporaryDirectory } from './gateway.mjs';
+import { binary, startGateway, temporaryDirectory } from './gateway.mjs';
 
 const directory = temporaryDirectory();
 after(() => directory.remove());
 
 const file = join(directory.path, 'postern.json');
 const RUN_MS = 5_000;
-const demo = { command: 'postern-demo' };
+const demo = { command: process.execPath };
 const server = more => ({ mcpServers: { a: { ...demo, ...more } } });
 
 /** Runs the gateway and gives its {status, stdout, stderr}; one that serves is ended after a while. */
@@ -208,6 +208,145 @@ describe('config check accepts', () => {
         const { status, stderr } = await run(server({ env: { TOKEN: '${SECRET_TOKEN}' } }), ['config', 'check'], { SECRET_TOKEN: 'x' });
         assert.deepEqual([status, stderr], [0, '']);
     });
+});
+
+/** A policy whose one rule is about these servers. */
+const policy = (...servers) => ({
+    version: 1,
+    description: 'What the tests of the configuration need',
+    rules: [{ id: 'all', effect: 'allow', description: 'everybody may use them', tenants: ['*'], subjects: ['authenticated'], servers, kinds: ['tool'], names: ['*'] }]
+});
+const beside = (name, content) => writeFileSync(join(directory.path, name), typeof content === 'string' ? content : JSON.stringify(content));
+const bearer = more => ({ auth: { providers: [{ type: 'bearer', tokens: 'tokens.json' }] }, policy: 'policy.json', mcpServers: { a: demo }, ...more });
+const tls = files => ({ listen: [{ address: '127.0.0.1:0', tls: files }] });
+
+describe('config check finds what serve refuses', () => {
+    before(() => {
+        beside('policy.json', policy('a'));
+        beside('tokens.json', { version: 1, tokens: [] });
+        beside('not.pem', 'no certificate');
+        mkdirSync(join(directory.path, 'folder'));
+        beside('folder/00-policy.json', policy('a'));
+        beside('folder/postern.json', { mcpServers: {} });
+    });
+
+    // name: [configuration, what both say]
+    const refusals = {
+        'a policy that is not there': [bearer({ policy: 'missing.json' }), 'missing.json: No such file'],
+        'a policy about a server that is not there': [bearer({ mcpServers: { b: demo } }), 'no server "a" in the configuration'],
+        'a policy folder with a configuration in it': [bearer({ policy: 'folder' }), 'folder/postern.json: E1 a configuration, not a policy'],
+        "a tenant's policy that is not there": [bearer({ tenants: { acme: { policy: 'acme.json' } } }), 'acme.json: No such file'],
+        'a file of tokens that is not there': [bearer({ auth: { providers: [{ type: 'bearer', tokens: 'nowhere.json' }] } }), 'nowhere.json'],
+        'a certificate that is not there': [tls({ certificate: 'missing.pem', key: 'missing.pem' }), 'missing.pem'],
+        'a certificate that is none': [tls({ certificate: 'not.pem', key: 'not.pem' }), 'not.pem'],
+        'a key of the vault that is not there': [
+            { vault: { key_file: 'vault.key' }, mcpServers: { a: { url: 'https://a.example/mcp', auth: { mode: 'shared' } } } },
+            "vault.key: the vault's key cannot be read: No such file"
+        ]
+    };
+    for (const [name, [config, wanted]] of Object.entries(refusals)) {
+        test(name, async () => {
+            const environment = { POSTERN_STATE: join(directory.path, 'state') };
+            refused(await run(config, ['config', 'check'], environment), wanted);
+            const { status, stderr } = await run(config, ['serve'], environment);
+            assert.equal(status, 3, stderr);
+            assert.ok(stderr.includes(wanted), `${wanted} in: ${stderr}`);
+        });
+    }
+    test('and takes what serve takes', async () => {
+        const { status, stdout, stderr } = await run(bearer());
+        assert.deepEqual([status, stdout, stderr], [0, `${file}: ok, 1 server\n`, '']);
+    });
+});
+
+describe('config check looks at the servers', () => {
+    const programs = {
+        'a command that is not in PATH': [{ command: 'no-such-program' }, '/command: "no-such-program" is not in PATH'],
+        'a command with its arguments in it': [{ command: 'npx -y some-server' }, '/command: "npx -y some-server" is not a program; put its arguments in "args"'],
+        'a path that is not a program': [{ command: './postern.json', cwd: directory.path }, `/command: ${directory.path}/./postern.json is not an executable file`],
+        'a private key that is not there': [
+            { url: 'https://a.example/mcp', auth: { mode: 'client_credentials', client_id: 'x', private_key_file: '/nowhere/key.pem' } },
+            '/auth/private_key_file: /nowhere/key.pem: No such file'
+        ]
+    };
+    for (const [name, [entry, wanted]] of Object.entries(programs)) {
+        test(name, async () => refused(await run({ mcpServers: { a: entry } }), ` /mcpServers/a${wanted}`));
+    }
+    test('of tenants, and each that is wrong', async () => {
+        const { status, stderr } = await run({ mcpServers: { a: { command: 'none-1' } }, tenants: { acme: { mcpServers: { b: { command: 'none-2' } } } } });
+        assert.equal(status, 3);
+        assert.match(stderr, /^postern: .* \/mcpServers\/a\/command: .*\npostern: .* \/tenants\/acme\/mcpServers\/b\/command: .*\n$/);
+    });
+    test('not at disabled ones', async () => assert.equal((await run({ mcpServers: { a: { command: 'no-such-program', disabled: true } } })).status, 0));
+    test('finds a program from the cwd, and one with a space in its path', async () => {
+        const folder = join(directory.path, 'My Programs');
+        mkdirSync(folder);
+        writeFileSync(join(folder, 'server'), '#!/bin/sh\n', { mode: 0o755 });
+        for (const entry of [{ command: './server', cwd: folder }, { command: join(folder, 'server') }]) {
+            const { status, stderr } = await run({ mcpServers: { a: entry } });
+            assert.deepEqual([status, stderr], [0, '']);
+        }
+    });
+    test('serve starts without such a server, and says so', async () => {
+        const gateway = await startGateway({ mcpServers: { a: { command: 'npx -y some-server' } } });
+        assert.match(gateway.log(), /a server cannot work as it is configured.*\/mcpServers\/a\/command.*put its arguments in/);
+        await gateway.stop();
+    });
+    test('counts those of tenants', async () => {
+        const tenants = { acme: { mcpServers: { a: demo, b: demo } }, empty: {} };
+        assert.equal((await run({ tenants })).stdout, `${file}: ok, 2 servers in 1 tenant\n`);
+        assert.equal((await run({ mcpServers: { c: demo }, tenants })).stdout, `${file}: ok, 3 servers in 2 tenants\n`);
+    });
+});
+
+describe('config check --offline', () => {
+    const offline = config => run(config, ['config', 'check', '--offline']);
+    const production = {
+        listen: [{ address: '${LISTEN}', tls: { certificate: '/nowhere/tls.crt', key: '/nowhere/tls.key' } }],
+        public_url: '${PUBLIC_URL}',
+        auth: { providers: [{ type: 'forwarded-user', trusted_proxies: ['10.0.0.5'], secret: '${PROXY_SECRET}' }, { type: 'bearer', tokens: '/nowhere/tokens.json' }] },
+        policy: 'policy.json',
+        mcpServers: { a: { command: 'no-such-program', env: { TOKEN: '${SECRET_TOKEN}', AGAIN: '${SECRET_TOKEN}' } }, b: { url: '${B_URL}' } }
+    };
+    test('notes the variables that are not set, each once, and needs nothing of the host', async () => {
+        const { status, stdout, stderr } = await offline(production);
+        assert.deepEqual([status, stdout], [0, `${file}: ok, 2 servers\n`], stderr);
+        assert.deepEqual(
+            stderr.match(/note: \w+ is not set/g),
+            ['LISTEN', 'PUBLIC_URL', 'PROXY_SECRET', 'SECRET_TOKEN', 'B_URL'].map(name => `note: ${name} is not set`)
+        );
+    });
+    test('without it the same file is refused', async () => refused(await run(production), 'LISTEN is not set'));
+    const wrong = {
+        'an unknown key': [{ mcpServers: { a: { ...demo, env: { T: '${SECRET_TOKEN}' }, comand: 'x' } } }, '/mcpServers/a/comand: unknown key'],
+        'a broken policy': [bearer({ policy: 'missing.json' }), 'missing.json'],
+        'a mistake beside a variable': [bearer({ separator: ':', mcpServers: { a: { ...demo, env: { T: '${SECRET_TOKEN}' } } } }), '/separator: ']
+    };
+    for (const [name, [config, wanted]] of Object.entries(wrong)) {
+        test(`still refuses ${name}`, async () => {
+            const { status, stderr } = await offline(config);
+            assert.equal(status, 3);
+            assert.ok(stderr.includes(wanted), stderr);
+        });
+    }
+    test('is no option of serve or config show', async () => {
+        for (const line of [['serve', '--offline'], ['config', 'show', '--offline']]) assert.equal((await run(production, line)).status, 2);
+    });
+    test('policy check takes it too', async () => {
+        writeFileSync(file, JSON.stringify(production));
+        const path = join(directory.path, 'policy.json');
+        assert.equal((await execute(['policy', 'check', path, '--config', file])).status, 3);
+        const { status, stdout, stderr } = await execute(['policy', 'check', path, '--config', file, '--offline']);
+        assert.equal(status, 0, stdout + stderr);
+        assert.match(stderr, /note: SECRET_TOKEN is not set/);
+    });
+});
+
+test('a file that is missing is named with the folder it was looked for in', async () => {
+    for (const [args, env] of [[['--config', 'missing.json'], {}], [[], { POSTERN_CONFIG: 'missing.json' }]]) {
+        const { status, stderr } = await execute(['serve', '--stdio', ...args], env);
+        assert.deepEqual([status, stderr], [3, `postern: ${join(process.cwd(), 'missing.json')}: No such file or directory\n`]);
+    }
 });
 
 describe('serve refuses', () => {

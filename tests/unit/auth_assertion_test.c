@@ -234,7 +234,8 @@ static void test_options(void **state)
         struct assertion_options parsed = {0};
         struct err err;
         json_t *tree = json_loads(rows[i].text, 0, NULL);
-        bool ok = option_parse(&assertion_option_table, tree, &parsed, &(struct option_place){"f", "", false}, &err);
+        bool ok =
+            option_parse(&assertion_option_table, tree, &parsed, &(struct option_place){.file = "f", .path = ""}, &err);
         assert_row(ok == rows[i].good, rows[i].text);
         option_release(&assertion_option_table, &parsed);
         json_decref(tree);

@@ -401,7 +401,7 @@ static struct profile *profile_of(const char *text)
     json_t *tree = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
     assert_row(tree != NULL, text);
     struct profile *profile = calloc(1, sizeof *profile);
-    if (!option_parse(&profile_options, tree, profile, &(struct option_place){"p.json", "", false}, &err))
+    if (!option_parse(&profile_options, tree, profile, &(struct option_place){.file = "p.json", .path = ""}, &err))
         fail_msg("%s", err.detail);
     profile->name = "dev";
     json_decref(tree);

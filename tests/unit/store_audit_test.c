@@ -1198,7 +1198,7 @@ static void options_have_defaults_and_bounds(void **state)
     (void)state;
     struct audit_config config = {0};
     struct err err = {0};
-    struct option_place place = {"test", "", false};
+    struct option_place place = {.file = "test", .path = ""};
     json_t *tree = json_object();
     assert_true(option_parse(&audit_options, tree, &config, &place, &err));
     assert_null(config.path);

@@ -165,8 +165,8 @@ static void refuse(const char *json, const char *why)
     struct err err = {0};
     json_t *tree = json_parse(span_of(json), "test", &err);
     assert_non_null(tree);
-    assert_false(
-        option_parse(&redact_options, tree, &config, &(struct option_place){"f", "/audit/redact", false}, &err));
+    assert_false(option_parse(&redact_options, tree, &config,
+                              &(struct option_place){.file = "f", .path = "/audit/redact"}, &err));
     assert_contains(err.detail, why);
     option_release(&redact_options, &config);
     json_decref(tree);

@@ -1,0 +1,166 @@
+// Owns what must be right before a gateway serves: policies, providers, certificates, keys, and the servers' programs.
+//
+// `serve` starts from these functions and `config check` calls the same ones, so that a file which passes the check is
+// one that serves. Nothing here makes a file or opens a port: the check may run beside a gateway, and as another user.
+#include "preflight.h"
+#include "base/mem.h"
+#include "front/http.h"
+#include "loop/program.h"
+#include "names.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+// ---- policies and providers -----------------------------------------------------------------
+
+char *preflight_policy_path(const struct config *config, size_t tenant)
+{
+    const struct config_tenant *tenants = config->tenants.at;
+    const char *own = tenant && tenants[tenant - 1].policy ? tenants[tenant - 1].policy : config->policy;
+    return own ? config_file(config, own) : NULL;
+}
+
+struct policy *preflight_policy(const struct config *config, const char *path, struct policy_findings *findings,
+                                struct err *err)
+{
+    struct names names = names_of(config, path);
+    struct policy_load load = {.path = path,
+                               .now = (int64_t)time(NULL),
+                               .servers = names.servers,
+                               .tenants = names.tenants,
+                               .providers = names.providers};
+    struct policy *policy = policy_load(&load, findings, err);
+    names_release(&names);
+    return policy;
+}
+
+// Tenants without a policy of their own have the one at the top, which is checked once.
+static bool check_policies(const struct config *config, struct err *err)
+{
+    const struct config_tenant *tenants = config->tenants.at;
+    bool ok = true;
+    for (size_t i = 0; ok && i <= config->tenants.count; i++) {
+        if (i && !tenants[i - 1].policy)
+            continue;
+        struct policy_findings findings = {0};
+        struct err why = {0};
+        char *path = preflight_policy_path(config, i);
+        struct policy *policy = path ? preflight_policy(config, path, &findings, &why) : NULL;
+        ok = !path || policy;
+        if (!ok)
+            (void)err_set(err, ERR_CONFIG, "%s%s/policy: %s", i ? "/tenants/" : "", i ? tenants[i - 1].name : "",
+                          why.detail);
+        policy_findings_release(&findings);
+        policy_unref(policy);
+        free(path);
+    }
+    return ok;
+}
+
+struct provider_chain **preflight_chains(const struct config *config, const struct provider_world *world,
+                                         struct err *err)
+{
+    const struct config_listener *listeners = config->listen.at;
+    struct provider_chain **chains = mem_alloc((config->listen.count + 1) * sizeof(struct provider_chain *));
+    bool ok = (chains[0] = provider_chain_new(&config->auth, world, err)) != NULL;
+    for (size_t i = 0; ok && i < config->listen.count; i++)
+        if (config_auth(config, &listeners[i]) != &config->auth)
+            ok = (chains[i + 1] = provider_chain_new(&listeners[i].auth, world, err)) != NULL;
+    if (ok)
+        return chains;
+    preflight_chains_free(chains, config);
+    return NULL;
+}
+
+void preflight_chains_free(struct provider_chain **chains, const struct config *config)
+{
+    for (size_t i = 0; chains && i <= config->listen.count; i++)
+        provider_chain_free(chains[i]);
+    free(chains);
+}
+
+static bool check_chains(const struct config *config, struct err *err)
+{
+    struct loop *loop = loop_new(err);
+    struct http_client *http = loop ? http_client_new(loop, err) : NULL;
+    struct provider_world world = {loop, http, config->folder};
+    struct provider_chain **chains = http ? preflight_chains(config, &world, err) : NULL;
+    preflight_chains_free(chains, config);
+    http_client_free(http);
+    loop_free(loop);
+    return chains != NULL;
+}
+
+// ---- servers --------------------------------------------------------------------------------
+
+static const struct option_items *servers_of(const struct config *config, size_t tenant)
+{
+    const struct config_tenant *tenants = config->tenants.at;
+    return tenant ? &tenants[tenant - 1].servers : &config->servers;
+}
+
+bool preflight_needs_store(const struct config *config)
+{
+    bool needed = false;
+    for (size_t tenant = 0; tenant <= config->tenants.count; tenant++) {
+        const struct option_items *items = servers_of(config, tenant);
+        const struct server *servers = items->at;
+        for (size_t i = 0; i < items->count; i++) {
+            const struct access_options *auth = &servers[i].auth;
+            bool asks = access_mode_asks((enum access_mode)auth->mode) && access_client_moves(auth);
+            needed |= (auth->mode == ACCESS_SHARED || auth->mode == ACCESS_USER || asks) && !servers[i].disabled;
+        }
+    }
+    return needed;
+}
+
+static bool check_readable(const char *path, struct err *err)
+{
+    return !path || access(path, R_OK) == 0 || err_set(err, ERR_CONFIG, "%s: %s", path, strerror(errno));
+}
+
+// The member that is wrong, or NULL.
+static const char *check_server(const struct server *server, struct err *err)
+{
+    if (server->disabled)
+        return NULL;
+    if (server->command && !program_check(server->command, server->cwd, err))
+        return "command";
+    if (!check_readable(server->auth.private_key_file, err))
+        return "auth/private_key_file";
+    return check_readable(server->auth.assertion.key_file, err) ? NULL : "auth/assertion/key_file";
+}
+
+void preflight_servers(const struct config *config, preflight_server_fn *report, void *arg)
+{
+    const struct config_tenant *tenants = config->tenants.at;
+    for (size_t tenant = 0; tenant <= config->tenants.count; tenant++) {
+        const struct option_items *items = servers_of(config, tenant);
+        const struct server *servers = items->at;
+        for (size_t i = 0; i < items->count; i++) {
+            struct err why = {0};
+            struct buf place = {0};
+            const char *member = check_server(&servers[i], &why);
+            if (tenant)
+                buf_printf(&place, "/tenants/%s", tenants[tenant - 1].name);
+            buf_printf(&place, "/mcpServers/%s/%s", servers[i].name, member ? member : "");
+            if (member)
+                report(arg, buf_text(&place), &why);
+            buf_release(&place);
+        }
+    }
+}
+
+// ---- all of it ------------------------------------------------------------------------------
+
+static bool check_host(const struct config *config, struct err *err)
+{
+    return check_chains(config, err) && http_face_check(config, err) &&
+           (!preflight_needs_store(config) || vault_check(&config->vault, err));
+}
+
+bool preflight_check(const struct config *config, bool offline, struct err *err)
+{
+    return check_policies(config, err) && (offline || check_host(config, err));
+}
