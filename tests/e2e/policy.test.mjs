@@ -50,7 +50,7 @@ describe('X17 check', () => {
     });
     test('the recipe of policies/README.md, as it stands there', () => {
         const folder = dirname(example), recipe = /^```sh\n(.*?)^```/ms.exec(readFileSync(join(folder, 'README.md'), 'utf8'))[1];
-        symlinkSync(folder, join(directory.path, 'policies'));
+        for (const name of ['policies', 'deploy']) symlinkSync(join(dirname(folder), name), join(directory.path, name));
         symlinkSync(binary, join(directory.path, 'postern'));
         const env = { ...process.env, PATH: `${directory.path}:${process.env.PATH}` };
         const { status, stdout, stderr } = spawnSync('bash', ['-e', '-c', recipe], { encoding: 'utf8', cwd: directory.path, env });
