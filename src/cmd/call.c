@@ -222,6 +222,7 @@ const struct command command_call = {
     .flags = call_flags,
     .min_args = 2,
     .max_args = 3,
+    .starts_servers = true,
     .run = run_call};
 const struct command command_read = {.name = "read",
                                      .synopsis = "read SERVER URI  |  read --url URL URI",
@@ -229,6 +230,7 @@ const struct command command_read = {.name = "read",
                                      .flags = flags_table,
                                      .min_args = 2,
                                      .max_args = 2,
+                                     .starts_servers = true,
                                      .run = run_read};
 const struct command command_prompt = {.name = "prompt",
                                        .synopsis = "prompt SERVER NAME [JSON|-]  |  prompt --url URL NAME [JSON|-]",
@@ -236,4 +238,5 @@ const struct command command_prompt = {.name = "prompt",
                                        .flags = flags_table,
                                        .min_args = 2,
                                        .max_args = 3,
+                                       .starts_servers = true,
                                        .run = run_prompt};

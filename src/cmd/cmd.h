@@ -57,6 +57,7 @@ struct command {
     const char *name, *synopsis, *summary, *details;
     const struct flag *flags;  // ends with a row without a name
     int min_args, max_args;
+    bool starts_servers;
     int (*run)(const struct flags *flags);
 };
 

@@ -5,6 +5,7 @@
 #include "base/option.h"
 #include "cmd.h"
 #include "help.h"
+#include "loop/spawner.h"
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -249,7 +250,12 @@ static int run(const struct command *command, int argc, char **argv)
     }
     if (flags.count < command->min_args - (flags.url && command->min_args > 0 ? 1 : 0))
         return cmd_fail(EXIT_USAGE, "usage: postern %s", command->synopsis);
-    return command->run(&flags);
+    struct err err;
+    if (command->starts_servers && !spawner_start(&err))
+        return cmd_fail_err(&err);
+    code = command->run(&flags);
+    spawner_stop();
+    return code;
 }
 
 // What was printed must have got there: a full disk behind a redirection is an error, a reader that has gone is not.

@@ -61,6 +61,8 @@ static void on_exit_of(void *arg, const char *how)
     struct git *git = arg;
     git->running = false;
     git->good = strcmp(how, "exit status 0") == 0;
+    if (!child_started(git->child))
+        buf_put_text(&git->complaint, how);
     settle(git);
 }
 

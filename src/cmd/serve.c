@@ -336,5 +336,6 @@ const struct command command_serve = {
     .details = "SIGINT and SIGTERM stop it: calls in flight may finish, then servers are ended, all within\n"
                "timeouts.shutdown. The log goes to standard error.",
     .flags = flags_table,
+    .starts_servers = true,
     .run = run,
 };

@@ -147,5 +147,6 @@ const struct command command_servers = {
         "Starts or connects to each server of every tenant directly. A server that fails is shown with the last lines\n"
         "of its stderr. Exit status 4 if one of them fails.",
     .flags = flags_table,
+    .starts_servers = true,
     .run = run,
 };

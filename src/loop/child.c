@@ -1,36 +1,40 @@
-// Owns child processes: spawning, exit by pidfd, and the way a child is ended.
+// Owns child processes as the loop sees them: the order to start one, its pipes, its exit, and the way it is ended.
 //
-// running -> (child_end) stdin closed -> SIGTERM to the group -> SIGKILL to the group -> exited.
-// When the leader has exited, whatever is left of its group is killed: no orphans.
+// starting -> running -> (child_end) stdin closed -> SIGTERM to the group -> SIGKILL to the tree -> exited
+//
+// A keeper (keeper.c) is the parent of each child. It reports over the control socket and obeys what is sent there; when
+// this process closes the socket or ends, the keeper kills the child with all its descendants.
 #include "loop/child.h"
 #include "base/mem.h"
+#include "keeper.h"
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/pidfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define LOOK_MS 50
-#define BURY_MS 500
-
 struct child {
     struct loop *loop;
+    char *command, *cwd;  // for the message that it cannot be started
+    bool started;
     pid_t pid;
     int pipes[3];
-    struct loop_watch exited;  // pidfd
-    struct loop_timer look;    // where there is no pidfd (old kernels, valgrind)
+    struct loop_watch control;  // to its keeper; -1: it has exited
     struct loop_timer firmer;
     int64_t patience_ms;
     int sent;
+    void (*on_start)(void *arg);
     child_exit_fn *on_exit;
     void *arg;
 };
+
+// ---- the order ------------------------------------------------------------------------------
 
 // What every child gets, if we have it.
 static const char *const basics[] = {"PATH",   "HOME", "USER",   "LOGNAME", "SHELL", "LANG",
@@ -81,138 +85,224 @@ static char **make_argv(const struct child_spec *spec)
     return argv;
 }
 
-static int spawn(const struct child_spec *spec, const int theirs[3], pid_t *pid)
+static size_t size_of(char *const *vector)
 {
-    posix_spawn_file_actions_t files;
-    posix_spawnattr_t attributes;
-    sigset_t none, all;
-    sigemptyset(&none);
-    sigfillset(&all);
-    posix_spawn_file_actions_init(&files);
-    posix_spawnattr_init(&attributes);
-    for (int i = 0; i < 3; i++)
-        posix_spawn_file_actions_adddup2(&files, theirs[i], i);
-    posix_spawn_file_actions_addclosefrom_np(&files, 3);  // libraries open descriptors that would be inherited
-    if (spec->cwd)
-        posix_spawn_file_actions_addchdir_np(&files, spec->cwd);
-    posix_spawnattr_setsigmask(&attributes, &none);
-    posix_spawnattr_setsigdefault(&attributes, &all);
-    posix_spawnattr_setpgroup(&attributes, 0);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+    size_t size = sizeof *vector;
+    for (; *vector; vector++)
+        size += sizeof *vector + strlen(*vector) + 1;
+    return size;
+}
+
+static size_t put_text(char *base, size_t *end, const char *text)
+{
+    size_t at = *end;
+    *end += strlen(text) + 1;
+    memcpy(base + at, text, *end - at);
+    return at;
+}
+
+// The slots at `slot`, with the NULL that is there already; the strings at `end`. Returns the slots after these.
+static size_t put_vector(char *base, size_t slot, size_t *end, char *const *vector)
+{
+    for (; *vector; vector++, slot += sizeof(size_t)) {
+        size_t at = put_text(base, end, *vector);
+        memcpy(base + slot, &at, sizeof at);
+    }
+    return slot + sizeof(size_t);
+}
+
+static size_t count_slots(char *const *vector)
+{
+    size_t count = 1;
+    while (*vector++)
+        count++;
+    return count;
+}
+
+static void fill_order(char *base, const struct child_spec *spec, char *const *argv, char *const *env)
+{
+    struct keeper_order *order = (struct keeper_order *)(void *)base;
+    const char *path = getenv("PATH");
+    size_t end = sizeof *order + (count_slots(argv) + count_slots(env)) * sizeof(size_t);
+    order->argv = sizeof *order;
+    order->env = put_vector(base, order->argv, &end, argv);
+    put_vector(base, order->env, &end, env);
+    order->path = path ? put_text(base, &end, path) : 0;
+    order->cwd = spec->cwd ? put_text(base, &end, spec->cwd) : 0;
+}
+
+// A descriptor, or -1 with errno. Written in place: the environment holds secrets.
+static int write_order(const struct child_spec *spec)
+{
     char **argv = make_argv(spec), **env = make_env(spec->env);
-    int failure = posix_spawnp(pid, spec->command, &files, &attributes, argv, env);
+    const char *path = getenv("PATH");
+    size_t size = sizeof(struct keeper_order) + size_of(argv) + size_of(env) + (path ? strlen(path) + 1 : 0) +
+                  (spec->cwd ? strlen(spec->cwd) + 1 : 0);
+    int fd = memfd_create("order", MFD_CLOEXEC);
+    char *base = fd >= 0 && ftruncate(fd, (off_t)size) == 0
+                     ? mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)
+                     : MAP_FAILED;
+    int failure = errno;
+    if (base != MAP_FAILED) {
+        fill_order(base, spec, argv, env);
+        munmap(base, size);
+    } else if (fd >= 0) {
+        close(fd);
+        fd = -1;
+    }
     free(argv);
     free_env(env);
-    posix_spawnattr_destroy(&attributes);
-    posix_spawn_file_actions_destroy(&files);
-    return failure;
+    errno = failure;
+    return fd;
 }
 
-static void close_pipes(int pipes[3])
+// ---- the child ------------------------------------------------------------------------------
+
+static void close_all(const int *fds, size_t count)
 {
-    for (int i = 0; i < 3; i++)
-        if (pipes[i] >= 0) {
-            close(pipes[i]);
-            pipes[i] = -1;
-        }
+    for (size_t i = 0; i < count; i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
 }
 
-static void describe(const siginfo_t *info, char *out, size_t size)
+static void describe(int status, char *out, size_t size)
 {
-    if (info->si_code == CLD_EXITED)
-        snprintf(out, size, "exit status %d", info->si_status);
+    if (WIFEXITED(status))
+        snprintf(out, size, "exit status %d", WEXITSTATUS(status));
     else
-        snprintf(out, size, "signal %d (%s)", info->si_status, strsignal(info->si_status));
+        snprintf(out, size, "signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
 }
 
-static void kill_group(struct child *child, int signal)
+static void send_signal(struct child *child, int signal)
 {
+    unsigned char byte = (unsigned char)signal;
     child->sent = signal;
-    kill(-child->pid, signal);
+    (void)send(child->control.fd, &byte, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-// The leader has exited and is a zombie still, so the group id is still ours.
-static void collect(struct child *child)
+static void let_go(struct child *child)
 {
-    siginfo_t info = {0};
-    char how[64];
-    kill_group(child, SIGKILL);
-    waitid(P_PID, (id_t)child->pid, &info, WEXITED);
-    describe(&info, how, sizeof how);
     loop_timer_stop(child->loop, &child->firmer);
-    loop_timer_stop(child->loop, &child->look);
-    loop_unwatch(child->loop, &child->exited);
-    if (child->exited.fd >= 0)
-        close(child->exited.fd);
-    child->exited.fd = -1;
+    loop_unwatch(child->loop, &child->control);
+    if (child->control.fd >= 0)
+        close(child->control.fd);
+    child->control.fd = -1;
     child->pid = 0;
+}
+
+static void exited(struct child *child, const char *how)
+{
+    let_go(child);
     child->on_exit(child->arg, how);
 }
 
-static void on_exited(struct loop_watch *watch, unsigned events)
+static void not_started(struct child *child, const char *why)
 {
-    (void)events;
-    collect(watch->arg);
+    char how[512];
+    snprintf(how, sizeof how, "cannot start \"%s\": %s%s%s", child->command, why, child->cwd ? "; its cwd is " : "",
+             child->cwd ? child->cwd : "");
+    exited(child, how);
 }
 
-static void on_look(struct loop_timer *timer)
+static void on_control(struct loop_watch *watch, unsigned events)
 {
-    struct child *child = timer->arg;
-    siginfo_t info = {0};
-    if (waitid(P_PID, (id_t)child->pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == 0)
-        loop_timer_set(child->loop, timer, LOOK_MS);
-    else
-        collect(child);
+    struct child *child = watch->arg;
+    struct keeper_report report = {0};
+    char how[64];
+    (void)events;
+    ssize_t got = recv(watch->fd, &report, sizeof report, MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    switch (report.event) {
+    case KEEPER_STARTED:
+        child->started = true;
+        child->pid = report.value;
+        if (child->on_start)
+            child->on_start(child->arg);
+        break;
+    case KEEPER_FAILED: not_started(child, strerror(report.value)); break;
+    case KEEPER_EXITED:
+        describe(report.value, how, sizeof how);
+        exited(child, how);
+        break;
+    case KEEPER_NOTHING:  // end of file
+        if (child->started)
+            exited(child, "its keeper process was killed");
+        else
+            not_started(child, "the spawner process was killed");
+        break;
+    }
 }
 
 static void be_firmer(struct loop_timer *timer)
 {
     struct child *child = timer->arg;
-    kill_group(child, child->sent == SIGTERM ? SIGKILL : SIGTERM);
+    send_signal(child, child->sent == SIGTERM ? SIGKILL : SIGTERM);
     if (child->sent == SIGTERM)
         loop_timer_set(child->loop, timer, child->patience_ms);
+}
+
+static bool open_ends(int ours[KEEPER_FDS], int theirs[KEEPER_FDS], const struct child_spec *spec)
+{
+    int in[2], pipes[2][2], control[2];
+    if (pipe2(in, O_CLOEXEC) != 0)
+        return false;
+    theirs[KEEPER_STDIN] = in[0];
+    ours[KEEPER_STDIN] = in[1];
+    for (int i = 0; i < 2; i++) {
+        if (pipe2(pipes[i], O_CLOEXEC) != 0)
+            return false;
+        ours[KEEPER_STDOUT + i] = pipes[i][0];
+        theirs[KEEPER_STDOUT + i] = pipes[i][1];
+    }
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, control) != 0)
+        return false;
+    ours[KEEPER_CONTROL] = control[0];
+    theirs[KEEPER_CONTROL] = control[1];
+    return (theirs[KEEPER_ORDER] = write_order(spec)) >= 0;
+}
+
+static struct child *child_new(struct loop *loop, const struct child_spec *spec, const int ours[KEEPER_FDS])
+{
+    struct child *child = mem_new(struct child);
+    child->loop = loop;
+    child->command = mem_string(spec->command);
+    child->cwd = mem_string(spec->cwd);
+    child->on_start = spec->on_start;
+    child->control = (struct loop_watch){.fd = ours[KEEPER_CONTROL], .on_ready = on_control, .arg = child};
+    child->firmer = (struct loop_timer){.on_due = be_firmer, .arg = child};
+    for (int i = 0; i < 3; i++) {
+        child->pipes[i] = ours[KEEPER_STDIN + i];
+        fcntl(child->pipes[i], F_SETFL, O_NONBLOCK);
+    }
+    fcntl(child->pipes[0], F_SETPIPE_SZ, 1 << 20);  // fewer wake-ups for large messages; fine if refused
+    fcntl(child->pipes[1], F_SETPIPE_SZ, 1 << 20);
+    return child;
 }
 
 struct child *child_start(struct loop *loop, const struct child_spec *spec, child_exit_fn *on_exit, void *arg,
                           struct err *err)
 {
-    int in[2] = {-1, -1}, out[2] = {-1, -1}, errors[2] = {-1, -1};
-    if (pipe2(in, O_CLOEXEC) < 0 || pipe2(out, O_CLOEXEC) < 0 || pipe2(errors, O_CLOEXEC) < 0) {
-        (void)err_set(err, ERR_SYSTEM, "pipe: %s", strerror(errno));
-        close_pipes((int[3]){in[0], out[0], -1});
-        close_pipes((int[3]){in[1], out[1], -1});
+    int ours[KEEPER_FDS] = {-1, -1, -1, -1, -1}, theirs[KEEPER_FDS] = {-1, -1, -1, -1, -1};
+    bool ok = open_ends(ours, theirs, spec) && spawner_send(theirs);
+    int failure = errno;
+    close_all(theirs, KEEPER_FDS);
+    if (!ok) {
+        (void)err_set(err, ERR_UNAVAILABLE, "cannot start \"%s\": %s", spec->command, strerror(failure));
+        close_all(ours, KEEPER_FDS);
         return NULL;
     }
-    pid_t pid = 0;
-    int theirs[3] = {in[0], out[1], errors[1]}, ours[3] = {in[1], out[0], errors[0]};
-    int failure = spawn(spec, theirs, &pid);
-    close_pipes(theirs);
-    if (failure) {
-        (void)err_set(err, ERR_UNAVAILABLE, "cannot start \"%s\": %s%s%s", spec->command, strerror(failure),
-                      spec->cwd ? "; its cwd is " : "", spec->cwd ? spec->cwd : "");
-        close_pipes(ours);
-        return NULL;
-    }
-    struct child *child = mem_new(struct child);
-    *child = (struct child){.loop = loop, .pid = pid, .on_exit = on_exit, .arg = arg};
-    child->exited = (struct loop_watch){.fd = pidfd_open(pid, 0), .on_ready = on_exited, .arg = child};
-    child->firmer = (struct loop_timer){.on_due = be_firmer, .arg = child};
-    child->look = (struct loop_timer){.on_due = on_look, .arg = child};
-    for (int i = 0; i < 3; i++) {
-        child->pipes[i] = ours[i];
-        fcntl(ours[i], F_SETFL, O_NONBLOCK);
-    }
-    fcntl(ours[0], F_SETPIPE_SZ, 1 << 20);  // fewer wake-ups for large messages; fine if refused
-    fcntl(ours[1], F_SETPIPE_SZ, 1 << 20);
-    if (child->exited.fd < 0) {
-        loop_timer_set(loop, &child->look, LOOK_MS);
-    } else if (!loop_watch(loop, &child->exited, LOOP_READ, err)) {
+    struct child *child = child_new(loop, spec, ours);
+    child->on_exit = on_exit;
+    child->arg = arg;
+    if (!loop_watch(loop, &child->control, LOOP_READ, err)) {
         child_free(child);
         return NULL;
     }
     return child;
 }
 
+bool child_started(const struct child *child) { return child->started; }
 pid_t child_pid(const struct child *child) { return child->pid; }
 int child_stdin(const struct child *child) { return child->pipes[0]; }
 int child_stdout(const struct child *child) { return child->pipes[1]; }
@@ -227,35 +317,21 @@ void child_close_stdin(struct child *child)
 
 void child_end(struct child *child, int64_t within_ms)
 {
-    child_close_stdin(child);
-    if (!child->pid)
+    if (child->control.fd < 0)
         return;
+    child_close_stdin(child);
     child->patience_ms = within_ms / 3;
     loop_timer_set(child->loop, &child->firmer, child->patience_ms);
-}
-
-// A killed child is gone in a moment, unless the kernel holds it (a file system that does not answer): nobody waits for
-// that, and it is a zombie when it goes at last.
-static void bury(struct child *child)
-{
-    struct pollfd exited = {.fd = child->exited.fd, .events = POLLIN};
-    kill_group(child, SIGKILL);
-    for (int ms = 0; ms < BURY_MS && waitpid(child->pid, NULL, WNOHANG) == 0; ms++)
-        poll(&exited, 1, 1);
 }
 
 void child_free(struct child *child)
 {
     if (!child)
         return;
-    if (child->pid)
-        bury(child);
-    loop_timer_stop(child->loop, &child->firmer);
-    loop_timer_stop(child->loop, &child->look);
-    loop_unwatch(child->loop, &child->exited);
-    if (child->exited.fd >= 0)
-        close(child->exited.fd);
-    close_pipes(child->pipes);
+    let_go(child);
+    close_all(child->pipes, 3);
+    free(child->command);
+    free(child->cwd);
     free(child);
 }
 

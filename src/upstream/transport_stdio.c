@@ -133,7 +133,7 @@ static void read_frames(struct stdio_wire *wire)
 // It will not talk to us any more: it is ended, and its exit is the loss of the server.
 static void half_closed(struct stdio_wire *wire)
 {
-    if (!wire->stopping && child_pid(wire->child))
+    if (!wire->stopping)
         child_end(wire->child, HALF_CLOSED_MS);
 }
 
@@ -233,6 +233,14 @@ static void stdio_send(struct upstream *upstream, struct span message, struct up
 
 // ---- life -----------------------------------------------------------------------------------
 
+static void on_started(void *arg)
+{
+    const struct stdio_wire *wire = arg;
+    const struct server *server = wire->upstream->server;
+    log_info("server started", LOG_STR("server", server->name), LOG_INT("pid", child_pid(wire->child)),
+             LOG_STR("command", server->command));
+}
+
 static void on_exit_told(void *arg, const char *how)
 {
     struct stdio_wire *wire = arg;
@@ -250,7 +258,10 @@ static void on_exit_told(void *arg, const char *how)
         return;
     }
     struct err err;
-    (void)err_set(&err, ERR_UPSTREAM_DIED, "server \"%s\" ended: %s", upstream->server->name, how);
+    if (child_started(wire->child))
+        (void)err_set(&err, ERR_UPSTREAM_DIED, "server \"%s\" ended: %s", upstream->server->name, how);
+    else
+        (void)err_set(&err, ERR_UNAVAILABLE, "%s", how);
     log_tail(wire);
     upstream_on_lost(upstream, &err);
 }
@@ -285,7 +296,7 @@ static bool stdio_start(struct upstream *upstream, struct err *err)
     const struct server *server = upstream->server;
     struct stdio_wire *wire = mem_new(struct stdio_wire);
     const char **env = make_env(server);
-    struct child_spec spec = {server->command, server->args, env, server->cwd};
+    struct child_spec spec = {server->command, server->args, env, server->cwd, on_started};
     wire->upstream = upstream;
     wire->child = child_start(upstream->spec.loop, &spec, on_exit_told, wire, err);
     free_env(env);
@@ -293,8 +304,6 @@ static bool stdio_start(struct upstream *upstream, struct err *err)
         free(wire);
         return false;
     }
-    log_info("server started", LOG_STR("server", server->name), LOG_INT("pid", child_pid(wire->child)),
-             LOG_STR("command", server->command));
     upstream->wire = wire;
     upstream->tail_count = 0;
     wire->counted = server->framing == SERVER_FRAMING_CONTENT_LENGTH;

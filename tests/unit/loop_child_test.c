@@ -1,9 +1,13 @@
-// Tests child processes: exit told, the ways of ending one, its group, environment and directory.
+// Tests child processes: exit told, the ways of ending one, its descendants, environment and directory, and the death of
+// the processes that start and keep them.
 #include "base/clock.h"
 #include "loop/child.h"
+#include "loop/spawner.h"
 #include "unit.h"
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,8 +17,8 @@ struct run {
     struct loop_watch out;
     struct buf said;
     const char *wait_for;  // stop the loop when stdout has this, or when the child has exited
-    char how[64];
-    bool exited;
+    char how[256];
+    bool started, exited;
 };
 
 static void on_exit_told(void *arg, const char *how)
@@ -23,6 +27,14 @@ static void on_exit_told(void *arg, const char *how)
     assert_false(run->exited);
     run->exited = true;
     snprintf(run->how, sizeof run->how, "%s", how);
+    loop_stop(run->loop);
+}
+
+static void on_started(void *arg)
+{
+    struct run *run = arg;
+    assert_false(run->started);
+    run->started = true;
     loop_stop(run->loop);
 }
 
@@ -45,7 +57,9 @@ static bool try_start(struct run *run, const struct child_spec *spec, struct err
     *run = (struct run){0};
     run->loop = loop_new(err);
     assert_non_null(run->loop);
-    run->child = child_start(run->loop, spec, on_exit_told, run, err);
+    struct child_spec with_start = *spec;
+    with_start.on_start = on_started;
+    run->child = child_start(run->loop, &with_start, on_exit_told, run, err);
     if (!run->child)
         return false;
     run->out = (struct loop_watch){.fd = child_stdout(run->child), .on_ready = on_output, .arg = run};
@@ -68,6 +82,13 @@ static void wait_for(struct run *run, const char *text)
         loop_run(run->loop);
     assert_false(run->exited);
     run->wait_for = NULL;
+}
+
+static void wait_start(struct run *run)
+{
+    while (!run->started && !run->exited)
+        loop_run(run->loop);
+    assert_true(child_started(run->child));
 }
 
 static void wait_exit(struct run *run)
@@ -94,7 +115,7 @@ static void finish(struct run *run)
     child_free(run->child);
     loop_free(run->loop);
     buf_release(&run->said);
-    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);  // no zombie is left
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), 0);  // the spawner is there, and no zombie
 }
 
 #define SH(script) ((char *const[]){"-c", (script), NULL})
@@ -109,6 +130,8 @@ static void the_way_it_ended_is_told(void **state)
     for (size_t i = 0; i < COUNT(rows); i++) {
         struct run run;
         start(&run, "sh", SH(rows[i].script));
+        assert_int_equal(child_pid(run.child), 0);
+        wait_start(&run);
         assert_true(child_pid(run.child) > 0);
         wait_exit(&run);
         assert_string_equal(run.how, rows[i].how);
@@ -188,6 +211,122 @@ static void what_is_left_of_the_group_dies_with_the_leader(void **state)
     wait_exit(&run);
     drain(&run);
     finish(&run);
+}
+
+// A daemon: neither in the process group nor in the session of the child, and its parent has ended.
+#define DAEMON "setsid sh -c 'sh -c \"trap : TERM HUP; echo daemon; while :; do sleep 1000; done\" &'; "
+
+static void a_daemon_that_a_child_has_started_dies_with_it(void **state)
+{
+    (void)state;
+    struct run run;
+    start(&run, "sh", SH(DAEMON "cat"));
+    wait_for(&run, "daemon");
+    child_close_stdin(run.child);
+    wait_exit(&run);
+    assert_string_equal(run.how, "exit status 0");
+    drain(&run);  // ends only when the daemon is gone too
+    finish(&run);
+
+    start(&run, "sh", SH("trap '' TERM; " DAEMON "while :; do sleep 1000; done"));
+    wait_for(&run, "daemon");
+    child_end(run.child, 30);
+    wait_exit(&run);
+    assert_string_equal(run.how, "signal 9 (Killed)");
+    drain(&run);
+    finish(&run);
+}
+
+static pid_t parent_of(pid_t pid)
+{
+    char path[64], line[1024] = "";
+    int parent = 0;
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    assert_non_null(fgets(line, sizeof line, file));
+    fclose(file);
+    assert_int_equal(sscanf(strrchr(line, ')') + 1, " %*c %d", &parent), 1);
+    return parent;
+}
+
+static void a_killed_keeper_takes_its_tree_with_it(void **state)
+{
+    (void)state;
+    struct run run;
+    start(&run, "sh", SH(DAEMON "sleep 1000"));
+    wait_start(&run);
+    wait_for(&run, "daemon");
+    kill(parent_of(child_pid(run.child)), SIGKILL);
+    wait_exit(&run);
+    assert_contains(run.how, "keeper");
+    drain(&run);
+    finish(&run);
+}
+
+static void a_killed_spawner_takes_nobody_with_it_and_is_replaced(void **state)
+{
+    (void)state;
+    struct run run, next;
+    start(&run, "cat", NULL);
+    wait_start(&run);
+    pid_t spawner = parent_of(parent_of(child_pid(run.child)));
+    assert_int_equal(parent_of(spawner), getpid());
+    kill(spawner, SIGKILL);
+    siginfo_t info;
+    assert_int_equal(waitid(P_PID, (id_t)spawner, &info, WEXITED | WNOWAIT), 0);
+    start(&next, "true", NULL);
+    wait_exit(&next);
+    assert_string_equal(next.how, "exit status 0");
+    finish(&next);
+    assert_int_equal(write(child_stdin(run.child), "hello\n", 6), 6);
+    wait_for(&run, "hello\n");
+    child_end(run.child, 60000);
+    wait_exit(&run);
+    assert_string_equal(run.how, "exit status 0");
+    finish(&run);
+}
+
+static void the_limit_of_descriptors_is_the_one_we_began_with(void **state)
+{
+    (void)state;
+    struct rlimit began, raised;
+    struct run run;
+    char expected[32];
+    start(&run, "true", NULL);
+    wait_exit(&run);
+    finish(&run);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &began), 0);
+    raised = began;
+    raised.rlim_cur = began.rlim_cur - 1;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &raised), 0);
+    spawner_stop();
+    start(&run, "sh", SH("ulimit -Sn"));
+    wait_exit(&run);
+    drain(&run);
+    snprintf(expected, sizeof expected, "%llu\n", (unsigned long long)began.rlim_cur);
+    assert_string_equal(buf_text(&run.said), expected);
+    finish(&run);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &began), 0);
+}
+
+static void stopping_the_spawner_ends_every_tree(void **state)
+{
+    (void)state;
+    struct run run;
+    start(&run, "sh", SH("trap '' TERM; " DAEMON "while :; do sleep 1000; done"));
+    wait_for(&run, "daemon");
+    int out = dup(child_stdout(run.child));
+    loop_unwatch(run.loop, &run.out);
+    child_free(run.child);
+    run.child = NULL;
+    spawner_stop();
+    char byte;
+    assert_int_equal(read(out, &byte, 1), 0);  // it does not block: nobody has the other end any more
+    close(out);
+    loop_free(run.loop);
+    buf_release(&run.said);
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
 }
 
 static void freeing_a_running_child_kills_its_group(void **state)
@@ -280,10 +419,12 @@ static void what_cannot_start_says_why(void **state)
     for (size_t i = 0; i < COUNT(rows); i++) {
         struct run run;
         struct err err = {0};
-        assert_false(try_start(&run, &rows[i].spec, &err));
-        assert_int_equal(err.code, ERR_UNAVAILABLE);
-        assert_contains(err.detail, rows[i].says[0]);
-        assert_contains(err.detail, rows[i].says[1]);
+        assert_true(try_start(&run, &rows[i].spec, &err));
+        wait_exit(&run);
+        assert_false(run.started || child_started(run.child));
+        assert_contains(run.how, "cannot start");
+        assert_contains(run.how, rows[i].says[0]);
+        assert_contains(run.how, rows[i].says[1]);
         finish(&run);
     }
 }
@@ -318,6 +459,11 @@ int main(void)
         cmocka_unit_test(ending_is_polite_first),
         cmocka_unit_test(one_that_ignores_term_is_killed_in_time),
         cmocka_unit_test(what_is_left_of_the_group_dies_with_the_leader),
+        cmocka_unit_test(a_daemon_that_a_child_has_started_dies_with_it),
+        cmocka_unit_test(a_killed_keeper_takes_its_tree_with_it),
+        cmocka_unit_test(a_killed_spawner_takes_nobody_with_it_and_is_replaced),
+        cmocka_unit_test(the_limit_of_descriptors_is_the_one_we_began_with),
+        cmocka_unit_test(stopping_the_spawner_ends_every_tree),
         cmocka_unit_test(freeing_a_running_child_kills_its_group),
         cmocka_unit_test(the_environment_is_minimal),
         cmocka_unit_test(it_runs_where_it_is_told),

@@ -133,6 +133,19 @@ static void make_ready(struct fixture *f)
     f->stop_ready = false;
 }
 
+static void on_tick(struct loop_timer *timer) { loop_stop(timer->arg); }
+
+// The server may answer before its process id has arrived.
+static long wait_pid(struct fixture *f)
+{
+    struct loop_timer tick = {.on_due = on_tick, .arg = f->loop};
+    while (!upstream_pid(f->upstream)) {
+        loop_timer_set(f->loop, &tick, 1);
+        loop_run(f->loop);
+    }
+    return upstream_pid(f->upstream);
+}
+
 // ---- failing --------------------------------------------------------------------------------
 
 static void a_command_that_is_not_there_fails_requests_from_the_loop(void **state)
@@ -146,9 +159,10 @@ static void a_command_that_is_not_there_fails_requests_from_the_loop(void **stat
     assert_int_equal(upstream_state(f.upstream), UPSTREAM_DOWN);
     for (size_t i = 0; i < COUNT(asks); i++)
         send_ask(&f, &asks[i], "echo");
-    assert_int_equal(upstream_state(f.upstream), UPSTREAM_BACKOFF);
+    assert_int_equal(upstream_state(f.upstream), UPSTREAM_STARTING);
     assert_int_equal(f.replies, 0);
     run_for(&f, 3);
+    assert_int_equal(upstream_state(f.upstream), UPSTREAM_BACKOFF);
     for (size_t i = 0; i < COUNT(asks); i++) {
         assert_int_equal(asks[i].replies, 1);
         assert_int_equal(asks[i].failure, ERR_UNAVAILABLE);
@@ -216,7 +230,7 @@ static void requests_wait_for_the_handshake_and_are_answered(void **state)
     set_up(&f, NULL);
     send_ask(&f, &first, "echo");
     assert_int_equal(upstream_state(f.upstream), UPSTREAM_STARTING);
-    assert_true(upstream_pid(f.upstream) > 0);
+    assert_true(wait_pid(&f) > 0);
     send_ask(&f, &second, "refuse");
     run_for(&f, 2);
     assert_string_equal(first.result, "{\"n\":1.0}");
@@ -298,7 +312,7 @@ static void one_that_dies_fails_what_is_in_flight_and_is_started_by_the_next(voi
     struct ask die, other, after;
     set_up(&f, NULL);
     make_ready(&f);
-    long before = upstream_pid(f.upstream);
+    long before = wait_pid(&f);
     send_ask(&f, &die, "die");
     send_ask(&f, &other, "echo");
     run_for(&f, 2);
@@ -308,7 +322,7 @@ static void one_that_dies_fails_what_is_in_flight_and_is_started_by_the_next(voi
     send_ask(&f, &after, "echo");
     run_for(&f, 1);
     assert_string_equal(after.result, "{\"n\":1.0}");
-    assert_int_not_equal(upstream_pid(f.upstream), before);
+    assert_int_not_equal(wait_pid(&f), before);
     tear_down(&f);
 }
 
