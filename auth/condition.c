@@ -5,7 +5,11 @@
 //
 // A pointer to nothing makes a test false (but `present: false` true). A value of a type the operator
 // cannot judge is an error, and an error anywhere is the result unless something is plainly false.
+//
+// A server may ignore the case of member names and then take "Owner" for "owner". So a key that differs in case alone
+// from a key the condition reads, on the way of a pointer or inside an operand, is an error as well.
 #include "condition.h"
+#include "base/fold.h"
 #include "base/glob.h"
 #include "base/mem.h"
 #include <stdlib.h>
@@ -23,7 +27,20 @@ static const json_t *step(const json_t *tree, const char *token)
     return json_array_get(tree, strtoul(token, NULL, 10));
 }
 
-const json_t *condition_pointer(const json_t *tree, const char *pointer)
+// Has the object a key that a server may take for this one?
+static bool has_twin(const json_t *object, const char *key)
+{
+    const char *other;
+    json_t *value;
+    struct span wanted = span_of(key);
+    json_object_foreach((json_t *)(uintptr_t)object, other, value)
+        if (fold_equal(span_of(other), wanted) && strcmp(other, key) != 0)
+            return true;
+    return false;
+}
+
+// The value a JSON Pointer points to, or NULL. Sets *twin if a key on the way has one.
+static const json_t *follow(const json_t *tree, const char *pointer, bool *twin)
 {
     while (tree && *pointer == '/') {
         struct buf token = {0};
@@ -31,6 +48,7 @@ const json_t *condition_pointer(const json_t *tree, const char *pointer)
             bool escape = *pointer == '~' && (pointer[1] == '0' || pointer[1] == '1');
             buf_put_char(&token, escape ? (*++pointer == '0' ? '~' : '/') : *pointer);
         }
+        *twin = *twin || (json_is_object(tree) && has_twin(tree, buf_text(&token)));
         tree = step(tree, buf_text(&token));
         buf_release(&token);
     }
@@ -61,9 +79,28 @@ static bool same(const json_t *a, const json_t *b)
     return json_equal(a, b) == 1;
 }
 
+// Has a key of the operand, at any depth, a twin in the value?
+static bool has_twin_inside(const json_t *value, const json_t *operand)
+{
+    const char *key;
+    json_t *inner;
+    size_t i;
+    if (json_is_object(value) && json_is_object(operand))
+        json_object_foreach((json_t *)(uintptr_t)operand, key, inner)
+            if (has_twin(value, key) || has_twin_inside(json_object_get(value, key), inner))
+                return true;
+    if (json_is_array(value) && json_is_array(operand))
+        json_array_foreach(operand, i, inner)
+            if (has_twin_inside(json_array_get(value, i), inner))
+                return true;
+    return false;
+}
+
 static enum condition_result op_eq(const json_t *value, const json_t *operand)
 {
-    return comparable(value, operand) ? truth(same(value, operand)) : CONDITION_ERROR;
+    if (!comparable(value, operand) || has_twin_inside(value, operand))
+        return CONDITION_ERROR;
+    return truth(same(value, operand));
 }
 
 static enum condition_result op_in(const json_t *value, const json_t *operand)
@@ -357,7 +394,13 @@ static void explain(struct buf *why, const char *pointer, const json_t *test, co
 static enum condition_result eval_test(const char *pointer, const json_t *test, const json_t *args, struct buf *why,
                                        bool redact)
 {
-    const json_t *value = condition_pointer(args, pointer), *present = json_object_get(test, "present");
+    bool twin = false;
+    const json_t *value = follow(args, pointer, &twin), *present = json_object_get(test, "present");
+    if (twin) {
+        if (why)
+            buf_printf(why, "%s: cannot be judged: another key differs in case only", pointer);
+        return CONDITION_ERROR;
+    }
     if (!value) {
         bool wanted_absent = json_is_false(present);
         if (!wanted_absent && why)

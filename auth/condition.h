@@ -17,7 +17,5 @@ enum condition_result condition_eval(const json_t *when, const json_t *args, str
 // the like. NULL: it does not say. Never too few: whatever makes the `when` hold has one of them there.
 json_t *condition_values(const json_t *when, const char *pointer);
 bool condition_has(const json_t *values, const json_t *value);  // by the equality of `in`
-// The value a JSON Pointer points to, or NULL.
-const json_t *condition_pointer(const json_t *tree, const char *pointer);
 
 #endif

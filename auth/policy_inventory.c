@@ -7,7 +7,6 @@
 #include "base/map.h"
 #include "base/mem.h"
 #include "base/scan.h"
-#include "condition.h"
 #include "policy_source.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -382,10 +381,6 @@ static bool takes_one_of(char *const *patterns, const char *const *texts)
 static const char *idle_because(const struct world *world, const struct policy_rule *rule, const char **part)
 {
     const struct policy_load *load = world->load;
-    *part = "when";
-    if (rule->when && !any_takes(rule->kinds, "tool") && !any_takes(rule->kinds, "prompt") &&
-        condition_eval(rule->when, NULL, NULL, true) == CONDITION_FALSE)
-        return "resources have no arguments; remove the condition";
     *part = "tenants";
     if (load->tenants && !takes_one_of(rule->tenants, load->tenants))
         return "no such tenant in the configuration; correct or remove the rule";

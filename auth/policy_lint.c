@@ -1,4 +1,4 @@
-// Owns what can be wrong with policy files before anybody asks them: errors E2 to E12 and warnings.
+// Owns what can be wrong with policy files before anybody asks them: errors E2 to E13 and warnings.
 #include "base/glob.h"
 #include "base/map.h"
 #include "base/mem.h"
@@ -156,6 +156,21 @@ static void check_kinds(const struct lint *lint, const struct policy_rule *rule)
                 *word);
 }
 
+// Conditions are about arguments, which resources and templates do not have.
+static void check_when(const struct lint *lint, const struct policy_rule *rule)
+{
+    struct buf where = {0};
+    enum policy_kind kind;
+    if (!condition_check(rule->when, &where))
+        SAY(lint, "E7", rule->id, "when%s", buf_text(&where));
+    for (char **word = rule->kinds; *word; word++)
+        if (strcmp(*word, "*") == 0 ||
+            (policy_kind_parse(*word, &kind) && kind != POLICY_TOOL && kind != POLICY_PROMPT))
+            SAY(lint, "E13", rule->id,
+                "kinds: \"%s\" with \"when\": only tools and prompts have arguments; split the rule", *word);
+    buf_release(&where);
+}
+
 // A file with a scope holds rules about that only: somebody else may own it.
 static void check_scope(const struct lint *lint, const struct policy_rule *rule)
 {
@@ -272,7 +287,6 @@ static bool is_open(const struct lint *lint, const struct policy_rule *rule)
 
 static void check_rule(const struct lint *lint, const struct policy_rule *rule)
 {
-    struct buf where = {0};
     if (!rule->id || !*rule->id) {
         SAY(lint, "E7", (const char *)NULL, "/rules/%zu: has no id; give it a name of its own", rule->at);
         return;
@@ -288,12 +302,11 @@ static void check_rule(const struct lint *lint, const struct policy_rule *rule)
     check_names(lint, rule);
     check_scope(lint, rule);
     check_time(lint, rule);
-    if (rule->when && !condition_check(rule->when, &where))
-        SAY(lint, "E7", rule->id, "when%s", buf_text(&where));
+    if (rule->when)
+        check_when(lint, rule);
     if (is_open(lint, rule) && (!rule->acknowledge || strcmp(rule->acknowledge, "open") != 0))
         SAY(lint, "E8", rule->id,
             "names: allows everything to everybody on its servers; narrow it, or say \"acknowledge\": \"open\"");
-    buf_release(&where);
 }
 
 // ---- across rules ---------------------------------------------------------------------------

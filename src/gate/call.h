@@ -103,6 +103,10 @@ void dispatch_abandon(struct call *call);  // takes back what is still out
 enum permit { PERMIT_NOBODY, PERMIT_ANYBODY, PERMIT_POLICY, PERMIT_OWNER };
 enum permit call_permit(const struct call *call, enum policy_kind *kind);
 
+// arguments.c: what the policy judges besides the name, in call->arguments, and as a tree if some rule may look at it; else
+// *out is NULL. False: they are malformed.
+bool arguments_read(struct call *call, json_t **out) MUST_CHECK;
+
 // loan.c: the caller's own token, for servers that exchange it
 bool loan_wanted(const struct config *config);
 void loan_keep(struct call *call);   // once it is known who calls

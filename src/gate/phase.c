@@ -48,9 +48,7 @@ static const struct phase {
     {"record", record},
 };
 
-#define ARGUMENTS_MAX ((size_t)1 << 20)
 #define SESSION_RETRY_MS 1000
-#define ARGUMENTS_DEPTH_MAX 64
 
 enum { PHASE_ROUTE = 3, PHASE_SHAPE = 7, PHASES = sizeof phases / sizeof *phases };
 
@@ -303,29 +301,6 @@ static enum phase_result session(struct call *call)
 
 static enum phase_result route(struct call *call) { return call_route(call); }
 
-// What a server and a policy might read differently does not pass, whatever the rules look at (X8). As a tree only if
-// some rule may look at it; then there is a bound on the size as well. Without such rules arguments may be large.
-static bool read_arguments(struct call *call, json_t **out)
-{
-    struct span raw;
-    struct err err;
-    *out = NULL;
-    if (!call->message.params.at || !scan_find(call->message.params, "arguments", &raw))
-        return true;
-    call->arguments = raw;
-    if (!scan_is_object(raw))
-        return err_set(&call->err, ERR_INVALID_PARAMS, "arguments are not an object");
-    bool may_be_deep = raw.len > (size_t)2 * ARGUMENTS_DEPTH_MAX;
-    if (may_be_deep && scan_depth(raw) > ARGUMENTS_DEPTH_MAX)
-        return err_set(&call->err, ERR_INVALID_PARAMS, "arguments are nested deeper than %d", ARGUMENTS_DEPTH_MAX);
-    if (!policy_has_conditions(call->policy))
-        return true;
-    if (raw.len > ARGUMENTS_MAX)
-        return err_set(&call->err, ERR_INVALID_PARAMS, "arguments of %zu bytes cannot be judged by policy", raw.len);
-    *out = json_parse(raw, "arguments", &err);
-    return *out || err_set(&call->err, ERR_INVALID_PARAMS, "arguments cannot be judged by policy: %.200s", err.detail);
-}
-
 // The caller is told which rule it was and what for (X19), and of no other one.
 static enum phase_result deny(struct call *call)
 {
@@ -377,7 +352,7 @@ static enum phase_result authorize(struct call *call)
     call->decision =
         (struct policy_decision){VERDICT_DENY, NULL, permit == PERMIT_NOBODY ? "builtin:method" : "default"};
     if (permit == PERMIT_POLICY) {
-        if (!read_arguments(call, &args))
+        if (!arguments_read(call, &args))
             return PHASE_FAIL;
         ask_policy(call, kind, args);
         json_decref(args);

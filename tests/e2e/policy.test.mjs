@@ -466,7 +466,7 @@ describe('what explain says is what the gateway does', () => {
     const calls = [
         ['tool', 'echo', { message: 'hi' }], ['tool', 'echo', { message: 'a secret' }], ['tool', 'echo', { message: 5 }], ['tool', 'echo', {}],
         ['tool', 'add', { a: 1, b: 2 }], ['tool', 'add', { a: 10, b: 2 }], ['tool', 'add', { a: 11, b: 2 }], ['tool', 'add', { a: '1', b: 2 }],
-        ['tool', 'add', { b: 2 }], ['tool', 'now', {}], ['tool', 'nothing', {}], ['resource', 'demo://welcome'], ['resource', 'demo://x/../welcome'],
+        ['tool', 'add', { b: 2 }], ['tool', 'add', { a: 1, A: 2, b: 2 }], ['tool', 'echo', { MESSAGE: 'a secret' }], ['tool', 'now', {}], ['tool', 'nothing', {}], ['resource', 'demo://welcome'], ['resource', 'demo://x/../welcome'],
         ['resource', 'demo://w%65lcome'], ['resource', 'DEMO://welcome'], ['prompt', 'introduce', { name: 'Ann' }]
     ];
     const methods = {

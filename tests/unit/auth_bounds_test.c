@@ -189,12 +189,13 @@ static void put_random_rule(struct buf *out, int i)
     static const char *const servers[] = {"s", "t", "s*", "*"}, *const kinds[] = {"tool", "prompt", "*"};
     static const char *const names[] = {"get_a", "get_*", "*_a", "set:few", "a\\\\*", "g*t*a", "*"};
     static const char *const whens[] = {"", "", "", ",\"when\":{\"/x\":{\"eq\":1}}", ",\"when\":{\"/x\":{\"lt\":2}}"};
+    const char *when = whens[draw(5)];
     buf_printf(
         out,
         "%s{\"id\":\"r%d\",\"effect\":\"%s\",\"description\":\"a rule by chance\",\"acknowledge\":\"open\","
         "\"tenants\":[\"%s\"],\"subjects\":[\"%s\"],\"servers\":[\"%s\"],\"kinds\":[\"%s\"],\"names\":[\"%s\"]%s}",
         i ? "," : "", i, draw(4) ? "allow" : "deny", draw(3) ? "acme" : "te*", subjects[draw(6)], servers[draw(4)],
-        kinds[draw(3)], names[draw(7)], whens[draw(5)]);
+        kinds[draw(*when ? 2 : 3)], names[draw(7)], when);
 }
 
 static void ask_random(struct policy *policy, int *allowed)

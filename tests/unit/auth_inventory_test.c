@@ -133,12 +133,6 @@ static const struct {
     {"W10", RULES(R("d", "deny", "\"*\"", "\"u*\"", TOOLS, "\"*\"", "")), NULL, NULL,
      "/rules/0/servers: it never denies: no such server"},
     {"W10", RULES(R("d", "deny", "\"*\"", "\"t*\"", TOOLS, "\"*\"", "")), NULL, NULL, NULL},
-    {"W10", RULES(R("d", "deny", "\"*\"", S, "\"resource\"", "\"*\"", ",\"when\":{\"/a\":{\"eq\":1}}")), NULL, NULL,
-     "/rules/0/when: it never denies: resources have no arguments"},
-    {"W10", RULES(R("d", "deny", "\"*\"", S, "\"resource\"", "\"*\"", ",\"when\":{\"/a\":{\"present\":false}}")), NULL,
-     NULL, NULL},
-    {"W10", RULES(R("d", "deny", "\"*\"", S, "\"resource\",\"tool\"", "\"*\"", ",\"when\":{\"/a\":{\"eq\":1}}")), NULL,
-     NULL, NULL},
     {"W10",
      HEAD "\"rules\":[{\"id\":\"d\",\"effect\":\"deny\",\"description\":\"a rule of this test\",\"tenants\":[\"x*\"],"
           "\"subjects\":[\"*\"],\"servers\":[\"s\"],\"kinds\":[\"tool\"],\"names\":[\"*\"]}]}",

@@ -1,4 +1,4 @@
-// Tests policies: the truth table in policy/table.tsv (X1 to X13), listing (X9), findings E1 to E12, digests, speed.
+// Tests policies: the truth table in policy/table.tsv (X1 to X13), listing (X9), findings E1 to E13, digests, speed.
 //
 // Each row of the table is decided four ways that must agree: compiled; rule by rule, slowly; with the
 // rules of every file in the reverse order; and as the row says.
@@ -278,6 +278,10 @@ static void test_zero_denies(void **state)
 #define RULES(rules) FILE_HEAD "\"rules\":[" rules "]}"
 #define WHEN(when) RULES(RULE_HEAD SELECTORS "\"names\":[\"n\"],\"when\":" when "}")
 
+#define WHEN_ON(kinds)                                                                                       \
+    RULES(RULE_HEAD "\"tenants\":[\"acme\"],\"subjects\":[\"role:a\"],\"servers\":[\"s\"],\"kinds\":[" kinds \
+                    "],\"names\":[\"n\"],\"when\":{\"/a\":{\"present\":false}}}")
+
 // An allow of group:g (role:a and role:b, who are in h as well) for set:read, and another rule.
 #define OVERLAP(effect, subject, server, names)                                                                       \
     FILE_HEAD "\"groups\":{\"g\":{\"description\":\"two of the roles\",\"members\":[\"role:a\",\"role:b\"]},"         \
@@ -307,7 +311,7 @@ static struct policy *load_text(const char *text, struct policy_findings *findin
 // clang-format off
 #define CODES(X) X("E1 unknown key") X("E2 twice") X("E3 description") X("E4 unknown name") X("E5 empty selector") \
     X("E6 group of itself") X("E7 bad syntax") X("E8 open") X("E9 failing test") X("E10 test of no rule") X("E11 secret") \
-    X("E12 deny that expires") X("W1 allow that a deny covers") X("W2 allow that an allow covers") X("W7 idle group") \
+    X("E12 deny that expires") X("E13 when without arguments") X("W1 allow that a deny covers") X("W2 allow that an allow covers") X("W7 idle group") \
     X("W8 expiry") X("W11 two stars") X(" nothing wrong")
 // clang-format on
 
@@ -399,6 +403,11 @@ static const struct {
      FILE_HEAD "\"tests\":[{\"description\":\"expects what\",\"as\":{\"subject\":\"p:x\"},\"server\":\"s\","
                "\"name\":\"n\"}]}",
      "\"expect\" is missing"},
+    {"E13", WHEN_ON("\"*\""), "split the rule"},
+    {"E13", WHEN_ON("\"resource\""), "split the rule"},
+    {"E13", WHEN_ON("\"resource_template\""), "split the rule"},
+    {"E13", WHEN_ON("\"tool\",\"resource\""), "split the rule"},
+    {"", WHEN_ON("\"prompt\",\"tool\""), ""},
     {"E8",
      RULES(RULE_HEAD "\"tenants\":[\"acme\"],\"subjects\":[\"*\"],\"servers\":[\"s\"],\"kinds\":[\"tool\"],"
                      "\"names\":[\"*\"]}"),
@@ -496,7 +505,8 @@ static void test_no_findings(void **state)
         {"E8", RULES(OTHER("\"effect\":\"deny\"," ALL))},
         {"E11", WHEN("{\"/path\":{\"eq\":\"a-long-name/of-many-words/that-is-no-secret/2027\"}}")},
         {"E12", RULES(RULE_HEAD SELECTORS "\"names\":[\"n\"],\"expires\":\"2099-01-01\"}")},
-        {"W1", RULES(RULE "," OTHER("\"effect\":\"deny\",\"when\":{\"/a\":{\"eq\":1}}," ALL))},
+        {"W1",
+         RULES(RULE "," OTHER("\"effect\":\"deny\",\"when\":{\"/a\":{\"eq\":1}}," SELECTORS "\"names\":[\"*\"]"))},
         {"W1", RULES(RULE "," OTHER("\"effect\":\"deny\",\"mode\":\"shadow\"," ALL))},
         {"W2", RULES(RULE "," OTHER("\"effect\":\"allow\"," SELECTORS "\"names\":[\"m\"]"))},
         {"W2",
@@ -645,8 +655,8 @@ static void test_shadow(void **state)
     policy_unref(policy);
     struct policy_findings findings = {0};
     policy = load_text(RULES("{\"id\":\"r\",\"effect\":\"deny\",\"mode\":\"shadow\",\"description\":\"cannot be "
-                             "judged\",\"tenants\":[\"*\"],\"subjects\":[\"*\"],\"servers\":[\"s\"],\"kinds\":[\"*\"],"
-                             "\"names\":[\"n\"],\"when\":{\"/a\":{\"lt\":1}}}"),
+                             "judged\",\"tenants\":[\"*\"],\"subjects\":[\"*\"],\"servers\":[\"s\"],"
+                             "\"kinds\":[\"tool\"],\"names\":[\"n\"],\"when\":{\"/a\":{\"lt\":1}}}"),
                        &findings);
     json_t *args = json_pack("{s:s}", "a", "x");
     question = (struct policy_question){who, "s", POLICY_TOOL, SPAN("n"), args};

@@ -1,0 +1,87 @@
+// Owns the arguments of a call as the policy judges them: those that its method has, and no others.
+//
+//   tools/call, prompts/get   params.arguments
+//   completion/complete       params.context.arguments and the argument that is being completed. What has been typed
+//                             of it is judged like a whole value
+//   all others                none, whatever a caller calls so
+#include "base/scan.h"
+#include "call.h"
+
+#define ARGUMENTS_MAX ((size_t)1 << 20)
+#define ARGUMENTS_DEPTH_MAX 64
+
+static bool invalid(struct call *call, const char *detail)
+{
+    return err_set(&call->err, ERR_INVALID_PARAMS, "%s", detail);
+}
+
+// One object of what stands in two places. A name that is in both is a key given twice.
+static bool merge_completion(struct call *call, struct span *out)
+{
+    struct span params = call->message.params, argument, name, value, context, given, one;
+    struct scan_walk walk = {0};
+    struct buf text = {0};
+    struct err err;
+    if (!scan_find(params, "argument", &argument) || !scan_find(argument, "name", &name) ||
+        !scan_find(argument, "value", &value) || !scan_is_string(name) || !scan_is_string(value))
+        return invalid(call, "params.argument needs a name and a value, both strings");
+    bool more = scan_find(params, "context", &context) && scan_find(context, "arguments", &given);
+    if (more && !scan_is_object(given))
+        return invalid(call, "params.context.arguments are not an object");
+    if (more)
+        walk = scan_walk(given);
+    buf_put_char(&text, '{');
+    buf_put_span(&text, name);
+    buf_put_char(&text, ':');
+    buf_put_span(&text, value);
+    if (more && scan_element(&walk, &one)) {
+        buf_put_char(&text, ',');
+        buf_put_span(&text, span_after(given, 1));
+    } else {
+        buf_put_char(&text, '}');
+    }
+    *out = arena_span(&call->arena, buf_span(&text));
+    buf_release(&text);
+    return scan_document(*out, true, out, &err) || invalid(call, "params.argument is in params.context as well");
+}
+
+// False: they cannot be read, and call->err says why. at is NULL: there are none.
+static bool find_arguments(struct call *call, struct span *out)
+{
+    struct span params = call->message.params;
+    *out = (struct span){0};
+    switch (call->method) {
+    case METHOD_TOOLS_CALL:
+    case METHOD_PROMPTS_GET:
+        if (!scan_find(params, "arguments", out))
+            *out = (struct span){0};
+        return true;
+    case METHOD_COMPLETE: return merge_completion(call, out);
+    default: return true;
+    }
+}
+
+// What a server and a policy might read differently does not pass, whatever the rules look at (X8). As a tree only if
+// some rule may look at it; then there is a bound on the size as well. Without such rules arguments may be large.
+bool arguments_read(struct call *call, json_t **out)
+{
+    struct span raw;
+    struct err err;
+    *out = NULL;
+    if (!find_arguments(call, &raw))
+        return false;
+    call->arguments = raw;
+    if (!raw.at)
+        return true;
+    if (!scan_is_object(raw))
+        return invalid(call, "arguments are not an object");
+    bool may_be_deep = raw.len > (size_t)2 * ARGUMENTS_DEPTH_MAX;
+    if (may_be_deep && scan_depth(raw) > ARGUMENTS_DEPTH_MAX)
+        return err_set(&call->err, ERR_INVALID_PARAMS, "arguments are nested deeper than %d", ARGUMENTS_DEPTH_MAX);
+    if (!policy_has_conditions(call->policy))
+        return true;
+    if (raw.len > ARGUMENTS_MAX)
+        return err_set(&call->err, ERR_INVALID_PARAMS, "arguments of %zu bytes cannot be judged by policy", raw.len);
+    *out = json_parse(raw, "arguments", &err);
+    return *out || err_set(&call->err, ERR_INVALID_PARAMS, "arguments cannot be judged by policy: %.200s", err.detail);
+}

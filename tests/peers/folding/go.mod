@@ -1,0 +1,3 @@
+module folding
+
+go 1.19
