@@ -52,11 +52,13 @@ enum hosted_kind {
     HOSTED_USED,
     HOSTED_WRONG_USER,
     HOSTED_WRONG_BROWSER,
-    HOSTED_STRANGE,    // a callback that belongs to no attempt
-    HOSTED_FORGED,     // not sent by a page of ours
-    HOSTED_NOBODY,     // who sits there cannot be told
-    HOSTED_NO_SERVER,  // none of that name that users connect to
-    HOSTED_NO_RETURN,  // return_to is not allowed
+    HOSTED_STRANGE,      // a callback that belongs to no attempt
+    HOSTED_FORGED,       // not sent by a page of ours
+    HOSTED_NOBODY,       // who sits there cannot be told
+    HOSTED_NO_SCOPE,     // the credential lacks a scope
+    HOSTED_UNAVAILABLE,  // who sits there cannot be told now: an issuer is not reachable
+    HOSTED_NO_SERVER,    // none of that name that users connect to
+    HOSTED_NO_RETURN,    // return_to is not allowed
     HOSTED_LIMITED,
     HOSTED_KINDS,
 };

@@ -74,6 +74,11 @@ static const struct {
         {403, "This gateway cannot tell who you are",
          "Accounts are connected to the user who is signed in, and nobody is. Open the link where you are "
          "signed in to the gateway, or ask your administrator."},
+    [HOSTED_NO_SCOPE] =
+        {403, "Your sign-in does not allow this",
+         "The gateway knows you, but your token lacks a scope that it requires. Ask your administrator."},
+    [HOSTED_UNAVAILABLE] = {503, "Your sign-in cannot be checked at the moment",
+                            "The service that vouches for you does not answer. Please try again in a minute."},
     [HOSTED_NO_SERVER] = {404, "There is nothing to connect here",
                           "No server of this name lets users connect accounts."},
     [HOSTED_NO_RETURN] = {400, "This gateway does not send you back there",

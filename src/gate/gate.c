@@ -1,5 +1,6 @@
 // Owns the gate: what it is made of, arrivals, the sweep over sessions and slow calls, and shutdown.
 #include "gate/gate.h"
+#include "admission.h"
 #include "auth/exchanged.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -95,7 +96,7 @@ struct gate *gate_new(const struct gate_parts *parts)
     gate->config = parts->config;
     gate->chains = parts->chains;
     gate->audit = parts->audit;
-    door_init(&gate->door, &gate->config->limits);
+    throttle_init(&gate->throttle, &gate->config->limits);
     gate->tokens = parts->tokens;
     gate->keys = assertion_keys_new();
     gate->exchanged = loan_wanted(gate->config) ? exchanged_new() : NULL;
@@ -163,43 +164,19 @@ void gate_recheck_identities(struct gate *gate)
     buf_release(&gone);
 }
 
-// A session's id is a secret of somebody who was let in: bad credentials from the same address do not lock out those
-// who have one, and they learn (401) that theirs is over.
-bool gate_hears(struct gate *gate, const struct credentials *credentials, struct span session_id, int64_t *retry_ms,
-                struct err *err)
-{
-    *retry_ms = door_wait(&gate->door, credentials->peer, loop_now(gate->loop));
-    if (!*retry_ms || !credentials_shown(credentials) || provider_chain_relays(credentials->chain, credentials) ||
-        (session_id.at && session_find(gate, session_id)))
-        return true;
-    return err_set(err, ERR_AUTH_LIMITED, "too many failed authentications from its address");
-}
-
 bool gate_admit(struct gate *gate, const struct arrival *arrival, int64_t *retry_ms, struct err *err)
 {
-    if (gate_hears(gate, &arrival->credentials, arrival->session_id, retry_ms, err))
+    struct admission admission = {.credentials = &arrival->credentials, .session_id = arrival->session_id};
+    if (admission_open(gate, &admission))
         return true;
+    *retry_ms = admission.retry_ms;
+    *err = admission.err;
     refused_note(gate, arrival->credentials.peer, err->code);
     return false;
 }
 
 void gate_refused(struct gate *gate, const struct peer *peer, enum err_code code) { refused_note(gate, peer, code); }
-
-static void never_resume(void *arg) { (void)arg; }
-
-bool gate_welcomes(const struct arrival *arrival)
-{
-    struct provider_wait wait = {.resume = never_resume};
-    struct identity *identity = NULL;
-    struct err err;
-    const struct credentials *credentials = &arrival->credentials;
-    enum provider_verdict verdict =
-        provider_chain_authenticate(credentials->chain, credentials, &wait, &identity, &err);
-    list_remove(&wait.node);
-    identity_unref(identity);
-    return verdict == PROVIDER_ACCEPT;
-}
-
+bool gate_welcomes(const struct arrival *arrival) { return admission_likely(&arrival->credentials); }
 void gate_arrive(struct gate *gate, struct arrival *arrival) { call_start(gate, arrival); }
 
 void gate_gone(struct gate *gate, struct arrival *arrival)
@@ -293,7 +270,7 @@ void gate_free(struct gate *gate)
         policy_unref(gate->tenants[i].policy);
         limit_free(gate->tenants[i].limit);
     }
-    door_release(&gate->door);
+    throttle_release(&gate->throttle);
     refused_release(gate);
     exchanged_free(gate->exchanged);
     assertion_keys_free(gate->keys);

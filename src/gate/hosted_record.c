@@ -28,7 +28,7 @@ void hosted_audit(const struct gate *gate, const struct hosted_record *record)
     if (!gate->audit)
         return;
     if (record->peer)
-        door_put_address_text(record->peer, &address);
+        throttle_put_address_text(record->peer, &address);
     (void)audit_put(gate->audit, &(struct audit_record){
                                      .event = AUDIT_TOKEN,
                                      .method = span_of(events[record->event].text),

@@ -1,5 +1,6 @@
 // Owns a browser's request for one of the connect pages: who sits there, that a form is ours (CSRF), which browser it is,
 // and how often. What it does with an attempt is in hosted_step.c.
+#include "admission.h"
 #include "auth/grant.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -228,7 +229,7 @@ static void put_address(const struct hosted_visit *visit, struct buf *out)
 {
     const struct peer *peer = visit->credentials.peer;
     if (peer && peer->address.ss_family != AF_UNIX)
-        door_put_address(peer, out);
+        throttle_put_address(peer, out);
 }
 
 // By address; behind a proxy that proved itself, by who it says is there.
@@ -379,31 +380,30 @@ static void serve_known(struct hosted_visit *visit)
 
 static void on_identified(void *arg);
 
-// True when it is known who sits there, or that it cannot be told; false: the page is shown, or will be.
+// A credential that is not accepted: an outage is not the user's fault, and a page says so.
+static void show_refused(struct hosted_visit *visit, const struct admission *admission)
+{
+    refused_note(visit->gate, visit->credentials.peer, admission->err.code);
+    switch (admission->err.code) {
+    case ERR_AUTH_LIMITED: show_limited(visit, admission->retry_ms); break;
+    case ERR_AUTH_UNAVAILABLE: visit_show_kind(visit, HOSTED_UNAVAILABLE); break;
+    case ERR_SCOPE: visit_show_kind(visit, HOSTED_NO_SCOPE); break;
+    default: visit_show_kind(visit, HOSTED_NOBODY);
+    }
+}
+
+// True: the user is identified, or shows no credential. False: the page is shown, or will be.
 static bool identify(struct hosted_visit *visit)
 {
-    struct gate *gate = visit->gate;
-    struct err err = {0};
-    int64_t retry_ms;
-    if (!gate_hears(gate, &visit->credentials, (struct span){0}, &retry_ms, &err)) {
-        refused_note(gate, visit->credentials.peer, err.code);
-        show_limited(visit, retry_ms);
-        return false;
-    }
+    struct admission admission = {.credentials = &visit->credentials, .wait = &visit->auth_wait};
     visit->auth_wait.resume = on_identified;
     visit->auth_wait.arg = visit;
-    enum provider_verdict verdict = provider_chain_authenticate(visit->credentials.chain, &visit->credentials,
-                                                                &visit->auth_wait, &visit->identity, &err);
-    if (verdict == PROVIDER_WAIT)
-        return false;
-    bool stray = verdict == PROVIDER_ACCEPT && !gate_tenant(gate, visit->identity->tenant);
-    if (!stray && (verdict == PROVIDER_ACCEPT || !credentials_shown(&visit->credentials)))
-        return true;
-    if (verdict != PROVIDER_ACCEPT && !provider_chain_relays(visit->credentials.chain, &visit->credentials))
-        door_failed(&gate->door, visit->credentials.peer, loop_now(gate->loop));
-    refused_note(gate, visit->credentials.peer, ERR_UNAUTHENTICATED);
-    visit_show_kind(visit, HOSTED_NOBODY);
-    return false;
+    enum admission_verdict verdict = admission_ask(visit->gate, &admission);
+    visit->identity = admission.identity;
+    bool refused = verdict == ADMISSION_REFUSED && (credentials_shown(&visit->credentials) || visit->identity);
+    if (refused)
+        show_refused(visit, &admission);
+    return !refused && verdict != ADMISSION_WAIT;
 }
 
 static void on_identified(void *arg)

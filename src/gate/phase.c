@@ -16,6 +16,7 @@
 // A call that waits after that (for its server to start, for a token, for a connection) is authorized once more before
 // anything is sent, if a policy changed meanwhile (call_still_allowed(), tests/e2e/inforce.test.mjs).
 // Policy is asked before existence is told: a name nobody has is authorized like any other.
+#include "admission.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -125,39 +126,28 @@ static enum phase_result put_off(struct call *call, int64_t retry_ms)
     return PHASE_FAIL;
 }
 
-// A credential that was wrong counts against the address it came from, but not against a proxy for many.
-static enum phase_result turn_away(struct call *call, enum provider_verdict verdict)
-{
-    struct gate *gate = call->gate;
-    bool wrong = verdict == PROVIDER_REJECT || verdict == PROVIDER_MALFORMED;
-    if (wrong && credentials_shown(&call->credentials) &&
-        !provider_chain_relays(call->credentials.chain, &call->credentials))
-        door_failed(&gate->door, call->credentials.peer, loop_now(gate->loop));
-    return PHASE_FAIL;
-}
-
 static enum phase_result authenticate(struct call *call)
 {
     struct gate *gate = call->gate;
-    int64_t retry_ms;
-    if (!gate_hears(gate, &call->credentials, call->session_id, &retry_ms, &call->err))
-        return put_off(call, retry_ms);
-    list_remove(&call->auth_wait.node);
+    struct admission admission = {
+        .credentials = &call->credentials, .session_id = call->session_id, .wait = &call->auth_wait};
     call->auth_wait.resume = resume_call;
     call->auth_wait.arg = call;
-    enum provider_verdict verdict = provider_chain_authenticate(call->credentials.chain, &call->credentials,
-                                                                &call->auth_wait, &call->identity, &call->err);
-    if (verdict == PROVIDER_WAIT && gate->closing)
-        return (enum phase_result)err_set(&call->err, ERR_SHUTTING_DOWN, "who calls will not be known in time");
-    if (call->op == ARRIVAL_UNREAD && (verdict == PROVIDER_WAIT || verdict == PROVIDER_ACCEPT))
-        return (enum phase_result)err_set(&call->err, ERR_AUTH_UNAVAILABLE, "who sends so much is not known yet");
-    if (verdict == PROVIDER_WAIT)
+    enum admission_verdict verdict = admission_ask(gate, &admission);
+    call->identity = admission.identity;
+    call->tenant = admission.tenant;
+    if (verdict == ADMISSION_WAIT && gate->closing)
+        return (enum phase_result)err_set(&call->err, ERR_SHUTTING_DOWN,
+                                          "shutting down before authentication finished");
+    if (verdict != ADMISSION_REFUSED && call->op == ARRIVAL_UNREAD)
+        return (enum phase_result)err_set(&call->err, ERR_AUTH_UNAVAILABLE,
+                                          "request body too large for an unauthenticated caller");
+    if (verdict == ADMISSION_WAIT)
         return PHASE_WAIT;
-    if (verdict != PROVIDER_ACCEPT)
-        return turn_away(call, verdict);
-    call->tenant = gate_tenant(gate, call->identity->tenant);
-    if (!call->tenant)
-        return (enum phase_result)err_set(&call->err, ERR_UNAUTHENTICATED, "no tenant \"%s\"", call->identity->tenant);
+    if (verdict == ADMISSION_REFUSED) {
+        call->err = admission.err;
+        return admission.err.code == ERR_AUTH_LIMITED ? put_off(call, admission.retry_ms) : PHASE_FAIL;
+    }
     loan_keep(call);
     return find_profile(call);
 }

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/scan.h"
 #include "call.h"
+#include "refused.h"
 
 #define ROLES_MAX_BYTES ((size_t)60 << 10)
 
@@ -84,7 +85,21 @@ static bool find_arguments(const struct call *call, struct span *arguments)
     return arguments->at || (call->message.params.at && scan_find(call->message.params, "arguments", arguments));
 }
 
-// Requests, and whoever was not let in. What a caller tells us, asks of its own session or answers is no call.
+// Refused before it was known who calls. Only calls of identities are rows of calls.
+static bool is_refusal(const struct call *call)
+{
+    return call->err.code == ERR_UNAUTHENTICATED || call->err.code == ERR_AUTH_LIMITED || call->err.code == ERR_SCOPE ||
+           call->err.code == ERR_BAD_FRAMING || (!call->identity && call->message.kind == MESSAGE_REQUEST);
+}
+
+// Requests without a credential say nothing that their number does not say.
+static bool is_counted(const struct call *call)
+{
+    bool shown = call->arrival && credentials_shown(&call->credentials);  // which go with the connection
+    return !shown || call->err.code == ERR_AUTH_LIMITED || !refused_is_row(call->gate);
+}
+
+// Requests, and refusals. What a caller tells us, asks of its own session or answers is not a call.
 void record_call(const struct call *call)
 {
     struct audit_record record = {0};
@@ -92,15 +107,18 @@ void record_call(const struct call *call)
     struct buf kept = {0}, address = {0};
     char digest[AUDIT_HASH_CHARS + 1];
     struct span arguments;
-    bool refused = call->err.code == ERR_UNAUTHENTICATED || call->err.code == ERR_AUTH_LIMITED ||
-                   call->err.code == ERR_SCOPE || call->err.code == ERR_BAD_FRAMING;
+    bool refused = is_refusal(call);
     if (!audit || (!refused && (call->message.kind != MESSAGE_REQUEST || call->method == METHOD_PING)))
         return;
+    if (refused && is_counted(call)) {
+        refused_note(call->gate, call->arrival ? call->credentials.peer : NULL, call->err.code);
+        return;
+    }
     record.event = refused ? AUDIT_AUTHENTICATION : AUDIT_CALL;
     record.who = who_is(call->identity);
     put_what(call, &record);
     if (refused && call->arrival && call->credentials.peer)  // which goes with the connection
-        door_put_address_text(call->credentials.peer, &address);
+        throttle_put_address_text(call->credentials.peer, &address);
     record.peer = buf_span(&address);
     if (find_arguments(call, &arguments)) {
         audit_digest(arguments, digest);

@@ -1,8 +1,9 @@
-// Owns what the audit is told of requests that are turned away before they are calls: too many failed authentications,
-// framing that two parsers might read differently, strangers at the pages.
+// Owns the audit rows of requests that are refused before it is known who sends them: no credential, a throttled address,
+// framing that two parsers might read differently, unidentified browsers at the pages.
 //
-// Of each address and reason the first one is a row at once; those that follow within a minute are one row with their
-// number. Whoever floods the door does not flood the audit.
+// The first request of each address and reason is a row at once; those that follow within a minute are one row with their number. A
+// credential that was refused is a row of its own, up to ROWS_MAX in a minute. So a request flood cannot flood the audit log,
+// from however many addresses it comes: the number of rows in a minute is bounded by ROWS_MAX and PLACES_MAX.
 #include "refused.h"
 #include "base/mem.h"
 #include "state.h"
@@ -10,6 +11,7 @@
 #include <stdlib.h>
 
 #define PLACES_MAX 1024  // beyond, addresses are counted together
+#define ROWS_MAX 1024    // beyond, refused credentials are counted by address
 #define TOGETHER_MS 60000
 
 struct refused {
@@ -21,10 +23,11 @@ struct refused {
 
 static void put_row(const struct gate *gate, const struct refused *refused, int64_t count)
 {
-    bool framing = refused->code == ERR_BAD_FRAMING;
+    bool denied =
+        refused->code == ERR_UNAUTHENTICATED || refused->code == ERR_AUTH_LIMITED || refused->code == ERR_SCOPE;
     (void)audit_put(gate->audit, &(struct audit_record){.event = AUDIT_AUTHENTICATION,
                                                         .peer = span_of(refused->address),
-                                                        .status = framing ? AUDIT_ERROR : AUDIT_DENIED,
+                                                        .status = denied ? AUDIT_DENIED : AUDIT_ERROR,
                                                         .reason = span_of(err_reason(refused->code)),
                                                         .count = count});
 }
@@ -33,6 +36,16 @@ static void refused_free(struct refused *refused)
 {
     free(refused->address);
     free(refused);
+}
+
+bool refused_is_row(struct gate *gate)
+{
+    int64_t now = loop_now(gate->loop);
+    if (now - gate->refused_since_ms >= TOGETHER_MS) {
+        gate->refused_since_ms = now;
+        gate->refused_rows = 0;
+    }
+    return gate->refused_rows++ < ROWS_MAX;
 }
 
 void refused_note(struct gate *gate, const struct peer *peer, enum err_code code)
@@ -44,8 +57,8 @@ void refused_note(struct gate *gate, const struct peer *peer, enum err_code code
     buf_printf(&key, "%d ", (int)code);
     size_t head = key.len;
     if (peer) {
-        door_put_address(peer, &key);
-        door_put_address_text(peer, &address);
+        throttle_put_address(peer, &key);
+        throttle_put_address_text(peer, &address);
     }
     if (full && !map_find(&gate->refused, buf_span(&key))) {
         key.len = head;

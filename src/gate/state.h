@@ -12,12 +12,12 @@
 #include "base/list.h"
 #include "base/map.h"
 #include "catalog/view.h"
-#include "door.h"
 #include "gate/gate.h"
 #include "gate/stream.h"
 #include "limit.h"
 #include "mcp/method.h"
 #include "mcp/revision.h"
+#include "throttle.h"
 #include "upstream/upstream.h"
 
 #define SESSION_ID_LEN 43
@@ -32,7 +32,7 @@ struct gate {
     struct assertion_keys *keys;           // what tells servers who calls is signed with
     struct exchanged *exchanged;           // for callers, by exchanging their tokens; NULL: no server does
     struct hosted *hosted;                 // NULL: no server needs it
-    struct door door;
+    struct throttle throttle;
     struct tenant *tenants;  // the first is `default`
     size_t tenant_count;
     unsigned char key[32];      // for cursors and task ids
@@ -42,9 +42,11 @@ struct gate {
     struct map scopes;          // key -> scope
     struct map tasks;           // "server\0id" -> owner
     struct map refused;         // of refused.c: address and reason -> how often
-    struct list calls;          // all calls, oldest first
-    struct list quick;          // HTTP calls without a stream yet, oldest first
-    uint64_t policy_epoch;      // counts swaps of policies and rules that expired
+    int64_t refused_since_ms;   // of refused.c: since when `refused_rows` counts
+    size_t refused_rows;
+    struct list calls;      // all calls, oldest first
+    struct list quick;      // HTTP calls without a stream yet, oldest first
+    uint64_t policy_epoch;  // counts swaps of policies and rules that expired
     uint64_t next_request;
     struct loop_timer sweep, deadline;
     unsigned sweeps;
@@ -155,9 +157,6 @@ struct session_stream {
 // ---- gate.c
 struct tenant *gate_tenant(const struct gate *gate, const char *name);       // NULL: no such tenant
 bool gate_stands(const struct gate *gate, const struct identity *identity);  // is it still who it was proven to be?
-// False: the address was wrong about who it is too often; gate_admit() says who is heard nevertheless.
-bool gate_hears(struct gate *gate, const struct credentials *credentials, struct span session_id, int64_t *retry_ms,
-                struct err *err) MUST_CHECK;
 
 // ---- session.c
 // False: there are as many already as there may be, of this identity, of its tenant or of all.

@@ -53,7 +53,7 @@ static void test_statuses(void **state)
         {HOSTED_CONNECTED, 200}, {HOSTED_DECLINED, 200},   {HOSTED_LISTS, 200},         {HOSTED_EXPIRED, 410},
         {HOSTED_USED, 409},      {HOSTED_WRONG_USER, 403}, {HOSTED_WRONG_BROWSER, 403}, {HOSTED_STRANGE, 400},
         {HOSTED_FORGED, 403},    {HOSTED_NOBODY, 403},     {HOSTED_NO_SERVER, 404},     {HOSTED_LIMITED, 429},
-        {HOSTED_RETURNS, 303},   {HOSTED_NO_RETURN, 400},
+        {HOSTED_RETURNS, 303},   {HOSTED_NO_RETURN, 400},  {HOSTED_NO_SCOPE, 403},      {HOSTED_UNAVAILABLE, 503},
     };
     assert_int_equal(sizeof rows / sizeof *rows, HOSTED_KINDS);
     for (size_t i = 0; i < HOSTED_KINDS; i++) {

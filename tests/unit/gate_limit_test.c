@@ -1,6 +1,6 @@
 // Tests limits: the arithmetic of buckets, their bound, which row counts a call, slots, and failed authentication.
-#include "../../src/gate/door.h"
 #include "../../src/gate/limit.h"
+#include "../../src/gate/throttle.h"
 #include "base/log.h"
 #include "unit.h"
 #include <arpa/inet.h>
@@ -417,21 +417,21 @@ static void an_address_may_be_wrong_so_often_P6(void **state)
     struct config_limits limits = {.auth_failures = 3, .auth_window_ms = 30000};
     log_setup(LOG_OFF, LOG_FORMAT_TEXT);
     for (size_t i = 0; i < COUNT(rows); i++) {
-        struct door door;
+        struct throttle throttle;
         struct peer fails = peer_of(rows[i].fails), other = peer_of(rows[i].other);
-        door_init(&door, &limits);
+        throttle_init(&throttle, &limits);
         for (int k = 0; k < 3; k++) {
-            assert_int_equal(door_wait(&door, &fails, 0), 0);
-            door_failed(&door, &fails, 0);
+            assert_int_equal(throttle_wait(&throttle, &fails, 0), 0);
+            throttle_failed(&throttle, &fails, 0);
         }
-        assert_int_equal(door_wait(&door, &fails, 0), 10000);
-        assert_row((door_wait(&door, &other, 0) == 0) == rows[i].heard, rows[i].other);
-        door_failed(&door, &fails, 0);  // one that slipped through costs no more
-        assert_int_equal(door_wait(&door, &fails, 9999), 1);
-        assert_int_equal(door_wait(&door, &fails, 10000), 0);
-        door_failed(&door, &fails, 10000);
-        assert_int_equal(door_wait(&door, &fails, 10000), 10000);
-        door_release(&door);
+        assert_int_equal(throttle_wait(&throttle, &fails, 0), 10000);
+        assert_row((throttle_wait(&throttle, &other, 0) == 0) == rows[i].heard, rows[i].other);
+        throttle_failed(&throttle, &fails, 0);  // one that slipped through costs no more
+        assert_int_equal(throttle_wait(&throttle, &fails, 9999), 1);
+        assert_int_equal(throttle_wait(&throttle, &fails, 10000), 0);
+        throttle_failed(&throttle, &fails, 10000);
+        assert_int_equal(throttle_wait(&throttle, &fails, 10000), 10000);
+        throttle_release(&throttle);
     }
 }
 
@@ -439,18 +439,18 @@ static void the_table_of_addresses_is_bounded_P6(void **state)
 {
     (void)state;
     struct config_limits limits = {.auth_failures = 1, .auth_window_ms = 3600000};
-    struct door door;
+    struct throttle throttle;
     char text[32];
     log_setup(LOG_OFF, LOG_FORMAT_TEXT);
-    door_init(&door, &limits);
+    throttle_init(&throttle, &limits);
     for (unsigned i = 0; i < 20000; i++) {
         snprintf(text, sizeof text, "10.0.%u.%u", i >> 8, i & 255);
         struct peer peer = peer_of(text);
-        door_failed(&door, &peer, 0);
-        assert_true(door_wait(&door, &peer, 0) > 0);
+        throttle_failed(&throttle, &peer, 0);
+        assert_true(throttle_wait(&throttle, &peer, 0) > 0);
     }
-    assert_int_equal(door.failures.buckets.count, 16384);
-    door_release(&door);
+    assert_int_equal(throttle.failures.buckets.count, 16384);
+    throttle_release(&throttle);
 }
 
 static void who_has_no_address_is_not_counted_P6(void **state)
@@ -458,18 +458,18 @@ static void who_has_no_address_is_not_counted_P6(void **state)
     (void)state;
     struct config_limits limits = {.auth_failures = 1, .auth_window_ms = 1000};
     struct peer local = {.address.ss_family = AF_UNIX}, unknown = {0};
-    struct door door;
+    struct throttle throttle;
     log_setup(LOG_OFF, LOG_FORMAT_TEXT);
-    door_init(&door, &limits);
+    throttle_init(&throttle, &limits);
     for (int i = 0; i < 3; i++) {
-        door_failed(&door, NULL, 0);
-        door_failed(&door, &local, 0);
-        door_failed(&door, &unknown, 0);
+        throttle_failed(&throttle, NULL, 0);
+        throttle_failed(&throttle, &local, 0);
+        throttle_failed(&throttle, &unknown, 0);
     }
-    assert_int_equal(door_wait(&door, NULL, 0), 0);
-    assert_int_equal(door_wait(&door, &local, 0), 0);
-    assert_int_equal(door_wait(&door, &unknown, 0), 1000);  // an address that cannot be told is one, too
-    door_release(&door);
+    assert_int_equal(throttle_wait(&throttle, NULL, 0), 0);
+    assert_int_equal(throttle_wait(&throttle, &local, 0), 0);
+    assert_int_equal(throttle_wait(&throttle, &unknown, 0), 1000);  // an address that cannot be told is one, too
+    throttle_release(&throttle);
 }
 
 int main(void)

@@ -3,7 +3,7 @@
 // An address is an IPv4 address, or the first 64 bits of an IPv6 one, which is what one subscriber has. Those who
 // come over a unix socket or a pipe of our own have none: the system says who they may be. A success takes nothing
 // away and gives nothing back, so a good credential is no licence to try bad ones.
-#include "door.h"
+#include "throttle.h"
 #include "base/log.h"
 #include <arpa/inet.h>
 
@@ -14,13 +14,13 @@ struct address {
     unsigned char bytes[8];
 };
 
-void door_init(struct door *door, const struct config_limits *limits)
+void throttle_init(struct throttle *throttle, const struct config_limits *limits)
 {
-    door->rate = (struct bucket_rate){limits->auth_failures, limits->auth_window_ms, limits->auth_failures};
-    bucket_table_init(&door->failures, ADDRESSES_MAX);
+    throttle->rate = (struct bucket_rate){limits->auth_failures, limits->auth_window_ms, limits->auth_failures};
+    bucket_table_init(&throttle->failures, ADDRESSES_MAX);
 }
 
-void door_release(struct door *door) { bucket_table_release(&door->failures); }
+void throttle_release(struct throttle *throttle) { bucket_table_release(&throttle->failures); }
 
 static bool read_address(const struct peer *peer, struct address *out)
 {
@@ -49,16 +49,15 @@ static void tell(const struct address *address, int64_t wait_ms)
     memcpy(whole, address->bytes, sizeof address->bytes);
     if (address->family != AF_UNSPEC)
         (void)inet_ntop(address->family, whole, text, sizeof text);
-    log_warn("address not heard for now: too many failed authentications", LOG_STR("address", text),
-             LOG_INT("for_ms", wait_ms));
+    log_warn("throttling address after failed authentications", LOG_STR("address", text), LOG_INT("for_ms", wait_ms));
 }
 
-void door_failed(struct door *door, const struct peer *peer, int64_t now_ms)
+void throttle_failed(struct throttle *throttle, const struct peer *peer, int64_t now_ms)
 {
     struct address address;
     struct bucket *bucket;
     if (!read_address(peer, &address) ||
-        !(bucket = bucket_hold(&door->failures, key_of(&address), &door->rate, now_ms)))
+        !(bucket = bucket_hold(&throttle->failures, key_of(&address), &throttle->rate, now_ms)))
         return;
     if (bucket_wait(bucket, now_ms) == 0) {
         bucket_take(bucket);
@@ -69,23 +68,23 @@ void door_failed(struct door *door, const struct peer *peer, int64_t now_ms)
     bucket_leave(bucket);
 }
 
-int64_t door_wait(const struct door *door, const struct peer *peer, int64_t now_ms)
+int64_t throttle_wait(const struct throttle *throttle, const struct peer *peer, int64_t now_ms)
 {
     struct address address;
-    struct bucket *bucket = door->failures.buckets.count && read_address(peer, &address)
-                                ? bucket_find(&door->failures, key_of(&address))
+    struct bucket *bucket = throttle->failures.buckets.count && read_address(peer, &address)
+                                ? bucket_find(&throttle->failures, key_of(&address))
                                 : NULL;
     return bucket ? bucket_wait(bucket, now_ms) : 0;
 }
 
-void door_put_address(const struct peer *peer, struct buf *out)
+void throttle_put_address(const struct peer *peer, struct buf *out)
 {
     struct address address;
     if (read_address(peer, &address))
         buf_put_span(out, key_of(&address));
 }
 
-void door_put_address_text(const struct peer *peer, struct buf *out)
+void throttle_put_address_text(const struct peer *peer, struct buf *out)
 {
     char text[INET6_ADDRSTRLEN] = "";
     struct sockaddr_in four;
