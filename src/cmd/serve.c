@@ -9,9 +9,12 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 
 #define LINGER_MS 20
 #define RELOAD_MS 500
+#define SERVER_DESCRIPTORS 5  // of one process or connection
+#define OWN_DESCRIPTORS 64
 
 struct serve {
     struct config *config;
@@ -279,6 +282,25 @@ static void warn_of_server(void *arg, const char *place, const struct err *err)
     log_warn("a server cannot work as it is configured", LOG_STR("place", place), LOG_STR("detail", err->detail));
 }
 
+// Each connection takes a descriptor, and the usual soft limit of 1024 is for programs that use select().
+static void raise_descriptors(const struct config *config)
+{
+    struct rlimit limit;
+    size_t listeners = config->listen.count ? config->listen.count : 1;
+    int64_t needed = (int64_t)listeners * config->limits.connections +
+                     (int64_t)config->servers.count * SERVER_DESCRIPTORS + OWN_DESCRIPTORS;
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
+        return;
+    rlim_t before = limit.rlim_cur;
+    limit.rlim_cur = limit.rlim_max;
+    if (before != limit.rlim_max && setrlimit(RLIMIT_NOFILE, &limit) == 0)
+        log_debug("descriptor limit raised", LOG_INT("from", (int64_t)before), LOG_INT("to", (int64_t)limit.rlim_max));
+    if (limit.rlim_max != RLIM_INFINITY && (int64_t)limit.rlim_max < needed)
+        log_warn("the descriptor limit is too low for limits.connections: lower that, or raise the hard limit "
+                 "(LimitNOFILE= of a systemd unit, ulimit -Hn)",
+                 LOG_INT("hard_limit", (int64_t)limit.rlim_max), LOG_INT("needed", needed));
+}
+
 static bool start(struct serve *serve, const struct flags *flags, struct err *err)
 {
     return (serve->loop = loop_new(err)) && loop_on_signal(serve->loop, on_signal, serve, err) &&
@@ -299,6 +321,7 @@ static int run(const struct flags *flags)
         return code;
     log_setup((enum log_level)serve.config->log.level, (enum log_format)serve.config->log.format);
     preflight_servers(serve.config, warn_of_server, NULL);
+    raise_descriptors(serve.config);
     if (start(&serve, flags, &err)) {
         loop_run(serve.loop);
         log_info("stopped");

@@ -95,6 +95,7 @@ static void caller_open(struct http_face *face, struct MHD_Connection *connectio
     if (face->tls)
         tls_begin(face->tls, connection, &caller->line, &face->starved);
     list_append(&face->callers, &caller->node);
+    face->caller_count++;
     *context = caller;
 }
 
@@ -119,6 +120,8 @@ void caller_on_connection(void *arg, struct MHD_Connection *connection, void **c
     loop_unwatch(face->loop, &caller->hangup);
     list_remove(&caller->node);
     list_remove(&caller->line.node);
+    face->caller_count--;
+    accept_freed(face);
     loop_reap(face->loop, caller, caller_free);
 }
 

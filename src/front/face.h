@@ -7,6 +7,14 @@
 #include "listener.h"
 #include "tls.h"
 
+// See accept.c.
+enum accept_state { ACCEPT_CLOSED, ACCEPT_OPEN, ACCEPT_FULL, ACCEPT_STARVED };
+
+struct acceptor {
+    enum accept_state state;
+    struct loop_watch watch;
+};
+
 struct http_face {
     struct loop *loop;
     struct gate *gate;
@@ -16,7 +24,7 @@ struct http_face {
     struct tls *tls;  // NULL: plain HTTP
     struct MHD_Daemon *daemon;
     struct loop_watch ready;
-    struct loop_watch knock;  // of a unix socket, which we accept on ourselves
+    struct acceptor accept;
     struct loop_task run;
     struct loop_timer run_later;
     int again;  // runs without a pause that the library asked for
@@ -24,6 +32,7 @@ struct http_face {
     int64_t gone_ms;  // when to look next for callers that are gone
     struct loop_timer tls_check;
     struct list callers;
+    size_t caller_count;
     struct list starved;  // tls_line.node of those whose handshake waits for bytes
     struct MHD_Response *accepted;
     bool resumed, running;
@@ -82,6 +91,12 @@ void face_run(struct http_face *face);
 // The gate has something for a visit that waits.
 void visit_resume(struct visit *visit);
 void visit_suspend(struct visit *visit);
+
+// accept.c
+bool accept_start(struct http_face *face, struct err *err) MUST_CHECK;
+void accept_stop(struct http_face *face);   // before the listener is closed
+void accept_freed(struct http_face *face);  // a connection has closed
+void accept_sweep(struct http_face *face);  // now and then
 
 // http_answer.c
 struct guard_line;

@@ -15,10 +15,10 @@
 #include "page.h"
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #define SWEEP_MS 100
 #define GONE_MS 1000
@@ -26,7 +26,6 @@
 #define POOL_BYTES (36 << 10)  // over 32 KiB libmicrohttpd maps them, and they go back when a connection ends
 #define RESERVED_BODY ((size_t)256 << 10)
 #define STRANGERS_BODY ((size_t)16 << 10)
-#define ACCEPTS_A_TURN 64
 #define RUNS_A_TURN 16
 
 // ---- running the daemon ---------------------------------------------------------------------
@@ -328,72 +327,34 @@ static void on_panic(void *arg, const char *file, unsigned line, const char *rea
     abort();
 }
 
-// libmicrohttpd 0.9.75 has room for an IPv6 address when it accepts, and copies as much as the address of
-// the caller is long: a caller that bound its own unix socket to a path has a longer one.
-static void on_knock(struct loop_watch *watch, unsigned events)
-{
-    (void)events;
-    struct http_face *face = watch->arg;
-    const struct sockaddr nameless = {.sa_family = AF_UNIX};
-    for (int i = 0; i < ACCEPTS_A_TURN; i++) {
-        int fd = accept4(watch->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (fd < 0 && (errno == EINTR || errno == ECONNABORTED))
-            continue;
-        if (fd < 0) {
-            if (errno != EAGAIN)  // out of descriptors: the sweep looks again
-                loop_unwatch(face->loop, watch);
-            break;
-        }
-        if (MHD_add_connection(face->daemon, fd, &nameless, sizeof nameless.sa_family) != MHD_YES)
-            log_warn("connection refused: no room", LOG_STR("url", face->listener.url));
-    }
-    face_run(face);
-}
-
-// A unix socket of ours is watched, also after a pause.
-static bool watch_knocks(struct http_face *face, struct err *err)
-{
-    return !face->knock.on_ready || face->listener.fd < 0 || loop_watch(face->loop, &face->knock, LOOP_READ, err);
-}
-
 static void on_sweep(struct loop_timer *timer)
 {
     struct http_face *face = timer->arg;
-    struct err err;
     caller_sweep(face);
     if (loop_now(face->loop) >= face->gone_ms) {
         caller_sweep_gone(face);
         face->gone_ms = loop_now(face->loop) + GONE_MS;
     }
-    if (!watch_knocks(face, &err))
-        log_warn("cannot listen for now", LOG_STR("detail", err.detail));
+    accept_sweep(face);
     loop_timer_set(face->loop, timer, SWEEP_MS);
 }
 
 static bool start_daemon(struct http_face *face, struct err *err)
 {
-    const struct config_limits *limits = &face->config->limits;
-    bool own = face->listener.path != NULL;
     struct MHD_OptionItem nothing[] = {{MHD_OPTION_END, 0, NULL}};
-    struct MHD_OptionItem listen[] = {{MHD_OPTION_LISTEN_SOCKET, face->listener.fd, NULL}, {MHD_OPTION_END, 0, NULL}};
-    unsigned flags = MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | (face->tls ? MHD_USE_TLS : 0U) |
-                     (own ? MHD_USE_NO_LISTEN_SOCKET : 0U);
+    unsigned flags =
+        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_NO_LISTEN_SOCKET | (face->tls ? MHD_USE_TLS : 0U);
     MHD_set_panic_func(on_panic, NULL);
     face->daemon = MHD_start_daemon(
-        flags, 0, NULL, NULL, on_request, face, MHD_OPTION_ARRAY, own ? nothing : listen, MHD_OPTION_ARRAY,
-        face->tls ? tls_options : nothing, MHD_OPTION_NOTIFY_COMPLETED, on_completed, face,
-        MHD_OPTION_NOTIFY_CONNECTION, caller_on_connection, face, MHD_OPTION_URI_LOG_CALLBACK, caller_on_request_line,
-        face, MHD_OPTION_CONNECTION_LIMIT, (unsigned)limits->connections, MHD_OPTION_CONNECTION_TIMEOUT, 0U,
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)POOL_BYTES, MHD_OPTION_END);
+        flags, 0, NULL, NULL, on_request, face, MHD_OPTION_ARRAY, face->tls ? tls_options : nothing,
+        MHD_OPTION_NOTIFY_COMPLETED, on_completed, face, MHD_OPTION_NOTIFY_CONNECTION, caller_on_connection, face,
+        MHD_OPTION_URI_LOG_CALLBACK, caller_on_request_line, face, MHD_OPTION_CONNECTION_LIMIT, UINT_MAX,
+        MHD_OPTION_CONNECTION_TIMEOUT, 0U, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)POOL_BYTES, MHD_OPTION_END);
     if (!face->daemon)
         return err_set(err, ERR_SYSTEM, "cannot start the HTTP server: %s", strerror(errno));
-    if (own)
-        face->knock = (struct loop_watch){.fd = face->listener.fd, .on_ready = on_knock, .arg = face};
-    else
-        face->listener.fd = -1;  // the library closes it
     const union MHD_DaemonInfo *info = MHD_get_daemon_info(face->daemon, MHD_DAEMON_INFO_EPOLL_FD);
     face->ready = (struct loop_watch){.fd = info->epoll_fd, .on_ready = on_ready, .arg = face};
-    return loop_watch(face->loop, &face->ready, LOOP_READ, err) && watch_knocks(face, err);
+    return loop_watch(face->loop, &face->ready, LOOP_READ, err) && accept_start(face, err);
 }
 
 static void on_tls_check(struct loop_timer *timer)
@@ -461,10 +422,7 @@ bool http_face_failing(const struct http_face *face) { return face->tls && tls_f
 void http_face_quiesce(struct http_face *face)
 {
     face->quiesced = true;
-    MHD_socket fd = MHD_quiesce_daemon(face->daemon);
-    if (fd != MHD_INVALID_SOCKET)
-        close(fd);
-    loop_unwatch(face->loop, &face->knock);
+    accept_stop(face);
     listener_release(&face->listener);
 }
 
@@ -485,7 +443,7 @@ void http_face_free(struct http_face *face)
     loop_timer_stop(face->loop, &face->sweep);
     loop_timer_stop(face->loop, &face->tls_check);
     loop_task_drop(&face->run);
-    loop_unwatch(face->loop, &face->knock);
+    accept_stop(face);
     listener_release(&face->listener);
     if (face->daemon) {
         // The library wants no suspended connection when it stops.

@@ -81,10 +81,10 @@ function assertNothingTold(config, log, directory, given) {
 
 /**
  * Starts the gateway on a free port of 127.0.0.1 and waits until it says that it listens. `files` stand beside its
- * configuration: path → object.
+ * configuration: path → object. `launcher` is a command that executes the gateway in its own place, such as prlimit.
  * Returns its endpoint `url`, `origin`, `pid`, `log()` (stderr so far) and `stop()`.
  */
-export async function startGateway(config, args = [], { files = {}, variables = {} } = {}) {
+export async function startGateway(config, args = [], { files = {}, variables = {}, launcher = [] } = {}) {
     const mark = randomUUID();
     const directory = temporaryDirectory();
     for (const [name, tree] of Object.entries(files)) {
@@ -93,7 +93,8 @@ export async function startGateway(config, args = [], { files = {}, variables = 
     }
     const path = writeConfig(directory.path, { listen: [{ address: '127.0.0.1:0' }], ...config }, mark);
     const env = { ...process.env, POSTERN_STATE: directory.path, ...variables };
-    const child = spawn(binary, ['serve', '--config', path, ...args], { stdio: ['ignore', 'ignore', 'pipe'], env });
+    const [command, ...rest] = [...launcher, binary, 'serve', '--config', path, ...args];
+    const child = spawn(command, rest, { stdio: ['ignore', 'ignore', 'pipe'], env });
     const gateway = watch(child, 'stderr');
 
     gateway.stop = async () => {

@@ -1,0 +1,141 @@
+// Owns accepting connections: the listening socket in our loop, and what happens when no more connections can be opened.
+//
+//   ACCEPT_CLOSED   not listening (yet, or any more)
+//   ACCEPT_OPEN     every connection is accepted
+//   ACCEPT_FULL     limits.connections are open
+//   ACCEPT_STARVED  the process, or the system, is out of descriptors
+//
+// In the last two states callers wait in the backlog of the socket. A connection that closes makes a place, and accepting goes
+// on at once. Descriptors are freed elsewhere, too, so every sweep looks for some. The log says when accepting stops, and when
+// it goes on with room to spare: a listener that stays close to its limit does not fill the log.
+//
+// libmicrohttpd 0.9.75 does not accept on our behalf: it goes deaf for ever once its limit or that of descriptors was reached.
+// It also has room for an IPv6 address, and copies as much as the address of the caller is long: a caller that bound its own
+// unix socket to a path has a longer one.
+#include "base/log.h"
+#include "face.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define ACCEPTS_A_TURN 64
+#define SPARE_DESCRIPTORS 8
+
+static const char *const hints[] = {
+    [ACCEPT_FULL] = "raise limits.connections",
+    [ACCEPT_STARVED] = "raise the limit on open files (LimitNOFILE= of a systemd unit, ulimit -Hn)",
+};
+
+static size_t room(const struct http_face *face)
+{
+    size_t limit = (size_t)face->config->limits.connections;
+    return limit > face->caller_count ? limit - face->caller_count : 0;
+}
+
+static void set_state(struct http_face *face, enum accept_state state, const char *why)
+{
+    enum accept_state before = face->accept.state;
+    face->accept.state = state;
+    if (state == before || state == ACCEPT_CLOSED || before == ACCEPT_CLOSED)
+        return;
+    if (state == ACCEPT_OPEN)
+        log_info("accepting connections again", LOG_STR("url", face->listener.url),
+                 LOG_INT("connections", (int64_t)face->caller_count));
+    else
+        log_warn("not accepting connections", LOG_STR("url", face->listener.url), LOG_STR("detail", why),
+                 LOG_INT("connections", (int64_t)face->caller_count), LOG_STR("hint", hints[state]));
+}
+
+static void pause_accepting(struct http_face *face, enum accept_state state, const char *why)
+{
+    loop_unwatch(face->loop, &face->accept.watch);
+    set_state(face, state, why);
+}
+
+static void go_on(struct http_face *face)
+{
+    struct err err;
+    if (face->accept.state != ACCEPT_CLOSED && !loop_watch(face->loop, &face->accept.watch, LOOP_READ, &err))
+        log_error("cannot watch a listener", LOG_STR("url", face->listener.url), LOG_STR("detail", err.detail));
+}
+
+// A refused descriptor is closed by the library.
+static void add_connection(struct http_face *face, int fd, const struct sockaddr *address, socklen_t len)
+{
+    const struct sockaddr nameless = {.sa_family = AF_UNIX};
+    bool named = address->sa_family != AF_UNIX;
+    if (MHD_add_connection(face->daemon, fd, named ? address : &nameless, named ? len : sizeof nameless.sa_family) !=
+        MHD_YES)
+        log_warn("connection lost: the HTTP server refused it", LOG_STR("url", face->listener.url),
+                 LOG_STR("detail", strerror(errno)));
+}
+
+static bool accept_one(struct http_face *face)
+{
+    struct sockaddr_storage address = {.ss_family = AF_UNIX};
+    socklen_t len = sizeof address;
+    int fd = accept4(face->listener.fd, (struct sockaddr *)&address, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd >= 0) {
+        add_connection(face, fd, (const struct sockaddr *)&address, len);
+        return true;
+    }
+    switch (errno) {
+    case EAGAIN: return false;
+    case EMFILE:
+    case ENFILE:
+    case ENOBUFS:
+    case ENOMEM: pause_accepting(face, ACCEPT_STARVED, strerror(errno)); return false;
+    default: return true;  // this caller is gone already
+    }
+}
+
+static void on_knock(struct loop_watch *watch, unsigned events)
+{
+    (void)events;
+    struct http_face *face = watch->arg;
+    for (int i = 0; i < ACCEPTS_A_TURN; i++) {
+        if (!room(face)) {
+            pause_accepting(face, ACCEPT_FULL, "limits.connections is reached");
+            break;
+        }
+        if (!accept_one(face))
+            break;
+    }
+    face_run(face);
+}
+
+bool accept_start(struct http_face *face, struct err *err)
+{
+    face->accept.watch = (struct loop_watch){.fd = face->listener.fd, .on_ready = on_knock, .arg = face};
+    set_state(face, ACCEPT_OPEN, NULL);
+    return loop_watch(face->loop, &face->accept.watch, LOOP_READ, err);
+}
+
+void accept_freed(struct http_face *face) { go_on(face); }
+
+// Some descriptors can be opened.
+static bool has_descriptors(const struct http_face *face)
+{
+    int some[SPARE_DESCRIPTORS], count = 0;
+    while (count < SPARE_DESCRIPTORS && (some[count] = fcntl(face->listener.fd, F_DUPFD_CLOEXEC, 0)) >= 0)
+        count++;
+    for (int i = 0; i < count; i++)
+        close(some[i]);
+    return count == SPARE_DESCRIPTORS;
+}
+
+void accept_sweep(struct http_face *face)
+{
+    size_t spare = (size_t)face->config->limits.connections / 16 + 1;
+    if (face->accept.state <= ACCEPT_OPEN || room(face) < spare || !has_descriptors(face))
+        return;
+    set_state(face, ACCEPT_OPEN, NULL);
+    go_on(face);
+}
+
+void accept_stop(struct http_face *face)
+{
+    loop_unwatch(face->loop, &face->accept.watch);
+    set_state(face, ACCEPT_CLOSED, NULL);
+}
