@@ -7,6 +7,7 @@
 // policy_rule_matches() says the same rule by rule, slowly and in words; tests/unit/auth_policy_test.c
 // holds the two against each other.
 #include "auth/policy.h"
+#include "auth/policy_uri.h"
 #include "base/glob.h"
 #include "base/map.h"
 #include "base/mem.h"
@@ -237,59 +238,14 @@ static void compile(struct policy *policy, int64_t now)
 
 // ---- deciding -------------------------------------------------------------------------------
 
-// Percent-encoding of a slash or backslash, or of a character that needs none.
-static bool is_needless_escape(struct span at)
+// A URI with another spelling is denied before a rule is asked: the rules are about this one.
+static bool is_canonical(const struct policy_question *question)
 {
-    static const char digits[] = "0123456789abcdef";
-    const char *high = at.len >= 3 ? memchr(digits, at.at[1] | 0x20, 16) : NULL;
-    const char *low = at.len >= 3 ? memchr(digits, at.at[2] | 0x20, 16) : NULL;
-    if (!high || !low)
-        return true;  // no escape at all
-    int c = (int)((high - digits) * 16 + (low - digits));
-    bool letter = (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
-    return letter || c < 0x20 || (c < 0x7f && strchr("-._~/\\", c)) || c == 0x7f;
-}
-
-// "." or ".." between slashes, or where a path begins or ends.
-static bool has_dot_segment(struct span uri)
-{
-    for (size_t i = 0, start = 0; i <= uri.len; i++) {
-        char c = i < uri.len ? uri.at[i] : '/';
-        if (c != '/' && c != '?' && c != '#' && c != ':')
-            continue;
-        struct span segment = span_make(uri.at + start, i - start);
-        if (c != ':' && (span_is(segment, ".") || span_is(segment, "..")))
-            return true;
-        start = i + 1;
+    switch (question->kind) {
+    case POLICY_RESOURCE: return policy_uri_is_canonical(question->name);
+    case POLICY_TEMPLATE: return policy_uri_template_is_canonical(question->name);
+    default: return true;
     }
-    return false;
-}
-
-static bool has_upper_scheme(struct span uri)
-{
-    for (size_t i = 0; i < uri.len && !memchr(":/?#", uri.at[i], 4); i++)
-        if (uri.at[i] >= 'A' && uri.at[i] <= 'Z')
-            return true;
-    return false;
-}
-
-// Two spellings of one URI must not get two answers.
-static bool is_canonical(struct span uri)
-{
-    const char *authority = memmem(uri.at, uri.len, "://", 3);
-    if (authority) {
-        struct span rest = span_after(uri, (size_t)(authority - uri.at) + 3);
-        const char *slash = memchr(rest.at, '/', rest.len);
-        if (memchr(rest.at, '@', slash ? (size_t)(slash - rest.at) : rest.len))
-            return false;
-    }
-    for (size_t i = 0; i < uri.len; i++) {
-        if ((unsigned char)uri.at[i] < 0x20 || uri.at[i] == 0x7f || uri.at[i] == '\\')
-            return false;
-        if (uri.at[i] == '%' && is_needless_escape(span_after(uri, i)))
-            return false;
-    }
-    return !has_dot_segment(uri) && !has_upper_scheme(uri);
 }
 
 static void put_principals(struct policy *policy, const struct identity *who)
@@ -375,7 +331,7 @@ struct policy_decision policy_decide(struct policy *policy, const struct policy_
         return (struct policy_decision){VERDICT_DENY, NULL, "default"};
     if (policy->allow_all)
         return (struct policy_decision){VERDICT_ALLOW, NULL, "builtin:allow-all"};
-    if (question->kind == POLICY_RESOURCE && !is_canonical(question->name))
+    if (!is_canonical(question))
         return (struct policy_decision){VERDICT_DENY, NULL, "uri_not_canonical"};
     const word *bits = candidates(policy, question);
     const struct policy_rule *rule = first_match(policy, bits, policy->deny, question->args);
@@ -387,14 +343,9 @@ struct policy_decision policy_decide(struct policy *policy, const struct policy_
     return (struct policy_decision){VERDICT_DENY, NULL, "default"};
 }
 
-bool policy_visible(struct policy *policy, const struct policy_question *question)
+// Conditions aside.
+static bool is_allowed(struct policy *policy, const struct policy_question *question)
 {
-    if (!policy || !prepared(policy, question))
-        return false;
-    if (policy->allow_all)
-        return true;
-    if (question->kind == POLICY_RESOURCE && !is_canonical(question->name))
-        return false;
     const word *bits = candidates(policy, question);
     bool allowed = false;
     for (size_t w = 0; w < policy->words; w++) {
@@ -404,6 +355,24 @@ bool policy_visible(struct policy *policy, const struct policy_question *questio
         allowed = allowed || (bits[w] & policy->allow[w]);
     }
     return allowed;
+}
+
+bool policy_visible(struct policy *policy, const struct policy_question *question)
+{
+    if (!policy || !prepared(policy, question))
+        return false;
+    return policy->allow_all || (is_canonical(question) && is_allowed(policy, question));
+}
+
+bool policy_visible_pattern(struct policy *policy, const struct policy_question *question)
+{
+    char *name = mem_span(question->name);
+    bool uri = question->kind == POLICY_RESOURCE || question->kind == POLICY_TEMPLATE;
+    bool ok = prepared(policy, question) &&
+              (!uri || policy_uri_pattern_can_match(name, question->kind == POLICY_TEMPLATE)) &&
+              is_allowed(policy, question);
+    free(name);
+    return ok;
 }
 
 // Some rule allows things of this kind there, and none denies all of them.
@@ -474,7 +443,7 @@ size_t policy_conditions(struct policy *policy, const struct policy_question *qu
 
 const struct policy_rule *policy_shadow(struct policy *policy, const struct policy_question *question)
 {
-    if (!policy || policy->allow_all || !prepared(policy, question) || !policy->shadows)
+    if (!policy || policy->allow_all || !prepared(policy, question) || !policy->shadows || !is_canonical(question))
         return NULL;
     return first_match(policy, candidates(policy, question), policy->shadow, question->args);
 }
@@ -637,14 +606,19 @@ static void run_test(struct policy *policy, const struct policy_test *test, stru
     struct policy_question question = {who, test->server, (enum policy_kind)test->kind, span_of(test->name),
                                        test->args};
     struct policy_decision decision = policy_decide(policy, &question);
+    struct buf advice = {0};
+    if (!is_canonical(&question) && policy_uri_put_canonical(question.name, question.kind == POLICY_TEMPLATE, &advice))
+        buf_printf(&advice, " is the canonical spelling");
+    else
+        buf_put_text(&advice, "correct the rules or the test");
     if ((int)decision.verdict != test->expect)
-        policy_find(findings, "E9", test->file, 0, NULL,
-                    "/tests/%zu \"%s\": expected %s, got %s by %s; correct the rules or the test", test->at,
-                    test->description, words[test->expect], words[decision.verdict], decision.by);
+        policy_find(findings, "E9", test->file, 0, NULL, "/tests/%zu \"%s\": expected %s, got %s by %s; %s", test->at,
+                    test->description, words[test->expect], words[decision.verdict], decision.by, buf_text(&advice));
     else if (test->by && strcmp(test->by, decision.by) != 0)
         policy_find(findings, "E9", test->file, 0, NULL,
                     "/tests/%zu \"%s\": %s as expected, but by %s and not by %s; correct the rules or \"by\"", test->at,
                     test->description, words[test->expect], decision.by, test->by);
+    buf_release(&advice);
     identity_unref(who);
 }
 

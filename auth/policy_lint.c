@@ -1,4 +1,5 @@
 // Owns what can be wrong with policy files before anybody asks them: errors E2 to E13 and warnings.
+#include "auth/policy_uri.h"
 #include "base/glob.h"
 #include "base/map.h"
 #include "base/mem.h"
@@ -120,6 +121,43 @@ static void check_patterns(const struct lint *lint, char *const *patterns, const
                 *patterns);
         if (strstr(*patterns, "**"))
             SAY(lint, "W11", rule, "%s: \"%s\": one star is enough", what, *patterns);
+    }
+}
+
+// The policy denies other spellings of a URI before it looks at a rule: a rule about one would never match.
+static void check_uri(const struct lint *lint, const struct policy_rule *rule, const char *name)
+{
+    struct buf canonical = {0};
+    bool template = false, uris = true;
+    for (char **kind = rule->kinds; *kind; kind++) {
+        template = template || strcmp(*kind, "resource_template") == 0 || strcmp(*kind, "*") == 0;
+        uris = uris && strncmp(*kind, "resource", 8) == 0;
+    }
+    bool named = uris || strstr(name, "://") || strncmp(name, "file:", 5) == 0;
+    if (named && !policy_uri_pattern_can_match(name, template)) {
+        bool known = policy_uri_put_canonical(span_of(name), template, &canonical);
+        SAY(lint, "E7", rule->id, "names: \"%s\" is not canonical and matches no URI%s%s%s", name,
+            known ? "; write \"" : "; see \"URIs\" in docs/policy.md", known ? buf_text(&canonical) : "",
+            known ? "\"" : "");
+    }
+    buf_release(&canonical);
+}
+
+static bool names_uris(const struct policy_rule *rule)
+{
+    for (char **kind = rule->kinds; *kind; kind++)
+        if (strncmp(*kind, "resource", 8) == 0 || strcmp(*kind, "*") == 0)
+            return true;
+    return false;
+}
+
+static void check_uris(const struct lint *lint, const struct policy_rule *rule)
+{
+    for (char **name = rule->names; names_uris(rule) && *name; name++) {
+        const struct policy_set *set =
+            strncmp(*name, "set:", 4) == 0 ? policy_source_set(lint->source, *name + 4) : NULL;
+        for (char **one = set ? set->names : (char *[]){*name, NULL}; one && *one; one++)
+            check_uri(lint, rule, *one);
     }
 }
 
@@ -300,6 +338,7 @@ static void check_rule(const struct lint *lint, const struct policy_rule *rule)
     check_servers(lint, rule);
     check_kinds(lint, rule);
     check_names(lint, rule);
+    check_uris(lint, rule);
     check_scope(lint, rule);
     check_time(lint, rule);
     if (rule->when)

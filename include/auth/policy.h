@@ -104,6 +104,8 @@ void policy_findings_release(struct policy_findings *findings);
 struct policy_decision policy_decide(struct policy *policy, const struct policy_question *question);
 // May it be listed? Conditions are left out: allowed with some arguments, and not always denied.
 bool policy_visible(struct policy *policy, const struct policy_question *question);
+// The same for a pattern in place of a name, as `policy diff` compares them: may anything that it takes be listed?
+bool policy_visible_pattern(struct policy *policy, const struct policy_question *question);
 // May anything of this server be listed at all, whatever it has? False: the two have nothing to do with each other.
 bool policy_reaches(struct policy *policy, const struct identity *identity, const char *server);
 // When what it decides changes by itself next, in seconds since the epoch: a rule expires. INT64_MAX: never.

@@ -172,7 +172,7 @@ enum policy_reach policy_reach(struct policy *policy, const struct policy_questi
     struct policy_question bare = *question;
     bool allowed = false, denied = false;
     bare.args = NULL;
-    if (!policy_visible(policy, &bare) || strcmp(policy_decide(policy, &bare).by, "uri_not_canonical") == 0)
+    if (!policy_visible_pattern(policy, &bare))
         return REACH_NONE;
     for (size_t i = 0; i < policy_rule_count(policy); i++) {
         struct policy_rule rule = *policy_rule_at(policy, i);

@@ -1,4 +1,5 @@
 // Owns `postern policy explain` and `who-can`: one question asked of every rule, and of everybody.
+#include "auth/policy_uri.h"
 #include "base/mem.h"
 #include "policy.h"
 #include "table.h"
@@ -89,12 +90,17 @@ struct explanation {
     struct policy_decision decision;
     json_t *rules;
     const struct policy_rule *nearest;
+    char *canonical;  // how a URI that is not is spelled; NULL: nothing to say
 };
 
 static struct explanation explain(struct policy *policy, const struct policy_question *question, bool redact)
 {
     struct explanation all = {.decision = policy_decide(policy, question), .rules = json_array()};
     bool defaulted = strcmp(all.decision.by, "default") == 0;
+    struct buf canonical = {0};
+    if (strcmp(all.decision.by, "uri_not_canonical") == 0 &&
+        policy_uri_put_canonical(question->name, question->kind == POLICY_TEMPLATE, &canonical))
+        all.canonical = buf_take(&canonical, NULL);
     for (size_t i = 0; i < policy_rule_count(policy); i++) {
         const struct policy_rule *rule = policy_rule_at(policy, i);
         struct buf why = {0}, via = {0};
@@ -125,6 +131,8 @@ static void print_explanation(const struct explanation *all, const struct policy
         printf(" (%s:%d: %s)", rule->file, rule->line, rule->description);
     else if (strcmp(all->decision.by, "default") == 0)
         printf(" (no rule allows it)");
+    else if (all->canonical)
+        printf(" (write %s)", all->canonical);
     printf("\npolicy %s\ncaller %s:%s of tenant %s%s", policy_digest(policy), who->provider, who->subject, who->tenant,
            who->role_count ? ", roles" : ", no roles");
     for (i = 0; i < who->role_count; i++)
@@ -147,9 +155,10 @@ static json_t *explanation_json(const struct explanation *all, const struct poli
 {
     const struct policy_rule *rule = all->decision.rule;
     json_t *line = rule && rule->line ? json_integer(rule->line) : json_null();
-    return json_pack("{s:s,s:s,s:s,s:s?,s:o,s:O,s:s?}", "decision", effects[all->decision.verdict], "rule",
+    return json_pack("{s:s,s:s,s:s,s:s?,s:o,s:O,s:s?,s:s*}", "decision", effects[all->decision.verdict], "rule",
                      all->decision.by, "policy_digest", policy_digest(policy), "file", rule ? rule->file : NULL, "line",
-                     line, "rules", all->rules, "nearest", all->nearest ? all->nearest->id : NULL);
+                     line, "rules", all->rules, "nearest", all->nearest ? all->nearest->id : NULL, "canonical",
+                     all->canonical);
 }
 
 int policy_explain(const struct flags *flags)
@@ -174,6 +183,7 @@ int policy_explain(const struct flags *flags)
             print_explanation(&all, policy, who);
         code = all.decision.verdict == VERDICT_ALLOW ? EXIT_OK : EXIT_NEGATIVE;
         json_decref(all.rules);
+        free(all.canonical);
     }
     policy_unref(policy);
     json_decref(args);

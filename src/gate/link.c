@@ -3,6 +3,7 @@
 // A scope's key says who may share it: the tenant when every server is shared, the user when one is per
 // user, the session when one is per session. Links have keys of the same kind, each by its own isolation.
 // Each profile has scopes of its own; the links behind them are the same.
+#include "auth/policy_uri.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/scan.h"
@@ -107,10 +108,32 @@ static void scope_changed(struct scope *scope, const struct link *link, unsigned
     wake_waiters(scope);
 }
 
+// Nobody will see these, whatever the rules say.
+static void warn_hidden(const struct link *link, const struct source *source, unsigned kinds)
+{
+    struct span first = {0};
+    size_t count = 0;
+    for (int kind = CATALOG_RESOURCES; kind <= CATALOG_TEMPLATES; kind++) {
+        const struct source_item *items = source_items(source, (enum catalog_kind)kind);
+        size_t all = kinds >> kind & 1 ? source_count(source, (enum catalog_kind)kind) : 0;
+        for (size_t i = 0; i < all; i++)
+            if (!(kind == CATALOG_RESOURCES ? policy_uri_is_canonical
+                                            : policy_uri_template_is_canonical)(items[i].name)) {
+                first = count++ ? first : items[i].name;
+            }
+    }
+    if (count)
+        log_warn("resources hidden: their URIs are not canonical and the policy denies them",
+                 LOG_STR("server", upstream_server(link->upstream)->name), LOG_INT("count", count),
+                 LOG_SPAN("first", span_make(first.at, first.len > 200 ? 200 : first.len)));
+}
+
 static void on_source_change(void *arg, struct source *source, unsigned kinds)
 {
     const struct link *link = arg;
     void *value;
+    if (!policy_is_open(gate_tenant(link->gate, link->tenant)->policy))
+        warn_hidden(link, source, kinds);
     for (size_t at = 0; map_next(&link->gate->scopes, &at, NULL, &value);) {
         struct scope *scope = value;
         if (scope_link(scope, source) == link)

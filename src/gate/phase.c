@@ -17,6 +17,7 @@
 // anything is sent, if a policy changed meanwhile (call_still_allowed(), tests/e2e/inforce.test.mjs).
 // Policy is asked before existence is told: a name nobody has is authorized like any other.
 #include "admission.h"
+#include "auth/policy_uri.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -291,6 +292,20 @@ static enum phase_result session(struct call *call)
 
 static enum phase_result route(struct call *call) { return call_route(call); }
 
+// The caller is told how to spell its URI: that is known from the URI alone.
+static void put_canonical(struct call *call, struct buf *text)
+{
+    enum policy_kind kind;
+    struct buf uri = {0};
+    (void)call_permit(call, &kind);
+    if (policy_uri_put_canonical(call->target, kind == POLICY_TEMPLATE, &uri)) {
+        buf_printf(text, ": the canonical spelling is %.*s", SPAN_ARG(buf_span(&uri)));
+        buf_put_text(&call->error_data, ",\"canonical\":");
+        scan_encode(buf_span(&uri), &call->error_data);
+    }
+    buf_release(&uri);
+}
+
 // The caller is told which rule it was and what for (X19), and of no other one.
 static enum phase_result deny(struct call *call)
 {
@@ -305,6 +320,8 @@ static enum phase_result deny(struct call *call)
         buf_put_text(&call->error_data, ",\"description\":");
         scan_encode(span_of(rule->description), &call->error_data);
     }
+    if (strcmp(call->decision.by, "uri_not_canonical") == 0)
+        put_canonical(call, &text);
     call->error_text = arena_copy(&call->arena, buf_span(&text));
     buf_release(&text);
     return (enum phase_result)err_set(&call->err, ERR_DENIED, "by %s", call->decision.by);

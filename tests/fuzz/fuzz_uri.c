@@ -1,4 +1,6 @@
-// Fuzzes resource URIs: wrapping goes both ways, unwrapping stays in bounds, templates match as a slow matcher does.
+// Fuzzes resource URIs: wrapping goes both ways, unwrapping stays in bounds, templates match as a slow matcher does; the
+// canonical spelling is one, and a text with a hole in it is never taken for one that no canonical URI fits.
+#include "auth/policy_uri.h"
 #include "base/buf.h"
 #include "fuzz.h"
 #include "mcp/uri.h"
@@ -59,6 +61,47 @@ static bool matches_slowly(struct span uri, struct span pattern)
     return ok;
 }
 
+// What is canonical is its own canonical spelling; of anything else that spelling is canonical.
+static void canonical(struct span uri)
+{
+    struct buf spelled = {0}, again = {0};
+    bool is = policy_uri_is_canonical(uri);
+    if (policy_uri_put_canonical(uri, false, &spelled)) {
+        REQUIRE(policy_uri_is_canonical(buf_span(&spelled)));
+        REQUIRE(policy_uri_put_canonical(buf_span(&spelled), false, &again));
+        REQUIRE_SAME(buf_span(&again), buf_span(&spelled));
+    } else {
+        REQUIRE(!is && !spelled.len);
+    }
+    if (is) {
+        REQUIRE_SAME(buf_span(&spelled), uri);
+        REQUIRE(uri.len <= POLICY_URI_MAX && !memmem(uri.at, uri.len, "/../", 4) && !memmem(uri.at, uri.len, "%2F", 3));
+    }
+    buf_release(&spelled);
+    buf_release(&again);
+}
+
+// Any part of a canonical URI may be a hole.
+static void with_hole(struct span uri, struct span where)
+{
+    size_t from = where.len ? (unsigned char)where.at[0] % (uri.len + 1) : 0;
+    size_t to = from + (where.len > 1 ? (unsigned char)where.at[1] % (uri.len - from + 1) : 0);
+    if (!policy_uri_is_canonical(uri) || uri.len + 3 > POLICY_URI_MAX || memchr(uri.at, '*', uri.len))
+        return;
+    struct buf pattern = {0}, expression = {0};
+    buf_put(&pattern, uri.at, from);
+    buf_put_char(&pattern, '*');
+    buf_put_span(&pattern, span_after(uri, to));
+    REQUIRE(policy_uri_pattern_can_match(buf_text(&pattern), false));
+    buf_put(&expression, uri.at, from);
+    buf_put_text(&expression, "{x}");
+    buf_put_span(&expression, span_after(uri, to));
+    bool brace = memmem(uri.at, uri.len, "%7B", 3) || memmem(uri.at, uri.len, "%7D", 3);
+    REQUIRE(brace || policy_uri_template_is_canonical(buf_span(&expression)));
+    buf_release(&pattern);
+    buf_release(&expression);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
 {
     struct span first, second;
@@ -66,6 +109,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
     round_trip(first, second);
     unwrap(first);
     unwrap(second);
+    canonical(first);
+    with_hole(first, second);
     bool slow = matches_slowly(first, second), fast = uri_matches_template(first, second);
     // A brace that is never closed matches nothing; whether it is reached depends on the way taken.
     const char *open = second.len ? memrchr(second.at, '{', second.len) : NULL;

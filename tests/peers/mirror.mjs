@@ -7,7 +7,8 @@
 //   update {uri}         says that a resource changed, if it was subscribed to
 //   crash                ends the process
 // Its tool `odd` has a definition full of odd but valid JSON. --tools has the names of further tools, which answer with
-// their own names. With --after it ends at once as long as the file does not exist.
+// their own names; --resources and --templates have URIs in place of its own. With --after it ends at once as long as the
+// file does not exist.
 import { existsSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { text as body } from 'node:stream/consumers';
@@ -17,12 +18,15 @@ import { setTimeout as sleep } from 'node:timers/promises';
 const ODD = String.raw`"title":"Odd \u00e9\ud83d\ude00 \/ \"quoted\"","inputSchema":{"zeta":1,"type":"object","$defs":{"n":{"maximum":1e400,"minimum":-0,"multipleOf":0.10,"const":12345678901234567890}},"properties":{"b":{"$ref":"#/$defs/n"},"a":{"default":1.0,"examples":[1.00,-0.0,1E5,1e-07]}},"x-unknown":[null,true,{"":[]}],"additionalProperties":false},"_meta":{"vendor.example/flag":{"n":1E+2}},"later":"\u2028","icons":[]`;
 /** The text of every resource: its own URI. */
 const RESOURCES = ['mirror:///one', 'https://example.com/page', 'ui://panel/main.html'];
+const TEMPLATES = ['mirror:///item/{id}'];
 
 const NAMES = ['mirror', 'reply', 'refuse', 'wait', 'grow', 'update', 'crash'];
 const args = process.argv.slice(2);
 const option = name => (args.includes(name) ? args[args.indexOf(name) + 1] : undefined);
 
 const more = JSON.parse(option('--tools') ?? '[]');
+const resources = option('--resources') ? JSON.parse(option('--resources')) : RESOURCES;
+const templates = option('--templates') ? JSON.parse(option('--templates')) : TEMPLATES;
 const subscribed = new Set();
 const quoted = JSON.stringify;
 const said = value => `{"content":[{"type":"text","text":${quoted(value)}}]}`;
@@ -73,9 +77,9 @@ async function answer(method, context) {
         case 'prompts/get':
             return result(`{"messages":[{"role":"user","content":{"type":"text","text":${quoted(context.raw)}}}]}`);
         case 'resources/list':
-            return result(`{"resources":[${RESOURCES.map(uri => `{"uri":${quoted(uri)},"name":${quoted(uri)}}`).join(',')}]}`);
+            return result(`{"resources":[${resources.map(uri => `{"uri":${quoted(uri)},"name":${quoted(uri)}}`).join(',')}]}`);
         case 'resources/templates/list':
-            return result('{"resourceTemplates":[{"uriTemplate":"mirror:///item/{id}","name":"item"}]}');
+            return result(`{"resourceTemplates":[${templates.map(uri => `{"uriTemplate":${quoted(uri)},"name":"item"}`).join(',')}]}`);
         case 'resources/read':
             return result(`{"contents":[{"uri":${quoted(params.uri)},"text":${quoted(params.uri)}}]}`);
         case 'resources/subscribe':

@@ -62,8 +62,9 @@ static struct policy_inventory *read_inventory(size_t which, const char *text)
 #define T(name, more) "{\"server\":\"s\",\"name\":\"" name "\",\"inputSchema\":{}" more "}"
 #define READS ",\"annotations\":{\"readOnlyHint\":true}"
 #define NOW "[" T("get_a", READS) "," T("get_b", READS) "," T("put_a", "") "]"
-#define RESOURCES \
-    "[{\"server\":\"s\",\"uri\":\"file:///a\",\"name\":\"get_c\"},{\"server\":\"t\",\"uriTemplate\":\"file:///{x}\"}]"
+#define RESOURCES                                                                                                   \
+    "[{\"server\":\"s\",\"uri\":\"file:///a\",\"name\":\"file:///c\"},{\"server\":\"t\",\"uriTemplate\":\"file:///" \
+    "{x}\"}]"
 #define PROMPTS "[{\"server\":\"s\",\"name\":\"greet\",\"arguments\":[]}]"
 
 // `says` NULL: no finding of that code.
@@ -85,7 +86,7 @@ static const struct {
     {"W5", RULES(R("a", "allow", ENG, S, "\"*\"", "\"nothing\"", "")), NOW PROMPTS, NULL, NULL},
     {"W5", RULES(R("a", "allow", ENG, S, "\"*\"", "\"nothing\"", "")), NOW PROMPTS RESOURCES, NULL, "/rules/0/names/0"},
     {"W5", RULES(R("a", "allow", ENG, S, "\"resource\"", "\"file:///*\"", "")), RESOURCES, NULL, NULL},
-    {"W5", RULES(R("a", "allow", ENG, S, "\"resource\"", "\"get_c\"", "")), RESOURCES, NULL, "/rules/0/names/0"},
+    {"W5", RULES(R("a", "allow", ENG, S, "\"resource\"", "\"file:///c\"", "")), RESOURCES, NULL, "/rules/0/names/0"},
     {"W5", RULES(R("a", "allow", ENG, "\"t\"", "\"resource_template\"", "\"file:///*\"", "")), RESOURCES, NULL, NULL},
     {"W5", WITH_SET("\"get_*\",\"gte_*\"", ALLOW("\"set:few\"")), NOW, NULL,
      "/sets/few/names/1: \"gte_*\" takes nothing"},

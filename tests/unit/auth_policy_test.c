@@ -276,6 +276,15 @@ static void test_zero_denies(void **state)
 #define RULE RULE_HEAD SELECTORS "\"names\":[\"n\"]}"
 #define FILE_HEAD "{\"version\":1,\"description\":\"a file of a test\","
 #define RULES(rules) FILE_HEAD "\"rules\":[" rules "]}"
+#define URI_HEAD "\"tenants\":[\"acme\"],\"subjects\":[\"role:a\"],\"servers\":[\"s\"],"
+#define URI_RULE(kinds, name) RULES(RULE_HEAD URI_HEAD "\"kinds\":[" kinds "],\"names\":[\"" name "\"]}")
+#define URI_SET(name)                                                                    \
+    FILE_HEAD "\"sets\":{\"u\":{\"description\":\"some of the URIs\",\"names\":[\"" name \
+              "\"]}},\"rules\":[" RULE_HEAD URI_HEAD "\"kinds\":[\"resource\"],\"names\":[\"set:u\"]}]}"
+#define URI_TEST(name)                                                                                                 \
+    FILE_HEAD "\"rules\":[" RULE_HEAD URI_HEAD "\"kinds\":[\"resource\"],\"names\":[\"*\"]}],\"tests\":[{"             \
+              "\"description\":\"a reads a file\",\"as\":{\"tenant\":\"acme\",\"subject\":\"p:x\",\"roles\":[\"a\"]}," \
+              "\"server\":\"s\",\"kind\":\"resource\",\"name\":\"" name "\",\"expect\":\"allow\"}]}"
 #define WHEN(when) RULES(RULE_HEAD SELECTORS "\"names\":[\"n\"],\"when\":" when "}")
 
 #define WHEN_ON(kinds)                                                                                       \
@@ -367,6 +376,23 @@ static const struct {
     {"E7", RULES(RULE_HEAD SELECTORS "\"names\":[\"a\\\\b\"]}"), "pattern"},
     {"E7", RULES(RULE_HEAD SELECTORS "\"names\":[\"\"]}"), "pattern"},
     {"E7", RULES(RULE_HEAD SELECTORS "\"names\":\"n\"}"), ""},
+    {"E7", URI_RULE("\"resource\"", "file:///srv/a b"), "write \"file:///srv/a%20b\""},
+    {"E7", URI_RULE("\"resource\"", "file:///srv//*"), "write \"file:///srv/*\""},
+    {"E7", URI_RULE("\"resource\",\"resource_template\"", "file:/srv/*"), "write \"file:///srv/*\""},
+    {"E7", URI_RULE("\"resource\"", "file:///srv/a%2Fb"), "matches no URI"},
+    {"E7", URI_RULE("\"resource\"", "handbook"), "matches no URI"},
+    {"E7", URI_RULE("\"resource\"", "file:///{path}"), "matches no URI"},
+    {"E7", URI_RULE("\"resource_template\"", "file:///srv/../{path}"), "matches no URI"},
+    {"E7", URI_RULE("\"*\"", "file:///srv/%41"), "write \"file:///srv/A\""},
+    {"E7", URI_RULE("\"tool\",\"resource\"", "FILE:///srv/*"), "write \"file:///srv/*\""},
+    {"E7", URI_SET("file:/srv/*"), "write \"file:///srv/*\""},
+    {"E9", URI_TEST("file:///srv//a"), "file:///srv/a is the canonical spelling"},
+    {"", URI_RULE("\"resource\"", "*.pem"), ""},
+    {"", URI_RULE("\"tool\"", "file:///srv//*"), ""},
+    {"", URI_RULE("\"*\"", "get_*"), ""},
+    {"", URI_RULE("\"resource_template\"", "file:///{path}"), ""},
+    {"", URI_SET("file:///srv/*"), ""},
+    {"", URI_TEST("file:///srv/a"), ""},
     {"E7",
      RULES(RULE_HEAD "\"tenants\":[\"acme\"],\"subjects\":[\"role:a*\"],\"servers\":[\"s\"],\"kinds\":[\"tool\"],"
                      "\"names\":[\"n\"]}"),

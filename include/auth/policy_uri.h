@@ -1,0 +1,19 @@
+// The one spelling that a URI must have before a rule is asked about it.
+#ifndef AUTH_POLICY_URI_H
+#define AUTH_POLICY_URI_H
+
+#include "base/buf.h"
+#include "base/span.h"
+
+#define POLICY_URI_MAX 8192  // bytes
+
+bool policy_uri_is_canonical(struct span uri);
+// For an RFC 6570 template: its literal parts can occur in a canonical URI.
+bool policy_uri_template_is_canonical(struct span uri_template);
+// For a name pattern of a policy: it can match a canonical URI, or with `template` a canonical template.
+bool policy_uri_pattern_can_match(const char *pattern, bool template);
+
+// Appends the canonical spelling of a URI, or of a pattern for URIs. False: it has none, or is a template; nothing is appended.
+bool policy_uri_put_canonical(struct span uri, bool template, struct buf *out);
+
+#endif
