@@ -10,6 +10,8 @@ void *mem_resize(void *block, size_t size);
 char *mem_copy(const void *bytes, size_t len);  // NUL-terminated copy
 char *mem_string(const char *text);             // NULL stays NULL
 char *mem_span(struct span s);
+// Gives freed memory back to the system if there is much of it. Takes a moment: not for every call.
+void mem_give_back(void);
 
 #define mem_new(type) ((type *)mem_alloc(sizeof(type)))
 

@@ -1,7 +1,11 @@
 // Owns allocation: every block comes from here, and failure ends the process loudly.
 #include "base/mem.h"
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+#define FREE_MAX ((size_t)4 << 20)
+#define TRIM_PAD ((size_t)1 << 20)
 
 static void *checked(void *block, size_t size)
 {
@@ -28,3 +32,10 @@ char *mem_copy(const void *bytes, size_t len)
 char *mem_string(const char *text) { return text ? mem_copy(text, strlen(text)) : NULL; }
 
 char *mem_span(struct span s) { return mem_copy(s.at, s.len); }
+
+// The C library gives back only the end of its heap, and one long-lived block there keeps all the rest.
+void mem_give_back(void)
+{
+    if (mallinfo2().fordblks > FREE_MAX)
+        (void)malloc_trim(TRIM_PAD);
+}

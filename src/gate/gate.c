@@ -44,6 +44,7 @@ static void on_sweep(struct loop_timer *timer)
     if (++gate->sweeps % 20 == 0) {
         sweep_sessions(gate);
         refused_sweep(gate);
+        mem_give_back();
     }
     if (gate->tokens && gate->sweeps % RECHECK_SWEEPS == 0)
         link_recheck_all(gate);
