@@ -15,6 +15,7 @@
 #include <stdlib.h>
 
 #define EXACT_MAX ((json_int_t)1 << 53)
+#define KEYS_MAX 4096  // callers choose how many keys there are, and every condition looks at all of them
 
 // ---- pointers -------------------------------------------------------------------------------
 
@@ -27,12 +28,14 @@ static const json_t *step(const json_t *tree, const char *token)
     return json_array_get(tree, strtoul(token, NULL, 10));
 }
 
-// Has the object a key that a server may take for this one?
+// Has the object a key that a server may take for this one, or too many to tell?
 static bool has_twin(const json_t *object, const char *key)
 {
     const char *other;
     json_t *value;
     struct span wanted = span_of(key);
+    if (json_object_size(object) > KEYS_MAX)
+        return true;
     json_object_foreach((json_t *)(uintptr_t)object, other, value)
         if (fold_equal(span_of(other), wanted) && strcmp(other, key) != 0)
             return true;
@@ -398,7 +401,8 @@ static enum condition_result eval_test(const char *pointer, const json_t *test, 
     const json_t *value = follow(args, pointer, &twin), *present = json_object_get(test, "present");
     if (twin) {
         if (why)
-            buf_printf(why, "%s: cannot be judged: another key differs in case only", pointer);
+            buf_printf(why, "%s: cannot be judged: another key differs in case only, or there are too many keys",
+                       pointer);
         return CONDITION_ERROR;
     }
     if (!value) {

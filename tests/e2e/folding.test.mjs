@@ -113,6 +113,10 @@ for (const [kind, server] of [['Go', () => ({ command: goServer, args: [] })], [
             assert.equal((await ask('resources/read', '{"uri":"repo:///open","Name":"x"}')).result.contents[0].text, 'repo:///open');
             assert.equal((await ask('tasks/get', `{"taskId":"${taskId}"}`)).result.statusMessage, 'acme');
         });
+        test('the envelope is written anew', async () => {
+            const { body } = await session.post('{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"get_repo","arguments":{"owner":"acme"}},"ID":2,"Method":"x","Param\u017f":{"name":"delete_repo"}}');
+            assert.match(body, /get_repo owner=acme/);
+        });
         test('a notification with such a member is dropped', async () => {
             const { status } = await session.post('{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"ProgressToken":2,"progress":1}}');
             assert.equal(status, 202);
@@ -171,6 +175,19 @@ for (const [kind, server] of [['Go', () => ({ command: goServer, args: [] })], [
             assert.equal(outcome(await ask('resources/read', '{"uri":"repo:///open","arguments":{"owner":"evil"}}')), 'done');
         });
     });
+
+test('the limit of a tool cannot be passed by under the name of another, also where there is no policy', async t => {
+    const rates = [{ tool: 'delete_repo', calls: 1, window: '1h' }];
+    const gateway = await startGateway({ prefix: false, limits: { rates }, mcpServers: { repos: { command: goServer } } });
+    t.after(() => gateway.stop());
+    const session = await Session.open(gateway.url);
+    const outcomes = [];
+    for (const params of [{ name: 'delete_repo' }, { name: 'delete_repo' }, { name: 'get_repo', Name: 'delete_repo' }, { name: 'get_repo' }]) {
+        const { error, result } = await session.request('tools/call', params);
+        outcomes.push(error ? error.data.reason : result.content[0].text.split(' ')[0]);
+    }
+    assert.deepEqual(outcomes, ['delete_repo', 'limited', 'invalid_params', 'get_repo']);
+});
 
 describe('the commands judge the same way', () => {
     const postern = (...args) => spawnSync(binary, args, { encoding: 'utf8' });

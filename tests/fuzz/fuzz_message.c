@@ -1,7 +1,10 @@
-// Fuzzes the JSON-RPC parser: parts lie in the text, kinds fit their parts, and writing gives the message back.
+// Fuzzes the JSON-RPC parser: parts lie in the text, kinds fit their parts, writing gives the message back, and of parameters
+// that pass no member is another one of the method but for its case.
+#include "base/json.h"
 #include "base/scan.h"
 #include "fuzz.h"
 #include "mcp/message.h"
+#include "mcp/method.h"
 
 static void check_parts(const struct message *m)
 {
@@ -41,6 +44,21 @@ static void write_and_read(const struct message *m)
     buf_release(&out);
 }
 
+static void check_members(const struct message *m)
+{
+    static const char *const members[] = {"name", "arguments", "task", "_meta"};
+    struct err err = {0};
+    const char *key;
+    json_t *value, *tree = NULL;
+    if (method_check_params(METHOD_TOOLS_CALL, m->params, &err))
+        tree = m->params.at ? json_parse(m->params, "params", &err)
+                            : NULL;  // not if there is a number that jansson refuses
+    json_object_foreach(tree, key, value)
+        for (size_t i = 0; i < sizeof members / sizeof *members; i++)
+            REQUIRE(strcmp(key, members[i]) == 0 || strcasecmp(key, members[i]) != 0);
+    json_decref(tree);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
 {
     struct span text = span_make((const char *)bytes, len), value;
@@ -55,6 +73,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
         REQUIRE_SAME(strict.id, lenient.id);
         REQUIRE_SAME(strict.method, lenient.method);
         check_parts(&strict);
+        check_members(&strict);
         write_and_read(&strict);
     }
     if (lenient_ok) {

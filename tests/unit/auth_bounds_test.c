@@ -243,6 +243,31 @@ static void test_compiled_agrees(void **state)
 }
 
 // X21: a glob that others take exponential time for is done in pattern times text.
+// What a caller sends is looked at once for each condition, so there is a bound: more keys than that cannot be judged.
+static void test_many_keys(void **state)
+{
+    (void)state;
+    struct policy_findings findings = {0};
+    struct policy *policy =
+        load_text(RULES(RULE_HEAD SELECTORS "\"names\":[\"n\"],\"when\":{\"/k0\":{\"eq\":1}}}"), &findings);
+    char *roles[] = {(char[]){"a"}, NULL};
+    struct policy_test test = {.as = {(char[]){"acme"}, (char[]){"corp:u1"}, roles}};
+    struct identity *who = policy_test_identity(&test);
+    json_t *args = json_object();
+    struct policy_question question = {who, "s", POLICY_TOOL, SPAN("n"), args};
+    for (int i = 0; i <= 4096; i++) {
+        char key[16];
+        assert_true(i == 0 || policy_decide(policy, &question).verdict == VERDICT_ALLOW);
+        snprintf(key, sizeof key, "k%d", i);
+        json_object_set_new(args, key, json_integer(1));
+    }
+    assert_int_equal(policy_decide(policy, &question).verdict, VERDICT_DENY);
+    json_decref(args);
+    identity_unref(who);
+    policy_unref(policy);
+    policy_findings_release(&findings);
+}
+
 static void test_bad_globs(void **state)
 {
     (void)state;
@@ -284,6 +309,7 @@ int main(void)
         TEST("E6 groups that explode", test_groups_explode)
         TEST("E7 too large, too deep, too many", test_too_large)
         TEST("X20 compiled and in words, the same", test_compiled_agrees)
+        TEST("X8 more keys than a condition looks at", test_many_keys)
         TEST("X21 patterns made to be slow", test_bad_globs)
     };
     // clang-format on
