@@ -2,7 +2,7 @@
 //
 //     log_info("server ready", LOG_STR("server", name), LOG_INT("tools", n));
 //
-// Set up once at start; the only process-wide state of the program.
+// Set up once at start; its state is process-wide.
 #ifndef BASE_LOG_H
 #define BASE_LOG_H
 
@@ -26,6 +26,24 @@ struct log_field {
 void log_setup(enum log_level level, enum log_format format);
 bool log_enabled(enum log_level level);
 void log_write(enum log_level level, const char *message, const struct log_field *fields);
+
+// ---- without waiting ------------------------------------------------------------------------
+//
+// From log_start_queue() on no line waits for the reader of standard error: what it does not take is queued, and dropped
+// when the queue is full. Lines of one event and source are bounded, but at debug. Both are counted, and told of in lines
+// of their own ("log lines dropped", "log lines left out"). Lines may come from any thread.
+
+// Called once, before there are threads. Gives the descriptor to wait for: when it becomes writable, log_flush().
+int log_start_queue(void);
+bool log_flush(void);   // also at times, for what was left out; true: nothing waits any more
+void log_finish(void);  // before the process ends: waits for the reader, for a second at most
+
+struct log_stats {
+    uint64_t dropped, left_out;
+};
+struct log_stats log_stats(void);
+
+// ---- levels ---------------------------------------------------------------------------------
 
 #define log_at(level, message, ...)                                                                   \
     do {                                                                                              \

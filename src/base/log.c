@@ -1,13 +1,25 @@
-// Owns log lines: level, format, and writing each line with one write().
+// Owns log lines: level, format, and writing each line with one write(), which may wait, or through the queue, which
+// does not.
 #include "base/log.h"
-#include "base/buf.h"
 #include "base/clock.h"
 #include "base/scan.h"
+#include "log_limit.h"
+#include "log_queue.h"
+#include <poll.h>
+#include <pthread.h>
 #include <unistd.h>
+
+#define FINISH_MS 1000
 
 static enum log_level threshold = LOG_INFO;
 static enum log_format line_format = LOG_FORMAT_TEXT;
 static const char *const level_names[] = {"debug", "info", "warn", "error"};
+
+static bool queued;                                       // set while there is one thread
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  // guards what follows
+static struct log_queue queue;
+static struct log_limit limit;
+static uint64_t left_out;
 
 void log_setup(enum log_level level, enum log_format format)
 {
@@ -53,16 +65,101 @@ static void put_json(struct buf *line, enum log_level level, const char *message
     buf_put_char(line, '}');
 }
 
-void log_write(enum log_level level, const char *message, const struct log_field *fields)
+static void put_line(struct buf *line, enum log_level level, const char *message, const struct log_field *fields)
 {
     char stamp[32];
-    struct buf line = {0};
     clock_stamp(stamp);
     if (line_format == LOG_FORMAT_JSON)
-        buf_put_text(&line, "{\"time\":\"");
-    buf_put_text(&line, stamp);
-    (line_format == LOG_FORMAT_JSON ? put_json : put_text)(&line, level, message, fields);
-    buf_put_char(&line, '\n');
+        buf_put_text(line, "{\"time\":\"");
+    buf_put_text(line, stamp);
+    (line_format == LOG_FORMAT_JSON ? put_json : put_text)(line, level, message, fields);
+    buf_put_char(line, '\n');
+}
+
+// ---- the queue ------------------------------------------------------------------------------
+
+static void enqueue(enum log_level level, const char *message, const struct log_field *fields)
+{
+    struct buf line = {0};
+    put_line(&line, level, message, fields);
+    log_queue_put(&queue, buf_span(&line));
+    buf_release(&line);
+}
+
+// Lines that are not there are told of where they would have been, or when their window ends.
+static void tell_gaps(int64_t now_ms)
+{
+    struct log_window window;
+    uint64_t gap = log_queue_gap(&queue);
+    if (gap && log_enabled(LOG_WARN))
+        enqueue(LOG_WARN, "log lines dropped", (const struct log_field[]){LOG_INT("count", gap), {0}});
+    while (log_limit_ended(&limit, now_ms, &window))
+        if (log_enabled(LOG_WARN))
+            enqueue(LOG_WARN, "log lines left out",
+                    (const struct log_field[]){LOG_STR("event", window.event),
+                                               LOG_STR("source", window.source),
+                                               LOG_INT("count", window.left_out),
+                                               {0}});
+}
+
+static void write_queued(enum log_level level, const char *message, const struct log_field *fields)
+{
+    int64_t now_ms = clock_now_ms();
+    pthread_mutex_lock(&lock);
+    (void)log_queue_flush(&queue);
+    tell_gaps(now_ms);
+    if (level == LOG_DEBUG || log_limit_pass(&limit, message, fields, now_ms))
+        enqueue(level, message, fields);
+    else
+        left_out++;
+    pthread_mutex_unlock(&lock);
+}
+
+int log_start_queue(void)
+{
+    log_queue_open(&queue, STDERR_FILENO);
+    queued = true;
+    return queue.fd;
+}
+
+bool log_flush(void)
+{
+    pthread_mutex_lock(&lock);
+    (void)log_queue_flush(&queue);
+    tell_gaps(clock_now_ms());
+    bool done = log_queue_flush(&queue);
+    pthread_mutex_unlock(&lock);
+    return done;
+}
+
+void log_finish(void)
+{
+    int64_t end_ms = clock_now_ms() + FINISH_MS, left;
+    if (!queued)
+        return;
+    pthread_mutex_lock(&lock);
+    tell_gaps(INT64_MAX);
+    pthread_mutex_unlock(&lock);
+    while (!log_flush() && (left = end_ms - clock_now_ms()) > 0)
+        (void)poll(&(struct pollfd){.fd = queue.fd, .events = POLLOUT}, 1, (int)left);
+}
+
+struct log_stats log_stats(void)
+{
+    pthread_mutex_lock(&lock);
+    struct log_stats stats = {queue.dropped, left_out};
+    pthread_mutex_unlock(&lock);
+    return stats;
+}
+
+void log_write(enum log_level level, const char *message, const struct log_field *fields)
+{
+    if (queued) {
+        write_queued(level, message, fields);
+        return;
+    }
+    struct buf line = {0};
+    put_line(&line, level, message, fields);
     ssize_t written = write(STDERR_FILENO, line.at, line.len);
     (void)written;  // nowhere to complain to
     buf_release(&line);

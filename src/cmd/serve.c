@@ -35,9 +35,10 @@ struct serve {
     size_t face_count;
     struct stdio_face *stdio;
     bool stopping;
-    struct err refused;  // why standard input was not let in
+    struct err refused;  // why it did not start, or standard input was not let in
     int64_t stop_by_ms;
     struct loop_timer linger;
+    struct loop_watch log;
     char last_problem[sizeof((struct err *)0)->detail];
 };
 
@@ -166,6 +167,7 @@ static void on_reload(struct loop_timer *timer)
 {
     struct serve *serve = timer->arg;
     reload(serve, false);
+    (void)log_flush();  // lines that were left out are told of when their time is over
     loop_timer_set(serve->loop, timer, RELOAD_MS);
 }
 
@@ -301,12 +303,29 @@ static void raise_descriptors(const struct config *config)
                  LOG_INT("hard_limit", (int64_t)limit.rlim_max), LOG_INT("needed", needed));
 }
 
+static void on_log_writable(struct loop_watch *watch, unsigned events)
+{
+    (void)watch;
+    (void)events;
+    (void)log_flush();
+}
+
+// Edge-triggered: it is told once that the log's reader takes lines again. A file cannot be watched, and need not be.
+static void watch_log(struct serve *serve)
+{
+    struct err ignored;
+    serve->log = (struct loop_watch){.fd = log_start_queue(), .on_ready = on_log_writable};
+    (void)!loop_watch(serve->loop, &serve->log, LOOP_WRITE | LOOP_ONCE, &ignored);
+}
+
 static bool start(struct serve *serve, const struct flags *flags, struct err *err)
 {
-    return (serve->loop = loop_new(err)) && loop_on_signal(serve->loop, on_signal, serve, err) &&
-           (serve->http = http_client_new(serve->loop, err)) && open_audit(serve, flags, err) &&
-           open_auth(serve, err) && open_tokens(serve, err) && (serve->gate = make_gate(serve)) &&
-           open_faces(serve, flags, err);
+    if (!(serve->loop = loop_new(err)))
+        return false;
+    watch_log(serve);
+    return loop_on_signal(serve->loop, on_signal, serve, err) && (serve->http = http_client_new(serve->loop, err)) &&
+           open_audit(serve, flags, err) && open_auth(serve, err) && open_tokens(serve, err) &&
+           (serve->gate = make_gate(serve)) && open_faces(serve, flags, err);
 }
 
 static int run(const struct flags *flags)
@@ -325,9 +344,8 @@ static int run(const struct flags *flags)
     if (start(&serve, flags, &err)) {
         loop_run(serve.loop);
         log_info("stopped");
-        code = serve.refused.code ? cmd_fail_err(&serve.refused) : EXIT_OK;
     } else {
-        code = cmd_fail_err(&err);
+        serve.refused = err;
     }
     for (size_t i = 0; i < serve.face_count; i++)
         http_face_free(serve.faces[i]);
@@ -341,7 +359,8 @@ static int run(const struct flags *flags)
     http_client_free(serve.http);
     loop_free(serve.loop);
     config_free(serve.config);
-    return code;
+    log_finish();
+    return serve.refused.code ? cmd_fail_err(&serve.refused) : EXIT_OK;
 }
 
 static const struct flag flags_table[] = {

@@ -324,6 +324,7 @@ static void on_panic(void *arg, const char *file, unsigned line, const char *rea
 {
     (void)arg;
     log_error("libmicrohttpd panic", LOG_STR("file", file), LOG_INT("line", line), LOG_STR("reason", reason));
+    log_finish();
     abort();
 }
 

@@ -3,6 +3,7 @@
 // Everything is in memory already: nothing here waits, and nothing is secret.
 #include "base/clock.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "state.h"
 #include <stdlib.h>
 
@@ -104,6 +105,14 @@ static json_t *put_certificates(const struct gate *gate, bool *bad)
     return json_pack("{s:b}", "failing", (int)gate->certificates_failed);
 }
 
+static json_t *put_log(const struct gate *gate, bool *bad)
+{
+    (void)gate;
+    struct log_stats stats = log_stats();
+    *bad = false;
+    return json_pack("{s:I,s:I}", "dropped", (json_int_t)stats.dropped, "left_out", (json_int_t)stats.left_out);
+}
+
 static const struct {
     const char *name;
     json_t *(*put)(const struct gate *gate, bool *bad);
@@ -117,6 +126,7 @@ static const struct {
     {"tokens", put_tokens, true},
     {"servers", put_servers, false},
     {"sessions", put_sessions, false},
+    {"log", put_log, false},
 };
 
 bool gate_health(const struct gate *gate, bool detailed, struct buf *out)

@@ -4,6 +4,8 @@
 //   wrong-id          answers another id than it was asked
 //   junk              writes lines that are no JSON between all messages
 //   flood             sends notifications without end from the first call on; still answers
+//   junk-flood N      writes N lines that are no JSON before it answers the call
+//   stderr-flood N    writes N lines to stderr before it answers the call
 //   bad-utf8          answers with bytes that are not UTF-8
 //   bad-json          answers with a line that breaks off
 //   huge BYTES        answers with that much text
@@ -41,6 +43,14 @@ const acts = {
     },
     'bad-json': (id, send) => send(result(id, text('cut')).slice(0, -8)),
     huge: (id, send) => send(result(id, text('x'.repeat(Number(argument))))),
+    'junk-flood': async (id, send) => {
+        for (let i = 0; i < Number(argument); i++) await send(`${i} is no message ${'x'.repeat(100)}`);
+        send(result(id, text('flooded')));
+    },
+    'stderr-flood': async (id, send) => {
+        for (let i = 0; i < Number(argument); i++) await new Promise(resolve => process.stderr.write(`${i} ${'x'.repeat(500)}\n`, resolve));
+        send(result(id, text('flooded')));
+    },
     flood: (id, send) => {
         flooding ||= flood(send);
         send(result(id, text('flooding')));
