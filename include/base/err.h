@@ -53,6 +53,7 @@
     X(LOGIN_URL,           200, -32042, "authorization_required", "The server needs authorization that has not been given") \
     X(DENIED,              200,    403, "denied",                 "Denied by policy")              \
     X(LIMITED,             200,    429, "limited",                "Too many requests")             \
+    X(PROCESSES,           200,    429, "process_limit",          "Too many server processes are running: close sessions you do not need, or try again later") \
     X(TOO_MANY,            503, -32000, "overloaded",             "The gateway has no room for more; try again later") \
     X(SHUTTING_DOWN,       503, -32000, "shutting_down",          "The gateway is shutting down")  \
     X(CANCELLED,           200, -32800, "cancelled",              "The call was cancelled")        \

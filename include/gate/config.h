@@ -49,6 +49,7 @@ struct config_limits {
     int64_t max_message;
     int64_t connections;
     int64_t sessions, identity_sessions;
+    int64_t processes, identity_processes;
     int64_t session_calls;
     int64_t batch;
     int64_t page_size;
@@ -72,7 +73,7 @@ struct config_timeouts {
 
 struct config_tenant_limits {
     struct option_items rates;  // struct config_rate
-    int64_t sessions;
+    int64_t sessions, processes;
 };
 
 // A tenant beside `default`, which is the top of the file: its own servers, profiles and limits, and its own policy if it

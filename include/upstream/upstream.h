@@ -65,6 +65,9 @@ struct upstream_listener {
                             struct upstream_request *origin);
     void (*on_request)(void *arg, struct upstream *upstream, const struct message *message,
                        struct upstream_request *origin);
+    // Asked before it starts, each time; NULL: it always may. After true comes, sooner or later, another state than
+    // UPSTREAM_STARTING and UPSTREAM_READY. After false with ERR_PROCESSES, requests fail with that, and the next one asks again.
+    bool (*may_start)(void *arg, struct err *err);
 };
 
 struct upstream_abilities {
@@ -116,6 +119,8 @@ struct span upstream_info(const struct upstream *upstream);          // serverIn
 enum revision upstream_revision(const struct upstream *upstream);
 const char *upstream_problem(const struct upstream *upstream);  // why it is down, for operators; "" if it is not
 bool upstream_needs_login(const struct upstream *upstream);     // and whether that is why
+// Why it was not even started: ERR_LOGIN, ERR_PROCESSES; ERR_NONE: it was, or nobody has tried.
+enum err_code upstream_refusal(const struct upstream *upstream);
 // Appends the last lines, at most `max`, that a stdio server wrote to stderr since it was last started.
 void upstream_put_stderr(const struct upstream *upstream, size_t max, struct buf *out);
 long upstream_pid(const struct upstream *upstream);  // of a stdio server; 0 otherwise

@@ -224,7 +224,7 @@ void source_look_again(struct source *source)
 {
     enum upstream_state state = upstream_state(source->upstream);
     bool looking = state == UPSTREAM_STARTING;  // of itself, after a pause
-    if ((state != UPSTREAM_BACKOFF && !looking) || !upstream_needs_login(source->upstream))
+    if ((state != UPSTREAM_BACKOFF && !looking) || !upstream_refusal(source->upstream))
         return;
     source->tried = source->failed = false;
     source->loading = true;

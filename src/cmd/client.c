@@ -146,7 +146,8 @@ static void on_progress(struct loop_timer *timer)
     loop_timer_set(client->loop, timer, PROGRESS_MS);
 }
 
-static const struct upstream_listener listener = {on_state, on_notification, on_request};
+static const struct upstream_listener listener = {
+    .on_state = on_state, .on_notification = on_notification, .on_request = on_request};
 
 // A header of the configuration is presented as it is; no login replaces it.
 static bool has_authorization(const struct server *server)

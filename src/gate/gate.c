@@ -66,6 +66,7 @@ static void add_tenants(struct gate *gate, const struct gate_parts *parts)
             .policy = policy_ref(parts->policies[i]),
             .limit = limit_new(other ? &other->limits.rates : &config->limits.rates),
             .session_limit = other ? other->limits.sessions : config->limits.sessions,
+            .process_limit = other ? other->limits.processes : config->limits.processes,
             .recheck_at = policy_next_expiry(parts->policies[i]),
         };
         clock_stamp(gate->tenants[i].policy_since);
@@ -278,6 +279,7 @@ void gate_free(struct gate *gate)
     free(gate->tenants);
     map_release(&gate->sessions);
     map_release(&gate->session_counts);
+    map_release(&gate->process_counts);
     map_release(&gate->links);
     secret_wipe(gate->key, sizeof gate->key);
     free(gate);

@@ -153,6 +153,7 @@ static void on_state(void *arg, struct upstream *upstream)
         break;
     case UPSTREAM_DOWN:
     case UPSTREAM_BACKOFF:
+        process_ended(link);
         ask_drop_link(link);
         source_went_down(link->source);
         break;
@@ -174,7 +175,9 @@ static void on_request(void *arg, struct upstream *upstream, const struct messag
     ask_start(arg, message, origin);
 }
 
-const struct upstream_listener link_listener = {on_state, on_notification, on_request};
+static bool may_start(void *arg, struct err *err) { return process_may_start(arg, err); }
+
+const struct upstream_listener link_listener = {on_state, on_notification, on_request, may_start};
 
 static void on_refreshed(void *arg, const char *issuer, const struct err *err)
 {
@@ -246,6 +249,9 @@ static struct link *link_get(struct gate *gate, const struct server *server, str
         link->owner = own ? session : NULL;
         link->tenant = gate_tenant(gate, session->identity->tenant)->name;
         link->user = server->auth.mode == ACCESS_USER ? identity_ref(session->identity) : NULL;
+        // Callers whom nobody can tell apart share what there is.
+        if (server->isolation != SERVER_SHARED && session->identity->proof != IDENTITY_ANONYMOUS)
+            link->counted_for = identity_ref(session->identity);
         list_init(&link->calls);
         struct upstream_spec spec = {gate->loop,
                                      gate->http,
@@ -272,10 +278,12 @@ static void link_free(void *object)
 {
     struct link *link = object;
     struct gate *gate = link->gate;
+    process_ended(link);
     source_free(link->source);
     upstream_free(link->upstream);
     access_free(link->access);
     identity_unref(link->user);
+    identity_unref(link->counted_for);
     assertion_free(link->assertion);
     subscription_release_link(link);
     void *value;

@@ -88,11 +88,12 @@ static enum phase_result find_named(struct call *call, enum catalog_kind kind, s
         call->looked_again = true;
         if (must_wait(call))
             return wait_for_lists(call);
-        // A server whose lists never came may still own the name: then "unavailable" is the truth, or that it wants a login.
+        // A server whose lists never came may still own the name: then "unavailable" is the truth, or why it was not started.
         struct span original;
         const struct source *owner = view_unlisted(call->scope->view, kind, exposed, &original);
         struct link *link = owner ? scope_link(call->scope, owner) : find_unconnected(call, kind, original = exposed);
-        enum err_code why = !link ? unknown : upstream_needs_login(link->upstream) ? ERR_LOGIN : ERR_UNAVAILABLE;
+        enum err_code refusal = link ? upstream_refusal(link->upstream) : ERR_NONE;
+        enum err_code why = !link ? unknown : refusal ? refusal : ERR_UNAVAILABLE;
         call->link = link;
         enum phase_result result = call_missing(call, why);
         if (link)

@@ -18,60 +18,19 @@ static struct stream *make_stream(struct session *session, unsigned index)
 
 // ---- how many there may be ------------------------------------------------------------------
 
-static void put_owner(const struct identity *identity, struct buf *out)
-{
-    const char *const parts[] = {identity->tenant, identity->provider, identity->subject};
-    for (size_t i = 0; i < 3; i++)
-        buf_put(out, parts[i], strlen(parts[i]) + 1);
-}
-
-static size_t *find_count(const struct gate *gate, const struct identity *identity)
-{
-    struct buf owner = {0};
-    put_owner(identity, &owner);
-    size_t *count = map_find(&gate->session_counts, buf_span(&owner));
-    buf_release(&owner);
-    return count;
-}
-
-static void count_one(struct gate *gate, const struct identity *identity)
-{
-    struct buf owner = {0};
-    size_t *count = find_count(gate, identity);
-    gate_tenant(gate, identity->tenant)->session_count++;
-    if (!count) {
-        put_owner(identity, &owner);
-        map_put(&gate->session_counts, buf_span(&owner), count = mem_new(size_t));
-        buf_release(&owner);
-    }
-    ++*count;
-}
-
-static void count_one_less(struct gate *gate, const struct identity *identity)
-{
-    struct buf owner = {0};
-    size_t *count = find_count(gate, identity);
-    gate_tenant(gate, identity->tenant)->session_count--;
-    if (--*count)
-        return;
-    put_owner(identity, &owner);
-    free(map_remove(&gate->session_counts, buf_span(&owner)));
-    buf_release(&owner);
-}
-
 // Callers whom nobody can tell apart share what there is.
 bool session_room(const struct gate *gate, const struct identity *identity, struct err *err)
 {
     const struct config_limits *limits = &gate->config->limits;
     const struct tenant *tenant = gate_tenant(gate, identity->tenant);
-    const size_t *own = identity->proof == IDENTITY_ANONYMOUS ? NULL : find_count(gate, identity);
+    size_t own = identity->proof == IDENTITY_ANONYMOUS ? 0 : tally_count(&gate->session_counts, identity);
     if ((int64_t)gate->sessions.count >= limits->sessions)
         return err_set(err, ERR_TOO_MANY, "%zu sessions are open", gate->sessions.count);
     if ((int64_t)tenant->session_count >= tenant->session_limit)
         return err_set(err, ERR_TOO_MANY, "%zu sessions of tenant \"%s\" are open", tenant->session_count,
                        tenant->name);
-    if (own && (int64_t)*own >= limits->identity_sessions)
-        return err_set(err, ERR_TOO_MANY, "%zu sessions of this identity are open", *own);
+    if (own && (int64_t)own >= limits->identity_sessions)
+        return err_set(err, ERR_TOO_MANY, "%zu sessions of this identity are open", own);
     return true;
 }
 
@@ -95,7 +54,8 @@ struct session *session_new(struct gate *gate, const struct identity *identity, 
     list_init(&session->calls);
     session->standalone = make_stream(session, session->next_stream++);
     map_put(&gate->sessions, span_of(session->id), session);
-    count_one(gate, identity);
+    tally_add(&gate->session_counts, identity);
+    gate_tenant(gate, identity->tenant)->session_count++;
     return session;
 }
 
@@ -151,7 +111,8 @@ void session_end(struct session *session)
     bool began = session->scope != NULL;
     session->state = SESSION_ENDED;
     map_remove(&session->gate->sessions, span_of(session->id));
-    count_one_less(session->gate, session->identity);
+    tally_drop(&session->gate->session_counts, session->identity);
+    gate_tenant(session->gate, session->identity->tenant)->session_count--;
     while (!list_empty(&session->calls))
         call_break_off(list_entry(session->calls.next, struct call, session_node), ERR_UNKNOWN_SESSION,
                        "The session ended");

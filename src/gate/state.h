@@ -37,7 +37,9 @@ struct gate {
     size_t tenant_count;
     unsigned char key[32];      // for cursors and task ids
     struct map sessions;        // id -> session
-    struct map session_counts;  // "tenant\0provider\0subject\0" -> size_t, how many of them are theirs
+    struct map session_counts;  // of tally.c, how many of them are theirs
+    struct map process_counts;  // and how many server processes
+    size_t process_count;       // in all
     struct map links;           // "server\0key" -> link
     struct map scopes;          // key -> scope
     struct map tasks;           // "server\0id" -> owner
@@ -68,6 +70,8 @@ struct tenant {
     uint64_t reload_failed;
     int64_t session_limit;
     size_t session_count;
+    int64_t process_limit;
+    size_t process_count;
     int64_t recheck_at;  // when a rule of the policy expires, in seconds since the epoch
 };
 
@@ -84,11 +88,13 @@ struct link {
     struct list calls;      // in flight here
     struct session *owner;  // with isolation `session`
     const char *tenant;
-    struct identity *user;   // whose grant it uses; NULL: nobody's in particular
-    struct map watched;      // resource URI -> struct watched
-    struct map elicited;     // elicitation id -> session id, for notifications/elicitation/complete
-    struct map task_tokens;  // our progress token -> struct task_token, for tasks whose call is over
-    int level;               // last log level sent, -1: none
+    struct identity *user;         // whose grant it uses; NULL: nobody's in particular
+    struct identity *counted_for;  // whose process the server is; NULL: nobody's in particular
+    bool counted;                  // its process is, in process.c
+    struct map watched;            // resource URI -> struct watched
+    struct map elicited;           // elicitation id -> session id, for notifications/elicitation/complete
+    struct map task_tokens;        // our progress token -> struct task_token, for tasks whose call is over
+    int level;                     // last log level sent, -1: none
 };
 
 // Who wants the progress of a task after its tools/call was answered.
@@ -171,6 +177,15 @@ void session_stream_done(struct session *session, struct stream *stream);
 void session_sweep(struct session *session);
 // A message for the caller that belongs to no call: takes over the reference.
 void session_tell(struct session *session, struct blob *message);
+
+// ---- tally.c: counts by identity
+size_t tally_count(const struct map *tally, const struct identity *identity);
+void tally_add(struct map *tally, const struct identity *identity);
+void tally_drop(struct map *tally, const struct identity *identity);
+
+// ---- process.c
+bool process_may_start(struct link *link, struct err *err) MUST_CHECK;  // counts it, unless there are too many
+void process_ended(struct link *link);                                  // harmless if it was not counted
 
 // ---- link.c
 extern const struct upstream_listener link_listener;

@@ -50,11 +50,11 @@ struct upstream {
     unsigned failures;
     int64_t ready_since_ms;
     char problem[512];
-    char *tail[STDERR_LINES];    // of a stdio server: what it last wrote to stderr; kept when it has ended
-    size_t tail_count;           // lines so far
-    bool needs_login;            // nobody has logged in, or the grant has ended: `problem` says how to
-    bool greeted_late;           // the token ended during this handshake
-    struct access_wait ready;    // for a token, before the server is started
+    char *tail[STDERR_LINES];  // of a stdio server: what it last wrote to stderr; kept when it has ended
+    size_t tail_count;         // lines so far
+    enum err_code refusal;     // ERR_LOGIN: nobody has logged in, or the grant has ended; ERR_PROCESSES: of may_start()
+    bool greeted_late;         // the token ended during this handshake
+    struct access_wait ready;  // for a token, before the server is started
     struct access_wait renewal;  // for another token
     struct list refused;         // requests that wait for it
     void (*on_closed)(void *arg, struct upstream *upstream);

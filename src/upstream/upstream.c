@@ -33,7 +33,7 @@ static void set_state(struct upstream *upstream, enum upstream_state state)
     upstream->state = state;
     if (state == UPSTREAM_READY) {
         upstream->problem[0] = '\0';
-        upstream->needs_login = false;
+        upstream->refusal = ERR_NONE;
     }
     upstream->spec.listener->on_state(upstream->spec.arg, upstream);
 }
@@ -132,8 +132,8 @@ static void run_failing(struct loop_task *task)
 {
     struct upstream *upstream = task->arg;
     struct err err;
-    if (upstream->needs_login)
-        (void)err_set(&err, ERR_LOGIN, "%s", upstream->problem);
+    if (upstream->refusal)
+        (void)err_set(&err, upstream->refusal, "%s", upstream->problem);
     else
         (void)err_set(&err, ERR_UNAVAILABLE, "server \"%s\" is not available: %s", upstream->server->name,
                       *upstream->problem ? upstream->problem : "it is being closed");
@@ -274,7 +274,7 @@ static void go_down(struct upstream *upstream, const struct err *err)
     if (was_ready && loop_now(upstream->spec.loop) - upstream->ready_since_ms > HEALTHY_AFTER_MS)
         upstream->failures = 0;
     memcpy(upstream->problem, err->detail, sizeof upstream->problem);
-    upstream->needs_login = err->code == ERR_LOGIN;
+    upstream->refusal = err->code == ERR_LOGIN || err->code == ERR_PROCESSES ? err->code : ERR_NONE;
     forget_access(upstream);
     log_warn(was_ready ? "server lost" : "server did not start", LOG_STR("server", upstream->server->name),
              LOG_STR("detail", err->detail));
@@ -290,7 +290,7 @@ static void go_down(struct upstream *upstream, const struct err *err)
     take_in_flight(upstream, &sent);
     list_move_all(&unsent, &upstream->waiting);
     struct err why = *err, unavailable = *err;
-    if (!upstream->needs_login)
+    if (!upstream->refusal)
         unavailable.code = ERR_UNAVAILABLE;
     set_state(upstream, at_once ? UPSTREAM_DOWN : UPSTREAM_BACKOFF);
     fail_all(&sent, &why);
@@ -464,6 +464,12 @@ static const char *find_assertion(struct upstream *upstream, const struct identi
     return text;
 }
 
+static bool may_start(const struct upstream *upstream, struct err *err)
+{
+    const struct upstream_listener *listener = upstream->spec.listener;
+    return !listener->may_start || listener->may_start(upstream->spec.arg, err);
+}
+
 static void begin(struct upstream *upstream)
 {
     loop_timer_stop(upstream->spec.loop, &upstream->retry);
@@ -471,7 +477,9 @@ static void begin(struct upstream *upstream)
     upstream->greeted_late = false;
     set_state(upstream, UPSTREAM_STARTING);
     struct err err;
-    if (upstream->spec.assertion && !find_assertion(upstream, NULL)) {
+    if (!may_start(upstream, &err)) {
+        upstream_lose(upstream, &err);  // not from inside upstream_start(): what follows may start others
+    } else if (upstream->spec.assertion && !find_assertion(upstream, NULL)) {
         (void)err_set(&err, ERR_UNAVAILABLE, "server \"%s\" cannot be told who calls", upstream->server->name);
         go_down(upstream, &err);
     } else if (upstream->spec.access) {
@@ -484,8 +492,8 @@ static void begin(struct upstream *upstream)
 
 void upstream_start(struct upstream *upstream)
 {
-    // Somebody may have logged in meanwhile, and to look costs little: no back-off for that.
-    if (upstream->state == UPSTREAM_DOWN || (upstream->state == UPSTREAM_BACKOFF && upstream->needs_login))
+    // Somebody may have logged in or made room meanwhile, and to look costs little: no back-off for that.
+    if (upstream->state == UPSTREAM_DOWN || (upstream->state == UPSTREAM_BACKOFF && upstream->refusal))
         begin(upstream);
 }
 
@@ -789,5 +797,6 @@ struct span upstream_instructions(const struct upstream *upstream) { return buf_
 struct span upstream_info(const struct upstream *upstream) { return buf_span(&upstream->info); }
 enum revision upstream_revision(const struct upstream *upstream) { return upstream->revision; }
 const char *upstream_problem(const struct upstream *upstream) { return upstream->problem; }
-bool upstream_needs_login(const struct upstream *upstream) { return upstream->needs_login; }
+bool upstream_needs_login(const struct upstream *upstream) { return upstream->refusal == ERR_LOGIN; }
+enum err_code upstream_refusal(const struct upstream *upstream) { return upstream->refusal; }
 void *upstream_arg(const struct upstream *upstream) { return upstream->spec.arg; }

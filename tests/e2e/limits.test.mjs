@@ -133,6 +133,73 @@ describe('sessions', () => {
     });
 });
 
+describe('server processes', () => {
+    const own = { command: mirror, args: ['--tools', '["one"]'], isolation: 'session' };
+    const one = caller => caller.call('m__one');
+    function assertFull({ error }) {
+        assert.equal(error?.code, LIMITED, JSON.stringify(error));
+        assert.equal(error.data.reason, 'process_limit');
+        assert.match(error.message, /close sessions/);
+    }
+    const end = (gateway, caller) => send(gateway.url, { method: 'DELETE', headers: caller.headers });
+    /** An ended server gives its place back when it is gone. */
+    const passesSoon = (caller, what) => until(async () => !(await one(caller)).error, 10_000, what);
+
+    test('of one identity are bounded, and leave room for others', async t => {
+        const ana = token('processes.json', 'ana'), bob = token('processes.json', 'bob');
+        const gateway = await gatewayFor(t, withTokens('processes.json', { mcpServers: { m: own, all: mirrorServer('one') }, limits: { identity_processes: 2 } }));
+        const first = await Caller.open(gateway, ana), second = await Caller.open(gateway, ana), third = await Caller.open(gateway, ana);
+        assertPasses(await one(first));
+        assertPasses(await one(second));
+        for (let i = 0; i < 3; i++) assertFull(await one(third));
+        assertPasses(await third.call('all__one')); // one that everybody shares is nobody's own
+        assert.equal(gateway.servers().length, 3);
+        assertPasses(await one(await Caller.open(gateway, bob)));
+        assertPasses(await one(first));
+        assert.match(gateway.log(), /server did not start.*limits\.identity_processes/);
+        assert.equal((await end(gateway, first)).status, 200);
+        await passesSoon(third, 'the place of the server that has ended');
+    });
+    test('with isolation `user` are counted as well', async t => {
+        const ana = token('users.json', 'ana'), bob = token('users.json', 'bob');
+        const mine = { ...own, isolation: 'user' };
+        const gateway = await gatewayFor(t, withTokens('users.json', { mcpServers: { m: mine, n: mine }, limits: { identity_processes: 1 } }));
+        for (const secret of [ana, bob]) {
+            const caller = await Caller.open(gateway, secret);
+            const answers = [await one(caller), await caller.call('n__one')];
+            assert.equal(answers.filter(({ error }) => !error).length, 1, JSON.stringify(answers));
+            assertFull(answers.find(({ error }) => error));
+        }
+        assert.equal(gateway.servers().length, 2);
+    });
+    test('of one tenant are bounded, and leave room for others', async t => {
+        const ana = token('shares.json', 'ana', '--tenant', 'acme'), eve = token('shares.json', 'eve', '--tenant', 'acme'), bob = token('shares.json', 'bob');
+        const tenants = { acme: { mcpServers: { m: own }, limits: { processes: 1 } } };
+        const gateway = await gatewayFor(t, withTokens('shares.json', { mcpServers: { m: own }, tenants }));
+        const first = await Caller.open(gateway, ana), second = await Caller.open(gateway, eve);
+        assertPasses(await one(first));
+        assertFull(await one(second));
+        for (let i = 0; i < 2; i++) assertPasses(await one(await Caller.open(gateway, bob)));
+        assert.match(gateway.log(), /tenants\.acme\.limits\.processes/);
+        assert.equal((await end(gateway, first)).status, 200);
+        await passesSoon(second, 'the place of the server that has ended');
+    });
+    test('in all are bounded, also for callers nobody can tell apart', async t => {
+        const gateway = await gatewayFor(t, { mcpServers: { m: own }, limits: { processes: 3, identity_processes: 1 } });
+        const callers = [];
+        for (let i = 0; i < 5; i++) callers.push(await Caller.open(gateway));
+        const answers = await Promise.all(callers.map(one));
+        assert.equal(answers.filter(({ error }) => !error).length, 3, JSON.stringify(answers));
+        for (const answer of answers.filter(({ error }) => error)) assertFull(answer);
+        assert.equal(gateway.servers().length, 3);
+        const refused = callers[answers.findIndex(({ error }) => error)], served = callers[answers.findIndex(({ error }) => !error)];
+        assert.deepEqual((await refused.ask('tools/list')).message.result.tools, []);
+        assert.match(gateway.log(), /limits\.processes/);
+        assert.equal((await end(gateway, served)).status, 200);
+        await passesSoon(refused, 'the place of the server that has ended');
+    });
+});
+
 describe('rates', () => {
     test('a burst passes, then calls are refused with the time to wait', async t => {
         const rates = [{ server: 'm', tool: 'one', calls: 2, window: '1h' }];

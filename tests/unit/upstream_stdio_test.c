@@ -52,7 +52,8 @@ static void on_other(void *arg, struct upstream *upstream, const struct message 
     (void)origin;
 }
 
-static const struct upstream_listener listener = {on_state, on_other, on_other};
+static const struct upstream_listener listener = {
+    .on_state = on_state, .on_notification = on_other, .on_request = on_other};
 
 static void set_up(struct fixture *f, const char *command)
 {
