@@ -238,8 +238,7 @@ static void compile(struct policy *policy, int64_t now)
 
 // ---- deciding -------------------------------------------------------------------------------
 
-// A URI with another spelling is denied before a rule is asked: the rules are about this one.
-static bool is_canonical(const struct policy_question *question)
+bool policy_is_canonical(const struct policy_question *question)
 {
     switch (question->kind) {
     case POLICY_RESOURCE: return policy_uri_is_canonical(question->name);
@@ -331,7 +330,7 @@ struct policy_decision policy_decide(struct policy *policy, const struct policy_
         return (struct policy_decision){VERDICT_DENY, NULL, "default"};
     if (policy->allow_all)
         return (struct policy_decision){VERDICT_ALLOW, NULL, "builtin:allow-all"};
-    if (!is_canonical(question))
+    if (!policy_is_canonical(question))
         return (struct policy_decision){VERDICT_DENY, NULL, "uri_not_canonical"};
     const word *bits = candidates(policy, question);
     const struct policy_rule *rule = first_match(policy, bits, policy->deny, question->args);
@@ -361,7 +360,7 @@ bool policy_visible(struct policy *policy, const struct policy_question *questio
 {
     if (!policy || !prepared(policy, question))
         return false;
-    return policy->allow_all || (is_canonical(question) && is_allowed(policy, question));
+    return policy->allow_all || (policy_is_canonical(question) && is_allowed(policy, question));
 }
 
 bool policy_visible_pattern(struct policy *policy, const struct policy_question *question)
@@ -443,7 +442,8 @@ size_t policy_conditions(struct policy *policy, const struct policy_question *qu
 
 const struct policy_rule *policy_shadow(struct policy *policy, const struct policy_question *question)
 {
-    if (!policy || policy->allow_all || !prepared(policy, question) || !policy->shadows || !is_canonical(question))
+    if (!policy || policy->allow_all || !prepared(policy, question) || !policy->shadows ||
+        !policy_is_canonical(question))
         return NULL;
     return first_match(policy, candidates(policy, question), policy->shadow, question->args);
 }
@@ -607,7 +607,8 @@ static void run_test(struct policy *policy, const struct policy_test *test, stru
                                        test->args};
     struct policy_decision decision = policy_decide(policy, &question);
     struct buf advice = {0};
-    if (!is_canonical(&question) && policy_uri_put_canonical(question.name, question.kind == POLICY_TEMPLATE, &advice))
+    if (!policy_is_canonical(&question) &&
+        policy_uri_put_canonical(question.name, question.kind == POLICY_TEMPLATE, &advice))
         buf_printf(&advice, " is the canonical spelling");
     else
         buf_put_text(&advice, "correct the rules or the test");

@@ -101,6 +101,9 @@ void policy_unref(struct policy *policy);
 struct policy *policy_allow_all(void);
 void policy_findings_release(struct policy_findings *findings);
 
+// Names of tools and prompts are; URIs and templates must have their one spelling (auth/policy_uri.h). What is not is denied
+// before a rule is asked, by "uri_not_canonical": the rules are about that spelling.
+bool policy_is_canonical(const struct policy_question *question);
 struct policy_decision policy_decide(struct policy *policy, const struct policy_question *question);
 // May it be listed? Conditions are left out: allowed with some arguments, and not always denied.
 bool policy_visible(struct policy *policy, const struct policy_question *question);

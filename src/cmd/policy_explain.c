@@ -98,10 +98,10 @@ static struct explanation explain(struct policy *policy, const struct policy_que
     struct explanation all = {.decision = policy_decide(policy, question), .rules = json_array()};
     bool defaulted = strcmp(all.decision.by, "default") == 0;
     struct buf canonical = {0};
-    if (strcmp(all.decision.by, "uri_not_canonical") == 0 &&
-        policy_uri_put_canonical(question->name, question->kind == POLICY_TEMPLATE, &canonical))
+    bool asked = policy_is_canonical(question);
+    if (!asked && policy_uri_put_canonical(question->name, question->kind == POLICY_TEMPLATE, &canonical))
         all.canonical = buf_take(&canonical, NULL);
-    for (size_t i = 0; i < policy_rule_count(policy); i++) {
+    for (size_t i = 0; asked && i < policy_rule_count(policy); i++) {
         const struct policy_rule *rule = policy_rule_at(policy, i);
         struct buf why = {0}, via = {0};
         bool matched = policy_rule_matches(policy, rule, question, redact, &why, &via);

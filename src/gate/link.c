@@ -3,7 +3,6 @@
 // A scope's key says who may share it: the tenant when every server is shared, the user when one is per
 // user, the session when one is per session. Links have keys of the same kind, each by its own isolation.
 // Each profile has scopes of its own; the links behind them are the same.
-#include "auth/policy_uri.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/scan.h"
@@ -116,11 +115,12 @@ static void warn_hidden(const struct link *link, const struct source *source, un
     for (int kind = CATALOG_RESOURCES; kind <= CATALOG_TEMPLATES; kind++) {
         const struct source_item *items = source_items(source, (enum catalog_kind)kind);
         size_t all = kinds >> kind & 1 ? source_count(source, (enum catalog_kind)kind) : 0;
-        for (size_t i = 0; i < all; i++)
-            if (!(kind == CATALOG_RESOURCES ? policy_uri_is_canonical
-                                            : policy_uri_template_is_canonical)(items[i].name)) {
-                first = count++ ? first : items[i].name;
-            }
+        for (size_t i = 0; i < all; i++) {
+            struct policy_question item = {.kind = dispatch_policy_kind((enum catalog_kind)kind),
+                                           .name = items[i].name};
+            if (!policy_is_canonical(&item))
+                first = count++ ? first : item.name;
+        }
     }
     if (count)
         log_warn("resources hidden: their URIs are not canonical and the policy denies them",

@@ -100,10 +100,44 @@ describe('another spelling of a URI is denied before a rule is asked', () => {
         await until(() => rows().some(({ method, rule: by }) => method === 'resources/read' && by === 'uri_not_canonical'), 5_000, 'the row');
         const explain = (...more) => spawnSync(binary, ['policy', 'explain', '--policy', policy, '--subject', 'anonymous', '--server', 'm', '--resource', 'file:///srv//secret', ...more], { encoding: 'utf8' });
         const { status, stdout } = explain('--json');
-        const { decision, rule: by, canonical } = JSON.parse(stdout);
-        assert.deepEqual([status, decision, by, canonical], [1, 'deny', 'uri_not_canonical', 'file:///srv/secret']);
+        const { decision, rule: by, canonical, rules: asked } = JSON.parse(stdout);
+        assert.deepEqual([status, decision, by, canonical, asked], [1, 'deny', 'uri_not_canonical', 'file:///srv/secret', []]);
         assert.match(explain().stdout, /^deny by uri_not_canonical \(write file:\/\/\/srv\/secret\)$/m);
     });
+});
+
+test('a test about another spelling exercises no rule', () => {
+    const file = join(folder.path, 'untested.json');
+    const check = name => {
+        writeFileSync(file, written({ rules: [rule('no-secret', 'deny', ['file:///srv/*'])], tests: [{ description: 'nobody reads it', server: 'm', kind: 'resource', name, expect: 'deny' }] }));
+        return JSON.parse(spawnSync(binary, ['policy', 'check', file, '--json'], { encoding: 'utf8' }).stdout).map(({ code }) => code);
+    };
+    assert.deepEqual(check('file:///srv/a'), []);
+    assert.deepEqual(check('file:///srv//a'), ['W3']);
+});
+
+test('`policy diff` compares patterns that some canonical URI matches', () => {
+    const [before, after] = ['before.json', 'after.json'].map(name => join(folder.path, name));
+    writeFileSync(before, written({ rules: [] }));
+    for (const name of ['*', '*.pem', 'file:///srv/*', 'file:///{path}']) {
+        writeFileSync(after, written({ rules: [rule('some', 'allow', [name])] }));
+        const { stdout } = spawnSync(binary, ['policy', 'diff', before, after], { encoding: 'utf8' });
+        assert.ok(stdout.includes(`+ default: * resource_template ${name}: deny → allow`), stdout);
+        assert.equal(stdout.includes(`+ default: * resource ${name}: deny → allow`), !name.includes('{'), stdout);
+    }
+});
+
+test('URIs of a server without a prefix are judged alike', async () => {
+    const gateway = await startGateway({ policy, prefix: false, mcpServers: { m: mirror(listed.resources, listed.templates) } });
+    try {
+        const ask = await open(gateway);
+        for (const uri of ['file:///srv//secret', 'file:/srv/secret', 'file:///srv/a b', 'postern://m/file:///srv/secret'])
+            assert.equal((await ask('resources/read', { uri })).error?.data.rule, 'uri_not_canonical', uri);
+        assert.equal((await ask('resources/read', { uri: 'file:///srv/secret' })).error.data.rule, 'no-secret');
+        assert.equal((await ask('resources/read', { uri: 'file:///srv/a' })).result.contents[0].text, 'file:///srv/a');
+    } finally {
+        await gateway.stop();
+    }
 });
 
 test('without a policy nothing is judged: every spelling passes as it came', async () => {
