@@ -67,8 +67,12 @@ enum permit call_permit(const struct call *call, enum policy_kind *kind)
 enum phase_result call_route(struct call *call)
 {
     const struct row *row = &rows[call->method];
-    if (!method_check_params(call->method, call->message.params, &call->err))
+    if (!method_check_params(call->method, call->message.params, &call->err)) {
+        call->error_text =
+            "Invalid params: the name of a member contains U+0000, or differs in case only from one that the "
+            "method has; spell it as the protocol does";
         return PHASE_FAIL;
+    }
     if (call->op != ARRIVAL_MESSAGE || call->message.kind != MESSAGE_REQUEST)
         return PHASE_NEXT;
     if (!row->dispatch || row->notification)
