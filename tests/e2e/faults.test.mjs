@@ -16,7 +16,9 @@ const HUGE = 64 * 1024 * 1024 - 4096;
 async function beside(bad, body) {
     const gateway = await startGateway({ mcpServers: { bad, good: stdioServer.fixture() } });
     try {
-        await body({ gateway, session: await Session.open(gateway.url) });
+        const session = await Session.open(gateway.url);
+        assert.ok((await session.call('good__test_simple_text')).result, 'it has started, which takes its time');
+        await body({ gateway, session });
     } finally {
         await gateway.stop();
     }
@@ -45,7 +47,8 @@ function failed({ error }, code, ...reasons) {
     assert.doesNotMatch(JSON.stringify(error), /last words|misbehave\.mjs/, 'internals reached the caller');
 }
 
-const bad = (...args) => ({ ...stdioServer.misbehave(...args), timeout: '1s', start_timeout: '3s' });
+const bad = (...args) => ({ ...stdioServer.misbehave(...args), timeout: '1s', start_timeout: '30s' });
+const impatient = server => ({ ...server, start_timeout: '3s' });
 
 describe('a call fails alone', () => {
     const cases = {
@@ -71,7 +74,7 @@ describe('a call fails alone', () => {
         test(`${mode} over Streamable HTTP`, async () => {
             const peer = await startPeer(program.misbehave, mode, '--http');
             try {
-                await beside({ type: 'http', url: peer.url, timeout: '1s', start_timeout: '3s' }, async ({ session }) => {
+                await beside({ type: 'http', url: peer.url, timeout: '1s', start_timeout: '30s' }, async ({ session }) => {
                     assert.equal(resultText(await session.call('bad__fine')), 'fine');
                     const doomed = session.call('bad__act');
                     await stillGood(session);
@@ -94,8 +97,8 @@ describe('a call fails alone', () => {
 
 describe('a server that cannot be reached is left out of the list in its own time', () => {
     const cases = {
-        'hang-init': bad('hang-init'),
-        'hang-list': bad('hang-list'),
+        'hang-init': impatient(bad('hang-init')),
+        'hang-list': impatient(bad('hang-list')),
         'no such command': { command: '/no/such/command', args: [] },
         'a command that ends at once': { command: '/bin/false', args: [], start_timeout: '3s' },
         'nobody listens': { type: 'http', url: 'http://127.0.0.1:9/mcp', start_timeout: '3s' }

@@ -4,11 +4,12 @@ import { describe, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 
 import { LIES } from '../peers/lies.mjs';
-import { until } from './gateway.mjs';
+import { settles, until } from './gateway.mjs';
 import { EXIT, withLiar } from './liar.mjs';
 import { Session } from './raw.mjs';
 
 const { OK, UNAVAILABLE, DENIED, REGISTRATION, DISCOVERY, TOKEN, ANSWER } = EXIT;
+const WAIT_MS = 60_000;
 const title = lie => `${lie}: ${LIES[lie]}`;
 
 /** None of these paths, or of the other origin if that is among them, was asked. */
@@ -433,10 +434,11 @@ test('F1 F18 a gateway that nobody calls refreshes before the end of the token, 
         try {
             const session = await Session.open(gateway.url);
             assert.ok((await session.call('liar__echo')).result);
-            const [first, ...rest] = (await liar.seen('/token')).map(({ at }) => at);
-            await until(async () => (await liar.seen('/token')).length > 1 + rest.length, 15_000, 'a refresh');
-            const { at } = (await liar.seen('/token')).at(-1);
-            assert.ok(at - (rest.at(-1) ?? first) < 5000, `after ${at - first} ms`);
+            const [called, asked] = [(await liar.seen('/mcp')).length, (await liar.seen('/token')).length];
+            await until(async () => (await liar.seen('/token')).length > asked, WAIT_MS, 'a refresh');
+            assert.equal((await liar.seen('/mcp')).length, called, 'that no call asked for');
+            await liar.control({ lie: 'none' });
+            await until(async () => Date.parse((await liar.connections())[0].expires) > Date.now() + 600_000, WAIT_MS, 'a token that lasts');
             await liar.control({ lie: 'token-503' }); // from now on only what is held already helps
             assert.ok((await session.call('liar__echo')).result);
         } finally {
@@ -451,10 +453,16 @@ test('F6 a token is used while it is refreshed ahead, however slow the token end
         try {
             const session = await Session.open(gateway.url);
             assert.ok((await session.call('liar__echo')).result);
-            await liar.control({ hold: '/token' });
-            await liar.held();
-            assert.ok((await session.call('liar__echo')).result);
-            await liar.control({ release: true });
+            let used = false;
+            for (let i = 0; i < 5 && !used; i++) { // once more if a busy machine made the call after the end of the token
+                await liar.control({ hold: '/token' });
+                await liar.held();
+                const call = session.call('liar__echo');
+                used = await settles(call, 5_000);
+                await liar.control({ release: true });
+                assert.ok((await call).result);
+            }
+            assert.ok(used);
         } finally {
             await gateway.stop();
         }

@@ -13,6 +13,7 @@ import { binary, startGateway, temporaryDirectory, until, writeConfig } from './
 import { Session } from './raw.mjs';
 
 const AUDIENCE = 'https://gateway.example/mcp';
+const WAIT_MS = 60_000;
 const GRANT = 'urn:ietf:params:oauth:grant-type:';
 
 let folder, peer, gateway;
@@ -27,7 +28,7 @@ after(() => {
     folder?.remove();
 });
 beforeEach(() => {
-    Object.assign(peer.state, { callerLifetime: 120, lifetime: 120, refuse: {}, refused: new Set(), needs: {}, servers: undefined, down: false, lies: {}, strict: false, given: 'mcp:use mcp:write mcp:admin' });
+    Object.assign(peer.state, { callerLifetime: 120, lifetime: 120, told: undefined, refuse: {}, refused: new Set(), needs: {}, servers: undefined, down: false, lies: {}, strict: false, given: 'mcp:use mcp:write mcp:admin' });
     peer.asked.length = peer.seen.length = 0;
 });
 afterEach(async () => {
@@ -95,13 +96,13 @@ for (const [name, mode] of Object.entries(modes))
             assert.ok(calls().length <= 101);
         });
         test('F1 it is renewed before its end, and calls go on', async () => {
-            peer.state.lifetime = 6;
+            peer.state.told = 6; // they are good for longer, so that none ends while a busy machine renews it
             const session = await start(mode);
             assert.equal(said(await session.call('server__whoami')), mode.sub);
             const [{ who: first }] = calls();
-            await until(() => kinds().length >= 2 * mode.grants.length, 8_000, 'another token');
-            assert.ok(Date.now() / 1000 < first.exp, 'before the end of the first');
-            await until(async () => said(await session.call('server__whoami')) === mode.sub && calls().at(-1).who.jti !== first.jti, 5_000, 'the next token in use');
+            await until(() => kinds().length >= 2 * mode.grants.length, WAIT_MS, 'another token');
+            assert.equal(calls().length, 1, 'nobody called for it');
+            await until(async () => said(await session.call('server__whoami')) === mode.sub && calls().at(-1).who.jti !== first.jti, WAIT_MS, 'the next token in use');
             assert.ok(peer.seen.every(({ who, token }) => who || !token), 'none was refused');
         });
         test('F12 a provider that is down is told to the operator, asked again after a pause, and needed no more once there is a token', async () => {

@@ -33,7 +33,8 @@ function provide(issuer, key, clients, state, asked) {
         jwks: { keys: [key.whole] },
         clients,
         scopes: SCOPES.split(' '),
-        ttl: { ClientCredentials: (_context, _token, { clientId }) => (state.callers.includes(clientId) ? state.callerLifetime : state.lifetime) },
+        ttl: { ClientCredentials: (_context, _token, { clientId }) => (state.callers.includes(clientId) ? state.callerLifetime : state.told ?? state.lifetime) },
+        formats: { customizers: { jwt: (_context, { clientId }, { payload }) => { if (!state.callers.includes(clientId)) payload.exp = payload.iat + state.lifetime; } } },
         clientAuthMethods: ['client_secret_basic', 'client_secret_post', 'private_key_jwt', 'none'],
         enabledJWA: { clientAuthSigningAlgValues: ['RS256', 'ES256'] },
         features: {
@@ -57,7 +58,7 @@ function provide(issuer, key, clients, state, asked) {
     return provider;
 }
 
-/** Starts all of it; `audience` is the gateway's, `gatewayKey` the public JWK of its client with a key. */
+/** Starts all of it; tokens are good for `state.lifetime` seconds, or `state.told` if one believes their issuer; `audience` is the gateway's, `gatewayKey` the public JWK of its client with a key. */
 export async function startExchange(audience, gatewayKey) {
     const state = { callers: ['ana', 'bob', 'eve'], callerLifetime: 120, lifetime: 120, refuse: {}, refused: new Set(), needs: {}, given: SCOPES, strict: false, down: false, lies: {} };
     const asked = [], seen = [];
@@ -95,7 +96,7 @@ export async function startExchange(audience, gatewayKey) {
         const granted = (scope ?? 'mcp:use').split(' ').filter(one => state.given.includes(one)).join(' ');
         if (state.strict && granted !== scope) throw new errors.InvalidScope('more than you may have', scope);
         const claims = { iss: at === 'idp' ? idp : as, sub, aud: resource, client_id: context.oidc.client.clientId, scope: granted };
-        return { access_token: await sign(keys[at], claims, 'at+jwt', state.lifetime), token_type: 'Bearer', expires_in: state.lifetime, scope: granted };
+        return { access_token: await sign(keys[at], claims, 'at+jwt', state.lifetime), token_type: 'Bearer', expires_in: state.told ?? state.lifetime, scope: granted };
     };
     providers.idp.registerGrantType(`${GRANT}token-exchange`, async context => {
         const { subject_token, requested_token_type, audience: to, resource } = context.oidc.params;
