@@ -95,7 +95,8 @@ static bool check_folder(const struct db *db, const char *folder, struct err *er
     struct stat is;
     struct statfs system;
     if (stat(folder, &is) != 0 || statfs(folder, &system) != 0)
-        return err_set(err, ERR_CONFIG, "%s: its folder: %s", db->path, strerror(errno));
+        return err_set(err, ERR_CONFIG, "%s: its folder: %s; make it, or name another one with $POSTERN_STATE",
+                       db->path, strerror(errno));
     if (!db->kind->open && is.st_uid != geteuid() && is.st_uid != 0)
         return err_set(err, ERR_CONFIG, "%s: belongs to another user (uid %ld); chown it, or name another folder",
                        folder, (long)is.st_uid);
