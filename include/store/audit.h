@@ -6,7 +6,11 @@
 // hex digits; JSON has no white space and the order below; in the object what is absent is left out (texts that are empty,
 // a `count` and a `first_seq` of 0), in the array it is null. The very first row follows 64 zeros. So a row that was
 // changed, taken out or moved is found by audit_verify(). Whoever may write the file can make a whole new chain: keep the
-// head that `verify` prints, or the JSON lines, somewhere else.
+// heads that `verify` prints, or the JSON lines, somewhere else.
+//
+// There are three chains: of calls, of failed authentication, and of everything else (policies, tokens, gaps). Each has its own
+// limit on size, so that rows of one never make retention delete rows of another; all share the numbers of `seq`. The row before,
+// whose hash is in a row's hash, is the one before in the same chain.
 #ifndef STORE_AUDIT_H
 #define STORE_AUDIT_H
 
@@ -24,8 +28,10 @@ enum audit_event {
     AUDIT_POLICY,          // a policy was loaded, or refused
     AUDIT_TOKEN,           // a token came, went or was refreshed
     AUDIT_GAP,             // `count` records were dropped here; written by the audit itself
-    AUDIT_RETENTION,       // `count` rows were deleted, the first one left is `first_seq`; by the audit itself
+    // `count` rows of the chain that `kind` names were deleted, no row of it before `first_seq` is left; by the audit itself
+    AUDIT_RETENTION,
 };
+enum audit_chain { AUDIT_CHAIN_CALLS, AUDIT_CHAIN_AUTHENTICATION, AUDIT_CHAIN_ADMINISTRATION, AUDIT_CHAINS };
 enum audit_decision { AUDIT_UNDECIDED, AUDIT_DENY, AUDIT_ALLOW };
 enum audit_status { AUDIT_ERROR, AUDIT_OK, AUDIT_DENIED, AUDIT_TIMEOUT, AUDIT_CANCELLED, AUDIT_GONE };
 
@@ -55,6 +61,7 @@ struct audit_record {
 // The members `tenant` to `roles` of a row as they stand in it, for many rows of the same caller; the caller frees it.
 char *audit_who(const struct audit_record *record);
 void audit_digest(struct span bytes, char out[AUDIT_HASH_CHARS + 1]);  // SHA-256 in hex
+const char *audit_chain_text(enum audit_chain chain);
 const char *audit_event_text(enum audit_event event);
 const char *audit_decision_text(enum audit_decision decision);  // NULL: undecided
 const char *audit_status_text(enum audit_status status);
@@ -65,8 +72,8 @@ struct audit_config {
     char *path;   // the database; NULL: audit_path()
     char *jsonl;  // also as JSON lines to this file, "-" is standard output; NULL: no
     bool required;
-    int64_t retention_days;  // 0: for ever
-    int64_t retention_size;  // 0: any size
+    int64_t retention_days;                // 0: for ever
+    int64_t retention_size[AUDIT_CHAINS];  // 0: any size
     int64_t queue;
     bool arguments;  // keep them, redacted
     struct redact_config redact;
@@ -149,10 +156,10 @@ struct audit_verdict {
     int64_t rows, first_seq, last_seq;
     int64_t dropped;  // in all gap rows
     size_t findings;
-    char head[AUDIT_HASH_CHARS + 1];
+    char head[AUDIT_CHAINS][AUDIT_HASH_CHARS + 1];
 };
 
-// Walks the whole chain as it is at one moment, also while it is written to; on_finding is told each row that is not
+// Walks all chains as they are at one moment, also while it is written to; on_finding is told each row that is not
 // as it was written. False: it could not be read.
 bool audit_verify(const char *path, void (*on_finding)(void *arg, int64_t seq, const char *text), void *arg,
                   struct audit_verdict *verdict, struct err *err) MUST_CHECK;

@@ -198,16 +198,19 @@ static void on_finding(void *arg, int64_t seq, const char *text)
 static void print_verdict(const struct audit_verdict *verdict, const char *path, struct report *report)
 {
     if (!report->json) {
-        printf("%s: %" PRId64 " rows (%" PRId64 " to %" PRId64 "), %zu finding%s, %" PRId64
-               " records dropped\nhead %s\n",
-               path, verdict->rows, verdict->first_seq, verdict->last_seq, verdict->findings,
-               verdict->findings == 1 ? "" : "s", verdict->dropped, verdict->head);
+        printf("%s: %" PRId64 " rows (%" PRId64 " to %" PRId64 "), %zu finding%s, %" PRId64 " records dropped\n", path,
+               verdict->rows, verdict->first_seq, verdict->last_seq, verdict->findings,
+               verdict->findings == 1 ? "" : "s", verdict->dropped);
+        for (enum audit_chain chain = 0; chain < AUDIT_CHAINS; chain++)
+            printf("head %s of %s\n", verdict->head[chain], audit_chain_text(chain));
         return;
     }
-    json_t *out =
-        json_pack("{s:s,s:I,s:I,s:I,s:I,s:s,s:O}", "file", path, "rows", (json_int_t)verdict->rows, "first_seq",
-                  (json_int_t)verdict->first_seq, "last_seq", (json_int_t)verdict->last_seq, "dropped",
-                  (json_int_t)verdict->dropped, "head", verdict->head, "findings", report->findings);
+    json_t *heads = json_object();
+    for (enum audit_chain chain = 0; chain < AUDIT_CHAINS; chain++)
+        json_object_set_new(heads, audit_chain_text(chain), json_string(verdict->head[chain]));
+    json_t *out = json_pack("{s:s,s:I,s:I,s:I,s:I,s:o,s:O}", "file", path, "rows", (json_int_t)verdict->rows,
+                            "first_seq", (json_int_t)verdict->first_seq, "last_seq", (json_int_t)verdict->last_seq,
+                            "dropped", (json_int_t)verdict->dropped, "heads", heads, "findings", report->findings);
     char *text = json_dumps(out, JSON_INDENT(2));
     puts(text);
     free(text);
@@ -299,9 +302,9 @@ const struct command command_audit = {
                 "[-f]",
     .summary = "Show who called what, or verify that nothing was changed",
     .details = "Rows are a table on a terminal and JSON lines in a pipe, the oldest first.\n"
-               "verify  walks the chain of hashes and names each row that was changed, moved or taken out. Exit\n"
-               "        status 1 if there is one. Keep the head it prints elsewhere: whoever can write the file\n"
-               "        could make a whole new chain, but not with the same head.",
+               "verify  walks the chains of hashes and names each row that was changed, moved or taken out. Exit\n"
+               "        status 1 if there is one. Keep the heads it prints elsewhere: whoever can write the file\n"
+               "        could make whole new chains, but not with the same heads.",
     .flags = flags_table,
     .max_args = 1,
     .run = run,

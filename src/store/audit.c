@@ -91,11 +91,27 @@ static const struct option rows[] = {
      .help = "Rows older than this are deleted; 0 keeps them for ever."},
     {.name = "retention_size",
      .type = OPTION_SIZE,
-     .offset = AT(retention_size),
+     .offset = AT(retention_size[AUDIT_CHAIN_CALLS]),
      .fallback = "\"1GiB\"",
      .min = 0,
      .max = 1LL << 50,
-     .help = "The oldest rows are deleted when the database is larger than this; 0 sets no limit."},
+     .help =
+         "The oldest rows of calls are deleted when they take more than this; 0 sets no limit. The database may be as "
+         "large as the three limits together."},
+    {.name = "retention_size_authentication",
+     .type = OPTION_SIZE,
+     .offset = AT(retention_size[AUDIT_CHAIN_AUTHENTICATION]),
+     .fallback = "\"128MiB\"",
+     .min = 0,
+     .max = 1LL << 50,
+     .help = "The same for rows of failed authentication, on their own: they never make rows of another kind go."},
+    {.name = "retention_size_administration",
+     .type = OPTION_SIZE,
+     .offset = AT(retention_size[AUDIT_CHAIN_ADMINISTRATION]),
+     .fallback = "\"128MiB\"",
+     .min = 0,
+     .max = 1LL << 50,
+     .help = "The same for all other rows: policies, tokens, connected accounts, gaps."},
     {.name = "queue",
      .type = OPTION_INT,
      .offset = AT(queue),
@@ -141,8 +157,8 @@ static void trim_oldest(struct audit *audit, struct buf *lines)
 {
     struct result *result = &audit->result;
     size_t most = 2 * audit->writing.count;
-    struct audit_db_limits limits = {.size = audit->config.retention_size,
-                                     .rows = most > TRIM_ROWS ? (int64_t)most : TRIM_ROWS};
+    struct audit_db_limits limits = {.rows = most > TRIM_ROWS ? (int64_t)most : TRIM_ROWS};
+    memcpy(limits.size, audit->config.retention_size, sizeof limits.size);
     if (audit->config.retention_days)
         limits.before_ms = clock_wall_ms() - audit->config.retention_days * DAY_MS;
     if (audit_db_trim(&audit->db, &limits, lines, &result->deleted, &result->trim_err))
@@ -195,6 +211,14 @@ static void note_failed(struct audit *audit)
     loop_timer_set(audit->loop, &audit->retry, RETRY_MS);
 }
 
+static bool has_limits(const struct audit_config *config)
+{
+    bool any = config->retention_days != 0;
+    for (size_t i = 0; i < AUDIT_CHAINS; i++)
+        any |= config->retention_size[i] != 0;
+    return any;
+}
+
 static void start_write(struct audit *audit)
 {
     if (audit->busy)
@@ -205,7 +229,7 @@ static void start_write(struct audit *audit)
         audit->pending = empty;
     }
     int64_t now = clock_now_ms();
-    audit->trim = !audit->closing && (audit->config.retention_days || audit->config.retention_size) &&
+    audit->trim = !audit->closing && has_limits(&audit->config) &&
                   (audit->result.more || now >= audit->next_trim_ms || audit->rows_since_trim >= TRIM_ROWS);
     if (audit->trim) {
         audit->next_trim_ms = now + TRIM_MS;

@@ -66,7 +66,9 @@ void audit_batch_add(struct audit_batch *batch, const struct audit_record *recor
     }
     size_t shared = find_shared(batch, record);
     audit_row_put_own(record, &batch->own);
-    batch->at[batch->count++] = (struct audit_waiting){time_ms, shared, batch->own.len - start};
+    enum audit_chain chain = audit_row_chain(record);
+    batch->of_chain[chain]++;
+    batch->at[batch->count++] = (struct audit_waiting){time_ms, chain, shared, batch->own.len - start};
 }
 
 struct span audit_batch_shared(const struct audit_batch *batch, size_t which)
@@ -85,6 +87,7 @@ void audit_batch_clear(struct audit_batch *batch)
     map_release(&batch->known);
     buf_clear(&batch->own);
     buf_clear(&batch->shared);
+    memset(batch->of_chain, 0, sizeof batch->of_chain);
     batch->count = batch->shared_count = 0;
 }
 

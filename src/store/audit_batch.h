@@ -7,6 +7,7 @@
 
 struct audit_waiting {
     int64_t time_ms;
+    enum audit_chain chain;
     size_t shared;   // which of the batch's
     size_t own_len;  // of its own text
 };
@@ -14,7 +15,8 @@ struct audit_waiting {
 struct audit_batch {
     struct audit_waiting *at;
     size_t count, room;
-    struct buf own;  // texts of all rows, one after the other
+    size_t of_chain[AUDIT_CHAINS];  // how many rows of each
+    struct buf own;                 // texts of all rows, one after the other
     // What rows share, each once: the callers of a gateway do the same few things all the time.
     struct buf shared;   // texts
     size_t *shared_end;  // of each

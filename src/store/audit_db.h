@@ -8,22 +8,28 @@
 
 struct audit_db {
     struct db db;
-    sqlite3_stmt *anchor, *move, *insert;
+    sqlite3_stmt *anchors, *move, *insert, *oldest;
     struct audit_draft draft;
     atomic_bool hurry;  // the end is near: do not wait for locks
 };
 
-// The one row of the table `anchor`: where the chain begins and where it ends.
+// A row of the table `anchor`: where a chain begins and where it ends.
 struct audit_anchor {
-    int64_t first_seq, head_seq;
-    int64_t last_seq;  // not in it: of the last segment
+    int64_t first_seq;  // no row of the chain before this one is kept
+    int64_t head_seq;   // its last row; 0: it has none
+    int64_t bytes;      // of its segments
     char first_prev[AUDIT_HASH_CHARS + 1], head_hash[AUDIT_HASH_CHARS + 1];
 };
 
+struct audit_anchors {
+    struct audit_anchor of[AUDIT_CHAINS];
+    int64_t last_seq;  // of all rows
+};
+
 struct audit_db_limits {
-    int64_t before_ms;  // rows older than this go; 0: none
-    int64_t size;       // 0: any
-    int64_t rows;       // at most so many at once
+    int64_t before_ms;           // rows older than this go; 0: none
+    int64_t size[AUDIT_CHAINS];  // 0: any
+    int64_t rows;                // at most so many of a chain at once
 };
 
 // Opens or makes the file, for writing.
@@ -32,17 +38,17 @@ void audit_db_close(struct audit_db *db);
 // Adds the rows in one transaction: all of them or none. `lines`, if not NULL, gets them as JSON lines.
 bool audit_db_write(struct audit_db *db, const struct audit_batch *batch, struct buf *lines, int64_t *last_seq,
                     struct err *err) MUST_CHECK;
-// Deletes the oldest segments over the limits, some of them; *deleted says how many rows, 0: nothing is over.
+// Deletes the oldest segments of each chain over its limits, some of them; *deleted says how many rows, 0: nothing is over.
 bool audit_db_trim(struct audit_db *db, const struct audit_db_limits *limits, struct buf *lines, int64_t *deleted,
                    struct err *err) MUST_CHECK;
 
 // ---- reading --------------------------------------------------------------------------------
 
 bool audit_db_open_to_read(struct db *db, const char *path, struct err *err) MUST_CHECK;
-bool audit_db_anchor(struct db *db, struct audit_anchor *anchor, struct err *err) MUST_CHECK;
+bool audit_db_anchors(struct db *db, struct audit_anchors *anchors, struct err *err) MUST_CHECK;
 
 // The columns of a segment, as SELECT gives them; the spans are valid until its next step.
-#define AUDIT_SEGMENT_COLUMNS "seq,last,since,until,prev,shared,rows"
+#define AUDIT_SEGMENT_COLUMNS "seq,last,chain,since,until,bytes,prev,shared,rows"
 void audit_db_segment(sqlite3_stmt *select, struct audit_segment *segment);
 
 #endif

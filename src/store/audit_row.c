@@ -15,6 +15,7 @@ enum { TEXT_MAX = 1024, LONG_MAX_BYTES = 64 * 1024 };
 enum { WHO_FIRST = 1, WHO_END = 7 };  // of the table: `tenant` to `roles`
 
 static const char *const events[] = {"call", "authentication", "policy", "token", "gap", "retention", NULL};
+static const char *const chains[] = {"calls", "authentication", "administration", NULL};
 static const char *const decisions[] = {"", "deny", "allow", NULL};
 static const char *const statuses[] = {"error", "ok", "denied", "timeout", "cancelled", "gone", NULL};
 
@@ -57,9 +58,24 @@ const struct audit_row_field audit_row_fields[] = {
 static const char hash_key[] = ",\"hash\":\"", prev_key[] = ",\"prev\":\"";
 enum { END_CHARS = sizeof hash_key - 1 + AUDIT_HASH_CHARS + 2 };  // with its quote and the brace
 
+const char *audit_chain_text(enum audit_chain chain) { return chains[chain]; }
 const char *audit_event_text(enum audit_event event) { return events[event]; }
 const char *audit_decision_text(enum audit_decision decision) { return decision ? decisions[decision] : NULL; }
 const char *audit_status_text(enum audit_status status) { return statuses[status]; }
+
+enum audit_chain audit_row_chain(const struct audit_record *record)
+{
+    switch (record->event) {
+    case AUDIT_CALL: return AUDIT_CHAIN_CALLS;
+    case AUDIT_AUTHENTICATION: return AUDIT_CHAIN_AUTHENTICATION;
+    case AUDIT_RETENTION:
+        for (enum audit_chain chain = 0; chain < AUDIT_CHAINS; chain++)
+            if (span_is(record->kind, chains[chain]))
+                return chain;
+        return AUDIT_CHAIN_ADMINISTRATION;
+    default: return AUDIT_CHAIN_ADMINISTRATION;
+    }
+}
 
 struct span audit_row_name(const struct audit_row_field *field)
 {

@@ -24,6 +24,7 @@ enum { AUDIT_ROW_SHARED = 19, AUDIT_ROW_OWN = 6 };  // so many of them are share
 
 extern const struct audit_row_field audit_row_fields[];  // ends with a row without a key
 
+enum audit_chain audit_row_chain(const struct audit_record *record);  // the one it belongs to
 struct span audit_row_name(const struct audit_row_field *field);
 size_t audit_row_text_max(const struct audit_row_field *field);  // so much of a text is kept
 void audit_row_stamp(int64_t time_ms, char out[AUDIT_ROW_STAMP_CHARS + 1]);

@@ -62,9 +62,11 @@ static void put_whole(const struct audit_parts *parts, struct span shared, struc
 
 // ---- writing --------------------------------------------------------------------------------
 
-void audit_draft_start(struct audit_draft *draft, const struct audit_batch *batch)
+void audit_draft_start(struct audit_draft *draft, const struct audit_batch *batch, enum audit_chain chain)
 {
     draft->batch = batch;
+    draft->chain = chain;
+    draft->left = batch->of_chain[chain];
     draft->next = draft->own = 0;
     if (draft->place_room < batch->shared_count) {
         draft->place_room = batch->shared_count;
@@ -153,22 +155,32 @@ static void add_row(struct audit_draft *draft, int64_t seq, char head[AUDIT_HASH
     segment->until_ms = waiting->time_ms > segment->until_ms ? waiting->time_ms : segment->until_ms;
     draft->own += waiting->own_len;
     draft->next++;
+    draft->left--;
+}
+
+// To the next row of the chain; there is one.
+static void skip_others(struct audit_draft *draft)
+{
+    const struct audit_waiting *waiting = &draft->batch->at[draft->next];
+    for (; waiting->chain != draft->chain; waiting++, draft->next++)
+        draft->own += waiting->own_len;
 }
 
 bool audit_draft_next(struct audit_draft *draft, int64_t *seq, char head[AUDIT_HASH_CHARS + 1], struct buf *lines,
                       struct audit_segment *segment)
 {
-    if (draft->next == draft->batch->count)
+    if (!draft->left)
         return false;
     memcpy(draft->prev, head, sizeof draft->prev);
     buf_clear(&draft->rows);
     buf_clear(&draft->shared);
     draft->shared_count = 0;
-    *segment = (struct audit_segment){.first = *seq + 1, .since_ms = INT64_MAX, .until_ms = INT64_MIN};
-    for (int i = 0;
-         i < SEGMENT_ROWS && draft->next < draft->batch->count && draft->rows.len + draft->shared.len < SEGMENT_BYTES;
-         i++)
+    *segment =
+        (struct audit_segment){.first = *seq + 1, .chain = draft->chain, .since_ms = INT64_MAX, .until_ms = INT64_MIN};
+    for (int i = 0; i < SEGMENT_ROWS && draft->left && draft->rows.len + draft->shared.len < SEGMENT_BYTES; i++) {
+        skip_others(draft);
         add_row(draft, ++*seq, head, lines, segment);
+    }
     buf_put_char(&draft->rows, ']');
     buf_put_char(&draft->shared, ']');
     segment->prev = span_make(draft->prev, AUDIT_HASH_CHARS);

@@ -9,7 +9,8 @@
 enum { AUDIT_BEFORE_OWN = 3, AUDIT_ELEMENTS = AUDIT_BEFORE_OWN + AUDIT_ROW_OWN + 1 };
 
 struct audit_segment {
-    int64_t first, last;         // seq of its rows
+    int64_t first, last;         // seq of its rows, which have no gap
+    enum audit_chain chain;      // of all its rows
     int64_t since_ms, until_ms;  // of the oldest and the newest
     struct span prev;            // the hash before its first row
     struct span shared;          // a JSON array of objects
@@ -18,9 +19,11 @@ struct audit_segment {
 
 // ---- writing --------------------------------------------------------------------------------
 
-// Turns a batch into segments.
+// Turns the rows that a batch has of one chain into segments.
 struct audit_draft {
     const struct audit_batch *batch;
+    enum audit_chain chain;
+    size_t left;       // rows of the chain
     size_t next, own;  // the batch's next row, and where its own text begins
     struct audit_draft_place {
         int64_t segment;  // by its first row: where `number` counts
@@ -36,8 +39,8 @@ struct audit_draft {
     char stamp[AUDIT_ROW_STAMP_CHARS + 1];
 };
 
-void audit_draft_start(struct audit_draft *draft, const struct audit_batch *batch);
-// Makes a segment of the next rows, after the row *seq with the hash `head`, and moves both; it is valid until the next
+void audit_draft_start(struct audit_draft *draft, const struct audit_batch *batch, enum audit_chain chain);
+// Makes a segment of the next rows, numbered after *seq and chained after the hash `head`, and moves both; it is valid until the next
 // call. `lines`, if not NULL, gets the rows as JSON lines. False: there are no more.
 bool audit_draft_next(struct audit_draft *draft, int64_t *seq, char head[AUDIT_HASH_CHARS + 1], struct buf *lines,
                       struct audit_segment *segment);

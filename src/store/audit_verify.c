@@ -1,8 +1,9 @@
 // Owns the check of the audit's chain: which row was changed, moved, added or taken out.
 //
-// Each row is held against its own hash, its seq against its place, what a segment says of itself against its rows, and
-// both ends against the anchor. What one change breaks is told once: after a finding the check goes on from what the row
-// says.
+// Each row is held against its own hash and the row before it in its chain, its seq against its place, what a segment says of
+// itself against its rows, and both ends of each chain against its anchor. A gap in the numbers of all rows is legitimate only
+// where retention has deleted; there the hashes of each chain tell whether its own rows are all there. What one change breaks is told
+// once: after a finding the check goes on from what the row says.
 #include "audit_db.h"
 #include <inttypes.h>
 #include <stdarg.h>
@@ -12,11 +13,15 @@ struct check {
     void (*on_finding)(void *arg, int64_t seq, const char *text);
     void *arg;
     struct audit_verdict *verdict;
-    struct audit_anchor anchor;
+    struct audit_anchors anchors;
     int64_t next_seq;
-    // What comes before the next row: the hash the last row states, or the one it should have. Empty: not known.
-    char stated[AUDIT_HASH_CHARS + 1], proper[AUDIT_HASH_CHARS + 1];
-    int64_t kept_from;  // what the last retention row says; 0: there is none
+    int64_t deleted_below;  // of rows before this one, some may be gone rightly
+    struct link {
+        // What comes before the chain's next row: the hash its last row states, or the one it should have. Empty: not known.
+        char stated[AUDIT_HASH_CHARS + 1], proper[AUDIT_HASH_CHARS + 1];
+        int64_t last;       // its last row so far; 0: there was none
+        int64_t kept_from;  // what its last retention row says; 0: there is none
+    } links[AUDIT_CHAINS];
     struct audit_rows rows;
     struct arena arena;
 };
@@ -24,6 +29,7 @@ struct check {
 // What the rows of a segment are, to hold against what it says.
 struct seen {
     int64_t first, last;
+    bool stray;  // one belongs to another chain
     char since[AUDIT_ROW_STAMP_CHARS + 1], until[AUDIT_ROW_STAMP_CHARS + 1];
 };
 
@@ -40,13 +46,20 @@ static void tell(struct check *check, int64_t seq, const char *format, ...)
         check->on_finding(check->arg, seq, text);
 }
 
+// Of which chain the next row is, is not known any more.
+static void lose_thread(struct check *check)
+{
+    for (size_t i = 0; i < AUDIT_CHAINS; i++)
+        check->links[i].stated[0] = check->links[i].proper[0] = '\0';
+}
+
 static void missing(struct check *check, int64_t from, int64_t to, const char *where)
 {
     if (from == to)
         tell(check, from, "row %" PRId64 " is missing%s", from, where);
     else
         tell(check, from, "rows %" PRId64 " to %" PRId64 " are missing%s", from, to, where);
-    check->stated[0] = check->proper[0] = '\0';
+    lose_thread(check);
 }
 
 // ---- rows -----------------------------------------------------------------------------------
@@ -58,7 +71,7 @@ static bool follows(struct check *check, const char *prev, struct span hash)
     return span_is(hash, proper);
 }
 
-static void check_row(struct check *check, const struct audit_row *row)
+static void check_row(struct check *check, struct link *link, const struct audit_row *row)
 {
     bool moved = row->seq < check->next_seq;
     if (row->seq > check->next_seq)
@@ -66,15 +79,16 @@ static void check_row(struct check *check, const struct audit_row *row)
     if (moved)
         tell(check, row->seq, "row %" PRId64 " is out of order: it stands where row %" PRId64 " belongs", row->seq,
              check->next_seq);
-    else if (check->stated[0] && !follows(check, check->stated, row->hash) && !follows(check, check->proper, row->hash))
+    else if (link->stated[0] && !follows(check, link->stated, row->hash) && !follows(check, link->proper, row->hash))
         tell(check, row->seq, "row %" PRId64 " does not match its hash: it was changed, or the row before it replaced",
              row->seq);
-    audit_rows_hash(&check->rows, check->stated, check->proper);
-    snprintf(check->stated, sizeof check->stated, "%.*s", SPAN_ARG(row->hash));
+    audit_rows_hash(&check->rows, link->stated, link->proper);
+    snprintf(link->stated, sizeof link->stated, "%.*s", SPAN_ARG(row->hash));
     if (moved)
-        check->stated[0] = check->proper[0] = '\0';
+        link->stated[0] = link->proper[0] = '\0';
     else
         check->next_seq = row->seq + 1;
+    link->last = row->seq;
 }
 
 static void note_row(struct check *check, const struct audit_row *row)
@@ -84,12 +98,12 @@ static void note_row(struct check *check, const struct audit_row *row)
         verdict->first_seq = row->seq;
     verdict->last_seq = row->seq;
     if (row->record.event == AUDIT_RETENTION)
-        check->kept_from = row->record.first_seq;
+        check->links[audit_row_chain(&row->record)].kept_from = row->record.first_seq;
     if (row->record.event == AUDIT_GAP)
         verdict->dropped += row->record.count;
 }
 
-static void see(struct seen *seen, const struct audit_row *row)
+static void see(struct seen *seen, const struct audit_segment *segment, const struct audit_row *row)
 {
     char time[AUDIT_ROW_STAMP_CHARS + 1];
     snprintf(time, sizeof time, "%.*s", SPAN_ARG(row->time));
@@ -98,6 +112,7 @@ static void see(struct seen *seen, const struct audit_row *row)
     if (!seen->first || strcmp(time, seen->until) > 0)
         memcpy(seen->until, time, sizeof time);
     seen->last = row->seq;
+    seen->stray |= audit_row_chain(&row->record) != segment->chain;
     if (!seen->first)
         seen->first = row->seq;
 }
@@ -111,7 +126,7 @@ static void unreadable(struct check *check, int64_t from, int64_t to)
     else
         tell(check, from, "rows %" PRId64 " to %" PRId64 " were changed: they are nothing that was ever written", from,
              to);
-    check->stated[0] = check->proper[0] = '\0';
+    lose_thread(check);
     if (to >= check->next_seq)
         check->next_seq = to + 1;
 }
@@ -124,10 +139,30 @@ static void check_labels(struct check *check, const struct audit_segment *segmen
     if (segment->last > seen->last) {
         missing(check, seen->last + 1, segment->last, "");
         check->next_seq = segment->last + 1;
-    } else if (segment->first != seen->first || segment->last != seen->last || strcmp(since, seen->since) != 0 ||
-               strcmp(until, seen->until) != 0) {
+    } else if (segment->first != seen->first || segment->last != seen->last || seen->stray ||
+               strcmp(since, seen->since) != 0 || strcmp(until, seen->until) != 0) {
         tell(check, segment->first, "the segment of row %" PRId64 " is not labelled as its rows are", segment->first);
     }
+}
+
+// Up to the first row of the segment, as far as retention may have deleted rows before it.
+static void pass_deleted(struct check *check, const struct audit_segment *segment)
+{
+    int64_t to = segment->first < check->deleted_below ? segment->first : check->deleted_below;
+    if (check->next_seq < to)
+        check->next_seq = to;
+}
+
+static void check_link(struct check *check, const struct audit_segment *segment)
+{
+    struct link *link = &check->links[segment->chain];
+    if (segment->first != check->next_seq || !link->stated[0] || span_is(segment->prev, link->stated) ||
+        span_is(segment->prev, link->proper))
+        return;
+    tell(check, segment->first,
+         "row %" PRId64 " does not follow row %" PRId64 ": one of them was replaced, or rows between them taken out",
+         segment->first, link->last ? link->last : segment->first - 1);
+    snprintf(link->proper, sizeof link->proper, "%.*s", SPAN_ARG(segment->prev));  // its first row may follow that
 }
 
 static void check_segment(struct check *check, const struct audit_segment *segment)
@@ -139,10 +174,8 @@ static void check_segment(struct check *check, const struct audit_segment *segme
         unreadable(check, segment->first, segment->last);
         return;
     }
-    if (segment->first == check->next_seq && check->stated[0] && !span_is(segment->prev, check->stated) &&
-        !span_is(segment->prev, check->proper))
-        tell(check, segment->first, "row %" PRId64 " does not follow row %" PRId64 ": one of them was replaced",
-             segment->first, segment->first - 1);
+    pass_deleted(check, segment);
+    check_link(check, segment);
     while (audit_rows_next(&check->rows, &whole)) {
         struct audit_row row;
         arena_release(&check->arena);
@@ -151,28 +184,41 @@ static void check_segment(struct check *check, const struct audit_segment *segme
             continue;
         }
         note_row(check, &row);
-        check_row(check, &row);
-        see(&seen, &row);
+        check_row(check, &check->links[segment->chain], &row);
+        see(&seen, segment, &row);
     }
     if (check->verdict->findings == findings)
         check_labels(check, segment, &seen);
 }
 
-static void check_ends(struct check *check)
+static void check_chain_ends(struct check *check, enum audit_chain chain)
 {
-    const struct audit_anchor *anchor = &check->anchor;
-    if (check->next_seq <= anchor->head_seq)
-        missing(check, check->next_seq, anchor->head_seq, " at the end");
-    else if (check->next_seq > anchor->head_seq + 1)
-        tell(check, anchor->head_seq + 1, "rows after %" PRId64 " were added by somebody else", anchor->head_seq);
-    else if (check->stated[0] && strcmp(check->stated, anchor->head_hash) != 0 &&
-             strcmp(check->proper, anchor->head_hash) != 0)
-        tell(check, anchor->head_seq, "row %" PRId64 " is not the last row that was written", anchor->head_seq);
-    int64_t first = check->kept_from ? check->kept_from : 1;
+    const struct audit_anchor *anchor = &check->anchors.of[chain];
+    const struct link *link = &check->links[chain];
+    if (link->stated[0] && strcmp(link->stated, anchor->head_hash) != 0 && strcmp(link->proper, anchor->head_hash) != 0)
+        tell(check, anchor->head_seq, "row %" PRId64 " is not the last row of %s that was written",
+             link->last ? link->last : anchor->head_seq, audit_chain_text(chain));
+    int64_t first = link->kept_from ? link->kept_from : 1;
     if (anchor->first_seq != first)
         tell(check, anchor->first_seq,
-             "the anchor was changed: it begins with row %" PRId64 ", the chain says %" PRId64, anchor->first_seq,
-             first);
+             "the anchor of %s was changed: it begins with row %" PRId64 ", the chain says %" PRId64,
+             audit_chain_text(chain), anchor->first_seq, first);
+}
+
+static void check_ends(struct check *check)
+{
+    int64_t head = 0;
+    for (size_t i = 0; i < AUDIT_CHAINS; i++)
+        if (check->anchors.of[i].head_seq > head)
+            head = check->anchors.of[i].head_seq;
+    if (check->next_seq <= head)
+        missing(check, check->next_seq, head, " at the end");
+    if (check->next_seq > head + 1) {
+        tell(check, head + 1, "rows after %" PRId64 " were added by somebody else", head);
+        lose_thread(check);
+    }
+    for (enum audit_chain chain = 0; chain < AUDIT_CHAINS; chain++)
+        check_chain_ends(check, chain);
 }
 
 static bool walk_segments(struct check *check, struct db *db, struct err *err)
@@ -191,6 +237,18 @@ static bool walk_segments(struct check *check, struct db *db, struct err *err)
     return ok;
 }
 
+static void begin(struct check *check)
+{
+    check->next_seq = 1;
+    for (size_t i = 0; i < AUDIT_CHAINS; i++) {
+        const struct audit_anchor *anchor = &check->anchors.of[i];
+        memcpy(check->links[i].stated, anchor->first_prev, sizeof check->links[i].stated);
+        memcpy(check->links[i].proper, anchor->first_prev, sizeof check->links[i].proper);
+        if (anchor->first_seq > check->deleted_below)
+            check->deleted_below = anchor->first_seq;
+    }
+}
+
 bool audit_verify(const char *path, void (*on_finding)(void *arg, int64_t seq, const char *text), void *arg,
                   struct audit_verdict *verdict, struct err *err)
 {
@@ -199,16 +257,15 @@ bool audit_verify(const char *path, void (*on_finding)(void *arg, int64_t seq, c
     struct db db;
     if (!audit_db_open_to_read(&db, path, err))
         return false;
-    bool ok = db_run(&db, "BEGIN", err) && audit_db_anchor(&db, &check.anchor, err);
+    bool ok = db_run(&db, "BEGIN", err) && audit_db_anchors(&db, &check.anchors, err);
     if (ok) {
-        check.next_seq = check.anchor.first_seq;
-        memcpy(check.stated, check.anchor.first_prev, sizeof check.stated);
-        memcpy(check.proper, check.anchor.first_prev, sizeof check.proper);
+        begin(&check);
         ok = walk_segments(&check, &db, err);
     }
     if (ok)
         check_ends(&check);
-    memcpy(verdict->head, check.anchor.head_hash, sizeof verdict->head);
+    for (size_t i = 0; i < AUDIT_CHAINS; i++)
+        memcpy(verdict->head[i], check.anchors.of[i].head_hash, sizeof verdict->head[i]);
     audit_rows_release(&check.rows);
     arena_release(&check.arena);
     db_close(&db);

@@ -1,7 +1,9 @@
 // Failed authentication is counted once, for pages and calls alike; what is not the caller's mistake is not counted.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
+import { Agent, request } from 'node:http';
 import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import { after, afterEach, before, beforeEach, describe, test } from 'node:test';
 
 import { until } from './gateway.mjs';
@@ -77,6 +79,27 @@ test('wrong credentials of pages and calls are counted together', async () => {
     assert.equal(gateway.log().split('throttling address after failed authentications').length, 2);
 });
 
+test('a flood of requests without a credential deletes no row of a call', async () => {
+    const file = join(world.folder.path, 'flood.db');
+    await start({ audit: { path: file, retention_size: '64KiB' } });
+    assert.equal((await call(issuer.sign())).status, 200);
+    const agent = new Agent({ keepAlive: true, maxSockets: 16 }), headers = post(), body = JSON.stringify(initialize('2025-11-25'));
+    const knock = () => new Promise((resolve, reject) => {
+        const req = request(gateway.url, { method: 'POST', headers: { ...headers, 'content-length': body.length }, agent }, res => res.resume().on('end', resolve));
+        req.on('error', reject).end(body);
+    });
+    await Promise.all(Array.from({ length: 5000 }, knock)); // after 4,096 rows retention has a look
+    agent.destroy();
+    assert.equal((await call(issuer.sign())).status, 200);
+    await gateway.stop();
+    gateway = undefined;
+    const db = new DatabaseSync(file, { readOnly: true });
+    try {
+        assert.deepEqual(db.prepare("SELECT method, status FROM audit WHERE event='call' ORDER BY seq").all().map(row => ({ ...row })), Array(2).fill({ method: 'initialize', status: 'ok' }));
+    } finally {
+        db.close();
+    }
+});
 test('requests without a credential are one row for each address and minute, whatever they ask for', async () => {
     const lines = join(world.folder.path, 'refused.jsonl');
     issuer.serve = (_request, response) => response.writeHead(503).end();

@@ -14,17 +14,20 @@ const SHARED = ['event', 'tenant', 'provider', 'subject', 'proof', 'token', 'rol
     'decision', 'rule', 'policy', 'status', 'reason', 'count', 'first_seq'];
 const OWN = ['request', 'arguments_sha256', 'arguments', 'duration_us', 'bytes_in', 'bytes_out'];
 
+const CHAINS = ['calls', 'authentication', 'administration'];
+const chainOf = ({ event, kind }) => (event === 'call' ? 0 : event === 'authentication' ? 1 : event === 'retention' ? CHAINS.indexOf(kind) : 2);
+
 let directory, file, db;
 beforeEach(() => {
     directory = temporaryDirectory();
     file = join(directory.path, 'audit.db');
     db = new DatabaseSync(file);
-    db.exec(`PRAGMA journal_mode=WAL; PRAGMA application_id=${0x506f7374}; PRAGMA user_version=4;
-        CREATE TABLE segment(seq INTEGER PRIMARY KEY, last INTEGER NOT NULL, since INTEGER NOT NULL, until INTEGER NOT NULL,
-            prev TEXT NOT NULL, shared TEXT NOT NULL, rows TEXT NOT NULL) STRICT;
-        CREATE TABLE anchor(id INTEGER PRIMARY KEY CHECK(id=1), first_seq INTEGER NOT NULL, first_prev TEXT NOT NULL,
-            head_seq INTEGER NOT NULL, head_hash TEXT NOT NULL) STRICT;
-        INSERT INTO anchor VALUES(1, 1, '${ZEROS}', 0, '${ZEROS}')`);
+    db.exec(`PRAGMA journal_mode=WAL; PRAGMA application_id=${0x506f7374}; PRAGMA user_version=5;
+        CREATE TABLE segment(seq INTEGER PRIMARY KEY, last INTEGER NOT NULL, chain INTEGER NOT NULL, since INTEGER NOT NULL,
+            until INTEGER NOT NULL, bytes INTEGER NOT NULL, prev TEXT NOT NULL, shared TEXT NOT NULL, rows TEXT NOT NULL) STRICT;
+        CREATE TABLE anchor(chain INTEGER PRIMARY KEY, first_seq INTEGER NOT NULL, first_prev TEXT NOT NULL,
+            head_seq INTEGER NOT NULL, head_hash TEXT NOT NULL, bytes INTEGER NOT NULL) STRICT;`);
+    for (const chain of CHAINS.keys()) db.prepare('INSERT INTO anchor VALUES(?, 1, ?, 0, ?, 0)').run(chain, ZEROS, ZEROS);
 });
 afterEach(() => {
     db.close();
@@ -35,13 +38,19 @@ const ago = minutes => new Date(Date.now() - minutes * 60_000).toISOString();
 
 const sha256 = text => createHash('sha256').update(text).digest('hex');
 
-/** Adds rows the way the gateway does: as one segment, with what they share kept once. */
+/** Adds rows the way the gateway does: those of each chain as one segment, with what they share kept once. */
 function add(...given) {
-    const { head_seq, head_hash } = db.prepare('SELECT * FROM anchor').get();
+    for (const chain of CHAINS.keys()) addTo(chain, given.filter(one => chainOf(one) === chain));
+}
+
+function addTo(chain, given) {
+    if (given.length === 0) return;
+    const { before } = db.prepare('SELECT max(head_seq) AS before FROM anchor').get();
+    const { head_hash } = db.prepare('SELECT * FROM anchor WHERE chain=?').get(chain);
     const shared = [];
     let hash = head_hash;
     const times = [], rows = given.map((one, i) => {
-        const place = [head_seq + 1 + i, one.time ?? ago(0)];
+        const place = [before + 1 + i, one.time ?? ago(0)];
         const common = JSON.stringify(Object.fromEntries(SHARED.map(name => [name, one[name]])));
         const own = OWN.map(name => one[name] ?? (/^(duration_us|bytes_in|bytes_out)$/.test(name) ? 0 : null));
         if (!shared.includes(common)) shared.push(common);
@@ -49,10 +58,10 @@ function add(...given) {
         hash = sha256(hash + sha256(common) + JSON.stringify([...place, ...own]));
         return [...place, shared.indexOf(common), ...own, hash];
     });
-    const last = head_seq + rows.length;
-    db.prepare('INSERT INTO segment VALUES(?, ?, ?, ?, ?, ?, ?)')
-        .run(head_seq + 1, last, Math.min(...times), Math.max(...times), head_hash, `[${shared}]`, JSON.stringify(rows));
-    db.prepare('UPDATE anchor SET head_seq=?, head_hash=?').run(last, hash);
+    const last = before + rows.length;
+    db.prepare('INSERT INTO segment VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?)')
+        .run(before + 1, last, chain, Math.min(...times), Math.max(...times), 1000, head_hash, `[${shared}]`, JSON.stringify(rows));
+    db.prepare('UPDATE anchor SET head_seq=?, head_hash=? WHERE chain=?').run(last, hash, chain);
 }
 
 const call = { event: 'call', request: 'r1', tenant: 'default', provider: 'bearer', subject: 'alice', proof: 'bearer',
@@ -138,7 +147,7 @@ test('verify is 0 for a whole chain and 1 with each finding named', () => {
     assert.equal(clean.status, 0, clean.stderr + clean.stdout);
     const { head_hash } = db.prepare('SELECT * FROM anchor').get();
     assert.deepEqual(JSON.parse(clean.stdout),
-        { file, rows: 10, first_seq: 1, last_seq: 10, dropped: 0, head: head_hash, findings: [] });
+        { file, rows: 10, first_seq: 1, last_seq: 10, dropped: 0, heads: { calls: head_hash, authentication: ZEROS, administration: ZEROS }, findings: [] });
     const calm = onTerminal('verify');
     assert.equal(calm.status, 0);
     assert.match(calm.text, /10 rows \(1 to 10\), 0 findings/);

@@ -49,7 +49,7 @@ static void write_and_read(struct span subject, struct span arguments)
                                   .duration_us = 7,
                                   .count = (int64_t)subject.len};
     audit_batch_add(&batch, &record, 1800000000123);
-    audit_draft_start(&draft, &batch);
+    audit_draft_start(&draft, &batch, audit_row_chain(&record));
     REQUIRE(audit_draft_next(&draft, &seq, head, NULL, &segment) && seq == 42);
     REQUIRE(audit_rows_open(&rows, &segment) && audit_rows_next(&rows, &whole));
     REQUIRE(audit_row_read(whole, &arena, &row));

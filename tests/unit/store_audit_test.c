@@ -247,10 +247,11 @@ static void a_row_holds_the_record_and_its_canonical_json_is_as_documented(void 
     full.reason = span_of("upstream_timeout");
     start((struct audit_config){0});
     assert_true(audit_put(audit, &full));
+    assert_true(audit_put(audit, &(struct audit_record){.time_ms = 1800000000000, .event = AUDIT_CALL}));
     assert_true(audit_put(audit, &(struct audit_record){.time_ms = 1800000000000, .event = AUDIT_POLICY}));
     run_until(is_drained);
-    assert_int_equal(audit_stats(audit).last_seq, 2);
-    assert_int_equal(audit_stats(audit).written, 2);
+    assert_int_equal(audit_stats(audit).last_seq, 3);
+    assert_int_equal(audit_stats(audit).written, 3);
     struct audit_filter all = {0};
     reader = open_reader(&all);
     assert_true(next(&row));
@@ -266,7 +267,8 @@ static void a_row_holds_the_record_and_its_canonical_json_is_as_documented(void 
     char hash[AUDIT_HASH_CHARS + 1];
     for (int i = 0; i < AUDIT_HASH_CHARS; i++)
         buf_put_char(&chained, '0');
-    assert_span(row.prev, buf_span(&chained), "the first row follows zeros");
+    char *zeros = mem_span(buf_span(&chained));
+    assert_span(row.prev, span_of(zeros), "the first row follows zeros");
     audit_digest(span_of(shared), hash);
     buf_printf(&chained, "%s%s", hash, own);
     audit_digest(buf_span(&chained), hash);
@@ -282,15 +284,18 @@ static void a_row_holds_the_record_and_its_canonical_json_is_as_documented(void 
     assert_span(row.record.token, SPAN("Ab3dEf9h"), "token");
     assert_true(next(&row));
     assert_span(row.prev, span_of(hash), "prev");
+    assert_true(next(&row));
+    assert_span(row.prev, span_of(zeros), "the first row of another chain follows zeros too");
     assert_true(span_starts(row.json,
-                            "{\"seq\":2,\"time\":\"2027-01-15T08:00:00.000Z\",\"event\":\"policy\",\"status\":"
+                            "{\"seq\":3,\"time\":\"2027-01-15T08:00:00.000Z\",\"event\":\"policy\",\"status\":"
                             "\"error\",\"duration_us\":0,\"bytes_in\":0,\"bytes_out\":0,\"prev\":"));
     assert_false(next(&row));
     audit_reader_close(reader);
     buf_release(&chained);
     buf_release(&json);
+    free(zeros);
     stop();
-    assert_clean(1, 2);
+    assert_clean(1, 3);
     struct stat file;
     assert_int_equal(stat(path, &file), 0);
     assert_int_equal(file.st_mode & 0777, 0600);
@@ -548,17 +553,17 @@ static void verify_finds_what_was_done_to_rows(void **state)
         {"told twice", SET("'$[4]',json_extract(rows,'$[3]')"),
          "4: row 4 is out of order: it stands where row 5 belongs\n5: row 5 is missing"},
         {"what comes before", "UPDATE segment SET prev=replace(prev,'0','1')",
-         "1: row 1 does not follow row 0: one of them was replaced"},
+         "1: row 1 does not follow row 0: one of them was replaced, or rows between them taken out"},
         {"the segment's place", "UPDATE segment SET seq=2", "2: the segment of row 2 is not labelled as its rows are"},
         {"the segment's end", "UPDATE segment SET last=11",
          "11: row 11 is missing\n11: rows after 10 were added by somebody else"},
         {"the segment's age", "UPDATE segment SET until=1", "1: the segment of row 1 is not labelled as its rows are"},
         {"the anchor moved with the rows",
          "UPDATE segment SET seq=3,prev=json_extract(rows,'$[1][9]');"
-         "UPDATE anchor SET first_seq=3,first_prev=(SELECT prev FROM segment);" REMOVE("'$[0]','$[0]'"),
-         "3: the anchor was changed: it begins with row 3, the chain says 1"},
-        {"the head moved with the rows", REMOVE("'$[9]'") ",last=9;UPDATE anchor SET head_seq=9",
-         "9: row 9 is not the last row that was written"},
+         "UPDATE anchor SET first_seq=3,first_prev=(SELECT prev FROM segment) WHERE chain=0;" REMOVE("'$[0]','$[0]'"),
+         "3: the anchor of calls was changed: it begins with row 3, the chain says 1"},
+        {"the head moved with the rows", REMOVE("'$[9]'") ",last=9;UPDATE anchor SET head_seq=9 WHERE chain=0",
+         "9: row 9 is not the last row of calls that was written"},
     };
     char copy[120];
     struct buf command = {0};
@@ -624,7 +629,7 @@ static void after_a_change_the_chain_goes_on_and_the_change_stays_visible(void *
     assert_found("9: rows 9 to 10 are missing");
     assert_int_equal(number("SELECT max(seq) FROM audit"), 15);
     sql("INSERT INTO segment SELECT "
-        "99,99,since,until,prev,shared,json_set(json_array(json_extract(rows,'$[4]')),'$[0][0]',99)"
+        "99,99,chain,since,until,bytes,prev,shared,json_set(json_array(json_extract(rows,'$[4]')),'$[0][0]',99)"
         " FROM segment WHERE seq=11");
     static const char added[] =
         "9: rows 9 to 10 are missing\n16: rows 16 to 98 are missing\n16: rows after 15 were added by "
@@ -681,8 +686,8 @@ static void old_rows_go_and_the_chain_keeps_verifying(void **state)
     assert_clean(10001, last);
     assert_int_equal(number("SELECT sum(count) FROM audit WHERE event='retention'"), 10000);
     sql("DELETE FROM segment WHERE seq=10001;"
-        "UPDATE anchor SET (first_seq,first_prev)=(SELECT seq,prev FROM segment ORDER BY seq LIMIT 1)");
-    assert_found("10011: the anchor was changed: it begins with row 10011, the chain says 10001");
+        "UPDATE anchor SET (first_seq,first_prev)=(SELECT seq,prev FROM segment ORDER BY seq LIMIT 1) WHERE chain=0");
+    assert_found("10011: the anchor of calls was changed: it begins with row 10011, the chain says 10001");
 }
 
 static void when_all_rows_are_old_the_row_that_says_so_is_left(void **state)
@@ -708,7 +713,7 @@ static void the_file_stays_under_its_size(void **state)
 {
     (void)state;
     enum { LIMIT = 2 << 20 };
-    start((struct audit_config){.retention_size = LIMIT, .queue = 5000});
+    start((struct audit_config){.retention_size = {LIMIT}, .queue = 5000});
     for (int i = 0; i < 8; i++) {
         put(2500);
         run_until(is_drained);
@@ -726,6 +731,81 @@ static void the_file_stays_under_its_size(void **state)
     assert_int_equal(stat(path, &file), 0);
     print_message("%" PRId64 " rows kept in %lld bytes\n", verdict.rows, (long long)file.st_size);
     assert_in_range(file.st_size, LIMIT / 2, LIMIT + LIMIT);  // what came between two looks may be on top
+}
+
+static void put_event(enum audit_event event, const char *name, int count)
+{
+    for (int i = 0; i < count; i++) {
+        struct audit_record one = record(name);
+        one.event = event;
+        assert_true(audit_put(audit, &one));
+    }
+    run_until(is_drained);
+}
+
+static void assert_no_findings(void)
+{
+    verify();
+    assert_string_equal(buf_text(&findings), "");
+    buf_release(&findings);
+}
+
+// Whoever sends requests without end, or calls, or refreshes tokens, deletes no rows of another kind.
+static void a_flood_of_one_kind_of_row_deletes_none_of_another(void **state)
+{
+    (void)state;
+    static const struct {
+        enum audit_event event;
+        const char *name, *chain;
+    } rows[] = {{AUDIT_CALL, "call", "calls"},
+                {AUDIT_AUTHENTICATION, "authentication", "authentication"},
+                {AUDIT_TOKEN, "token", "administration"}};
+    for (size_t flooded = 0; flooded < COUNT(rows); flooded++) {
+        (void)unlink(path);
+        start((struct audit_config){.retention_size = {256 << 10, 256 << 10, 256 << 10}, .queue = 5000});
+        for (size_t i = 0; i < COUNT(rows); i++)
+            put_event(rows[i].event, "early", 50);
+        for (int k = 0; k < 4; k++)
+            put_event(rows[flooded].event, "flood", 2500);
+        run_until(has_deleted);
+        put_event(rows[flooded].event, "late", 10);
+        stop();
+        assert_no_findings();
+        for (size_t i = 0; i < COUNT(rows); i++) {
+            struct buf early = {0}, retention = {0};
+            buf_printf(&early, "SELECT count(*) FROM audit WHERE name='early' AND event='%s'", rows[i].name);
+            buf_printf(&retention, "SELECT count(*) FROM audit WHERE event='retention' AND kind='%s'", rows[i].chain);
+            assert_int_equal(number(buf_text(&early)), i == flooded ? 0 : 50);
+            assert_int_equal(number(buf_text(&retention)) > 0, i == flooded);
+            buf_release(&early);
+            buf_release(&retention);
+        }
+        assert_true(number("SELECT count(*) FROM audit WHERE name='flood'") < 5000);
+    }
+}
+
+// Where retention has deleted rows of one chain, a row of another that somebody took out is still found.
+static void verify_finds_what_is_missing_beside_what_was_deleted(void **state)
+{
+    (void)state;
+    start((struct audit_config){.retention_size = {0, 64 << 10, 0}, .queue = 5000});
+    put_event(AUDIT_AUTHENTICATION, "early", 5);
+    for (int k = 0; k < 3; k++)
+        put_event(AUDIT_CALL, "call", 5);
+    for (int k = 0; k < 4; k++)
+        put_event(AUDIT_AUTHENTICATION, "flood", 2500);
+    run_until(has_deleted);
+    stop();
+    assert_no_findings();
+    assert_int_equal(number("SELECT min(seq) FROM audit"), 6);
+    sql("DELETE FROM segment WHERE seq=11");
+    assert_found("16: row 16 does not follow row 10: one of them was replaced, or rows between them taken out");
+    sql("DELETE FROM segment WHERE seq=16");
+    assert_found("20: row 10 is not the last row of calls that was written");
+    sql("UPDATE segment SET chain=2 WHERE seq=6");
+    verify();
+    assert_contains(buf_text(&findings), "6: the segment of row 6 is not labelled as its rows are");
+    buf_release(&findings);
 }
 
 // ---- the queue ------------------------------------------------------------------------------
@@ -994,11 +1074,11 @@ static void a_file_that_is_damaged_or_not_ours_is_refused(void **state)
     (void)unlink(path);
 
     write_rows(5);
-    sql("PRAGMA user_version=5");
+    sql("PRAGMA user_version=6");
     refuse("another version");
-    sql("PRAGMA user_version=3");
+    sql("PRAGMA user_version=4");
     refuse("another version");
-    sql("PRAGMA user_version=4;DELETE FROM anchor");
+    sql("PRAGMA user_version=5;DELETE FROM anchor");
     struct err err = {0};
     assert_null(audit_open(loop, &(struct audit_config){.path = path, .queue = 10}, &err));
     assert_contains(err.detail, "anchor");
@@ -1205,7 +1285,9 @@ static void options_have_defaults_and_bounds(void **state)
     assert_null(config.jsonl);
     assert_false(config.required);
     assert_int_equal(config.retention_days, 90);
-    assert_int_equal(config.retention_size, 1 << 30);
+    assert_int_equal(config.retention_size[AUDIT_CHAIN_CALLS], 1 << 30);
+    assert_int_equal(config.retention_size[AUDIT_CHAIN_AUTHENTICATION], 128 << 20);
+    assert_int_equal(config.retention_size[AUDIT_CHAIN_ADMINISTRATION], 128 << 20);
     assert_int_equal(config.queue, 16384);
     assert_false(config.arguments);
     option_release(&audit_options, &config);
@@ -1288,6 +1370,8 @@ int main(void)
         AUDIT_TEST(old_rows_go_and_the_chain_keeps_verifying),
         AUDIT_TEST(when_all_rows_are_old_the_row_that_says_so_is_left),
         AUDIT_TEST(the_file_stays_under_its_size),
+        AUDIT_TEST(a_flood_of_one_kind_of_row_deletes_none_of_another),
+        AUDIT_TEST(verify_finds_what_is_missing_beside_what_was_deleted),
         AUDIT_TEST(a_full_queue_drops_counts_and_records_the_gap),
         AUDIT_TEST(a_nearly_full_queue_is_unhealthy_when_required),
         AUDIT_TEST(large_records_fill_the_queue_by_their_bytes),
