@@ -70,7 +70,8 @@ static size_t write_line(struct log_queue *queue, struct span line)
             continue;
         if (put < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
             return done;
-        if (put < 0) {  // nobody will ever read it
+        queue->broken = put < 0;
+        if (queue->broken) {
             queue->dropped++;
             return line.len;
         }
@@ -108,7 +109,7 @@ void log_queue_put(struct log_queue *queue, struct span line)
 
 uint64_t log_queue_gap(struct log_queue *queue)
 {
-    if (queue->dropped == queue->told || queue->waiting.len + GAP_ROOM > LOG_QUEUE_MAX)
+    if (queue->dropped == queue->told || queue->broken || queue->waiting.len + GAP_ROOM > LOG_QUEUE_MAX)
         return 0;
     uint64_t gap = queue->dropped - queue->told;
     queue->told = queue->dropped;
