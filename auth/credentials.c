@@ -1,5 +1,7 @@
 // Owns reading what a caller showed.
 #include "auth/credentials.h"
+#include <netinet/in.h>
+#include <string.h>
 #include <strings.h>
 
 bool credentials_shown(const struct credentials *credentials)
@@ -21,4 +23,22 @@ struct span credentials_bearer(const struct credentials *credentials)
     while (value.len && value.at[0] == ' ')
         value = span_after(value, 1);
     return value;
+}
+
+bool credentials_source(const struct peer *peer, struct peer_source *out)
+{
+    struct sockaddr_in four;
+    struct sockaddr_in6 six;
+    memset(out, 0, sizeof *out);  // padding too: it is a key
+    if (!peer || peer->address.ss_family == AF_UNIX)
+        return false;
+    out->family = peer->address.ss_family;
+    if (out->family == AF_INET) {
+        memcpy(&four, &peer->address, sizeof four);
+        memcpy(out->bytes, &four.sin_addr, sizeof four.sin_addr);
+    } else if (out->family == AF_INET6) {
+        memcpy(&six, &peer->address, sizeof six);
+        memcpy(out->bytes, &six.sin6_addr, sizeof out->bytes);
+    }
+    return true;
 }

@@ -24,6 +24,7 @@ static const struct provider {
     size_t (*headers)(void *state, const char **names, size_t first);
     bool (*poll)(void **state, struct err *err);
     bool (*stands)(void *state, const struct identity *identity);
+    bool (*is_proxy)(void *state, const struct peer *peer);              // its address is that of a trusted proxy
     bool (*relays)(void *state, const struct credentials *credentials);  // from a proxy that proved itself
     void (*health)(void *state, struct provider_health *out);
 } providers[] = {
@@ -43,6 +44,7 @@ static const struct provider {
      .inspect = provider_forwarded_inspect,
      .authenticate = provider_forwarded,
      .headers = provider_forwarded_headers,
+     .is_proxy = provider_forwarded_is_proxy,
      .relays = provider_forwarded_relays},
     {.type = "jwt",
      .proves = true,
@@ -480,6 +482,14 @@ bool provider_chain_health(const struct provider_chain *chain, size_t i, struct 
     if (chain->links[i].provider->health)
         chain->links[i].provider->health(chain->links[i].state, out);
     return true;
+}
+
+bool provider_chain_is_proxy(struct provider_chain *chain, const struct peer *peer)
+{
+    for (size_t i = 0; chain && i < chain->count; i++)
+        if (chain->links[i].provider->is_proxy && chain->links[i].provider->is_proxy(chain->links[i].state, peer))
+            return true;
+    return false;
 }
 
 bool provider_chain_relays(struct provider_chain *chain, const struct credentials *credentials)

@@ -184,6 +184,8 @@ static bool hop_is_proven(const struct forwarded *forwarded, const struct creden
            shows_certificate(forwarded, credentials->peer);
 }
 
+bool provider_forwarded_is_proxy(void *state, const struct peer *peer) { return from_proxy(state, peer); }
+
 bool provider_forwarded_relays(void *state, const struct credentials *credentials)
 {
     const struct forwarded *forwarded = state;

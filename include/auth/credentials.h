@@ -25,6 +25,12 @@ struct peer {
     size_t name_count;
 };
 
+// What counts as one address: an IPv4 address, or the first 64 bits of an IPv6 one, which is what one subscriber has.
+struct peer_source {
+    sa_family_t family;
+    unsigned char bytes[8];
+};
+
 // A header that a provider asked to see (provider_chain_headers()).
 struct credential_header {
     struct span value;  // of the first that came
@@ -46,6 +52,8 @@ struct credentials {
     struct credential_header headers[CREDENTIAL_HEADERS_MAX];
 };
 
+// False: it has no address (a unix socket, a pipe of our own). All bytes of `out` are set, so it can be a key.
+bool credentials_source(const struct peer *peer, struct peer_source *out);
 bool credentials_shown(const struct credentials *credentials);  // anything that is to prove who it is
 // The token after "Bearer "; at is NULL if there is none of that kind.
 struct span credentials_bearer(const struct credentials *credentials);

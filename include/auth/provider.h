@@ -105,6 +105,8 @@ struct provider_health {
 bool provider_chain_health(const struct provider_chain *chain, size_t i,
                            struct provider_health *out);  // false: no i-th
 bool provider_chain_stands(struct provider_chain *chain, const struct identity *identity);
+// Is it the address of a trusted proxy? Whether the proxy also proves itself is not known before a request.
+bool provider_chain_is_proxy(struct provider_chain *chain, const struct peer *peer);
 // It came through a proxy that proved itself: many callers share its address, so the address says nothing of one.
 bool provider_chain_relays(struct provider_chain *chain, const struct credentials *credentials);
 

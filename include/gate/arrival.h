@@ -43,6 +43,7 @@ struct arrival {
     struct span profile;  // its name, which nobody checked; at is NULL without
     struct buf body;      // moves to the gate
     bool pipe;            // the answer goes to the session's pipe
+    bool authenticated;   // set by the gate as soon as the providers have accepted the caller
     const struct arrival_ops *ops;
     void *arg;
     void *call;  // the gate's

@@ -47,7 +47,7 @@ struct config_limits {
     int64_t auth_window_ms;
     int64_t max_body;
     int64_t max_message;
-    int64_t connections;
+    int64_t connections, unauthenticated_connections;
     int64_t sessions, identity_sessions;
     int64_t processes, identity_processes;
     int64_t session_calls;
@@ -56,7 +56,7 @@ struct config_limits {
     int64_t stream_buffer;
     int64_t replay_events;
     int64_t header_timeout_ms;
-    int64_t body_timeout_ms;
+    int64_t body_timeout_ms, unauthenticated_body_timeout_ms;
     int64_t idle_timeout_ms;
 };
 

@@ -16,11 +16,13 @@
 #include "face.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #define ACCEPTS_A_TURN 64
 #define SPARE_DESCRIPTORS 8
+#define EVICTIONS_MS 10000
 
 static const char *const hints[] = {
     [ACCEPT_FULL] = "raise limits.connections",
@@ -71,10 +73,37 @@ static void add_connection(struct http_face *face, int fd, const struct sockaddr
                  LOG_STR("detail", strerror(errno)));
 }
 
+static bool is_waiting(const struct http_face *face)
+{
+    struct pollfd waiting = {.fd = face->listener.fd, .events = POLLIN};
+    return poll(&waiting, 1, 0) == 1;
+}
+
+// A caller waits and there is no place: another connection goes. Requests that have arrived are read first, so that their
+// connections are known to be authenticated. The library closes what was evicted when it runs, and accept_freed() goes on.
+static void make_room(struct http_face *face, enum accept_state state, const char *why)
+{
+    size_t before = face->caller_count;
+    if (!is_waiting(face))
+        return;
+    face_run(face);
+    if (face->caller_count < before)
+        return;
+    if (eviction_make_room(face))
+        loop_unwatch(face->loop, &face->accept.watch);
+    else
+        pause_accepting(face, state, why);
+}
+
+// False: no more for now.
 static bool accept_one(struct http_face *face)
 {
     struct sockaddr_storage address = {.ss_family = AF_UNIX};
     socklen_t len = sizeof address;
+    if (!room(face)) {
+        make_room(face, ACCEPT_FULL, "limits.connections is reached");
+        return false;
+    }
     int fd = accept4(face->listener.fd, (struct sockaddr *)&address, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd >= 0) {
         add_connection(face, fd, (const struct sockaddr *)&address, len);
@@ -82,10 +111,10 @@ static bool accept_one(struct http_face *face)
     }
     switch (errno) {
     case EAGAIN: return false;
-    case EMFILE:
+    case EMFILE:  // also if nobody waits
     case ENFILE:
     case ENOBUFS:
-    case ENOMEM: pause_accepting(face, ACCEPT_STARVED, strerror(errno)); return false;
+    case ENOMEM: make_room(face, ACCEPT_STARVED, strerror(errno)); return false;
     default: return true;  // this caller is gone already
     }
 }
@@ -94,14 +123,8 @@ static void on_knock(struct loop_watch *watch, unsigned events)
 {
     (void)events;
     struct http_face *face = watch->arg;
-    for (int i = 0; i < ACCEPTS_A_TURN; i++) {
-        if (!room(face)) {
-            pause_accepting(face, ACCEPT_FULL, "limits.connections is reached");
-            break;
-        }
-        if (!accept_one(face))
-            break;
-    }
+    for (int i = 0; i < ACCEPTS_A_TURN && accept_one(face); i++)
+        ;
     face_run(face);
 }
 
@@ -125,13 +148,24 @@ static bool has_descriptors(const struct http_face *face)
     return count == SPARE_DESCRIPTORS;
 }
 
+static void tell_evictions(struct http_face *face)
+{
+    if (!face->evicted || loop_now(face->loop) < face->evicted_ms)
+        return;
+    log_warn("closed unauthenticated or idle connections to make room", LOG_STR("url", face->listener.url),
+             LOG_INT("count", (int64_t)face->evicted), LOG_INT("connections", (int64_t)face->caller_count),
+             LOG_STR("options", "limits.connections, limits.unauthenticated_connections"));
+    face->evicted = 0;
+    face->evicted_ms = loop_now(face->loop) + EVICTIONS_MS;
+}
+
 void accept_sweep(struct http_face *face)
 {
+    tell_evictions(face);
     size_t spare = (size_t)face->config->limits.connections / 16 + 1;
-    if (face->accept.state <= ACCEPT_OPEN || room(face) < spare || !has_descriptors(face))
-        return;
-    set_state(face, ACCEPT_OPEN, NULL);
     go_on(face);
+    if (face->accept.state > ACCEPT_OPEN && room(face) >= spare && has_descriptors(face))
+        set_state(face, ACCEPT_OPEN, NULL);
 }
 
 void accept_stop(struct http_face *face)

@@ -52,6 +52,7 @@ void caller_close(struct caller *caller)
 {
     caller->deadline_ms = 0;
     shutdown(caller->fd, SHUT_RDWR);
+    caller_unpark(caller);
     if (!caller->visit || !caller->visit->stream)
         return;
     caller->visit->broken = true;
@@ -96,6 +97,7 @@ static void caller_open(struct http_face *face, struct MHD_Connection *connectio
         tls_begin(face->tls, connection, &caller->line, &face->starved);
     list_append(&face->callers, &caller->node);
     face->caller_count++;
+    eviction_add(caller);
     *context = caller;
 }
 
@@ -121,6 +123,7 @@ void caller_on_connection(void *arg, struct MHD_Connection *connection, void **c
     list_remove(&caller->node);
     list_remove(&caller->line.node);
     face->caller_count--;
+    eviction_remove(caller);
     accept_freed(face);
     loop_reap(face->loop, caller, caller_free);
 }
@@ -143,6 +146,13 @@ void *caller_on_request_line(void *arg, const char *uri, struct MHD_Connection *
     return NULL;
 }
 
+int64_t caller_body_ms(const struct caller *caller)
+{
+    const struct config_limits *limits = &caller->face->config->limits;
+    bool shorter = !caller->authenticated && limits->unauthenticated_body_timeout_ms < limits->body_timeout_ms;
+    return shorter ? limits->unauthenticated_body_timeout_ms : limits->body_timeout_ms;
+}
+
 // An answer or stream that the caller does not read: libmicrohttpd would wait for ever.
 static bool is_stuck(struct caller *caller, int64_t now)
 {
@@ -154,7 +164,7 @@ static bool is_stuck(struct caller *caller, int64_t now)
         caller->moved_ms = now;
         return false;
     }
-    return now - caller->moved_ms > caller->face->config->limits.body_timeout_ms;
+    return now - caller->moved_ms > caller_body_ms(caller);
 }
 
 void caller_sweep(struct http_face *face)

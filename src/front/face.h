@@ -3,6 +3,7 @@
 #define FRONT_FACE_H
 
 #include "base/list.h"
+#include "base/map.h"
 #include "front/http.h"
 #include "listener.h"
 #include "tls.h"
@@ -33,7 +34,11 @@ struct http_face {
     struct loop_timer tls_check;
     struct list callers;
     size_t caller_count;
-    struct list starved;  // tls_line.node of those whose handshake waits for bytes
+    struct list unauthenticated, idle;  // caller.rank; see eviction.c
+    struct map sources;                 // addresses of unauthenticated connections
+    size_t evicted;                     // connections closed to make room, since the log last said so
+    int64_t evicted_ms;                 // when the log may say so again
+    struct list starved;                // tls_line.node of those whose handshake waits for bytes
     struct MHD_Response *accepted;
     bool resumed, running;
     bool quiesced;  // it accepts no more, and closes each connection with its next answer
@@ -52,8 +57,12 @@ struct caller {
     char *query;  // of the request that begins, if it is for a page; as it came
     struct MHD_Connection *connection;
     struct peer peer;
-    bool peer_known;  // the certificate was looked at
-    bool parked;      // suspended in the handshake, until bytes come
+    bool peer_known;        // the certificate was looked at
+    bool authenticated;     // a request on it was accepted by the providers
+    struct list rank;       // in one of the face's lists of those that may be closed
+    struct list neighbour;  // in its source, while it is unauthenticated
+    struct source *source;  // NULL: it does not count for an address
+    bool parked;            // suspended in the handshake, until bytes come
     struct tls_line line;
 };
 
@@ -91,12 +100,22 @@ void face_run(struct http_face *face);
 // The gate has something for a visit that waits.
 void visit_resume(struct visit *visit);
 void visit_suspend(struct visit *visit);
+// The request of this connection, if it has one that waits for the gate, is over.
+void visit_abandon(struct caller *caller, const struct err *err);
 
 // accept.c
 bool accept_start(struct http_face *face, struct err *err) MUST_CHECK;
 void accept_stop(struct http_face *face);   // before the listener is closed
 void accept_freed(struct http_face *face);  // a connection has closed
 void accept_sweep(struct http_face *face);  // now and then
+
+// eviction.c: which connections are closed to make room
+void eviction_add(struct caller *caller);            // the connection was opened,
+void eviction_remove(struct caller *caller);         // or closed
+void eviction_begin(struct caller *caller);          // a request begins,
+void eviction_end(struct caller *caller);            // or is over
+void eviction_authenticated(struct caller *caller);  // a credential was accepted
+bool eviction_make_room(struct http_face *face);     // closes one; false: none may be closed
 
 // http_answer.c
 struct guard_line;
@@ -130,6 +149,8 @@ void *caller_on_request_line(void *arg, const char *uri, struct MHD_Connection *
 // Suspends those whose handshake waits for bytes; after the library ran.
 void caller_park_starved(struct http_face *face);
 void caller_unpark(struct caller *caller);
+// How long this caller may take for a body.
+int64_t caller_body_ms(const struct caller *caller);
 // Ends the connection from our side.
 void caller_close(struct caller *caller);
 // Cuts off those that are past a deadline, or do not read.

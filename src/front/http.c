@@ -81,6 +81,17 @@ void visit_suspend(struct visit *visit)
     MHD_suspend_connection(visit->connection);
 }
 
+void visit_abandon(struct caller *caller, const struct err *err)
+{
+    struct visit *visit = caller->visit;
+    if (!visit || visit->state != VISIT_WAITING)
+        return;
+    gate_gone(visit->face->gate, &visit->arrival);
+    page_gone(visit);
+    visit_set_error(visit, err);
+    visit_resume(visit);
+}
+
 // ---- requests -------------------------------------------------------------------------------
 
 static const struct arrival_ops arrival_ops = {visit_on_answer, visit_on_stream};
@@ -159,6 +170,17 @@ static bool is_large(const struct guard_headers *headers)
            (headers->content_length.at && (!span_to_u64(headers->content_length, &length) || length > STRANGERS_BODY));
 }
 
+static void begin_large(struct visit *visit)
+{
+    if (gate_welcomes(&visit->arrival)) {
+        eviction_authenticated(visit->caller);
+        visit->caller->deadline_ms = loop_now(visit->face->loop) + caller_body_ms(visit->caller);
+    } else {
+        visit->arrival.op = ARRIVAL_UNREAD;
+        gate_arrive(visit->face->gate, &visit->arrival);
+    }
+}
+
 static void begin_visit(struct visit *visit, const struct guard_line *line)
 {
     struct http_face *face = visit->face;
@@ -194,9 +216,8 @@ static void begin_visit(struct visit *visit, const struct guard_line *line)
         visit_set_error(visit, &err);
     } else if (!gate_admit(face->gate, &visit->arrival, &retry_ms, &err)) {
         visit_refuse(visit, &err, retry_ms);
-    } else if (is_large(&headers) && !gate_welcomes(&visit->arrival)) {
-        visit->arrival.op = ARRIVAL_UNREAD;
-        gate_arrive(face->gate, &visit->arrival);
+    } else if (is_large(&headers)) {
+        begin_large(visit);
     }
 }
 
@@ -234,7 +255,8 @@ static struct visit *visit_new(struct http_face *face, struct MHD_Connection *co
         tls_read_peer(connection, &caller->peer);
     caller->peer_known = true;
     caller->visit = visit;
-    caller->deadline_ms = loop_now(face->loop) + face->config->limits.body_timeout_ms;
+    caller->deadline_ms = loop_now(face->loop) + caller_body_ms(caller);
+    eviction_begin(caller);
     visit->face = face;
     visit->connection = connection;
     visit->caller = caller;
@@ -313,6 +335,7 @@ static void on_completed(void *arg, struct MHD_Connection *connection, void **st
         if (visit->endpoint)  // an HTTP+SSE session lives as long as its stream
             gate_pipe_closed(face->gate, span_of(visit->session_id));
     }
+    eviction_end(visit->caller);
     visit->caller->visit = NULL;
     visit->caller->deadline_ms = loop_now(face->loop) + face->config->limits.idle_timeout_ms;
     loop_reap(face->loop, visit, visit_free);
@@ -397,6 +420,8 @@ struct http_face *http_face_new(struct loop *loop, struct gate *gate, const char
     face->tls_check = (struct loop_timer){.on_due = on_tls_check, .arg = face};
     face->accepted = MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT);
     list_init(&face->callers);
+    list_init(&face->unauthenticated);
+    list_init(&face->idle);
     list_init(&face->starved);
     const struct config_listener plain = {.address = (char *)(uintptr_t)address};
     const struct config_listener *config = config_listener(face->config, address);
@@ -448,6 +473,8 @@ void http_face_free(struct http_face *face)
     listener_release(&face->listener);
     if (face->daemon) {
         // The library wants no suspended connection when it stops.
+        struct err err;
+        (void)err_set(&err, ERR_SHUTTING_DOWN, "stopped");
         list_each(node, &face->callers) {
             struct caller *caller = list_entry(node, struct caller, node);
             if (caller->parked)
@@ -455,13 +482,7 @@ void http_face_free(struct http_face *face)
             caller_unpark(caller);
             if (!caller->visit)
                 continue;
-            if (caller->visit->state == VISIT_WAITING) {
-                struct err err;
-                (void)err_set(&err, ERR_SHUTTING_DOWN, "stopped");
-                gate_gone(face->gate, &caller->visit->arrival);
-                page_gone(caller->visit);
-                visit_set_error(caller->visit, &err);
-            }
+            visit_abandon(caller, &err);
             if (caller->visit->stream)
                 caller_close(caller);
             visit_resume(caller->visit);
@@ -474,5 +495,6 @@ void http_face_free(struct http_face *face)
     }
     tls_free(face->tls);
     MHD_destroy_response(face->accepted);
+    map_release(&face->sources);
     free(face);
 }

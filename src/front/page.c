@@ -201,6 +201,8 @@ void page_arrive(struct visit *visit)
     hosted_arrive(visit->face->gate, asked);
 }
 
+bool page_authenticated(const struct page *page) { return page->visit.identity != NULL; }
+
 void page_gone(struct visit *visit)
 {
     if (visit->page && visit->page->asked)

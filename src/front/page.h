@@ -21,6 +21,7 @@ struct page {
 bool page_begin(struct visit *visit, const struct guard_line *line, const struct guard_headers *headers);
 void page_arrive(struct visit *visit);  // the body is in
 void page_gone(struct visit *visit);
+bool page_authenticated(const struct page *page);  // its caller is known
 void page_free(struct page *page);
 enum MHD_Result page_send(struct visit *visit);
 

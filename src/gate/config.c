@@ -133,7 +133,18 @@ static const struct option limit_rows[] = {
      .fallback = "4096",
      .min = 1,
      .max = 1000000,
-     .help = "Open connections for each listener."},
+     .help = "Open connections for each listener. When there are as many, the oldest one without an authenticated "
+             "request is "
+             "closed for a new one, or else the one that has been idle for the longest time."},
+    {.name = "unauthenticated_connections",
+     .type = OPTION_INT,
+     .offset = AT(unauthenticated_connections),
+     .fallback = "256",
+     .min = 1,
+     .max = 1000000,
+     .help = "Open connections without an authenticated request for each listener and address (IPv4, or the first 64 "
+             "bits of "
+             "IPv6); with one more, the oldest is closed. Unix sockets and `trusted_proxies` are not counted."},
     {.name = "sessions",
      .type = OPTION_INT,
      .offset = AT(sessions),
@@ -213,6 +224,15 @@ static const struct option limit_rows[] = {
      .min = 100,
      .max = HOUR,
      .help = "How long a caller may take to send a body, in all, or not read what it is sent."},
+    {.name = "unauthenticated_body_timeout",
+     .type = OPTION_DURATION,
+     .offset = AT(unauthenticated_body_timeout_ms),
+     .fallback = "5",
+     .min = 100,
+     .max = HOUR,
+     .help = "As `body_timeout`, if that is not shorter, on a connection without an authenticated request so far. "
+             "Bodies of more "
+             "than 16 KiB are authenticated before they are read."},
     {.name = "idle_timeout",
      .type = OPTION_DURATION,
      .offset = AT(idle_timeout_ms),

@@ -149,6 +149,8 @@ static enum phase_result authenticate(struct call *call)
         call->err = admission.err;
         return admission.err.code == ERR_AUTH_LIMITED ? put_off(call, admission.retry_ms) : PHASE_FAIL;
     }
+    if (call->arrival)
+        call->arrival->authenticated = true;
     loan_keep(call);
     return find_profile(call);
 }

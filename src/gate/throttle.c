@@ -9,11 +9,6 @@
 
 #define ADDRESSES_MAX 16384
 
-struct address {
-    sa_family_t family;
-    unsigned char bytes[8];
-};
-
 void throttle_init(struct throttle *throttle, const struct config_limits *limits)
 {
     throttle->rate = (struct bucket_rate){limits->auth_failures, limits->auth_window_ms, limits->auth_failures};
@@ -22,27 +17,12 @@ void throttle_init(struct throttle *throttle, const struct config_limits *limits
 
 void throttle_release(struct throttle *throttle) { bucket_table_release(&throttle->failures); }
 
-static bool read_address(const struct peer *peer, struct address *out)
+static struct span key_of(const struct peer_source *address)
 {
-    struct sockaddr_in four;
-    struct sockaddr_in6 six;
-    memset(out, 0, sizeof *out);  // padding too: it is a key
-    if (!peer || peer->address.ss_family == AF_UNIX)
-        return false;
-    out->family = peer->address.ss_family;
-    if (out->family == AF_INET) {
-        memcpy(&four, &peer->address, sizeof four);
-        memcpy(out->bytes, &four.sin_addr, sizeof four.sin_addr);
-    } else if (out->family == AF_INET6) {
-        memcpy(&six, &peer->address, sizeof six);
-        memcpy(out->bytes, &six.sin6_addr, sizeof out->bytes);
-    }
-    return true;
+    return span_make((const char *)address, sizeof *address);
 }
 
-static struct span key_of(const struct address *address) { return span_make((const char *)address, sizeof *address); }
-
-static void tell(const struct address *address, int64_t wait_ms)
+static void tell(const struct peer_source *address, int64_t wait_ms)
 {
     unsigned char whole[16] = {0};
     char text[INET6_ADDRSTRLEN] = "?";
@@ -54,9 +34,9 @@ static void tell(const struct address *address, int64_t wait_ms)
 
 void throttle_failed(struct throttle *throttle, const struct peer *peer, int64_t now_ms)
 {
-    struct address address;
+    struct peer_source address;
     struct bucket *bucket;
-    if (!read_address(peer, &address) ||
+    if (!credentials_source(peer, &address) ||
         !(bucket = bucket_hold(&throttle->failures, key_of(&address), &throttle->rate, now_ms)))
         return;
     if (bucket_wait(bucket, now_ms) == 0) {
@@ -70,8 +50,8 @@ void throttle_failed(struct throttle *throttle, const struct peer *peer, int64_t
 
 int64_t throttle_wait(const struct throttle *throttle, const struct peer *peer, int64_t now_ms)
 {
-    struct address address;
-    struct bucket *bucket = throttle->failures.buckets.count && read_address(peer, &address)
+    struct peer_source address;
+    struct bucket *bucket = throttle->failures.buckets.count && credentials_source(peer, &address)
                                 ? bucket_find(&throttle->failures, key_of(&address))
                                 : NULL;
     return bucket ? bucket_wait(bucket, now_ms) : 0;
@@ -79,8 +59,8 @@ int64_t throttle_wait(const struct throttle *throttle, const struct peer *peer, 
 
 void throttle_put_address(const struct peer *peer, struct buf *out)
 {
-    struct address address;
-    if (read_address(peer, &address))
+    struct peer_source address;
+    if (credentials_source(peer, &address))
         buf_put_span(out, key_of(&address));
 }
 

@@ -14,20 +14,20 @@ export const big = bytes => ({ raw: JSON.stringify({ content: [{ type: 'text', t
 export const callOf = (name, args = {}, id = 7) => ({ jsonrpc: '2.0', id, method: 'tools/call', params: { name, arguments: args } });
 
 export class Channel {
-    /** `options` are those of node's request(): `ca`, `cert`, `socketPath`, `agent`, … */
-    constructor(url, options = {}) {
+    /** `options` are those of node's request(): `ca`, `cert`, `socketPath`, `agent`, …; `headers` go with every request. */
+    constructor(url, options = {}, headers = {}) {
         this.url = url;
         this.options = { agent: false, ...options };
-        this.session = {};
+        this.session = headers;
         this.nextId = 1;
     }
 
     /** Performs the handshake of a new session. */
-    static async open(url, options) {
-        const channel = new Channel(url, options);
+    static async open(url, options, headers) {
+        const channel = new Channel(url, options, headers);
         const answer = await channel.send(initialize('2025-11-25'));
         assert.equal(answer.status, 200, answer.body);
-        channel.session = { 'mcp-session-id': answer.headers['mcp-session-id'], 'mcp-protocol-version': '2025-11-25' };
+        channel.session = { ...headers, 'mcp-session-id': answer.headers['mcp-session-id'], 'mcp-protocol-version': '2025-11-25' };
         const { status } = await channel.send({ jsonrpc: '2.0', method: 'notifications/initialized' });
         assert.equal(status, 202);
         return channel;

@@ -1,12 +1,15 @@
 // Room for connections: what happens when it is used up, that it is noticed when it is free again, and who has to go first.
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
+import { execFileSync } from 'node:child_process';
+import { once } from 'node:events';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { connect } from 'node:net';
 import { dirname, join } from 'node:path';
 import { after, describe, test } from 'node:test';
 
 import { Channel } from './channel.mjs';
 import { binary, startGateway, temporaryDirectory, until } from './gateway.mjs';
+import { initialize } from './raw.mjs';
 
 const WAIT_MS = 20_000;
 const ROUNDS = 20;
@@ -27,19 +30,23 @@ function dial(gateway, text, options = {}) {
 const pipe = 'GET /sse HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n';
 
 /** The calls of one session, over connections of its own. */
-async function works(gateway) {
+async function works(gateway, token) {
     const unix = gateway.url.startsWith('unix:');
-    const channel = await Channel.open(unix ? 'http://localhost/mcp' : gateway.url, unix ? { socketPath: gateway.url.slice(5) } : {});
+    const channel = await Channel.open(unix ? 'http://localhost/mcp' : gateway.url, unix ? { socketPath: gateway.url.slice(5) } : {}, token && { authorization: `Bearer ${token}` });
     assert.equal((await channel.request('ping')).error, undefined);
 }
 
-/** More callers than there is room for open streams, and all leave; then there must be room. */
-async function fillAndLeave(gateway, callers) {
+/** Callers open streams until there is no room for one more, and all leave; then there must be room. */
+async function fillAndLeave(gateway) {
     for (let round = 1; round <= ROUNDS; round++) {
-        const lines = Array.from({ length: callers }, () => dial(gateway, pipe));
-        await until(() => count(gateway.log(), FULL) === round, WAIT_MS, `the log says for the ${round}. time that there is no room`);
-        await until(() => lines.some(({ answered }) => answered), WAIT_MS, 'some are served');
-        assert.ok(lines.some(({ answered }) => !answered), 'some have to wait');
+        const lines = [], full = () => count(gateway.log(), FULL) === round;
+        while (!full()) {
+            const line = dial(gateway, pipe);
+            lines.push(line);
+            await until(() => line.answered || full(), WAIT_MS, 'an answer, or the log says that there is no room');
+        }
+        assert.ok(lines.slice(0, -1).every(({ answered, closed }) => answered && !closed), 'those that have a place keep it');
+        assert.equal(lines.at(-1).answered, false);
         for (const { socket } of lines) socket.destroy();
         await works(gateway);
         await until(() => count(gateway.log(), AGAIN) === round, WAIT_MS, `the log says for the ${round}. time that there is room`);
@@ -53,7 +60,7 @@ describe('accepting goes on when callers leave', () => {
         test(`after limits.connections was reached on ${address.split(':')[0]}`, async () => {
             const gateway = await startGateway({ listen: [{ address }], limits: { connections: 10 }, mcpServers: {} });
             try {
-                await fillAndLeave(gateway, 15);
+                await fillAndLeave(gateway);
                 assert.match(gateway.log(), /limits\.connections/);
             } finally {
                 await gateway.stop();
@@ -63,7 +70,7 @@ describe('accepting goes on when callers leave', () => {
     test('after the descriptors ran out', async () => {
         const gateway = await startGateway({ mcpServers: {} }, [], { launcher: ['prlimit', '--nofile=64:64'] });
         try {
-            await fillAndLeave(gateway, 80);
+            await fillAndLeave(gateway);
             assert.match(gateway.log(), /not accepting connections.*Too many open files/);
         } finally {
             await gateway.stop();
@@ -111,4 +118,112 @@ test('a limit of descriptors that is lower than the configured limits is told at
     } finally {
         await gateway.stop();
     }
+});
+
+describe('unauthenticated connections', () => {
+    const folder = temporaryDirectory();
+    after(() => folder.remove());
+    const file = join(folder.path, 'tokens.json');
+    const token = execFileSync(binary, ['token', 'new', '--file', file, '--subject', 'ann', '--description', 'of this test'], { encoding: 'utf8' }).trim();
+    const HOURS = { header_timeout: '1h', body_timeout: '1h', idle_timeout: '1h', unauthenticated_body_timeout: '1h' };
+    const policy = join(folder.path, 'policy.json');
+    writeFileSync(policy, JSON.stringify({ version: 1, description: 'Nobody calls anything here', rules: [] }));
+
+    /** A gateway where callers need a token; deadlines end nothing unless a test says so. */
+    const start = (limits, providers = []) =>
+        startGateway({ auth: { providers: [{ type: 'bearer', tokens: file }, ...providers] }, policy, timeouts: { heartbeat: '200ms' }, limits: { ...HOURS, ...limits }, mcpServers: {} });
+
+    const promise = (headers = '', length = 100) =>
+        `POST /mcp HTTP/1.1\r\nHost: localhost\r\nAccept: application/json, text/event-stream\r\nContent-Type: application/json\r\n${headers}Content-Length: ${length}\r\n\r\n{`;
+    const hello = JSON.stringify(initialize('2025-11-25'));
+    const authenticated = `${promise(`Authorization: Bearer ${token}\r\n`, hello.length).slice(0, -1)}${hello}`;
+    const stream = `GET /sse HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${token}\r\nAccept: text/event-stream\r\n\r\n`;
+    const all = (lines, what, test) => until(() => lines.every(test), WAIT_MS, what);
+
+    /** Runs the body with a gateway, and closes the connections that it made with `line`. */
+    async function within(limits, body, providers) {
+        const gateway = await start(limits, providers), lines = [];
+        try {
+            await body(gateway, (text, from) => (lines.push(dial(gateway, text, from && { localAddress: from })), lines.at(-1)));
+        } finally {
+            for (const { socket } of lines) socket.destroy();
+            await gateway.stop();
+        }
+    }
+
+    test('4,097 of them that promise a body keep nobody out, and close no stream', () =>
+        within({ unauthenticated_connections: 10_000 }, async (gateway, line) => {
+            const streams = [line(stream), line(stream)];
+            await all(streams, 'streams', ({ answered }) => answered);
+            const flood = [];
+            for (let i = 0; i < 4_097; i++) {
+                flood.push(line(promise()));
+                if (i % 256 === 0) await once(flood.at(-1).socket, 'connect');
+            }
+            await until(() => flood.filter(({ closed }) => closed).length >= 3, WAIT_MS, 'the oldest go for those that come');
+            await works(gateway, token);
+            for (const { socket } of streams) await once(socket, 'data'); // heartbeats
+            assert.ok(streams.every(({ closed }) => !closed));
+            assert.ok(flood.filter(({ closed }) => closed).length < 1_000, 'only as many go as is needed');
+        }));
+
+    test('as many from one address leave room for others', () =>
+        within({}, async (gateway, line) => {
+            const flood = Array.from({ length: 400 }, () => line(promise(), '127.0.0.2'));
+            await until(() => flood.filter(({ closed }) => closed).length === 400 - 256, WAIT_MS, '256 are left');
+            await works(gateway, token);
+            assert.match(gateway.log(), /closed unauthenticated or idle connections.*limits\.unauthenticated_connections/);
+        }));
+
+    test('are closed when their body takes too long; authenticated ones may take longer', () =>
+        within({ unauthenticated_body_timeout: '300ms' }, async (_gateway, line) => {
+            const known = line(authenticated);
+            await all([known], 'an answer', ({ answered }) => answered);
+            known.answered = false;
+            known.socket.write(authenticated.slice(0, -10));
+            const unknown = line(promise());
+            await all([unknown], 'the end of the one', ({ closed }) => closed);
+            assert.equal(known.closed, false);
+            known.socket.write(authenticated.slice(-10));
+            await all([known], 'the answer to the other', ({ answered }) => answered);
+        }));
+
+    test('of one address: the oldest goes; authenticated ones and other addresses do not count', () =>
+        within({ unauthenticated_connections: 3 }, async (_gateway, line) => {
+            const known = [line(authenticated, '127.0.0.2'), line(stream, '127.0.0.2')], elsewhere = line(promise(), '127.0.0.3');
+            await all(known, 'answers', ({ answered }) => answered);
+            const lines = [];
+            for (let i = 0; i < 5; i++) {
+                lines.push(line(promise(), '127.0.0.2'));
+                await once(lines.at(-1).socket, 'connect');
+            }
+            await all(lines.slice(0, 2), 'the two oldest go', ({ closed }) => closed);
+            assert.deepEqual([...lines.slice(2), ...known, elsewhere].map(({ closed }) => closed), Array(6).fill(false));
+        }));
+
+    test('of a trusted proxy are not counted by address', () =>
+        within(
+            { unauthenticated_connections: 2 },
+            async (_gateway, line) => {
+                const proxy = Array.from({ length: 8 }, () => line(promise(), '127.0.0.9')), others = Array.from({ length: 8 }, () => line(promise(), '127.0.0.8'));
+                await until(() => others.filter(({ closed }) => closed).length === 6, WAIT_MS, 'others are closed');
+                assert.ok(proxy.every(({ closed }) => !closed));
+            },
+            [{ type: 'forwarded-user', trusted_proxies: ['127.0.0.9'] }]
+        ));
+
+    test('go before authenticated ones that are idle, and those before any with a request', () =>
+        within({ connections: 4 }, async (_gateway, line) => {
+            const idle = line(authenticated), streaming = line(stream);
+            await all([idle, streaming], 'answers', ({ answered }) => answered);
+            const unknown = line('GET /mcp HTTP/1.1\r\n');
+            await once(unknown.socket, 'connect');
+            const more = [line(stream), line(stream)];
+            await all([...more, unknown], 'one for the unauthenticated one', ({ answered, closed }) => answered || closed);
+            assert.deepEqual([unknown, idle, streaming].map(({ closed }) => closed), [true, false, false]);
+            const last = line(stream);
+            await all([last, idle], 'one for the idle one', ({ answered }) => answered);
+            await all([idle], 'the idle one goes', ({ closed }) => closed);
+            assert.ok([streaming, ...more, last].every(({ closed }) => !closed));
+        }));
 });
