@@ -356,6 +356,7 @@ static enum phase_result authorize(struct call *call)
     policy_unref(call->policy);
     call->policy = policy_ref(call->tenant->policy);
     call->judged_epoch = call->gate->policy_epoch;
+    call->authorized = false;
     json_t *args = NULL;
     enum permit permit = call_permit(call, &kind);
     call->decision =

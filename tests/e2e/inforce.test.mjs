@@ -122,6 +122,12 @@ async function waiting(session, body) {
     return { answer: async () => (await events.message()).message };
 }
 
+/** The row of the audit that this one is. */
+const rowOf = wanted => until(() => {
+    const { stdout } = spawnSync(binary, ['audit', '--file', join(folder.path, 'audit.db')], { encoding: 'utf8' });
+    return stdout.split('\n').filter(Boolean).map(line => JSON.parse(line)).find(wanted);
+}, 10_000, 'its row');
+
 function assertDenied({ error }, by) {
     assert.equal(error?.code, DENIED, JSON.stringify(error));
     assert.equal(error.data.rule, by);
@@ -136,11 +142,8 @@ describe('a call that waits for the lists of its server', () => {
         peer.release('initialize');
         assertDenied(await call.answer(), 'all');
         assert.equal(peer.count('tools/call'), 0);
+        const row = await rowOf(({ method }) => method === 'tools/call');
         const digest = createHash('sha256').update(execFileSync(binary, ['policy', 'fmt', policy]) && readFileSync(policy)).digest('hex');
-        const row = await until(() => {
-            const { stdout } = spawnSync(binary, ['audit', '--file', join(folder.path, 'audit.db')], { encoding: 'utf8' });
-            return stdout.split('\n').filter(Boolean).map(line => JSON.parse(line)).find(one => one.method === 'tools/call');
-        }, 10_000, 'its row');
         assert.deepEqual([row.decision, row.rule, row.policy], ['deny', 'all', digest]);
     });
     test('is allowed if the policy allows it meanwhile', async () => {
@@ -207,6 +210,18 @@ describe('a call that waits after it was allowed', () => {
         peer.release('initialize');
         assert.equal((await call.answer()).result.content[0].text, 'done');
         assert.equal(peer.count('tools/call'), 2);
+    });
+    test('is refused if the new policy cannot judge it, and the audit has it as denied', async () => {
+        await start(ECHO);
+        const session = await used();
+        peer.hold('initialize');
+        peer.forgets = true;
+        const call = await waiting(session, request('tools/call', { name: 'echo', arguments: { message: 'x'.repeat(1 << 20) } }));
+        await swap([rule('short', { names: ['echo'], when: { '/message': { max_len: 10 } } })]);
+        peer.release('initialize');
+        assert.equal((await call.answer()).error.data.reason, 'invalid_params');
+        assert.equal(peer.count('tools/call'), 1);
+        assert.equal((await rowOf(({ reason }) => reason === 'invalid_params')).decision, 'deny');
     });
     test('for a connection is not sent; nor is one whose session ended', async () => {
         await start(ECHO);
