@@ -55,6 +55,7 @@
     X(LIMITED,             200,    429, "limited",                "Too many requests")             \
     X(PROCESSES,           200,    429, "process_limit",          "Too many server processes are running: close sessions you do not need, or try again later") \
     X(TOO_MANY,            503, -32000, "overloaded",             "The gateway has no room for more; try again later") \
+    X(UNRECORDED,          200, -32000, "audit_unavailable",      "The call could not be recorded, so its outcome is not returned; the server may have done what was asked") \
     X(SHUTTING_DOWN,       503, -32000, "shutting_down",          "The gateway is shutting down")  \
     X(CANCELLED,           200, -32800, "cancelled",              "The call was cancelled")        \
     X(CONFIG,              500, -32603, "config",                 "Configuration error")           \

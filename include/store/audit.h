@@ -15,6 +15,7 @@
 #define STORE_AUDIT_H
 
 #include "base/err.h"
+#include "base/list.h"
 #include "base/option.h"
 #include "base/span.h"
 #include "loop/loop.h"
@@ -102,6 +103,18 @@ bool audit_arguments(const struct audit *audit, struct span arguments, struct bu
 // Copies the record and has it written soon; never blocks. False: the queue is full and the record is lost; the loss is
 // counted, logged, and a row of its own (AUDIT_GAP) as soon as there is room.
 bool audit_put(struct audit *audit, const struct audit_record *record);
+// Whoever waits until what it put cannot be lost any more with this process; zero before its first use.
+struct audit_wait {
+    struct list node;
+    void (*done)(struct audit_wait *wait);  // on the loop
+    bool written;                           // by then; false: an attempt failed, which will be made again
+};
+
+bool audit_required(const struct audit *audit);
+// With `required`: `done` is called when all that was put so far is in the database, or could not be written. Those who wait at
+// the same time share a transaction. False: nothing can be written now, and `done` is not called. To wait no longer, take the
+// node out of its list.
+bool audit_wait(struct audit *audit, struct audit_wait *wait) MUST_CHECK;
 // With `required`, false while what happens now might not get recorded: the last write failed, or the queue is nearly
 // full (the last eighth is for calls that are on their way). Without, always true.
 bool audit_healthy(const struct audit *audit);

@@ -57,7 +57,7 @@ struct call {
     uint64_t judged_epoch;     // gate->policy_epoch at the decision
     bool by_uri;               // completion: the reference is a resource
     struct limit_hold limits;  // its slots, until it is over
-    bool authorized, dispatched, recorded, waited_enough, looked_again, silent, new_session, offered, lent;
+    bool authorized, dispatched, recorded, ending, waited_enough, looked_again, silent, new_session, offered, lent;
     struct loop_timer timer;
 
     // to the server and back
@@ -68,6 +68,7 @@ struct call {
     struct buf gathered;
 
     // the answer
+    struct audit_wait row;  // written before the answer is sent, if the audit is required
     struct err err;
     struct buf error_data;               // raw JSON members for error.data
     const char *error_text;              // instead of the code's own; NULL: that one
@@ -114,8 +115,13 @@ void loan_begin(struct call *call);  // once it is known which servers there are
 void loan_end(struct call *call);
 void loan_tell(struct call *call);  // it ended with ERR_LOGIN: says why to its caller
 
+// Neither over nor being ended: it can be ended.
+bool call_is_open(const struct call *call);
+// The gateway has no time to wait for its row.
+void call_give_up_row(struct call *call);
+
 // record.c
-void record_call(const struct call *call);
+enum phase_result record_call(struct call *call);
 void record_session_over(const struct session *session);  // because its credential is no longer good
 
 #endif

@@ -31,7 +31,7 @@ static void stream_slow_calls(struct gate *gate)
         if (now_us - call->started_us < limit_us)
             return;
         list_remove(&call->quick_node);
-        if (call->arrival && call->session)
+        if (call->arrival && call->session && !call->new_session)  // whose id is in the headers of the answer
             call_open_stream(call);
     }
 }
@@ -212,20 +212,47 @@ void gate_pipe_drain(struct gate *gate, struct span session_id)
 
 // ---- shutdown -------------------------------------------------------------------------------
 
+static struct call *find_call(const struct gate *gate, bool open)
+{
+    list_each(node, &gate->calls) {
+        struct call *call = list_entry(node, struct call, node);
+        if (open ? call_is_open(call) : call->recorded)
+            return call;
+    }
+    return NULL;
+}
+
+static void give_up_rows(struct gate *gate)
+{
+    for (struct call *call; (call = find_call(gate, false));)
+        call_give_up_row(call);
+}
+
+static void on_too_late(struct loop_timer *timer) { give_up_rows(timer->arg); }
+
+void gate_settle(struct gate *gate)
+{
+    if (!gate->closed_down || gate->links_closing || gate->links.count || !list_empty(&gate->calls) || !gate->on_done)
+        return;
+    void (*on_done)(void *) = gate->on_done;
+    gate->on_done = NULL;
+    on_done(gate->done_arg);
+}
+
 static void close_down(struct gate *gate)
 {
     void *value;
-    loop_timer_stop(gate->loop, &gate->deadline);
-    while (!list_empty(&gate->calls))
-        call_break_off(list_entry(gate->calls.next, struct call, node), ERR_SHUTTING_DOWN, err_text(ERR_SHUTTING_DOWN));
+    for (struct call *call; (call = find_call(gate, true));)
+        call_break_off(call, ERR_SHUTTING_DOWN, err_text(ERR_SHUTTING_DOWN));
     for (size_t at = 0; map_next(&gate->sessions, &at, NULL, &value); at = 0)
         session_end(value);
     int64_t left = gate->stop_by_ms - loop_now(gate->loop);
-    if (gate->links.count == 0 && gate->links_closing == 0) {
-        gate->on_done(gate->done_arg);
-        return;
-    }
-    link_close_all(gate, left > 300 ? left : 300);
+    left = left > 300 ? left : 300;
+    gate->deadline.on_due = on_too_late;
+    loop_timer_set(gate->loop, &gate->deadline, left / 2);  // so that there is time to say so
+    link_close_all(gate, left);
+    gate->closed_down = true;
+    gate_settle(gate);
 }
 
 static bool work_left(const struct gate *gate)
@@ -263,8 +290,9 @@ void gate_free(struct gate *gate)
         return;
     loop_timer_stop(gate->loop, &gate->sweep);
     loop_timer_stop(gate->loop, &gate->deadline);
-    while (!list_empty(&gate->calls))  // those that waited to learn who calls
-        call_end_silently(list_entry(gate->calls.next, struct call, node), "the gateway stops");
+    for (struct call *call; (call = find_call(gate, true));)  // those that waited to learn who calls
+        call_end_silently(call, "the gateway stops");
+    give_up_rows(gate);
     hosted_free(gate->hosted);
     scope_release_all(gate);
     task_release_all(gate);

@@ -296,11 +296,7 @@ static void link_free(void *object)
     free(link->key);
     free(link);
     gate->links_closing--;
-    if (gate->closing && gate->links_closing == 0 && gate->links.count == 0 && gate->on_done) {
-        void (*on_done)(void *) = gate->on_done;
-        gate->on_done = NULL;
-        on_done(gate->done_arg);
-    }
+    gate_settle(gate);
 }
 
 static void on_link_closed(void *arg, struct upstream *upstream)

@@ -8,7 +8,7 @@
 //   limit         is there room                             → 429, 503
 //   dispatch      do it here or send it to the server       (waits here)
 //   shape         the answer as this caller should see it
-//   record        one line for every call, whatever came of it
+//   record        one line for every call, whatever came of it (waits here if the audit is required)
 //
 // A phase returns NEXT, WAIT, REPLY or FAIL and never calls another. The runner below is the only code
 // that moves a call. Invariants, asserted: dispatch runs only after authorize said yes for this very
@@ -452,6 +452,14 @@ static void shape_reply(struct call *call)
     buf_put_char(text, '}');
 }
 
+static void shape_error(struct call *call)
+{
+    buf_clear(&call->text);
+    if (call->message.kind == MESSAGE_REQUEST || call->message.kind == MESSAGE_INVALID)
+        message_put_error_text(&call->text, call->message.id, call->err.code, call->error_text,
+                               buf_span(&call->error_data));
+}
+
 // Makes the text of the answer: the JSON-RPC message, or nothing where none is due.
 static enum phase_result shape(struct call *call)
 {
@@ -459,15 +467,12 @@ static enum phase_result shape(struct call *call)
     if (call->silent)
         buf_clear(&call->text);
     else if (call->err.code) {
-        buf_clear(&call->text);
         if (request && call->err.code == ERR_LOGIN) {
             loan_tell(call);
             if (hosted_tell(call))
                 return PHASE_WAIT;
         }
-        if (request || call->message.kind == MESSAGE_INVALID)
-            message_put_error_text(&call->text, call->message.id, call->err.code, call->error_text,
-                                   buf_span(&call->error_data));
+        shape_error(call);
     } else if (call->batch.len)
         put_batch(call, &call->text);
     else if (call->reply)
@@ -481,12 +486,37 @@ static enum phase_result shape(struct call *call)
 
 // ---- record ---------------------------------------------------------------------------------
 
+// What it holds of others; only its answer is left.
+static void let_go(struct call *call)
+{
+    dispatch_abandon(call);  // if it is still out
+    hosted_untell(call);
+    limit_leave(&call->limits);
+    loan_end(call);
+    loop_timer_stop(call->gate->loop, &call->timer);
+    list_remove(&call->link_node);
+    call->reply = NULL;
+    call->link = NULL;
+}
+
+// An error stays what it is; it gives nothing away.
+static enum phase_result withhold(struct call *call)
+{
+    if (call->err.code || call->silent)
+        return PHASE_NEXT;
+    log_warn("answer withheld: the call could not be recorded", LOG_STR("request", call->request_id));
+    (void)err_set(&call->err, ERR_UNRECORDED, "the audit cannot be written");
+    shape_error(call);
+    return PHASE_FAIL;
+}
+
 static enum phase_result record(struct call *call)
 {
     static const char *const ops[] = {"message", "listen", "pipe", "end", "message"};
-    assert(!call->recorded);
+    if (call->recorded)  // resumed: its row is written, or will not be in time
+        return call->row.written ? PHASE_NEXT : withhold(call);
     call->recorded = true;
-    record_call(call);
+    enum phase_result result = record_call(call);
     bool trouble = call->err.code != ERR_NONE;
     struct span called = call->message.method;
     called.len = called.len > 64 ? 64 : called.len;
@@ -503,7 +533,8 @@ static enum phase_result record(struct call *call)
                                                      : "-"),
            LOG_STR("by", call->decision.by ? call->decision.by : "-"), LOG_STR("reason", err_reason(call->err.code)),
            LOG_STR("detail", trouble ? call->err.detail : ""), LOG_INT("us", clock_now_us() - call->started_us));
-    return PHASE_NEXT;
+    let_go(call);
+    return result == PHASE_FAIL ? withhold(call) : result;
 }
 
 // ---- the answer -----------------------------------------------------------------------------
@@ -586,15 +617,9 @@ static void finish(struct call *call)
 {
     struct gate *gate = call->gate;
     assert(call->recorded);
-    dispatch_abandon(call);  // if it is still out
-    hosted_untell(call);
-    limit_leave(&call->limits);
-    loan_end(call);
     deliver(call);
-    loop_timer_stop(gate->loop, &call->timer);
     list_remove(&call->node);
     list_remove(&call->quick_node);
-    list_remove(&call->link_node);
     list_remove(&call->wait_node);
     list_remove(&call->auth_wait.node);
     if (call->session) {
@@ -602,9 +627,13 @@ static void finish(struct call *call)
         call->session->call_count--;
         bool failed_start = call->new_session && call->err.code;
         bool drained = call->session->draining && list_empty(&call->session->calls);
-        if ((failed_start || drained || call->op == ARRIVAL_END) && call->session->state != SESSION_ENDED)
+        bool over = failed_start || drained || call->op == ARRIVAL_END;
+        if (over && call->session->state != SESSION_ENDED)
             session_end(call->session);
+        else
+            session_settle(call->session);
     }
+    gate_settle(gate);
     loop_reap(gate->loop, call, call_free);
 }
 
@@ -620,21 +649,36 @@ static bool end_parts(struct call *call, const struct err *why, bool silent)
             struct call *part = list_entry(node, struct call, session_node);
             if (part->parent != call)
                 continue;
-            any = more = true;
-            end_early(part, why, silent);
-            break;
+            any = true;
+            if ((more = call_is_open(part))) {
+                end_early(part, why, silent);
+                break;
+            }
         }
     }
     return any;
 }
 
+bool call_is_open(const struct call *call) { return !call->recorded && !call->ending; }
+
+void call_give_up_row(struct call *call)
+{
+    list_remove(&call->row.node);
+    call_resume(call);
+}
+
 // What it waited for does not come any more.
 static void end_early(struct call *call, const struct err *why, bool silent)
 {
+    if (!call_is_open(call))
+        return;
+    call->ending = true;
     bool sent = list_linked(&call->link_node);
     dispatch_abandon(call);
-    if (call->parts_left && end_parts(call, why, silent))
+    if (call->parts_left && end_parts(call, why, silent)) {
+        loan_end(call);  // also if the rows of some part are waited for, and the session is not there any more
         return;
+    }
     call->silent = silent;
     call->err = *why;
     buf_clear(&call->error_data);

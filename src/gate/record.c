@@ -99,8 +99,11 @@ static bool is_counted(const struct call *call)
     return !shown || call->err.code == ERR_AUTH_LIMITED || !refused_is_row(call->gate);
 }
 
-// Requests, and refusals. What a caller tells us, asks of its own session or answers is not a call.
-void record_call(const struct call *call)
+static void on_row(struct audit_wait *wait) { call_resume(list_entry(wait, struct call, row)); }
+
+// Requests, and refusals. What a caller tells us, asks of its own session or answers is not a call. With an audit that is
+// required a call waits for its row; a refusal tells nothing that would be worth waiting for.
+enum phase_result record_call(struct call *call)
 {
     struct audit_record record = {0};
     struct audit *audit = call->gate->audit;
@@ -109,10 +112,10 @@ void record_call(const struct call *call)
     struct span arguments;
     bool refused = is_refusal(call);
     if (!audit || (!refused && (call->message.kind != MESSAGE_REQUEST || call->method == METHOD_PING)))
-        return;
+        return PHASE_NEXT;
     if (refused && is_counted(call)) {
         refused_note(call->gate, call->arrival ? call->credentials.peer : NULL, call->err.code);
-        return;
+        return PHASE_NEXT;
     }
     record.event = refused ? AUDIT_AUTHENTICATION : AUDIT_CALL;
     record.who = who_is(call->identity);
@@ -131,9 +134,13 @@ void record_call(const struct call *call)
     record.duration_us = clock_now_us() - call->started_us;
     record.bytes_in = (int64_t)call->body.len;
     record.bytes_out = (int64_t)call->text.len;
-    (void)audit_put(audit, &record);  // a loss is counted, logged and written by the audit itself
+    bool put = audit_put(audit, &record);  // a loss is counted, logged and written by the audit itself
     buf_release(&kept);
     buf_release(&address);
+    if (refused || !audit_required(audit))
+        return PHASE_NEXT;
+    call->row.done = on_row;
+    return put && audit_wait(audit, &call->row) ? PHASE_WAIT : PHASE_FAIL;
 }
 
 void record_session_over(const struct session *session)

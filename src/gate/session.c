@@ -104,26 +104,45 @@ static void session_free(void *object)
     free(session);
 }
 
+static struct call *open_call(const struct session *session)
+{
+    list_each(node, &session->calls) {
+        struct call *call = list_entry(node, struct call, session_node);
+        if (call_is_open(call))
+            return call;
+    }
+    return NULL;
+}
+
 void session_end(struct session *session)
 {
     if (session->state == SESSION_ENDED)
         return;
-    bool began = session->scope != NULL;
     session->state = SESSION_ENDED;
+    session->call_count++;  // so that it is here until the end of this function
     map_remove(&session->gate->sessions, span_of(session->id));
     tally_drop(&session->gate->session_counts, session->identity);
     gate_tenant(session->gate, session->identity->tenant)->session_count--;
-    while (!list_empty(&session->calls))
-        call_break_off(list_entry(session->calls.next, struct call, session_node), ERR_UNKNOWN_SESSION,
-                       "The session ended");
+    for (struct call *call; (call = open_call(session));)
+        call_break_off(call, ERR_UNKNOWN_SESSION, "The session ended");
     ask_drop_session(session);
-    if (began) {
+    if (session->scope) {
         subscription_drop_session(session);
         list_remove(&session->scope_node);
         for (size_t i = 0; i < session->scope->link_count; i++)
             link_push_level(session->scope->links[i]);
         scope_release(session->scope);
+        session->scope = NULL;
     }
+    session->call_count--;
+    session_settle(session);
+}
+
+// Calls whose rows are not written yet still have to be answered, on its streams.
+void session_settle(struct session *session)
+{
+    if (session->state != SESSION_ENDED || session->call_count)
+        return;
     list_each(node, &session->streams) {
         struct session_stream *kept = list_entry(node, struct session_stream, node);
         stream_end(kept->stream);

@@ -52,7 +52,7 @@ struct gate {
     uint64_t next_request;
     struct loop_timer sweep, deadline;
     unsigned sweeps;
-    bool closing, credentials_failed, certificates_failed;
+    bool closing, closed_down, credentials_failed, certificates_failed;
     int64_t stop_by_ms;
     unsigned links_closing;
     void (*on_done)(void *arg);
@@ -161,6 +161,7 @@ struct session_stream {
 };
 
 // ---- gate.c
+void gate_settle(struct gate *gate);  // it stops, and perhaps the last call or server it waited for is over
 struct tenant *gate_tenant(const struct gate *gate, const char *name);       // NULL: no such tenant
 bool gate_stands(const struct gate *gate, const struct identity *identity);  // is it still who it was proven to be?
 
@@ -171,6 +172,7 @@ struct session *session_new(struct gate *gate, const struct identity *identity, 
 struct session *session_find(struct gate *gate, struct span id);
 void session_begin(struct session *session, enum revision revision, struct span capabilities);
 void session_end(struct session *session);
+void session_settle(struct session *session);  // frees one that ended, when its last call is over
 struct stream *session_stream_new(struct session *session);
 struct stream *session_stream_find(struct session *session, unsigned index);
 void session_stream_done(struct session *session, struct stream *stream);

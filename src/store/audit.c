@@ -4,7 +4,7 @@
 //                                  │ failed: kept, tried again after RETRY_MS
 //                                  └──────────────────────────────────────────┘
 //
-// There is one job at a time; a batch is what gathered in a little while, and while the one before was written. The worker sees nothing but
+// There is one job at a time; a batch is what gathered in a little while, or while the one before was written if somebody waits for it. The worker sees nothing but
 // `writing`, `db`, `lines` and the results in the job; the loop leaves those alone while `busy`.
 #include "audit_db.h"
 #include "base/clock.h"
@@ -48,6 +48,7 @@ struct audit {
     struct redact *redact;  // NULL: arguments are not kept
 
     struct audit_batch pending, writing;
+    struct list waits_pending, waits_writing;  // struct audit_wait: who waits for them
     struct offload_job job;
     struct result result;
     bool busy;     // the job is with the worker
@@ -80,7 +81,8 @@ static const struct option rows[] = {
      .offset = AT(required),
      .fallback = "false",
      .help =
-         "Refuse calls while they cannot be recorded. Otherwise they go on, and what is lost is counted, logged and "
+         "Answer a call only when its row is in the database, where it survives even the gateway's being killed, and "
+         "refuse calls while they cannot be recorded. Otherwise they go on, and what is lost is counted, logged and "
          "recorded as a gap."},
     {.name = "retention_days",
      .type = OPTION_INT,
@@ -203,12 +205,26 @@ static void complain(struct audit *audit, const char *what, const struct err *er
               LOG_STR("calls", audit->config.required ? "refused" : "go on"));
 }
 
+static void end_waits(struct list *waits, bool written)
+{
+    struct list all;
+    list_move_all(&all, waits);
+    while (!list_empty(&all)) {
+        struct audit_wait *wait = list_entry(all.next, struct audit_wait, node);
+        list_remove(&wait->node);
+        wait->written = written;
+        wait->done(wait);  // which may put and wait again
+    }
+}
+
 static void note_failed(struct audit *audit)
 {
     audit->stats.write_errors++;
     audit->stats.failing = true;
     complain(audit, "the audit cannot be written", &audit->result.err);
     loop_timer_set(audit->loop, &audit->retry, RETRY_MS);
+    end_waits(&audit->waits_writing, false);
+    end_waits(&audit->waits_pending, false);
 }
 
 static bool has_limits(const struct audit_config *config)
@@ -227,6 +243,7 @@ static void start_write(struct audit *audit)
         struct audit_batch empty = audit->writing;
         audit->writing = audit->pending;
         audit->pending = empty;
+        list_move_all(&audit->waits_writing, &audit->waits_pending);
     }
     int64_t now = clock_now_ms();
     audit->trim = !audit->closing && has_limits(&audit->config) &&
@@ -256,6 +273,7 @@ static void note_written(struct audit *audit)
         stats->last_seq = audit->result.last_seq;
     audit->rows_since_trim += audit->writing.count;
     audit_batch_clear(&audit->writing);
+    end_waits(&audit->waits_writing, true);
 }
 
 static void note_lines(struct audit *audit)
@@ -289,7 +307,7 @@ static void on_written(struct offload_job *job)
         return;
     if (result->more && !audit->closing)
         start_write(audit);
-    else if (audit->pending.count && audit->closing)
+    else if (audit->pending.count && (audit->closing || !list_empty(&audit->waits_pending)))
         start_write(audit);
     else if (audit->pending.count)
         loop_timer_set(audit->loop, &audit->gather, audit->pending.count < GATHER_ROWS ? GATHER_MS : 0);
@@ -325,6 +343,18 @@ bool audit_put(struct audit *audit, const struct audit_record *record)
     add(&audit->pending, record);
     if (!audit->busy && !audit->stats.failing && (!audit->gather.slot || audit->pending.count == GATHER_ROWS))
         loop_timer_set(audit->loop, &audit->gather, audit->pending.count < GATHER_ROWS ? GATHER_MS : 0);
+    return true;
+}
+
+bool audit_required(const struct audit *audit) { return audit->config.required; }
+
+bool audit_wait(struct audit *audit, struct audit_wait *wait)
+{
+    if (audit->stats.failing)
+        return false;
+    if (!audit->busy && list_empty(&audit->waits_pending))
+        loop_timer_set(audit->loop, &audit->gather, 0);  // with what else ends in this turn
+    list_append(&audit->waits_pending, &wait->node);
     return true;
 }
 
@@ -376,6 +406,8 @@ struct audit *audit_open(struct loop *loop, const struct audit_config *config, s
     audit->loop = loop;
     audit->config = *config;
     audit->config.path = audit->config.jsonl = NULL;
+    list_init(&audit->waits_pending);
+    list_init(&audit->waits_writing);
     audit->redact = config->arguments ? redact_new(&config->redact) : NULL;
     audit->job = (struct offload_job){.run = run, .done = on_written, .arg = audit};
     audit->gather = (struct loop_timer){.on_due = on_gathered, .arg = audit};

@@ -11,7 +11,7 @@
 // audit_verify() holds the anchor against it.
 //
 // WAL with synchronous NORMAL: a crash of the process loses no transaction, a loss of power may lose the last ones and
-// leaves a chain that verifies. With `required` it is FULL, and only what was queued is lost.
+// leaves a chain that verifies. Also with `required`: every answer waits for its transaction, and would for the disk.
 #include "audit_db.h"
 #include "base/clock.h"
 #include "base/mem.h"
@@ -88,9 +88,8 @@ static bool set_up(struct audit_db *db, const struct audit_config *config, struc
     sqlite3_busy_handler(db->db.sqlite, on_busy, db);
     if (config->page_limit)
         snprintf(limit, sizeof limit, "PRAGMA max_page_count=%" PRId64, config->page_limit);
-    return db_run(&db->db, config->required ? "PRAGMA synchronous=FULL" : "PRAGMA synchronous=NORMAL", err) &&
-           make_view(db, err) && db_run(&db->db, limit, err) && audit_db_anchors(&db->db, &anchors, err) &&
-           (db->anchors = db_prepare(&db->db, READ_ANCHORS, err)) &&
+    return db_run(&db->db, "PRAGMA synchronous=NORMAL", err) && make_view(db, err) && db_run(&db->db, limit, err) &&
+           audit_db_anchors(&db->db, &anchors, err) && (db->anchors = db_prepare(&db->db, READ_ANCHORS, err)) &&
            (db->move = db_prepare(&db->db, MOVE_ANCHOR, err)) && (db->oldest = db_prepare(&db->db, OLDEST, err)) &&
            (db->insert = db_prepare(
                 &db->db, "INSERT INTO segment(" AUDIT_SEGMENT_COLUMNS ") VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9)", err));

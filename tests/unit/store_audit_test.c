@@ -904,6 +904,64 @@ static void closing_writes_the_gap_too(void **state)
     loop_run(loop);
 }
 
+// ---- waiting --------------------------------------------------------------------------------
+
+enum { WAITS = 3 };
+static struct audit_wait waits[WAITS];
+static int64_t rows_then[WAITS];  // that somebody else sees in the file when a wait is over
+static size_t waits_over;
+
+static void on_row(struct audit_wait *wait)
+{
+    rows_then[wait - waits] = number("SELECT count(*) FROM audit");
+    waits_over++;
+}
+
+static bool are_waits_over(void) { return waits_over == WAITS; }
+
+static void wait_for_rows(void)
+{
+    waits_over = 0;
+    for (int i = 0; i < WAITS; i++) {
+        waits[i] = (struct audit_wait){.done = on_row};
+        put(1);
+        assert_true(audit_wait(audit, &waits[i]));
+    }
+}
+
+static void who_waits_is_told_when_the_row_is_in_the_file(void **state)
+{
+    (void)state;
+    start((struct audit_config){.required = true});
+    assert_true(audit_required(audit));
+    wait_for_rows();
+    run_until(are_waits_over);
+    for (int i = 0; i < WAITS; i++) {
+        assert_true(waits[i].written);
+        assert_int_equal(rows_then[i], WAITS);
+    }
+    assert_int_equal(number("SELECT count(*) FROM segment"), 1);  // one transaction for those of one turn
+    stop();
+    assert_clean(1, WAITS);
+}
+
+static bool is_first_over(void) { return waits_over == 1; }
+
+static void who_waits_no_longer_is_not_told(void **state)
+{
+    (void)state;
+    start((struct audit_config){.required = true});
+    wait_for_rows();
+    list_remove(&waits[0].node);
+    list_remove(&waits[2].node);
+    run_until(is_first_over);
+    run_until(is_drained);
+    assert_true(waits[1].written);
+    assert_int_equal(waits_over, 1);
+    stop();
+    assert_clean(1, WAITS);
+}
+
 // ---- disks ----------------------------------------------------------------------------------
 
 static bool is_drained_or_failing(void) { return is_drained() || is_failing(); }
@@ -931,6 +989,7 @@ static void on_a_full_disk_what_fits_verifies_and_required_is_unhealthy(void **s
         assert_true(stats.written > 0);
         assert_int_equal(stats.queued, 32);
         assert_int_equal(audit_healthy(audit), !required);
+        assert_false(audit_wait(audit, &(struct audit_wait){.done = on_row}));
         for (int i = 0; i < 32; i++)
             assert_true(audit_put(audit, &one));
         assert_false(audit_put(audit, &one));  // bounded
@@ -964,6 +1023,28 @@ static void when_there_is_room_again_nothing_was_lost(void **state)
     assert_int_equal(audit_stats(audit).written, 515);
     stop();
     assert_clean(1, 515);
+}
+
+static void who_waits_is_told_when_it_cannot_be_written(void **state)
+{
+    (void)state;
+    struct rlimit before, small;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    start((struct audit_config){.required = true});
+    put(10);
+    run_until(is_drained);
+    small = before;
+    small.rlim_cur = 65536;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    put(500);
+    wait_for_rows();
+    run_until(are_waits_over);
+    for (int i = 0; i < WAITS; i++)
+        assert_false(waits[i].written);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    run_until(is_drained);  // they are written nevertheless, once that is possible
+    stop();
+    assert_clean(1, 510 + WAITS);
 }
 
 // As somebody who may have no more threads, and later may again.
@@ -1377,6 +1458,9 @@ int main(void)
         AUDIT_TEST(large_records_fill_the_queue_by_their_bytes),
         AUDIT_TEST(closing_writes_what_is_queued),
         AUDIT_TEST(closing_writes_the_gap_too),
+        AUDIT_TEST(who_waits_is_told_when_the_row_is_in_the_file),
+        AUDIT_TEST(who_waits_no_longer_is_not_told),
+        AUDIT_TEST(who_waits_is_told_when_it_cannot_be_written),
         AUDIT_TEST(on_a_full_disk_what_fits_verifies_and_required_is_unhealthy),
         AUDIT_TEST(when_there_is_room_again_nothing_was_lost),
         AUDIT_TEST(when_no_thread_can_be_started_records_wait),
