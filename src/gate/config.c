@@ -692,7 +692,8 @@ static json_t *parse_file(const char *path, struct err *err)
         return json_parse_file(path, err);
     int why = errno;
     char *here = getcwd(NULL, 0);
-    (void)err_set(err, ERR_CONFIG, "%s/%s: %s", here ? here : ".", path, strerror(why));
+    const char *folder = !here ? "." : here[1] ? here : "";
+    (void)err_set(err, ERR_CONFIG, "%s/%s: %s", folder, path, strerror(why));
     free(here);
     return NULL;
 }

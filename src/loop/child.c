@@ -199,8 +199,9 @@ static void exited(struct child *child, const char *how)
 static void not_started(struct child *child, const char *why)
 {
     char how[512];
-    snprintf(how, sizeof how, "cannot start \"%s\": %s%s%s", child->command, why, child->cwd ? "; its cwd is " : "",
-             child->cwd ? child->cwd : "");
+    const char *hint = strpbrk(child->command, " \t") ? "; put its arguments in \"args\"" : "";
+    snprintf(how, sizeof how, "cannot start \"%s\": %s%s%s%s", child->command, why, hint,
+             child->cwd ? "; its cwd is " : "", child->cwd ? child->cwd : "");
     exited(child, how);
 }
 

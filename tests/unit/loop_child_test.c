@@ -416,6 +416,7 @@ static void what_cannot_start_says_why(void **state)
     } rows[] = {
         {{.command = "no-such-command-here"}, {"\"no-such-command-here\"", "No such file"}},
         {{.command = "/"}, {"\"/\"", "denied"}},
+        {{.command = "true --quiet"}, {"\"true --quiet\"", "put its arguments in \"args\""}},
         {{.command = "true", .cwd = "/no/such/directory"}, {"cwd is /no/such/directory", "No such file"}},
     };
     for (size_t i = 0; i < COUNT(rows); i++) {
