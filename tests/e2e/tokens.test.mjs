@@ -229,7 +229,7 @@ test('wrong use exits 2 and writes nothing', () => {
         [['new', '--subject', 'a', '--overlap', '1h'], /takes no --overlap/],
         [['new', '--subject', 'a', ...Array(17).fill('--role=x')], /--role more than 16 times/],
         [['new', 'extra', '--subject', 'a'], /usage: postern token new/],
-        [['list', '--tenant', 'x'], /takes no --tenant/],
+        [['list', '--role', 'x'], /takes no --role/],
         [['rotate'], /usage: postern token rotate ID/],
         [['rotate', 'abcdefgh', '--role', 'admin'], /takes no --role/],
         [['rotate', 'abcdefgh', '--overlap', 'long'], /--overlap must be/],

@@ -310,7 +310,7 @@ async function main() {
         auth: { providers: [{ type: 'bearer', tokens: at('tokens.json') }] },
         policy: at('policy.json'),
         audit: { path: at('audit.db') },
-        limits: { sessions: 2000, identity_sessions: 2000, auth_failures: 100_000 },
+        limits: { sessions: 2000, identity_sessions: 2000, identity_processes: 256, auth_failures: 100_000 },
         timeouts: { session_idle: '2s' },
         mcpServers: {
             steady: { command: node, args: [server] },
