@@ -75,8 +75,9 @@ async function runUnit(block, document) {
 }
 
 function runNginx(block, document) {
-    write(document.folder, 'nginx.conf', `events {} pid ${document.folder}/nginx.pid; http { access_log off; server { listen 127.0.0.1:8081; location = /oauth2/auth { return 204; }\n${block.text}} }\n`);
-    succeeds('nginx -t -q -p "$PWD" -c "$PWD/nginx.conf"', document);
+    const temporary = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi'].map(name => `${name}_temp_path ${document.folder}/${name};`).join(' ');
+    write(document.folder, 'nginx.conf', `user root root; events {} pid ${document.folder}/nginx.pid; http { access_log off; ${temporary} server { listen 127.0.0.1:8081; location = /oauth2/auth { return 204; }\n${block.text}} }\n`);
+    succeeds('nginx -t -q -e stderr -p "$PWD" -c "$PWD/nginx.conf"', document);
 }
 
 async function runBlock(block, document) {
