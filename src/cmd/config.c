@@ -35,7 +35,7 @@ static void print_servers(const struct config *config)
         with += tenants[i].servers.count > 0;
     }
     printf("%zu server%s", servers, servers == 1 ? "" : "s");
-    if (config->tenants.count)
+    if (config->tenants.count && with)
         printf(" in %zu tenant%s", with, with == 1 ? "" : "s");
 }
 

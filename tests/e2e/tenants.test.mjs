@@ -117,6 +117,8 @@ test(`${OPERATIONS} random operations of four users, seed ${SEED}`, { timeout: 2
         const bare = text => text.replaceAll(params.uri ?? params.name, '?').replaceAll(absent.uri ?? absent.name, '?');
         assert.equal(bare(there.body), bare(nowhere.text));
     };
+    // Only now is no server still starting: whoever waits for one is answered by an event stream.
+    for (const user of people) assert.equal((await ask(user, request('tools/list', {}))).message.result.tools.length, 4);
     const operations = [
         async user => {
             const answer = await ask(user, request('tools/list', {}));
