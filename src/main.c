@@ -1,10 +1,23 @@
 // argv to command.
 #include "cmd/command.h"
+#include <fcntl.h>
 #include <malloc.h>
 #include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+// A standard descriptor that is closed would become a connection, and what is logged or printed would go there. It is
+// opened for the wrong direction, so that using it fails as before.
+static void occupy_standard_descriptors(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd)
+            abort();
+}
 
 int main(int argc, char **argv)
 {
+    occupy_standard_descriptors();
     signal(SIGPIPE, SIG_IGN);
     // Results of a few hundred kilobytes come and go all the time: from the heap, not by mmap each.
     mallopt(M_MMAP_THRESHOLD, 2 << 20);

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { closeSync, constants, openSync } from 'node:fs';
+import { closeSync, constants, existsSync, openSync, readlinkSync } from 'node:fs';
 import { Socket } from 'node:net';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
@@ -81,6 +81,22 @@ describe('a reader of standard error that does not read', () => {
             await gateway.exited;
         }
     });
+});
+
+test('a standard descriptor that is closed at the start becomes no connection', async () => {
+    const address = `unix:${join(directory.path, 'closed.sock')}`;
+    const config = writeConfig(directory.path, { listen: [{ address }], mcpServers: {} });
+    const child = spawn('sh', ['-c', 'exec "$@" <&- >&- 2>&-', 'sh', binary, 'serve', '--config', config], { stdio: 'ignore', env: { ...process.env, POSTERN_STATE: directory.path } });
+    const exited = once(child, 'exit');
+    try {
+        await until(() => existsSync(address.slice(5)) || child.exitCode !== null, WAIT_MS, 'it listens');
+        assert.deepEqual([0, 1, 2].map(fd => readlinkSync(`/proc/${child.pid}/fd/${fd}`)), Array(3).fill('/dev/null'));
+        child.kill('SIGTERM');
+        assert.deepEqual(await exited, [0, null]);
+    } finally {
+        child.kill('SIGKILL');
+        await exited;
+    }
 });
 
 /** How many lines of an event were written, and how many left out, over all of the gateway's life. */
