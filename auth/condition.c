@@ -110,6 +110,7 @@ static enum condition_result op_in(const json_t *value, const json_t *operand)
 {
     size_t i;
     const json_t *item;
+    bool twin = false;
     enum condition_result result = CONDITION_ERROR;  // until something of its type is in the list
     json_array_foreach(operand, i, item) {
         enum condition_result one = op_eq(value, item);
@@ -117,8 +118,9 @@ static enum condition_result op_in(const json_t *value, const json_t *operand)
             return one;
         if (one == CONDITION_FALSE)
             result = CONDITION_FALSE;
+        twin = twin || has_twin_inside(value, item);  // then the others do not make it judgeable
     }
-    return result;
+    return twin ? CONDITION_ERROR : result;
 }
 
 static enum condition_result op_ne(const json_t *value, const json_t *operand)
