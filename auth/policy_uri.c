@@ -169,7 +169,7 @@ static bool is_sound_query(struct span query)
 static bool is_sound_path(struct span path)
 {
     const char *mark = memchr(path.at, '?', path.len), *hole = memchr(path.at, HOLE, path.len);
-    struct span query = mark ? span_after(path, (size_t)(mark - path.at) + 1) : (struct span){0};
+    struct span query = mark ? span_after(path, (size_t)(mark - path.at) + 1) : span_make("", 0);
     bool empty = mark && !query.len && !(hole && hole < mark);  // a hole may hold the query's own mark
     if (empty || !is_sound_query(query))
         return false;

@@ -38,7 +38,7 @@ function refused(path, more = {}) {
 describe('over a unix socket', () => {
     const path = at('postern.sock');
     let gateway;
-    before(async () => (gateway = await start(path, {}, { timeouts: { stream_after: '50ms', heartbeat: '200ms' }, limits: { header_timeout: '500ms' } })));
+    before(async () => (gateway = await start(path, {}, { timeouts: { stream_after: '50ms', heartbeat: '200ms' } })));
     after(() => gateway.stop());
 
     test('the log tells where it listens', () => assert.equal(gateway.url, `unix:${path}`));
