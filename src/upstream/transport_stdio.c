@@ -1,6 +1,7 @@
 // Owns the stdio transport: a child process, its pipes, framing, and the tail of its stderr.
 //
-// Writing is batched: messages gather in `out` and one write at the end of the turn sends them all.
+// Writing is batched: messages gather in `outgoing` and one write at the end of the turn sends them all. What the server does not
+// read stays there. A request of which nothing was written yet is taken back if it may not be sent any more.
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/secret.h"
@@ -20,6 +21,12 @@
 #define STDERR_LINE_MAX 512
 #define OUT_SLACK ((size_t)1 << 20)
 
+// A request in `outgoing` of which nothing was written.
+struct unsent {
+    uint64_t id;
+    size_t start, end;
+};
+
 struct stdio_wire {
     struct upstream *upstream;
     struct child *child;
@@ -27,7 +34,9 @@ struct stdio_wire {
     struct loop_task flush;
     struct frame frame;
     struct buf outgoing;
-    size_t sent;  // of outgoing
+    size_t sent;            // of outgoing
+    struct unsent *unsent;  // in the order of outgoing
+    size_t unsent_count, unsent_room;
     struct buf error_line;
     bool counted;  // write with Content-Length
     bool stopping;
@@ -38,6 +47,7 @@ static void wire_free(void *object)
     struct stdio_wire *wire = object;
     frame_release(&wire->frame);
     buf_release(&wire->outgoing);
+    free(wire->unsent);
     buf_release(&wire->error_line);
     child_free(wire->child);
     free(wire);
@@ -166,6 +176,62 @@ static void on_readable(struct loop_watch *watch, unsigned events)
 
 // ---- writing --------------------------------------------------------------------------------
 
+static void note_unsent(struct stdio_wire *wire, uint64_t id, size_t start)
+{
+    if (wire->unsent_count == wire->unsent_room) {
+        wire->unsent_room = wire->unsent_room ? wire->unsent_room * 2 : 16;
+        wire->unsent = mem_resize(wire->unsent, wire->unsent_room * sizeof *wire->unsent);
+    }
+    wire->unsent[wire->unsent_count++] = (struct unsent){id, start, wire->outgoing.len};
+}
+
+static void forget_begun(struct stdio_wire *wire)
+{
+    size_t begun = 0;
+    while (begun < wire->unsent_count && wire->unsent[begun].start < wire->sent)
+        begun++;
+    if (!begun)
+        return;
+    wire->unsent_count -= begun;
+    memmove(wire->unsent, wire->unsent + begun, wire->unsent_count * sizeof *wire->unsent);
+}
+
+static void move_unsent(struct stdio_wire *wire, size_t from, size_t by)
+{
+    for (size_t i = from; i < wire->unsent_count; i++) {
+        wire->unsent[i].start -= by;
+        wire->unsent[i].end -= by;
+    }
+}
+
+static void drop_unsent(struct stdio_wire *wire, size_t at)
+{
+    struct unsent gone = wire->unsent[at];
+    struct buf *out = &wire->outgoing;
+    memmove(out->at + gone.start, out->at + gone.end, out->len - gone.end);
+    out->len -= gone.end - gone.start;
+    wire->unsent_count--;
+    memmove(wire->unsent + at, wire->unsent + at + 1, (wire->unsent_count - at) * sizeof *wire->unsent);
+    move_unsent(wire, at, gone.end - gone.start);
+}
+
+// True: there was one that was cancelled, or that may not be sent any more.
+static bool take_back_one(struct stdio_wire *wire)
+{
+    struct upstream *upstream = wire->upstream;
+    for (size_t i = 0; i < wire->unsent_count; i++) {
+        struct err err;
+        struct upstream_request *request = map_find(&upstream->in_flight, map_key_u64(&wire->unsent[i].id));
+        if (request && upstream_may_send(request, &err))
+            continue;
+        drop_unsent(wire, i);
+        if (request)
+            upstream_on_request_failed(upstream, request, &err);
+        return true;
+    }
+    return false;
+}
+
 static void flush(struct stdio_wire *wire)
 {
     struct err err;
@@ -174,7 +240,9 @@ static void flush(struct stdio_wire *wire)
         if (put < 0 && errno == EINTR)
             continue;
         if (put < 0 && errno == EAGAIN) {
+            forget_begun(wire);
             if (wire->sent > OUT_SLACK) {
+                move_unsent(wire, 0, wire->sent);
                 buf_drop_front(&wire->outgoing, wire->sent);
                 wire->sent = 0;
             }
@@ -190,17 +258,27 @@ static void flush(struct stdio_wire *wire)
     }
     loop_unwatch(wire->upstream->spec.loop, &wire->out);
     wire->sent = 0;
+    wire->unsent_count = 0;
     if (wire->outgoing.room > OUT_SLACK)
         buf_release(&wire->outgoing);
     buf_clear(&wire->outgoing);
 }
 
-static void on_flush(struct loop_task *task) { flush(task->arg); }
+static void flush_allowed(struct stdio_wire *wire)
+{
+    struct upstream *upstream = wire->upstream;
+    while (upstream->wire == wire && take_back_one(wire))
+        ;
+    if (upstream->wire == wire)
+        flush(wire);
+}
+
+static void on_flush(struct loop_task *task) { flush_allowed(task->arg); }
 
 static void on_writable(struct loop_watch *watch, unsigned events)
 {
     (void)events;
-    flush(watch->arg);
+    flush_allowed(watch->arg);
 }
 
 static void stdio_send(struct upstream *upstream, struct span message, struct upstream_request *request)
@@ -220,6 +298,7 @@ static void stdio_send(struct upstream *upstream, struct span message, struct up
         }
         return;
     }
+    size_t head = wire->outgoing.len;
     if (wire->counted)
         buf_printf(&wire->outgoing, "Content-Length: %zu\r\n\r\n", message.len);
     size_t start = wire->outgoing.len;
@@ -228,6 +307,8 @@ static void stdio_send(struct upstream *upstream, struct span message, struct up
         message_flatten(wire->outgoing.at + start, message.len);
         buf_put_char(&wire->outgoing, '\n');
     }
+    if (request)
+        note_unsent(wire, request->id, head);
     loop_task_put(upstream->spec.loop, &wire->flush);
 }
 

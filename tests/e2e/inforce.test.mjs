@@ -264,6 +264,37 @@ describe('a call that waits after it was allowed', () => {
         assert.equal(readFileSync(seen, 'utf8').split('\n').filter(method => method === 'tools/call').length, 2);
         assert.ok(existsSync(ran));
     });
+    test('for its server to read is not sent; nor is one that was cancelled', async () => {
+        const [script, seen] = ['server.mjs', 'seen'].map(name => join(folder.path, name));
+        writeFileSync(script, `import { appendFileSync } from 'node:fs';
+            import { createInterface } from 'node:readline';
+            const RESULTS = ${JSON.stringify(RESULTS)}, answer = ${answer};
+            for await (const line of createInterface({ input: process.stdin })) {
+                const message = JSON.parse(line);
+                appendFileSync(${JSON.stringify(seen)}, message.method + ' ' + message.params?.arguments?.label + '\\n');
+                if (message.id !== undefined) process.stdout.write(JSON.stringify(answer(message)) + '\\n');
+                if (message.params?.arguments?.label === 'pid') appendFileSync(${JSON.stringify(seen)}, 'pid ' + process.pid + '\\n');
+            }`);
+        await start(ECHO, { command: node, args: [script] });
+        const session = await Session.open(gateway.url);
+        const labelled = (name, label, more) => request('tools/call', { name, arguments: { label, more } }, label);
+        const lines = () => readFileSync(seen, 'utf8').split('\n');
+        assert.ok((await session.call('echo', { label: 'pid' })).result);
+        const pid = Number((await until(() => lines().find(line => line.startsWith('pid ')), 10_000, 'its process')).slice(4));
+        process.kill(pid, 'SIGSTOP');
+        const full = 'x'.repeat(1 << 21); // more than a pipe holds
+        const begun = await waiting(session, labelled('echo', 'begun', full));
+        const calls = await Promise.all(['first', 'last'].map(label => waiting(session, labelled('echo', label))));
+        const kept = await waiting(session, labelled('other', 'kept'));
+        await waiting(session, labelled('other', 'cancelled'));
+        await session.post({ jsonrpc: '2.0', method: 'notifications/cancelled', params: { requestId: 'cancelled' } });
+        await swap(OTHER);
+        const sent = await waiting(session, labelled('other', 'sent'));
+        process.kill(pid, 'SIGCONT');
+        for (const call of calls) assertDenied(await call.answer(), 'default');
+        for (const call of [begun, kept, sent]) assert.ok((await call.answer()).result);
+        assert.deepEqual(lines().filter(line => line.startsWith('tools/call')), ['pid', 'begun', 'kept', 'sent'].map(label => `tools/call ${label}`));
+    });
 });
 
 test('a subscription that the server confirms after it was denied is given up', async () => {
