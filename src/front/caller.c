@@ -149,7 +149,8 @@ void *caller_on_request_line(void *arg, const char *uri, struct MHD_Connection *
 int64_t caller_body_ms(const struct caller *caller)
 {
     const struct config_limits *limits = &caller->face->config->limits;
-    bool shorter = !caller->authenticated && limits->unauthenticated_body_timeout_ms < limits->body_timeout_ms;
+    bool shorter =
+        !eviction_is_authenticated(caller) && limits->unauthenticated_body_timeout_ms < limits->body_timeout_ms;
     return shorter ? limits->unauthenticated_body_timeout_ms : limits->body_timeout_ms;
 }
 

@@ -21,10 +21,11 @@ struct source {
 
 static struct span key_of(const struct peer_source *key) { return span_make((const char *)key, sizeof *key); }
 
-static bool is_accepted(const struct caller *caller)
+bool eviction_is_authenticated(const struct caller *caller)
 {
     const struct visit *visit = caller->visit;
-    return visit && (visit->arrival.authenticated || (visit->page && page_authenticated(visit->page)));
+    return caller->authenticated ||
+           (visit && (visit->arrival.authenticated || (visit->page && page_authenticated(visit->page))));
 }
 
 static void leave_source(struct caller *caller)
@@ -69,7 +70,7 @@ static void evict_oldest(struct source *source)
 {
     while (source->count > 1) {
         struct caller *caller = list_entry(source->callers.next, struct caller, neighbour);
-        if (!is_accepted(caller)) {
+        if (!eviction_is_authenticated(caller)) {
             evict(caller);
             return;
         }
@@ -111,7 +112,7 @@ void eviction_begin(struct caller *caller)
 
 void eviction_end(struct caller *caller)
 {
-    if (is_accepted(caller))
+    if (eviction_is_authenticated(caller))
         eviction_authenticated(caller);
     if (caller->authenticated)
         list_append(&caller->face->idle, &caller->rank);
@@ -121,7 +122,7 @@ bool eviction_make_room(struct http_face *face)
 {
     while (!list_empty(&face->unauthenticated)) {
         struct caller *caller = list_entry(face->unauthenticated.next, struct caller, rank);
-        if (!is_accepted(caller)) {
+        if (!eviction_is_authenticated(caller)) {
             evict(caller);
             return true;
         }

@@ -115,7 +115,9 @@ void eviction_remove(struct caller *caller);         // or closed
 void eviction_begin(struct caller *caller);          // a request begins,
 void eviction_end(struct caller *caller);            // or is over
 void eviction_authenticated(struct caller *caller);  // a credential was accepted
-bool eviction_make_room(struct http_face *face);     // closes one; false: none may be closed
+// Was a request on the connection accepted by the providers, the present one included?
+bool eviction_is_authenticated(const struct caller *caller);
+bool eviction_make_room(struct http_face *face);  // closes one; false: none may be closed
 
 // http_answer.c
 struct guard_line;

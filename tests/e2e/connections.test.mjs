@@ -7,12 +7,13 @@ import { connect } from 'node:net';
 import { dirname, join } from 'node:path';
 import { after, describe, test } from 'node:test';
 
-import { Channel } from './channel.mjs';
-import { binary, startGateway, temporaryDirectory, until } from './gateway.mjs';
+import { callOf, Channel } from './channel.mjs';
+import { binary, startGateway, stdioServer, temporaryDirectory, until } from './gateway.mjs';
 import { initialize } from './raw.mjs';
 
 const WAIT_MS = 20_000;
 const ROUNDS = 20;
+const LARGE = 32 << 20; // more than the kernel takes for a caller that does not read
 const FULL = /not accepting connections/g;
 const AGAIN = /accepting connections again/g;
 
@@ -187,6 +188,30 @@ describe('unauthenticated connections', () => {
             known.socket.write(authenticated.slice(-10));
             await all([known], 'the answer to the other', ({ answered }) => answered);
         }));
+
+    test('may pause reading an answer once their first request is authenticated', async () => {
+        const gateway = await startGateway({ limits: { ...HOURS, unauthenticated_body_timeout: '300ms' }, mcpServers: { bad: stdioServer.misbehave('huge', LARGE) } });
+        const lines = [];
+        try {
+            const body = JSON.stringify(callOf('bad__act'));
+            const session = Object.entries((await Channel.open(gateway.url)).session).map(([name, value]) => `${name}: ${value}\r\n`).join('');
+            const paused = dial(gateway, `${promise(session, body.length).slice(0, -1)}${body}`);
+            let size = 0;
+            lines.push(paused);
+            paused.socket.once('data', () => paused.socket.pause()).on('data', chunk => (size += chunk.length));
+            await all([paused], 'the beginning of the answer', ({ answered }) => answered);
+            for (let i = 0; i < 3; i++) {
+                lines.push(dial(gateway, promise()));
+                await all(lines.slice(-1), 'the deadline of another connection', ({ closed }) => closed);
+            }
+            paused.socket.resume();
+            await until(() => size > LARGE || paused.closed, WAIT_MS, 'the whole answer');
+            assert.ok(size > LARGE, `${size} bytes of ${LARGE}`);
+        } finally {
+            for (const { socket } of lines) socket.destroy();
+            await gateway.stop();
+        }
+    });
 
     test('of one address: the oldest goes; authenticated ones and other addresses do not count', () =>
         within({ unauthenticated_connections: 3 }, async (_gateway, line) => {
