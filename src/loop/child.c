@@ -2,6 +2,8 @@
 //
 // starting -> running -> (child_end) stdin closed -> SIGTERM to the group -> SIGKILL to the tree -> exited
 //
+// A keeper that says nothing after SIGKILL was asked for is not waited for: it ends the tree when it can.
+//
 // A keeper (keeper.c) is the parent of each child. It reports over the control socket and obeys what is sent there; when
 // this process closes the socket or ends, the keeper kills the child with all its descendants.
 #include "loop/child.h"
@@ -18,6 +20,8 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#define KEEPER_MS 1000  // for its last report, which takes TREE_MS at most
 
 struct child {
     struct loop *loop;
@@ -238,9 +242,12 @@ static void on_control(struct loop_watch *watch, unsigned events)
 static void be_firmer(struct loop_timer *timer)
 {
     struct child *child = timer->arg;
+    if (child->sent == SIGKILL) {
+        exited(child, "its keeper process does not answer");
+        return;
+    }
     send_signal(child, child->sent == SIGTERM ? SIGKILL : SIGTERM);
-    if (child->sent == SIGTERM)
-        loop_timer_set(child->loop, timer, child->patience_ms);
+    loop_timer_set(child->loop, timer, child->sent == SIGTERM ? child->patience_ms : KEEPER_MS);
 }
 
 static bool open_ends(int ours[KEEPER_FDS], int theirs[KEEPER_FDS], const struct child_spec *spec)

@@ -52,14 +52,18 @@ static bool keepers_remove(struct keepers *keepers, pid_t pid)
     return false;
 }
 
-// False: there are no children. What a killed keeper leaves behind is killed, and then whatever that leaves behind.
+// False: there are no children. What a killed keeper leaves behind is killed, and then whatever that leaves behind. A server
+// runs as the same user as its keeper: if it stops the keeper, that goes on at once.
 static bool reap(struct keepers *keepers)
 {
     pid_t pid;
     int status;
     bool strays = false;
-    while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
-        strays |= !keepers_remove(keepers, pid) || WIFSIGNALED(status);
+    while ((pid = waitpid(-1, &status, WNOHANG | WUNTRACED)) > 0)
+        if (WIFSTOPPED(status))
+            kill(pid, SIGCONT);
+        else
+            strays |= !keepers_remove(keepers, pid) || WIFSIGNALED(status);
     if (strays)
         keeper_kill_children(keepers->at, keepers->count);
     return pid == 0;

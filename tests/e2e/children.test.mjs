@@ -138,6 +138,32 @@ test('a killed spawner ends no server, and the next server starts all the same',
     }
 });
 
+test('a stopped keeper goes on at once', async () => {
+    const gateway = await startGateway({ timeouts: { shutdown: '1s' }, mcpServers: { deaf: deafServer } });
+    try {
+        assert.equal(resultText(await (await Session.open(gateway.url)).call('deaf__echo', { message: 'hi' })), 'hi');
+        for (const { pid } of descendants(gateway.pid).filter(({ name }) => name === 'postern-keeper')) process.kill(pid, 'SIGSTOP');
+    } finally {
+        await gateway.stop(); // no server outlives it
+    }
+});
+
+test('a keeper that never answers does not hold up the end of the gateway', async t => {
+    const gateway = await startGateway({ timeouts: { shutdown: '1s' }, mcpServers: { deaf: deafServer } });
+    try {
+        assert.equal(resultText(await (await Session.open(gateway.url)).call('deaf__echo', { message: 'hi' })), 'hi');
+        const [keeper] = descendants(gateway.pid).filter(({ name }) => name === 'postern-keeper').map(({ pid }) => pid);
+        const spawner = parentOf(keeper);
+        process.kill(spawner, 'SIGKILL'); // it would let the keeper go on
+        await until(() => parentOf(keeper) !== spawner, WAIT_MS, 'the end of the spawner');
+        process.kill(keeper, 'SIGSTOP');
+        t.after(() => gone([keeper], 'the end of the keeper'));
+        gateway.line(/keeper process does not answer/, WAIT_MS).finally(() => process.kill(keeper, 'SIGCONT'));
+    } finally {
+        await gateway.stop();
+    }
+});
+
 test('kill -9 of a command ends the servers it has started', async t => {
     const directory = temporaryDirectory();
     t.after(directory.remove);
