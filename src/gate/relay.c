@@ -31,14 +31,6 @@ void relay_list_changed(struct session *session, unsigned kinds)
 
 // ---- to one caller or several ---------------------------------------------------------------
 
-static bool uses(const struct session *session, const struct link *link)
-{
-    for (size_t i = 0; session->scope && i < session->scope->link_count; i++)
-        if (session->scope->links[i] == link)
-            return true;
-    return false;
-}
-
 // The session's only call in flight on this link: what the server says now most likely belongs to it.
 static struct call *call_in_flight(const struct session *session, const struct link *link)
 {
@@ -121,7 +113,7 @@ static void relay_log(struct link *link, const struct message *message, struct c
 
 // ---- the rest -------------------------------------------------------------------------------
 
-// A task's news goes to the sessions of its owner.
+// A task's news goes to the sessions of its owner, while the policy lets the owner use anything of its server.
 static void relay_task_status(struct link *link, const struct message *message)
 {
     struct span raw;
@@ -132,7 +124,7 @@ static void relay_task_status(struct link *link, const struct message *message)
     scan_decode(raw, &id);
     for (size_t at = 0; map_next(&link->gate->sessions, &at, NULL, &value);) {
         struct session *session = value;
-        if (!uses(session, link) || !task_owned(link, session, buf_span(&id)))
+        if (!session->scope || !task_owned(link, session, buf_span(&id)) || !reach_allowed(session, link))
             continue;
         struct shape shape = {session->scope, link, session->identity};
         struct buf params = {0}, text = {0};
@@ -151,7 +143,7 @@ static void relay_task_progress(struct link *link, const struct message *message
         return;
     const struct task_token *wanted = map_find(&link->task_tokens, token);
     struct session *session = wanted ? session_find(link->gate, span_of(wanted->session)) : NULL;
-    if (!session)
+    if (!session || !reach_allowed(session, link))
         return;
     struct span params = message->params;
     struct buf changed = {0}, text = {0};
@@ -169,7 +161,7 @@ static void relay_elicit_complete(struct link *link, const struct message *messa
     char *id = scan_find(message->params, "elicitationId", &raw) ? map_remove(&link->elicited, raw) : NULL;
     struct session *session = id ? session_find(link->gate, span_of(id)) : NULL;
     free(id);
-    if (!session)
+    if (!session || !reach_allowed(session, link))
         return;
     struct buf text = {0};
     message_put_notification(&text, method_text(METHOD_ELICIT_COMPLETE), message->params);

@@ -322,3 +322,41 @@ test('a task of a server that the policy denies altogether is not asked for', as
     assert.deepEqual((await session.request('tasks/list')).result.tasks, []);
     assert.deepEqual(peer.seen.filter(method => method.startsWith('tasks/')), []);
 });
+
+test('news of a task reach its owner while the policy allows anything of its server', async () => {
+    const [script, seen] = ['server.mjs', 'seen'].map(name => join(folder.path, name));
+    writeFileSync(seen, '');
+    writeFileSync(script, `import { appendFileSync } from 'node:fs';
+        import { createInterface } from 'node:readline';
+        const RESULTS = ${JSON.stringify(RESULTS)}, answer = ${answer};
+        const write = message => process.stdout.write(JSON.stringify({ jsonrpc: '2.0', ...message }) + '\\n');
+        let progressToken, news = 0;
+        process.on('SIGUSR2', () => {
+            const message = 'news ' + ++news;
+            write({ method: 'notifications/progress', params: { progressToken, progress: news, message } });
+            write({ method: 'notifications/tasks/status', params: { taskId: 't1', status: 'working', statusMessage: message } });
+            write({ id: message, method: 'ping' });
+        });
+        for await (const line of createInterface({ input: process.stdin })) {
+            const message = JSON.parse(line);
+            progressToken = message.params?._meta?.progressToken ?? progressToken;
+            if (message.method && message.id !== undefined) write(answer(message));
+            if (message.result || progressToken) appendFileSync(${JSON.stringify(seen)}, (message.result ? message.id : 'pid ' + process.pid) + '\\n');
+        }`);
+    await start(ECHO, { command: node, args: [script] });
+    const session = await Session.open(gateway.url), events = await session.get();
+    const has = wanted => until(() => readFileSync(seen, 'utf8').split('\n').find(line => line.startsWith(wanted)), 10_000, wanted);
+    assert.ok((await session.request('tools/call', { name: 'task', arguments: {}, task: {}, _meta: { progressToken: 'mine' } })).result.task);
+    const pid = Number((await has('pid ')).slice(4));
+    for (const [i, rules] of [ECHO, DENY_ALL, ECHO].entries()) {
+        await swap(rules);
+        process.kill(pid, 'SIGUSR2');
+        await has(`news ${i + 1}`); // the gateway has read them
+    }
+    const heard = [];
+    while (heard.filter(one => one.endsWith('3')).length < 2) {
+        const { message: { method, params } } = await events.message();
+        if (/progress|status/.test(method)) heard.push(`${method.split('/').at(-1)} ${params.message ?? params.statusMessage}`);
+    }
+    assert.deepEqual(heard, ['progress news 1', 'status news 1', 'progress news 3', 'status news 3']);
+});
