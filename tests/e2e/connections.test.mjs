@@ -169,7 +169,7 @@ describe('unauthenticated connections', () => {
         }));
 
     test('as many from one address leave room for others', () =>
-        within({}, async (gateway, line) => {
+        within({ unauthenticated_connections: 256 }, async (gateway, line) => {
             const flood = Array.from({ length: 400 }, () => line(promise(), '127.0.0.2'));
             await until(() => flood.filter(({ closed }) => closed).length === 400 - 256, WAIT_MS, '256 are left');
             await works(gateway, token);
