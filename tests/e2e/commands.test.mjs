@@ -1,17 +1,16 @@
 // Every command as a new user meets it: help, mistakes, output on a terminal and in a pipe, exit status.
 import assert from 'node:assert/strict';
-import { execFile } from 'node:child_process';
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 
+import { commandLine, EXIT, quote } from './command-line.mjs';
 import { binary, startGateway, stdioServer, temporaryDirectory } from './gateway.mjs';
 
-const [OK, NEGATIVE, USAGE, CONFIG, UNAVAILABLE] = [0, 1, 2, 3, 4];
+const { OK, NEGATIVE, USAGE, CONFIG, UNAVAILABLE } = EXIT;
 const COMMANDS = ['serve', 'tools', 'resources', 'prompts', 'call', 'read', 'prompt', 'servers', 'config', 'token', 'policy', 'audit', 'login', 'logout',
     'connections', 'doctor', 'vault', 'version', 'help', 'completion'];
-const RUN_MS = 20_000;
 
 const root = fileURLToPath(new URL('../..', import.meta.url));
 const mirror = join(root, 'tests/peers/mirror');
@@ -31,42 +30,7 @@ mkdirSync(home);
 const working = configure({ mcpServers: { demo, other: { command: mirror } } });
 const partly = configure({ mcpServers: { broken: { command: '/no/such/program' }, demo, off: { ...demo, disabled: true } } }, 'partly.json');
 
-function execute(program, args, { input = '', cwd = home, env = {} } = {}) {
-    const { POSTERN_CONFIG, XDG_CONFIG_HOME, ...environment } = process.env;
-    return new Promise(resolve => {
-        const options = { timeout: RUN_MS, cwd, env: { ...environment, HOME: home, ...env } };
-        const child = execFile(program, args, options, (_error, stdout, stderr) => resolve({ status: child.exitCode, stdout, stderr }));
-        child.stdin.on('error', () => {});
-        child.stdin.end(input);
-    });
-}
-
-const quote = word => `'${word.replaceAll("'", `'\\''`)}'`;
-
-/** Runs the gateway in a pipe. */
-const run = (args, options) => execute(binary, args, options);
-
-/** Runs the gateway on a terminal; gives what it shows, without carriage returns and colours. */
-async function onTerminal(args, options) {
-    const { status, stdout } = await execute('script', ['-qec', [binary, ...args].map(quote).join(' '), '/dev/null'], options);
-    return { status, shown: stdout.replaceAll('\r', '').replace(/\x1b\[[0-9;]*m/g, '') };
-}
-
-/** The JSON on standard output of a command that ended with this status. */
-async function json(args, status = OK, options) {
-    const got = await run(args, options);
-    assert.equal(got.status, status, got.stderr);
-    return JSON.parse(got.stdout);
-}
-
-/** It ends with this status, nothing on standard output, and one line that matches. */
-async function fails(args, status, pattern, options) {
-    const got = await run(args, options);
-    assert.equal(got.status, status, got.stderr);
-    assert.equal(got.stdout, '');
-    assert.match(got.stderr, /^postern: .*\n$/);
-    assert.match(got.stderr, pattern);
-}
+const { execute, run, onTerminal, json, fails } = commandLine(home);
 
 describe('help', () => {
     for (const arg of ['--help', 'help', '-h']) {
@@ -499,7 +463,7 @@ describe('config', () => {
     test('schema: it accepts the samples and what show prints, and refuses mistakes', async () => {
         const schema = await json(['config', 'schema']);
         assert.equal(schema.$schema, 'https://json-schema.org/draft/2020-12/schema');
-        const readme = /`postern\.json`:\s+```json\n([^]*?)```/.exec(readFileSync(join(root, 'README.md'), 'utf8'))[1];
+        const readme = /`postern\.json`:\s+<!--[^>]*-->\s+```json\n([^]*?)```/.exec(readFileSync(join(root, 'README.md'), 'utf8'))[1];
         const samples = {
             quickstart: JSON.parse(readFileSync(join(root, 'deploy/quickstart.json'), 'utf8')),
             README: JSON.parse(readme),

@@ -6,9 +6,10 @@ import { dirname, join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 
+import { commandLine, EXIT, quote } from './command-line.mjs';
 import { binary, startGateway, temporaryDirectory } from './gateway.mjs';
 
-const [OK, NEGATIVE, USAGE, CONFIG, UNAVAILABLE] = [0, 1, 2, 3, 4];
+const { OK, NEGATIVE, USAGE, CONFIG, UNAVAILABLE } = EXIT;
 const mirror = fileURLToPath(new URL('../peers/mirror', import.meta.url));
 const demo = { command: join(dirname(binary), 'postern-demo') };
 const broken = { command: 'sh', args: ['-c', 'echo reading settings >&2; printf "no such \\033[31mtable" >&2; exit 3'] };
@@ -23,34 +24,7 @@ function configure(name, config) {
     return path;
 }
 
-function execute(program, args, { env = {} } = {}) {
-    const { POSTERN_CONFIG, POSTERN_TOKEN, XDG_CONFIG_HOME, ...environment } = process.env;
-    return new Promise(resolve => {
-        const options = { timeout: 60_000, cwd: home, env: { ...environment, HOME: home, ...env } };
-        const child = execFile(program, args, options, (_error, stdout, stderr) => resolve({ status: child.exitCode, stdout, stderr }));
-    });
-}
-
-const run = (args, options) => execute(binary, args, options);
-const quote = word => `'${word.replaceAll("'", `'\\''`)}'`;
-
-async function onTerminal(args) {
-    const { status, stdout } = await execute('script', ['-qec', [binary, ...args].map(quote).join(' '), '/dev/null']);
-    return { status, shown: stdout.replaceAll('\r', '').replace(/\x1b\[[01]m/g, '') };
-}
-
-async function json(args, status = OK, options) {
-    const got = await run(args, options);
-    assert.equal(got.status, status, got.stderr);
-    return JSON.parse(got.stdout);
-}
-
-async function fails(args, status, pattern, options) {
-    const got = await run(args, options);
-    assert.equal(got.status, status, got.stderr);
-    assert.equal(got.stdout, '');
-    assert.match(got.stderr, pattern);
-}
+const { run, onTerminal, json, fails } = commandLine(home);
 
 describe('servers of several tenants', () => {
     const config = configure('tenants.json', { mcpServers: { demo }, tenants: { globex: { mcpServers: { plain: { command: mirror } } }, acme: { mcpServers: { demo } } } });
