@@ -67,7 +67,7 @@ struct option_place {
     const char *path;  // JSON pointer
     bool literal;      // "${" means just that: no environment in this file
     // Not NULL: a variable that is not set stays as it is written and is noted here. The check of an object with such a
-    // value may fail, because nobody knows the value.
+    // value may fail, because the value is not known.
     struct option_unset *unset;
 };
 

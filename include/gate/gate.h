@@ -24,7 +24,7 @@ struct gate_parts {
 };
 
 struct gate *gate_new(const struct gate_parts *parts);
-// A new policy from now on; calls under way finish with the one they began with.
+// The policy in force from now on. Calls that wait and were not sent yet are judged by it again (call_still_allowed()).
 void gate_set_policy(struct gate *gate, size_t tenant, struct policy *policy);  // numbered as in gate_parts
 // For the health: the policy of a tenant changed and could not be taken over; whether that holds for the providers' files,
 // and for the certificate of some listener.

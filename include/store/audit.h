@@ -118,7 +118,7 @@ bool audit_wait(struct audit *audit, struct audit_wait *wait) MUST_CHECK;
 // With `required`, false while what happens now might not get recorded: the last write failed, or the queue is nearly
 // full (the last eighth is for calls that are on their way). Without, always true.
 bool audit_healthy(const struct audit *audit);
-// True while records are dropped, and for a minute afterwards, so that whoever looks now and then sees it; `now_ms` is
+// True while records are dropped, and for a minute afterwards, so that a probe every few seconds sees it; `now_ms` is
 // clock_now_ms().
 bool audit_losing(const struct audit *audit, int64_t now_ms);
 struct audit_stats audit_stats(const struct audit *audit);
@@ -172,7 +172,7 @@ struct audit_verdict {
     char head[AUDIT_CHAINS][AUDIT_HASH_CHARS + 1];
 };
 
-// Walks all chains as they are at one moment, also while it is written to; on_finding is told each row that is not
+// Walks all chains as they are at one moment, also while it is written to; on_finding gets each row that is not
 // as it was written. False: it could not be read.
 bool audit_verify(const char *path, void (*on_finding)(void *arg, int64_t seq, const char *text), void *arg,
                   struct audit_verdict *verdict, struct err *err) MUST_CHECK;

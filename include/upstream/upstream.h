@@ -119,7 +119,7 @@ struct span upstream_info(const struct upstream *upstream);          // serverIn
 enum revision upstream_revision(const struct upstream *upstream);
 const char *upstream_problem(const struct upstream *upstream);  // why it is down, for operators; "" if it is not
 bool upstream_needs_login(const struct upstream *upstream);     // and whether that is why
-// Why it was not even started: ERR_LOGIN, ERR_PROCESSES; ERR_NONE: it was, or nobody has tried.
+// Why it was not even started: ERR_LOGIN, ERR_PROCESSES; ERR_NONE: it was, or no request has needed it yet.
 enum err_code upstream_refusal(const struct upstream *upstream);
 // Appends the last lines, at most `max`, that a stdio server wrote to stderr since it was last started.
 void upstream_put_stderr(const struct upstream *upstream, size_t max, struct buf *out);

@@ -86,8 +86,8 @@ static void enqueue(enum log_level level, const char *message, const struct log_
     buf_release(&line);
 }
 
-// Lines that are not there are told of where they would have been, or when their window ends.
-static void tell_gaps(int64_t now_ms)
+// Reports lines that were dropped where they would have been, and lines that were left out when their window ends.
+static void report_gaps(int64_t now_ms)
 {
     struct log_window window;
     uint64_t gap = log_queue_gap(&queue);
@@ -107,7 +107,7 @@ static void write_queued(enum log_level level, const char *message, const struct
     int64_t now_ms = clock_now_ms();
     pthread_mutex_lock(&lock);
     (void)log_queue_flush(&queue);
-    tell_gaps(now_ms);
+    report_gaps(now_ms);
     if (level == LOG_DEBUG || log_limit_pass(&limit, message, fields, now_ms))
         enqueue(level, message, fields);
     else
@@ -126,7 +126,7 @@ bool log_flush(void)
 {
     pthread_mutex_lock(&lock);
     (void)log_queue_flush(&queue);
-    tell_gaps(clock_now_ms());
+    report_gaps(clock_now_ms());
     bool done = log_queue_flush(&queue);
     pthread_mutex_unlock(&lock);
     return done;
@@ -138,7 +138,7 @@ void log_finish(void)
     if (!queued)
         return;
     pthread_mutex_lock(&lock);
-    tell_gaps(INT64_MAX);
+    report_gaps(INT64_MAX);
     pthread_mutex_unlock(&lock);
     while (!log_flush() && (left = end_ms - clock_now_ms()) > 0)
         (void)poll(&(struct pollfd){.fd = queue.fd, .events = POLLOUT}, 1, (int)left);

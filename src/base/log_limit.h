@@ -28,7 +28,7 @@ struct log_limit {
     struct log_window events[LOG_LIMIT_EVENTS], sources[LOG_LIMIT_SOURCES];
 };
 
-// A window that has ended with lines left out; false: there is none. It is given once.
+// A window that has ended with lines left out; false: no such window. Each is returned once.
 bool log_limit_ended(struct log_limit *limit, int64_t now_ms, struct log_window *out);
 // May this line be written? If not, it is counted.
 bool log_limit_pass(struct log_limit *limit, const char *event, const struct log_field *fields, int64_t now_ms);

@@ -19,7 +19,7 @@ struct log_queue {
     struct buf waiting;  // whole lines, but that the first may have been written in part
     uint64_t dropped;    // lines, for want of room or because they cannot be written
     uint64_t told;       // of these
-    bool broken;         // the last write failed: there is nobody to tell
+    bool broken;         // the last write failed: a report of dropped lines would be lost, too
 };
 
 // The descriptor stays as it is: its flags belong to every process that shares it.

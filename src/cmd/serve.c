@@ -167,7 +167,7 @@ static void on_reload(struct loop_timer *timer)
 {
     struct serve *serve = timer->arg;
     reload(serve, false);
-    (void)log_flush();  // lines that were left out are told of when their time is over
+    (void)log_flush();  // reports lines that were left out, when their window has ended
     loop_timer_set(serve->loop, timer, RELOAD_MS);
 }
 
@@ -310,7 +310,7 @@ static void on_log_writable(struct loop_watch *watch, unsigned events)
     (void)log_flush();
 }
 
-// Edge-triggered: it is told once that the log's reader takes lines again. A file cannot be watched, and need not be.
+// Edge-triggered: one event when the log's reader takes lines again. A file cannot be watched, and need not be.
 static void watch_log(struct serve *serve)
 {
     struct err ignored;

@@ -111,7 +111,7 @@ static bool accept_one(struct http_face *face)
     }
     switch (errno) {
     case EAGAIN: return false;
-    case EMFILE:  // also if nobody waits
+    case EMFILE:  // also if no caller waits
     case ENFILE:
     case ENOBUFS:
     case ENOMEM: make_room(face, ACCEPT_STARVED, strerror(errno)); return false;
@@ -119,7 +119,7 @@ static bool accept_one(struct http_face *face)
     }
 }
 
-static void on_knock(struct loop_watch *watch, unsigned events)
+static void on_listener_ready(struct loop_watch *watch, unsigned events)
 {
     (void)events;
     struct http_face *face = watch->arg;
@@ -130,7 +130,7 @@ static void on_knock(struct loop_watch *watch, unsigned events)
 
 bool accept_start(struct http_face *face, struct err *err)
 {
-    face->accept.watch = (struct loop_watch){.fd = face->listener.fd, .on_ready = on_knock, .arg = face};
+    face->accept.watch = (struct loop_watch){.fd = face->listener.fd, .on_ready = on_listener_ready, .arg = face};
     set_state(face, ACCEPT_OPEN, NULL);
     return loop_watch(face->loop, &face->accept.watch, LOOP_READ, err);
 }
@@ -148,7 +148,7 @@ static bool has_descriptors(const struct http_face *face)
     return count == SPARE_DESCRIPTORS;
 }
 
-static void tell_evictions(struct http_face *face)
+static void log_evictions(struct http_face *face)
 {
     if (!face->evicted || loop_now(face->loop) < face->evicted_ms)
         return;
@@ -161,7 +161,7 @@ static void tell_evictions(struct http_face *face)
 
 void accept_sweep(struct http_face *face)
 {
-    tell_evictions(face);
+    log_evictions(face);
     size_t spare = (size_t)face->config->limits.connections / 16 + 1;
     go_on(face);
     if (face->accept.state > ACCEPT_OPEN && room(face) >= spare && has_descriptors(face))

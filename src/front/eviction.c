@@ -2,7 +2,7 @@
 //
 // A connection is unauthenticated until a request on it was accepted by the providers. It is in `unauthenticated`, oldest
 // first, and counts for its address; a new one closes the oldest of an address that has too many. When a listener is full, the
-// oldest unauthenticated connection goes, whatever it does. So whoever opens many connections pushes out its own, and a caller
+// oldest unauthenticated connection goes, whatever it does. So a flood of connections closes its own, and a caller
 // that authenticates soon after it has connected gets in. If all are authenticated, the one that has been without a request for
 // the longest time goes (`idle`). An authenticated connection with a request or a stream is never closed to make room.
 //

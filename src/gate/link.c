@@ -249,7 +249,7 @@ static struct link *link_get(struct gate *gate, const struct server *server, str
         link->owner = own ? session : NULL;
         link->tenant = gate_tenant(gate, session->identity->tenant)->name;
         link->user = server->auth.mode == ACCESS_USER ? identity_ref(session->identity) : NULL;
-        // Callers whom nobody can tell apart share what there is.
+        // Anonymous callers cannot be told apart, so their processes count for none of them.
         if (server->isolation != SERVER_SHARED && session->identity->proof != IDENTITY_ANONYMOUS)
             link->counted_for = identity_ref(session->identity);
         list_init(&link->calls);

@@ -294,7 +294,7 @@ static enum phase_result session(struct call *call)
 
 static enum phase_result route(struct call *call) { return call_route(call); }
 
-// The caller is told how to spell its URI: that is known from the URI alone.
+// The error names the canonical spelling. It gives nothing away: it follows from the URI alone.
 static void put_canonical(struct call *call, struct buf *text)
 {
     enum policy_kind kind;

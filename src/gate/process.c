@@ -1,7 +1,7 @@
 // Owns how many server processes there may be: in all, of a tenant, and of an identity.
 //
 // A link counts from the moment its server may start until the server is down or the link is gone. A server that callers
-// share counts for nobody in particular. Guarded by tests/e2e/limits.test.mjs.
+// share, or that anonymous callers use, counts for its tenant and in all, not for an identity. Guarded by tests/e2e/limits.test.mjs.
 #include "state.h"
 
 bool process_may_start(struct link *link, struct err *err)

@@ -89,7 +89,7 @@ struct link {
     struct session *owner;  // with isolation `session`
     const char *tenant;
     struct identity *user;         // whose grant it uses; NULL: nobody's in particular
-    struct identity *counted_for;  // whose process the server is; NULL: nobody's in particular
+    struct identity *counted_for;  // the identity its process counts for; NULL: none
     bool counted;                  // its process is, in process.c
     struct map watched;            // resource URI -> struct watched
     struct map elicited;           // elicitation id -> session id, for notifications/elicitation/complete

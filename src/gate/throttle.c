@@ -1,8 +1,8 @@
-// Owns the limit on failed authentication: how often each address may still be wrong.
+// Owns the limit on failed authentication: how many failures each address has left.
 //
-// An address is an IPv4 address, or the first 64 bits of an IPv6 one, which is what one subscriber has. Those who
-// come over a unix socket or a pipe of our own have none: the system says who they may be. A success takes nothing
-// away and gives nothing back, so a good credential is no licence to try bad ones.
+// An address is an IPv4 address, or the first 64 bits of an IPv6 one, which is what one subscriber has. Callers
+// on a unix socket or a pipe of our own have none and are not throttled: file permissions decide who may connect. A success
+// changes nothing, so a valid credential does not pay for attempts with others.
 #include "throttle.h"
 #include "base/log.h"
 #include <arpa/inet.h>

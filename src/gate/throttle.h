@@ -19,7 +19,7 @@ void throttle_release(struct throttle *throttle);
 void throttle_failed(struct throttle *throttle, const struct peer *peer, int64_t now_ms);
 // How long until another credential from there is looked at; 0: now.
 int64_t throttle_wait(const struct throttle *throttle, const struct peer *peer, int64_t now_ms);
-// The address as one key, and as people write it; nothing for who has none.
+// The address as a key, and as text. A caller without an address adds nothing to the key.
 void throttle_put_address(const struct peer *peer, struct buf *out);
 void throttle_put_address_text(const struct peer *peer, struct buf *out);
 

@@ -5,7 +5,7 @@
 //
 // A keeper is a subreaper: a descendant whose parent has ended becomes the keeper's child, whatever session or process
 // group it is in. So killing children until none is left kills the whole tree. A keeper does that when the server has
-// exited, when it is told to, and when the control socket ends, which it does however the gateway ended.
+// exited, when SIGKILL is ordered, and when the control socket ends, which it does however the gateway ended.
 //
 // A keeper is forked by the spawner, blocks all signals, logs nothing and has no descriptors but the two it waits on.
 // Guarded by tests/unit/loop_child_test.c and tests/e2e/children.test.mjs.
@@ -26,7 +26,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-// A process that the kernel holds (a file system that does not answer) does not die yet: the exit is told after this.
+// A process that the kernel holds (a file system that does not answer) does not die yet: the exit is reported after this.
 #define TREE_MS 500
 #define SLOW_MS 50  // between two looks at it from then on
 

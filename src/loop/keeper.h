@@ -10,7 +10,7 @@
 // offsets count from its beginning; argv and env are arrays of offsets there, with a 0 at the end.
 struct keeper_order {
     size_t argv, env;
-    size_t path;  // PATH, where the command is looked up; 0: there is none
+    size_t path;  // PATH, where the command is looked up; 0: not set
     size_t cwd;   // 0: where the gateway runs
 };
 

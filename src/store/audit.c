@@ -4,8 +4,9 @@
 //                                  │ failed: kept, tried again after RETRY_MS
 //                                  └──────────────────────────────────────────┘
 //
-// There is one job at a time; a batch is what gathered in a little while, or while the one before was written if somebody waits for it. The worker sees nothing but
-// `writing`, `db`, `lines` and the results in the job; the loop leaves those alone while `busy`.
+// There is one job at a time. A batch is what was put within GATHER_MS; if a call waits for its row (`required`), what was put
+// while the batch before was written. The worker sees nothing but `writing`, `db`, `lines` and the results in the job; the loop
+// leaves those alone while `busy`.
 #include "audit_db.h"
 #include "base/clock.h"
 #include "base/log.h"

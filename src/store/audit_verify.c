@@ -2,7 +2,7 @@
 //
 // Each row is held against its own hash and the row before it in its chain, its seq against its place, what a segment says of
 // itself against its rows, and both ends of each chain against its anchor. A gap in the numbers of all rows is legitimate only
-// where retention has deleted; there the hashes of each chain tell whether its own rows are all there. What one change breaks is told
+// where retention has deleted; there the hashes of each chain tell whether its own rows are all there. What one change breaks is reported
 // once: after a finding the check goes on from what the row says.
 #include "audit_db.h"
 #include <inttypes.h>
@@ -20,7 +20,7 @@ struct check {
         // What comes before the chain's next row: the hash its last row states, or the one it should have. Empty: not known.
         char stated[AUDIT_HASH_CHARS + 1], proper[AUDIT_HASH_CHARS + 1];
         int64_t last;       // its last row so far; 0: there was none
-        int64_t kept_from;  // what its last retention row says; 0: there is none
+        int64_t kept_from;  // what its last retention row says; 0: it has no such row
     } links[AUDIT_CHAINS];
     struct audit_rows rows;
     struct arena arena;

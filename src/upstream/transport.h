@@ -52,7 +52,7 @@ struct upstream {
     char problem[512];
     char *tail[STDERR_LINES];  // of a stdio server: what it last wrote to stderr; kept when it has ended
     size_t tail_count;         // lines so far
-    enum err_code refusal;     // ERR_LOGIN: nobody has logged in, or the grant has ended; ERR_PROCESSES: of may_start()
+    enum err_code refusal;     // ERR_LOGIN: no grant, or it has ended; ERR_PROCESSES: of may_start(); ERR_NONE: neither
     bool greeted_late;         // the token ended during this handshake
     struct access_wait ready;  // for a token, before the server is started
     struct access_wait renewal;  // for another token
