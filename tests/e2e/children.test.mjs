@@ -40,6 +40,14 @@ function descendants(pid, all = processes()) {
 
 const running = pids => processes().filter(({ pid }) => pids.includes(pid));
 const gone = (pids, what) => until(() => running(pids).length === 0, WAIT_MS, what);
+/** A zombie has ended, too. */
+function isRunning(pid) {
+    try {
+        return !/\) [ZX] /.test(readFileSync(`/proc/${pid}/stat`, 'latin1'));
+    } catch {
+        return false;
+    }
+}
 const parentOf = pid => processes().find(process => process.pid === Number(pid)).parent;
 
 test('a child inherits no connection of the gateway and no variable it was not given', async () => {
@@ -128,6 +136,7 @@ test('a killed spawner ends no server, and the next server starts all the same',
         const spawner = parentOf(parentOf(server));
         assert.equal(parentOf(spawner), gateway.pid);
         process.kill(spawner, 'SIGKILL');
+        await until(() => !isRunning(spawner), WAIT_MS, 'the spawner has ended');
         const second = await Session.open(gateway.url);
         assert.equal(resultText(await second.call('demo__echo', { message: 'hi' })), 'hi');
         assert.match(gateway.log(), /spawner process ended unexpectedly/);
