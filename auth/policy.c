@@ -118,9 +118,12 @@ static void cache_clear(struct map *cache)
     map_release(cache);
 }
 
-// The rules whose selector takes this text.
+// The rules whose selector takes this text. None takes one that is longer than any URI may be: callers choose how long it is, and
+// every pattern would look at all of it.
 static const word *index_find(const struct policy *policy, struct index *index, struct span text)
 {
+    if (text.len > POLICY_URI_MAX)
+        return memset(index->uncached, 0, policy->words * sizeof(word));
     bool keep = text.len <= NAME_CACHED_BYTES;
     word *bits = keep ? map_find(&index->cache, text) : NULL;
     if (bits)
@@ -513,7 +516,7 @@ bool policy_rule_matches(const struct policy *policy, const struct policy_rule *
         return failed(why, "servers");
     if (!any_takes(rule->kinds, span_of(policy_kind_text(question->kind))))
         return failed(why, "kinds");
-    if (!names_take(policy, rule->names, question->name))
+    if (question->name.len > POLICY_URI_MAX || !names_take(policy, rule->names, question->name))
         return failed(why, "names");
     if (!rule->when)
         return true;

@@ -1,8 +1,11 @@
 // Tests the bounds of policies: what is too much (E6, E7, W12), rules by chance (X20), and patterns made to be slow (X21).
 #include "auth/policy.h"
+#include "auth/policy_uri.h"
 #include "base/json.h"
+#include "base/mem.h"
 #include "unit.h"
 #include <dirent.h>
+#include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -242,7 +245,6 @@ static void test_compiled_agrees(void **state)
     assert_true(allowed > 500 && allowed < 11500);
 }
 
-// X21: a glob that others take exponential time for is done in pattern times text.
 // What a caller sends is looked at once for each condition, so there is a bound: more keys than that cannot be judged.
 static void test_many_keys(void **state)
 {
@@ -268,6 +270,29 @@ static void test_many_keys(void **state)
     policy_findings_release(&findings);
 }
 
+// A name that a caller made up may be as long as its message.
+static void test_long_names(void **state)
+{
+    (void)state;
+    struct policy_findings findings = {0};
+    struct policy *policy = load_text(RULES(RULE_HEAD SELECTORS "\"names\":[\"a*\"]}"), &findings);
+    char *roles[] = {(char[]){"a"}, NULL}, *name = mem_alloc(POLICY_URI_MAX + 1);
+    struct policy_test test = {.as = {(char[]){"acme"}, (char[]){"corp:cat"}, roles}};
+    struct identity *who = policy_test_identity(&test);
+    memset(name, 'a', POLICY_URI_MAX + 1);
+    for (size_t more = 0; more <= 1; more++) {
+        struct policy_question question = {who, "s", POLICY_TOOL, span_make(name, POLICY_URI_MAX + more), NULL};
+        assert_int_equal(policy_decide(policy, &question).verdict, more ? VERDICT_DENY : VERDICT_ALLOW);
+        assert_int_equal(policy_visible(policy, &question), !more);
+        assert_int_equal(policy_rule_matches(policy, policy_rule_at(policy, 0), &question, true, NULL, NULL), !more);
+    }
+    free(name);
+    identity_unref(who);
+    policy_unref(policy);
+    policy_findings_release(&findings);
+}
+
+// X21: a glob that others take exponential time for is done in pattern times text.
 static void test_bad_globs(void **state)
 {
     (void)state;
@@ -276,7 +301,7 @@ static void test_bad_globs(void **state)
     for (int i = 0; i < 200; i++)
         buf_put_text(&pattern, "*a");
     buf_put_text(&pattern, "*b");
-    for (int i = 0; i < 20000; i++)
+    for (int i = 0; i < POLICY_URI_MAX; i++)
         buf_put_char(&name, 'a');
     buf_printf(&text, RULES(RULE_HEAD SELECTORS "\"names\":[\"%s\"]}"), buf_text(&pattern));
     struct policy *policy = load_text(buf_text(&text), &findings);
@@ -310,6 +335,7 @@ int main(void)
         TEST("E7 too large, too deep, too many", test_too_large)
         TEST("X20 compiled and in words, the same", test_compiled_agrees)
         TEST("X8 more keys than a condition looks at", test_many_keys)
+        TEST("X8 names longer than any rule takes", test_long_names)
         TEST("X21 patterns made to be slow", test_bad_globs)
     };
     // clang-format on
