@@ -11,20 +11,20 @@
 //   record        one line for every call, whatever came of it (waits here if the audit is required)
 //
 // A phase returns NEXT, WAIT, REPLY or FAIL and never calls another. The runner below is the only code
-// that moves a call. Invariants, asserted: dispatch runs only after authorize said yes for this very
+// that moves a call. Invariants, checked in every build: dispatch runs only after authorize said yes for this very
 // call under the policy in force; record runs exactly once for each call, also for a denial, a timeout or a vanished caller.
 // A call that waits after that (for its server to start, for a token, for a connection) is authorized once more before
 // anything is sent, if a policy changed meanwhile (call_still_allowed(), tests/e2e/inforce.test.mjs).
 // Policy is asked before existence is told: a name nobody has is authorized like any other.
 #include "admission.h"
 #include "auth/policy_uri.h"
+#include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/scan.h"
 #include "call.h"
 #include "hosted.h"
-#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,7 +66,7 @@ static void run(struct call *call)
         case PHASE_WAIT: return;
         case PHASE_REPLY: call->phase = call->phase < PHASE_SHAPE ? PHASE_SHAPE : call->phase + 1; break;
         case PHASE_FAIL:
-            assert(call->err.code != ERR_NONE);
+            CHECK(call->err.code != ERR_NONE);
             call->phase = call->phase < PHASE_SHAPE ? PHASE_SHAPE : call->phase + 1;
             break;
         }
@@ -411,7 +411,7 @@ static enum phase_result limit(struct call *call)
 
 static enum phase_result dispatch(struct call *call)
 {
-    assert(call->dispatched || (call->authorized && call->judged_epoch == call->gate->policy_epoch));
+    CHECK(call->dispatched || (call->authorized && call->judged_epoch == call->gate->policy_epoch));
     loop_timer_stop(call->gate->loop, &call->timer);  // the wait for lists, if there was one
     return call_dispatch(call);
 }
@@ -616,7 +616,7 @@ static void call_free(void *object)
 static void finish(struct call *call)
 {
     struct gate *gate = call->gate;
-    assert(call->recorded);
+    CHECK(call->recorded);
     deliver(call);
     list_remove(&call->node);
     list_remove(&call->quick_node);
