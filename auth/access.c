@@ -163,9 +163,10 @@ void access_need_login(struct access *access, const char *why)
         (void)err_set(&access->outcome, ERR_LOGIN, "server \"%s\" needs the authorization of %s%s%s",
                       access->server_name, access->user, why ? ": " : "", why ? why : "");
     else
-        (void)err_set(&access->outcome, ERR_LOGIN, "server \"%s\" needs authorization%s%s: run 'postern login %s%s'",
+        (void)err_set(&access->outcome, ERR_LOGIN, "server \"%s\" needs authorization%s%s: run 'postern login %s%s'%s",
                       access->server_name, why ? ": " : "", why ? why : "", access_is_url(access) ? "--url " : "",
-                      access_is_url(access) ? access->server_url : access->server_name);
+                      access_is_url(access) ? access->server_url : access->server_name,
+                      access_is_url(access) ? ", or give a token by --token-file or $POSTERN_TOKEN" : "");
     access_end_lease(access);
     drop(access);
     tell(access);

@@ -260,7 +260,8 @@ bool policy_source_read(const char *path, struct policy_source *out, struct poli
 {
     struct stat info;
     if (stat(path, &info) < 0)
-        return err_set(err, ERR_CONFIG, "%s: %s", path, strerror(errno));
+        return err_set(err, ERR_CONFIG, "policy %s: %s; name a file or folder that the gateway's user can read", path,
+                       strerror(errno));
     if (S_ISDIR(info.st_mode))
         read_folder(out, path, findings);
     else

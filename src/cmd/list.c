@@ -8,6 +8,7 @@
 #include "table.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <strings.h>
 
 static char *text_of(struct span item, const char *key)
@@ -103,6 +104,14 @@ static void put_items(struct listing *listing, const struct flags *flags, const 
         }
 }
 
+// Most problems begin with the server's name already.
+static int fail_server(const char *server, const char *problem)
+{
+    if (strncmp(problem, "server \"", strlen("server \"")) == 0)
+        return cmd_fail(EXIT_UNAVAILABLE, "%s", problem);
+    return cmd_fail(EXIT_UNAVAILABLE, "server \"%s\": %s", server, problem);
+}
+
 static int list(const struct flags *flags, const enum catalog_kind kinds[2], const char *title)
 {
     const char *const titles[] = {"TENANT", "SERVER", title, "DESCRIPTION", NULL};
@@ -123,8 +132,7 @@ static int list(const struct flags *flags, const enum catalog_kind kinds[2], con
     for (size_t i = 0; i < client_count(client); i++) {
         const char *server = upstream_server(client_upstream(client, i))->name;
         if (!source_loaded(client_source(client, i))) {
-            code =
-                cmd_fail(EXIT_UNAVAILABLE, "server \"%s\": %s", server, upstream_problem(client_upstream(client, i)));
+            code = fail_server(server, upstream_problem(client_upstream(client, i)));
             cmd_show_stderr(server, client_stderr(client, i));
         }
         put_items(&listing, flags, client, i, kinds);

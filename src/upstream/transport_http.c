@@ -363,13 +363,18 @@ static void bad_status(struct exchange *exchange)
         upstream_switch(upstream, &transport_sse);
         return;
     }
-    if (request && message_parse(buf_span(&exchange->body), false, &message, &err) && message.kind == MESSAGE_ERROR) {
+    bool refused = exchange->initial && status == 401;
+    if (request && !refused && message_parse(buf_span(&exchange->body), false, &message, &err) &&
+        message.kind == MESSAGE_ERROR) {
         upstream_on_message(upstream, buf_span(&exchange->body), request);
         exchange_end(exchange);
         return;
     }
     (void)err_set(&err, status == 401 || status == 403 ? ERR_UNAVAILABLE : ERR_UPSTREAM_TRANSPORT,
-                  "server \"%s\" answered HTTP %d", upstream->server->name, status);
+                  "server \"%s\" answered HTTP %d%s", upstream->server->name, status,
+                  refused ? ": the credential is missing, unknown, expired or revoked; check the token or the "
+                            "Authorization header"
+                          : "");
     if (!request && exchange->kind == EXCHANGE_POST)
         log_warn("server refused a message", LOG_STR("server", upstream->server->name), LOG_INT("status", status));
     fail_request(exchange, &err);

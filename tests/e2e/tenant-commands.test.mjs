@@ -101,7 +101,7 @@ describe('a server that fails shows its last lines', () => {
         for (const args of [['tools'], ['call', 'broken', 'x']]) {
             const { status, stderr } = await run([...args, '--config', config]);
             assert.equal(status, UNAVAILABLE, stderr);
-            assert.match(stderr, /exit status 3/);
+            assert.match(stderr, /^postern: server "broken" ended: exit status 3$/m);
             assert.match(stderr, lines);
         }
     });
@@ -142,8 +142,13 @@ describe('--url with a token', () => {
         assert.equal((await json(call(), OK, { env: { POSTERN_TOKEN: token } })).content[0].text, '5');
         assert.equal((await json(call('--token-file', file))).content[0].text, '5');
         assert.ok((await json(['tools', '--url', gateway.url, '--token-file', file])).some(({ name }) => name === 'demo__add'));
-        assert.equal((await run(call())).status, UNAVAILABLE);
     });
+    test('without a token, or with a wrong one, the error says what to do', async () => {
+        await fails(call(), UNAVAILABLE, /needs authorization: .*--token-file or \$POSTERN_TOKEN\n$/);
+        await fails(call(), UNAVAILABLE, /answered HTTP 401: the credential is .*revoked; check the token/, { env: { POSTERN_TOKEN: `${token.slice(0, -1)}${token.endsWith('A') ? 'B' : 'A'}` } });
+    });
+    test('a policy that does not exist is named as one', () =>
+        fails(['serve', '--config', configure('unjudged.json', { policy: 'none', mcpServers: { demo } })], CONFIG, /policy .*none: No such file or directory; name a file or folder/));
     test('a file that is missing or holds anything else is an error that does not show it', async () => {
         const wrong = join(directory.path, 'wrong.token');
         writeFileSync(wrong, 'my secret words\n');
