@@ -152,6 +152,12 @@ void policy_findings_release(struct policy_findings *findings)
 
 // ---- files ----------------------------------------------------------------------------------
 
+static void find_unread(struct policy_findings *findings, const char *path)
+{
+    findings->unread = true;
+    policy_find(findings, "E7", path, 0, NULL, "cannot be read: %s", strerror(errno));
+}
+
 // NULL: it cannot be read, which is a finding.
 static char *read_text(const char *path, size_t *len, struct policy_findings *findings)
 {
@@ -162,7 +168,7 @@ static char *read_text(const char *path, size_t *len, struct policy_findings *fi
     while (fd >= 0 && !text.overflow && (got = read(fd, block, sizeof block)) > 0)
         buf_put(&text, block, (size_t)got);
     if (got < 0)
-        policy_find(findings, "E7", path, 0, NULL, "cannot be read: %s", strerror(errno));
+        find_unread(findings, path);
     else if (text.overflow)
         policy_find(findings, "E7", path, 0, NULL, "larger than %zu bytes; split it into files of one folder",
                     FILE_MAX);
@@ -228,7 +234,7 @@ static void read_folder(struct policy_source *source, const char *path, struct p
     size_t count = 0;
     DIR *folder = opendir(path);
     if (!folder) {
-        policy_find(findings, "E7", path, 0, NULL, "cannot be read: %s", strerror(errno));
+        find_unread(findings, path);
         return;
     }
     for (struct dirent *entry; (entry = readdir(folder)) && count <= FILES_MAX;) {

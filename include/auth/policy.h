@@ -73,6 +73,7 @@ struct policy_finding {
 struct policy_findings {
     struct policy_finding *at;
     size_t count, errors;
+    bool unread;  // a file or the folder could not be read
 };
 
 struct policy_load {

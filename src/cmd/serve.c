@@ -28,6 +28,8 @@ struct serve {
     struct policy_file_state {
         char *path;  // NULL: the built-in one
         uint64_t seen;
+        bool unread;  // which may pass without a change of the file: no descriptor was free
+        bool told;    // that it is still unread
     } * policy_files;
     size_t policy_count;
     struct loop_timer reload;
@@ -104,18 +106,30 @@ static void audit_credentials(struct serve *serve, const struct err *err)
         (void)audit_put(serve->audit, &record);
 }
 
+static void tell_findings(const struct policy_findings *findings)
+{
+    for (size_t i = 0; i < findings->count; i++) {
+        const struct policy_finding *at = &findings->at[i];
+        log_at(at->code[0] == 'E' ? LOG_ERROR : LOG_WARN, "policy", LOG_STR("code", at->code),
+               LOG_STR("file", at->file), LOG_INT("line", at->line), LOG_STR("rule", at->rule ? at->rule : "-"),
+               LOG_STR("text", at->text));
+    }
+}
+
 static struct policy *read_policy(struct serve *serve, size_t tenant, struct err *err)
 {
     struct policy_file_state *state = &serve->policy_files[tenant];
     struct policy_findings findings = {0};
+    uint64_t before = state->seen;
     state->seen = policy_fingerprint(state->path);
     struct policy *policy = preflight_policy(serve->config, state->path, &findings, err);
-    for (size_t i = 0; i < findings.count; i++)
-        log_at(findings.at[i].code[0] == 'E' ? LOG_ERROR : LOG_WARN, "policy", LOG_STR("code", findings.at[i].code),
-               LOG_STR("file", findings.at[i].file), LOG_INT("line", findings.at[i].line),
-               LOG_STR("rule", findings.at[i].rule ? findings.at[i].rule : "-"), LOG_STR("text", findings.at[i].text));
+    state->told = state->unread && findings.unread && state->seen == before;
+    state->unread = findings.unread;
+    if (!state->told) {
+        tell_findings(&findings);
+        audit_policy(serve, state->path, policy, err);
+    }
     policy_findings_release(&findings);
-    audit_policy(serve, state->path, policy, err);
     if (policy)
         log_info("policy loaded", LOG_STR("path", state->path), LOG_INT("rules", policy_rule_count(policy)),
                  LOG_INT("tests", policy_test_count(policy)), LOG_STR("digest", policy_digest(policy)));
@@ -126,6 +140,8 @@ static void reload_policy(struct serve *serve, size_t tenant)
 {
     struct err err = {0};
     struct policy *policy = read_policy(serve, tenant, &err);
+    if (!policy && serve->policy_files[tenant].told)
+        return;
     if (!policy) {
         log_error("policy not reloaded: the one before stays in force", LOG_STR("detail", err.detail));
         gate_policy_failed(serve->gate, tenant);
@@ -141,7 +157,7 @@ static void reload(struct serve *serve, bool asked)
     struct err err = {0};
     for (size_t i = 0; i < serve->policy_count; i++) {
         const struct policy_file_state *state = &serve->policy_files[i];
-        if (state->path && (asked || policy_fingerprint(state->path) != state->seen))
+        if (state->path && (asked || state->unread || policy_fingerprint(state->path) != state->seen))
             reload_policy(serve, i);
     }
     bool changed = false;

@@ -95,6 +95,28 @@ describe('accepting goes on when callers leave', () => {
     });
 });
 
+test('a policy that could not be read because the descriptors ran out is taken over when there are some', async () => {
+    const policy = rules => ({ version: 1, description: 'Nobody calls anything here', rules });
+    const gateway = await startGateway({ policy: 'policy.json', mcpServers: {} }, [], { launcher: ['prlimit', '--nofile=64:64'], files: { 'policy.json': policy([]) } });
+    const lines = [];
+    try {
+        while (!count(gateway.log(), FULL)) {
+            const line = dial(gateway, pipe);
+            lines.push(line);
+            await until(() => line.answered || count(gateway.log(), FULL), WAIT_MS, 'an answer, or the log says that there is no room');
+        }
+        const rule = { id: 'new', effect: 'deny', description: 'nothing for anybody', tenants: ['*'], subjects: ['*'], servers: ['*'], kinds: ['*'], names: ['*'] };
+        writeFileSync(join(gateway.state, 'policy.json'), JSON.stringify(policy([rule])));
+        await gateway.line(/policy not reloaded/, WAIT_MS);
+        for (const { socket } of lines) socket.destroy();
+        await gateway.line(/policy loaded .*rules=1/, WAIT_MS);
+        assert.equal(count(gateway.log(), /policy not reloaded/g), 1, 'it is told once');
+    } finally {
+        for (const { socket } of lines) socket.destroy();
+        await gateway.stop();
+    }
+});
+
 test('the gateway raises its limit of descriptors, and servers have the old one', async () => {
     const demo = { command: join(dirname(binary), 'postern-demo'), args: [] }; // node would raise its limit by itself
     const config = { log: { level: 'debug' }, mcpServers: { demo } };
