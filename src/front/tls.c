@@ -47,6 +47,7 @@ struct tls {
     struct stamp seen[FILES];   // at the last check
     struct tls_pair *pair;
     bool failing;  // a newer one could not be taken over
+    bool unread;   // because a file could not be read, which may pass without a change: no descriptor was free
 };
 
 static void pair_unref(struct tls_pair *pair)
@@ -115,6 +116,7 @@ static bool read_file(struct tls *tls, int which, struct buf *out, struct err *e
         close(fd);
     if (ok)
         return true;
+    tls->unread = true;
     struct buf what = {0};
     buf_printf(&what, "%s; write the file, or make it readable for the gateway's user", strerror(code));
     (void)complain(tls, which, buf_text(&what), err);
@@ -193,19 +195,24 @@ static struct tls_pair *read_pair(struct tls *tls, struct err *err)
 
 // ---- replacing ------------------------------------------------------------------------------
 
-void tls_reload(struct tls *tls)
+// `again`: the failure before was logged, and the same one is not logged again.
+static void replace(struct tls *tls, bool again)
 {
     struct err err;
+    tls->unread = false;
     struct tls_pair *pair = read_pair(tls, &err);
     tls->failing = !pair;
     if (!pair) {
-        log_error("certificate not replaced; the one before stays in use", LOG_STR("detail", err.detail));
+        if (!again || !tls->unread)
+            log_error("certificate not replaced; the one before stays in use", LOG_STR("detail", err.detail));
         return;
     }
     pair_unref(tls->pair);
     tls->pair = pair;
     log_info("certificate replaced", LOG_STR("file", tls->paths[CERTIFICATE]));
 }
+
+void tls_reload(struct tls *tls) { replace(tls, false); }
 
 bool tls_failing(const struct tls *tls) { return tls->failing; }
 
@@ -219,9 +226,10 @@ void tls_check(struct tls *tls)
     // Certificate and key are two files: what is still changing is left alone until the next time.
     bool settled = same_stamps(now, tls->seen);
     memcpy(tls->seen, now, sizeof now);
-    if (settled && !same_stamps(now, tls->tried)) {
-        tls_reload(tls);
-        memcpy(tls->tried, now, sizeof now);  // also of files that could not be opened: one complaint is enough
+    bool changed = !same_stamps(now, tls->tried);
+    if (settled && (changed || tls->unread)) {
+        replace(tls, !changed);
+        memcpy(tls->tried, now, sizeof now);
     }
 }
 

@@ -95,9 +95,13 @@ describe('accepting goes on when callers leave', () => {
     });
 });
 
-test('a policy that could not be read because the descriptors ran out is taken over when there are some', async () => {
+test('a policy and a certificate that could not be read because the descriptors ran out are taken over when there are some', async () => {
+    const keys = temporaryDirectory();
+    const [certificate, key] = ['tls.crt', 'tls.key'].map(name => join(keys.path, name));
+    const renew = () => execFileSync('openssl', ['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-noenc', '-keyout', key, '-out', certificate, '-days', '30', '-subj', '/CN=localhost'], { stdio: 'ignore' });
+    renew();
     const policy = rules => ({ version: 1, description: 'Nobody calls anything here', rules });
-    const gateway = await startGateway({ policy: 'policy.json', mcpServers: {} }, [], { launcher: ['prlimit', '--nofile=64:64'], files: { 'policy.json': policy([]) } });
+    const gateway = await startGateway({ listen: [{ address: '127.0.0.1:0' }, { address: 'localhost:0', tls: { certificate, key } }], policy: 'policy.json', mcpServers: {} }, [], { launcher: ['prlimit', '--nofile=64:64'], files: { 'policy.json': policy([]) } });
     const lines = [];
     try {
         while (!count(gateway.log(), FULL)) {
@@ -107,13 +111,18 @@ test('a policy that could not be read because the descriptors ran out is taken o
         }
         const rule = { id: 'new', effect: 'deny', description: 'nothing for anybody', tenants: ['*'], subjects: ['*'], servers: ['*'], kinds: ['*'], names: ['*'] };
         writeFileSync(join(gateway.state, 'policy.json'), JSON.stringify(policy([rule])));
+        renew();
         await gateway.line(/policy not reloaded/, WAIT_MS);
+        await gateway.line(/certificate not replaced/, WAIT_MS);
         for (const { socket } of lines) socket.destroy();
         await gateway.line(/policy loaded .*rules=1/, WAIT_MS);
-        assert.equal(count(gateway.log(), /policy not reloaded/g), 1, 'it is told once');
+        await gateway.line(/certificate replaced/, WAIT_MS);
+        assert.equal(count(gateway.log(), /policy not reloaded/g), 1, 'it is logged once');
+        assert.equal(count(gateway.log(), /certificate not replaced/g), 1, 'and so is this');
     } finally {
         for (const { socket } of lines) socket.destroy();
         await gateway.stop();
+        keys.remove();
     }
 });
 
@@ -195,7 +204,7 @@ describe('unauthenticated connections', () => {
             const flood = Array.from({ length: 400 }, () => line(promise(), '127.0.0.2'));
             await until(() => flood.filter(({ closed }) => closed).length === 400 - 256, WAIT_MS, '256 are left');
             await works(gateway, token);
-            assert.match(gateway.log(), /closed unauthenticated or idle connections.*limits\.unauthenticated_connections/);
+            await gateway.line(/closed unauthenticated or idle connections.*limits\.unauthenticated_connections/, WAIT_MS);
         }));
 
     test('are closed when their body takes too long; authenticated ones may take longer', () =>
