@@ -12,7 +12,7 @@ import { binary, startGateway, stdioServer, temporaryDirectory, until } from './
 import { initialize } from './raw.mjs';
 
 const WAIT_MS = 20_000;
-const ROUNDS = 20;
+const ROUNDS = 8;
 const LARGE = 32 << 20; // more than the kernel takes for a caller that does not read
 const FULL = /not accepting connections/g;
 const AGAIN = /accepting connections again/g;

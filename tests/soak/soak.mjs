@@ -35,6 +35,7 @@ const QUIET_MS = 30_000;
 const SAME = 25; // as many looks, 200 ms apart, must show the same
 const CALLERS = 8;
 const DROPPERS = 4;
+const DROP_MS = 60; // abandoned sessions with a process each stay below limits.identity_processes until they time out
 
 const run = promisify(execFile);
 const directory = temporaryDirectory();
@@ -175,7 +176,7 @@ async function dropper(gateway, token, i) {
     const kinds = Object.values(drops);
     for (let n = i; working; n++) {
         await kinds[n % kinds.length]({ gateway, token, url: session.url, headers: session.headers });
-        await sleep(20);
+        await sleep(DROP_MS);
     }
     await session.close();
 }
