@@ -9,7 +9,7 @@ import { createInterface } from 'node:readline';
 import { after, before, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 
-import { binary, node, startGateway, temporaryDirectory } from './gateway.mjs';
+import { binary, node, startGateway, temporaryDirectory, until } from './gateway.mjs';
 import { reply, Session } from './raw.mjs';
 
 const peers = fileURLToPath(new URL('../peers/folding/', import.meta.url));
@@ -165,9 +165,10 @@ for (const [kind, server] of [['Go', () => ({ command: goServer, args: [] })], [
             });
             test('the audit has them, and a replay decides the same', async () => {
                 const audit = join(gateway.state, 'audit.db');
-                const rows = execFileSync(binary, ['audit', '--file', audit, '--json'], { encoding: 'utf8' }).trim().split('\n').map(line => JSON.parse(line));
-                const completions = rows.filter(({ method, kind }) => method === 'completion/complete' && kind === 'prompt').map(row => [row.decision, row.arguments]);
-                assert.deepEqual(completions.filter(([decision]) => decision === 'allow').slice(0, 2).map(([, text]) => JSON.parse(text)), [{ topic: 'x', owner: 'acme' }, { owner: 'acme' }]);
+                const read = () => execFileSync(binary, ['audit', '--file', audit, '--json'], { encoding: 'utf8' }).trim().split('\n').map(line => JSON.parse(line))
+                    .filter(({ method, kind, decision }) => method === 'completion/complete' && kind === 'prompt' && decision === 'allow');
+                const allowed = await until(() => (rows => rows.length >= 2 && rows)(read()), 10_000, 'the rows of two completions');
+                assert.deepEqual(allowed.slice(0, 2).map(row => JSON.parse(row.arguments)), [{ topic: 'x', owner: 'acme' }, { owner: 'acme' }]);
                 const { status, stdout } = spawnSync(binary, ['policy', 'replay', '--policy', policy, '--file', audit, '--json'], { encoding: 'utf8' });
                 assert.equal(status, 0, stdout);
             });
