@@ -10,6 +10,7 @@
 #include "gate/config.h"
 #include "loop/http_client.h"
 #include "loop/loop.h"
+#include "loop/offload.h"
 #include "store/audit.h"
 
 struct gate_parts {
@@ -21,6 +22,7 @@ struct gate_parts {
     struct audit *audit;             // or NULL
     struct token_store *tokens;      // or NULL
     struct policy *const *policies;  // of `default`, then of each tenant in order; the gate takes its own references
+    struct offload *background;      // reads large messages (MESSAGE_LARGE); outlives the gate
 };
 
 struct gate *gate_new(const struct gate_parts *parts);

@@ -1,5 +1,5 @@
-// The offload pool: a worker thread for what blocks (SQLite, files), so that the loop never waits for a disk. It is there
-// while there are jobs.
+// The offload pool: a worker thread for what blocks (SQLite, files) or computes for long (large messages), so that the loop
+// never waits for it. The thread exists while there are jobs.
 //
 // A job is embedded in its owner. From offload_put() until `done` begins it belongs to the pool: `run` is called on the
 // worker and may touch only what the job owns, then `done` on the loop's thread. Jobs run one after the other, in the
@@ -21,6 +21,9 @@ struct offload_job {
 
 // `limit`: how many jobs may wait, besides the one that runs.
 struct offload *offload_new(struct loop *loop, size_t limit, struct err *err) MUST_CHECK;
+// Its jobs compute rather than wait: the worker yields to the loop, which may have one processor to share with it. Before the
+// first job.
+void offload_set_background(struct offload *pool);
 // Lets all jobs that were put run to their end and calls their `done`. Before loop_free(), and never from a `done`.
 void offload_free(struct offload *pool);
 

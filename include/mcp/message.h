@@ -7,6 +7,10 @@
 #include "base/span.h"
 #include <stdbool.h>
 
+// Texts above this are parsed, hashed and searched by a worker thread: on the loop that would take more than a few
+// milliseconds. Below it, handing them to the worker costs more than it saves.
+#define MESSAGE_LARGE ((size_t)256 << 10)
+
 enum message_kind {
     MESSAGE_INVALID,
     MESSAGE_REQUEST,

@@ -10,6 +10,7 @@
 #include "base/span.h"
 #include "loop/http_client.h"
 #include "loop/loop.h"
+#include "loop/offload.h"
 #include "mcp/message.h"
 #include "mcp/revision.h"
 #include "upstream/server.h"
@@ -84,6 +85,7 @@ struct upstream_spec {
     void *arg;
     struct access *access;        // what is presented to the server; NULL: nothing. Outlives the upstream
     struct assertion *assertion;  // tells it who calls; NULL: nothing does. Outlives the upstream
+    struct offload *background;   // reads large messages; NULL: they are read on the loop. Outlives the upstream
 };
 
 struct upstream *upstream_new(const struct upstream_spec *spec);

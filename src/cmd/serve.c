@@ -15,11 +15,13 @@
 #define RELOAD_MS 500
 #define SERVER_DESCRIPTORS 5  // of one process or connection
 #define OWN_DESCRIPTORS 64
+#define BACKGROUND_JOBS 1024
 
 struct serve {
     struct config *config;
     struct loop *loop;
     struct http_client *http;
+    struct offload *background;  // for large messages
     struct gate *gate;
     struct provider_chain **chains;  // the one at the top, then those of listeners, or NULL
     struct audit *audit;
@@ -287,8 +289,8 @@ static bool open_faces(struct serve *serve, const struct flags *flags, struct er
 
 static struct gate *make_gate(struct serve *serve)
 {
-    struct gate_parts parts = {serve->loop,  serve->http,   serve->config,  serve->chains,
-                               serve->audit, serve->tokens, serve->policies};
+    struct gate_parts parts = {serve->loop,  serve->http,   serve->config,   serve->chains,
+                               serve->audit, serve->tokens, serve->policies, serve->background};
     serve->reload = (struct loop_timer){.on_due = on_reload, .arg = serve};
     loop_timer_set(serve->loop, &serve->reload, RELOAD_MS);
     return gate_new(&parts);
@@ -334,14 +336,22 @@ static void watch_log(struct serve *serve)
     (void)!loop_watch(serve->loop, &serve->log, LOOP_WRITE | LOOP_ONCE, &ignored);
 }
 
+static bool open_background(struct serve *serve, struct err *err)
+{
+    if (!(serve->background = offload_new(serve->loop, BACKGROUND_JOBS, err)))
+        return false;
+    offload_set_background(serve->background);
+    return true;
+}
+
 static bool start(struct serve *serve, const struct flags *flags, struct err *err)
 {
     if (!(serve->loop = loop_new(err)))
         return false;
     watch_log(serve);
     return loop_on_signal(serve->loop, on_signal, serve, err) && (serve->http = http_client_new(serve->loop, err)) &&
-           open_audit(serve, flags, err) && open_auth(serve, err) && open_tokens(serve, err) &&
-           (serve->gate = make_gate(serve)) && open_faces(serve, flags, err);
+           open_background(serve, err) && open_audit(serve, flags, err) && open_auth(serve, err) &&
+           open_tokens(serve, err) && (serve->gate = make_gate(serve)) && open_faces(serve, flags, err);
 }
 
 static int run(const struct flags *flags)
@@ -367,6 +377,7 @@ static int run(const struct flags *flags)
         http_face_free(serve.faces[i]);
     stdio_face_free(serve.stdio);
     gate_free(serve.gate);
+    offload_free(serve.background);
     if (serve.tokens)
         token_store_close(serve.tokens);
     close_auth(&serve);

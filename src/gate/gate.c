@@ -95,6 +95,7 @@ struct gate *gate_new(const struct gate_parts *parts)
     struct gate *gate = mem_new(struct gate);
     gate->loop = loop;
     gate->http = parts->http;
+    gate->background = parts->background;
     gate->config = parts->config;
     gate->chains = parts->chains;
     gate->audit = parts->audit;

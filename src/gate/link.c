@@ -261,7 +261,8 @@ static struct link *link_get(struct gate *gate, const struct server *server, str
                                      &link_listener,
                                      link,
                                      link->access = link_access(link, server, session->identity),
-                                     link->assertion = link_assertion(gate, server, session->identity)};
+                                     link->assertion = link_assertion(gate, server, session->identity),
+                                     gate->background};
         link->upstream = upstream_new(&spec);
         link->source = source_new(gate->loop, link->upstream, on_source_change, link);
         link->key_len = key.len;

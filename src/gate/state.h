@@ -25,6 +25,7 @@
 struct gate {
     struct loop *loop;
     struct http_client *http;
+    struct offload *background;  // reads large messages
     const struct config *config;
     struct provider_chain *const *chains;  // the first is the one at the top; see gate_chain()
     struct audit *audit;                   // NULL: none

@@ -5,34 +5,48 @@
 // The worker is there only while there is work: in a process with a second thread the kernel counts the users of a file at
 // each read and write, which is 0.2 us of every call (docs/performance.md).
 //
-// The mutex guards both lists and the flags; a job itself is handed over, never shared.
+// The mutex guards both lists and the flags; a job itself is handed over, never shared. The worker is detached: the loop never
+// waits for a thread of low priority to end.
 #include "loop/offload.h"
 #include "base/mem.h"
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
+
+#define BACKGROUND_NICE 10  // a tenth of the processor while the loop wants all of it
 
 struct offload {
     struct loop *loop;
     struct loop_watch watch;  // the eventfd: something is in `finished`
-    pthread_t worker;
-    bool started;  // there is one, or it has ended and is to be joined
     pthread_mutex_t lock;
     pthread_cond_t idle;
     struct list waiting, finished;
     size_t count, limit;  // of waiting
-    bool working;         // the worker will look at `waiting` again
+    bool working;         // there is a worker that will look at `waiting` again
+    bool background;      // which yields the processor to the loop
     bool stopping;
 };
+
+// For this thread alone, on Linux. If it fails the thread has the loop's priority.
+static void yield_to_others(void)
+{
+    struct sched_param none = {0};
+    (void)sched_setscheduler(0, SCHED_BATCH, &none);
+    (void)setpriority(PRIO_PROCESS, 0, BACKGROUND_NICE);
+}
 
 static void *work(void *arg)
 {
     struct offload *pool = arg;
+    if (pool->background)
+        yield_to_others();
     pthread_mutex_lock(&pool->lock);
     while (!list_empty(&pool->waiting)) {
         struct offload_job *job = list_entry(pool->waiting.next, struct offload_job, node);
@@ -80,23 +94,16 @@ static void on_finished(struct loop_watch *watch, unsigned events)
     deliver(watch->arg);
 }
 
-static void join_worker(struct offload *pool)
-{
-    if (pool->started)
-        pthread_join(pool->worker, NULL);
-    pool->started = false;
-}
-
 // Signals are the loop's: the worker blocks them all.
 static bool start_worker(struct offload *pool)
 {
     sigset_t all, before;
-    join_worker(pool);
+    pthread_t worker;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    pool->started = pthread_create(&pool->worker, NULL, work, pool) == 0;
+    bool started = pthread_create(&worker, NULL, work, pool) == 0 && pthread_detach(worker) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return pool->started;
+    return started;
 }
 
 static void release(void *object)
@@ -133,12 +140,17 @@ struct offload *offload_new(struct loop *loop, size_t limit, struct err *err)
     return NULL;
 }
 
+void offload_set_background(struct offload *pool) { pool->background = true; }
+
 void offload_free(struct offload *pool)
 {
     if (!pool)
         return;
+    pthread_mutex_lock(&pool->lock);
     pool->stopping = true;
-    join_worker(pool);
+    while (pool->working)
+        pthread_cond_wait(&pool->idle, &pool->lock);
+    pthread_mutex_unlock(&pool->lock);
     loop_unwatch(pool->loop, &pool->watch);
     deliver(pool);
     close(pool->watch.fd);

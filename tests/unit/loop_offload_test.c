@@ -3,8 +3,10 @@
 #include "loop/offload.h"
 #include "unit.h"
 #include <pthread.h>
+#include <sched.h>
 #include <semaphore.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 static struct loop *loop;
@@ -19,6 +21,7 @@ struct named_job {
     char letter;
     int again;
     bool waits, blocked_signals;
+    int nice, policy;
 };
 
 static void run(struct offload_job *job)
@@ -28,6 +31,8 @@ static void run(struct offload_job *job)
     sigset_t mask;
     pthread_sigmask(SIG_BLOCK, NULL, &mask);
     named->blocked_signals = sigismember(&mask, SIGTERM) && sigismember(&mask, SIGINT) && sigismember(&mask, SIGPIPE);
+    named->nice = getpriority(PRIO_PROCESS, 0);
+    named->policy = sched_getscheduler(0);
     if (named->waits)
         sem_wait(&gate);
     ran[ran_count++] = named->letter;
@@ -95,6 +100,20 @@ static void a_job_can_be_put_again_when_it_is_done(void **state)
     until = 10;
     loop_run(loop);
     assert_string_equal(ran, "xxxxxxxxxx");
+}
+
+static void a_background_worker_yields_to_the_loop(void **state)
+{
+    (void)state;
+    struct named_job one;
+    int nice = getpriority(PRIO_PROCESS, 0), policy = sched_getscheduler(0);
+    offload_set_background(pool);
+    assert_true(offload_put(pool, &make(&one, 'x')->job));
+    assert_true(offload_wait(pool, 10000));
+    assert_true(one.nice > nice);
+    assert_int_equal(one.policy, SCHED_BATCH);
+    assert_int_equal(getpriority(PRIO_PROCESS, 0), nice);
+    assert_int_equal(sched_getscheduler(0), policy);
 }
 
 static void no_more_jobs_wait_than_the_limit(void **state)
@@ -175,6 +194,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         POOL_TEST(jobs_run_on_the_worker_and_end_on_the_loop_in_order),
         POOL_TEST(a_job_can_be_put_again_when_it_is_done),
+        POOL_TEST(a_background_worker_yields_to_the_loop),
         POOL_TEST(no_more_jobs_wait_than_the_limit),
         POOL_TEST(waiting_has_a_limit_and_tells_what_is_done),
         POOL_TEST(freeing_lets_what_was_put_run_and_tells_it),
