@@ -565,9 +565,9 @@ struct access *access_new(const struct access_spec *spec)
     access->request.arg = access;
     access->check = (struct token_request){.on_done = on_checked, .arg = access};
     access->fetch = (struct oauth_fetch){.on_done = access_on_refreshed, .arg = access};
-    access->tell = (struct loop_task){.run = on_tell, .arg = access};
-    access->due = (struct loop_timer){.on_due = on_due, .arg = access};
-    access->turn = (struct loop_timer){.on_due = access_on_turn, .arg = access};
+    access->tell = (struct loop_task){.run = on_tell, .arg = access, .name = "access"};
+    access->due = (struct loop_timer){.on_due = on_due, .arg = access, .name = "access"};
+    access->turn = (struct loop_timer){.on_due = access_on_turn, .arg = access, .name = "access"};
     list_init(&access->waiting);
     list_init(&access->told);
     if (spec->mode == ACCESS_STATIC) {

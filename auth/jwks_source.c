@@ -207,8 +207,8 @@ struct jwks_source *jwks_source_new(const struct provider_world *world, const ch
     source->uri = mem_string(jwks_uri);
     source->on_change = on_change;
     source->arg = arg;
-    source->due = (struct loop_timer){.on_due = on_due, .arg = source};
-    source->deadline = (struct loop_timer){.on_due = on_deadline, .arg = source};
+    source->due = (struct loop_timer){.on_due = on_due, .arg = source, .name = "key fetch"};
+    source->deadline = (struct loop_timer){.on_due = on_deadline, .arg = source, .name = "key fetch"};
     list_init(&source->waiting);
     begin(source);
     return source;

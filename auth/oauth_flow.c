@@ -407,8 +407,8 @@ struct oauth_flow *flow_new(const struct oauth_flow_spec *spec)
     flow->policy.allowed = spec->options->allow_addresses;
     flow->fetch = (struct oauth_fetch){.on_done = on_fetched, .arg = flow};
     flow->request = (struct token_request){.on_done = on_stored, .arg = flow};
-    flow->poll = (struct loop_timer){.on_due = on_poll, .arg = flow};
-    flow->begin = (struct loop_task){.run = on_begin, .arg = flow};
+    flow->poll = (struct loop_timer){.on_due = on_poll, .arg = flow, .name = "login"};
+    flow->begin = (struct loop_task){.run = on_begin, .arg = flow, .name = "login"};
     return flow;
 }
 

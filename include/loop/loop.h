@@ -2,6 +2,8 @@
 //
 // One turn is: wait, descriptor events, due timers, tasks, reaping. Nobody frees inside an event:
 // loop_reap() frees at the end of the turn, so a stale event of the same turn still finds memory.
+//
+// A callback that runs for more than LOOP_STALL_MS holds up every caller: it is logged by its `name`, and counted.
 #ifndef LOOP_LOOP_H
 #define LOOP_LOOP_H
 
@@ -12,6 +14,8 @@
 #include <stdint.h>
 
 struct loop;
+
+#define LOOP_STALL_MS 20
 
 #define LOOP_READ 1U
 #define LOOP_WRITE 2U
@@ -25,6 +29,7 @@ struct loop_watch {
     bool added;
     void (*on_ready)(struct loop_watch *watch, unsigned events);
     void *arg;
+    const char *name;  // for the log if it stalls; NULL: none
 };
 
 // A timer is in the loop while `slot` is not 0.
@@ -33,6 +38,7 @@ struct loop_timer {
     size_t slot;
     void (*on_due)(struct loop_timer *timer);
     void *arg;
+    const char *name;
 };
 
 // A task runs once at the end of the turn in which it was put; putting it twice is putting it once.
@@ -40,6 +46,7 @@ struct loop_task {
     struct list node;
     void (*run)(struct loop_task *task);
     void *arg;
+    const char *name;
 };
 
 struct loop *loop_new(struct err *err) MUST_CHECK;
@@ -56,9 +63,21 @@ void loop_timer_set(struct loop *loop, struct loop_timer *timer, int64_t after_m
 void loop_timer_stop(struct loop *loop, struct loop_timer *timer);
 
 void loop_task_put(struct loop *loop, struct loop_task *task);
+// At the end of the next turn, when everything else has had its turn: for work that is done in slices.
+void loop_task_put_later(struct loop *loop, struct loop_task *task);
 void loop_task_drop(struct loop_task *task);
 
 void loop_reap(struct loop *loop, void *object, void (*release)(void *object));
+
+// What the running callback does from here on, and for which server (NULL: none): for the log, if it stalls. The texts must
+// outlive the callback.
+void loop_note(struct loop *loop, const char *doing, const char *server);
+
+struct loop_stalls {
+    uint64_t count;      // callbacks that ran for more than LOOP_STALL_MS
+    int64_t longest_ms;  // of them; 0: none
+};
+struct loop_stalls loop_stalls(const struct loop *loop);
 
 // Calls on_signal for SIGINT, SIGTERM and SIGHUP, from the loop.
 bool loop_on_signal(struct loop *loop, void (*on_signal)(void *arg, int signal), void *arg, struct err *err) MUST_CHECK;

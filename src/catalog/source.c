@@ -275,7 +275,7 @@ struct source *source_new(struct loop *loop, struct upstream *upstream, source_c
 {
     struct source *source = mem_new(struct source);
     *source = (struct source){.loop = loop, .upstream = upstream, .on_change = on_change, .arg = arg};
-    source->debounce = (struct loop_timer){.on_due = on_debounce, .arg = source};
+    source->debounce = (struct loop_timer){.on_due = on_debounce, .arg = source, .name = "list refresh"};
     for (int kind = 0; kind < CATALOG_KINDS; kind++) {
         struct fetch *fetch = &source->fetches[kind];
         fetch->source = source;

@@ -67,7 +67,7 @@ static void stop(struct serve *serve, const char *why)
         return;
     serve->stopping = true;
     serve->stop_by_ms = loop_now(serve->loop) + serve->config->timeouts.shutdown_ms;
-    serve->linger = (struct loop_timer){.on_due = on_linger, .arg = serve};
+    serve->linger = (struct loop_timer){.on_due = on_linger, .arg = serve, .name = "shutdown"};
     log_info("stopping", LOG_STR("why", why));
     for (size_t i = 0; i < serve->face_count; i++)
         http_face_quiesce(serve->faces[i]);
@@ -291,7 +291,7 @@ static struct gate *make_gate(struct serve *serve)
 {
     struct gate_parts parts = {serve->loop,  serve->http,   serve->config,   serve->chains,
                                serve->audit, serve->tokens, serve->policies, serve->background};
-    serve->reload = (struct loop_timer){.on_due = on_reload, .arg = serve};
+    serve->reload = (struct loop_timer){.on_due = on_reload, .arg = serve, .name = "reload"};
     loop_timer_set(serve->loop, &serve->reload, RELOAD_MS);
     return gate_new(&parts);
 }
@@ -332,7 +332,7 @@ static void on_log_writable(struct loop_watch *watch, unsigned events)
 static void watch_log(struct serve *serve)
 {
     struct err ignored;
-    serve->log = (struct loop_watch){.fd = log_start_queue(), .on_ready = on_log_writable};
+    serve->log = (struct loop_watch){.fd = log_start_queue(), .on_ready = on_log_writable, .name = "log"};
     (void)!loop_watch(serve->loop, &serve->log, LOOP_WRITE | LOOP_ONCE, &ignored);
 }
 

@@ -130,7 +130,8 @@ static void on_listener_ready(struct loop_watch *watch, unsigned events)
 
 bool accept_start(struct http_face *face, struct err *err)
 {
-    face->accept.watch = (struct loop_watch){.fd = face->listener.fd, .on_ready = on_listener_ready, .arg = face};
+    face->accept.watch =
+        (struct loop_watch){.fd = face->listener.fd, .on_ready = on_listener_ready, .arg = face, .name = "accept"};
     set_state(face, ACCEPT_OPEN, NULL);
     return loop_watch(face->loop, &face->accept.watch, LOOP_READ, err);
 }

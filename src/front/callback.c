@@ -273,7 +273,7 @@ static bool start_daemon(struct callback *callback, int fd, struct err *err)
     }
     callback->port_count++;
     const union MHD_DaemonInfo *info = MHD_get_daemon_info(port->daemon, MHD_DAEMON_INFO_EPOLL_FD);
-    port->ready = (struct loop_watch){.fd = info->epoll_fd, .on_ready = on_ready, .arg = port};
+    port->ready = (struct loop_watch){.fd = info->epoll_fd, .on_ready = on_ready, .arg = port, .name = "login page"};
     return loop_watch(callback->spec.loop, &port->ready, LOOP_READ, err);
 }
 
@@ -305,7 +305,7 @@ struct callback *callback_open(const struct callback_spec *spec, struct err *err
     struct callback *callback = mem_new(struct callback);
     bool open = false;
     callback->spec = *spec;
-    callback->sweep = (struct loop_timer){.on_due = on_sweep, .arg = callback};
+    callback->sweep = (struct loop_timer){.on_due = on_sweep, .arg = callback, .name = "login page"};
     list_init(&callback->lines);
     for (unsigned port = spec->first_port; !open && port <= spec->last_port; port++)
         open = try_port(callback, port, err);

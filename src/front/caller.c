@@ -89,7 +89,8 @@ static void caller_open(struct http_face *face, struct MHD_Connection *connectio
     caller->connection = connection;
     caller->fd = info->connect_fd;
     caller->deadline_ms = loop_now(face->loop) + face->config->limits.header_timeout_ms;  // TLS handshake included
-    caller->hangup = (struct loop_watch){.fd = caller->fd, .on_ready = on_hangup, .arg = caller};
+    caller->hangup =
+        (struct loop_watch){.fd = caller->fd, .on_ready = on_hangup, .arg = caller, .name = "caller hang-up"};
     listener_peer(caller->fd, &caller->peer);
     if (caller->peer.address.ss_family != AF_UNIX)
         keep_alive(caller->fd);

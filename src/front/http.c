@@ -377,7 +377,7 @@ static bool start_daemon(struct http_face *face, struct err *err)
     if (!face->daemon)
         return err_set(err, ERR_SYSTEM, "cannot start the HTTP server: %s", strerror(errno));
     const union MHD_DaemonInfo *info = MHD_get_daemon_info(face->daemon, MHD_DAEMON_INFO_EPOLL_FD);
-    face->ready = (struct loop_watch){.fd = info->epoll_fd, .on_ready = on_ready, .arg = face};
+    face->ready = (struct loop_watch){.fd = info->epoll_fd, .on_ready = on_ready, .arg = face, .name = "http listener"};
     return loop_watch(face->loop, &face->ready, LOOP_READ, err) && accept_start(face, err);
 }
 
@@ -414,10 +414,10 @@ struct http_face *http_face_new(struct loop *loop, struct gate *gate, const char
     face->gate = gate;
     face->config = gate_config(gate);
     face->listener.fd = -1;
-    face->run = (struct loop_task){.run = on_run, .arg = face};
-    face->run_later = (struct loop_timer){.on_due = on_run_later, .arg = face};
-    face->sweep = (struct loop_timer){.on_due = on_sweep, .arg = face};
-    face->tls_check = (struct loop_timer){.on_due = on_tls_check, .arg = face};
+    face->run = (struct loop_task){.run = on_run, .arg = face, .name = "http listener"};
+    face->run_later = (struct loop_timer){.on_due = on_run_later, .arg = face, .name = "http listener"};
+    face->sweep = (struct loop_timer){.on_due = on_sweep, .arg = face, .name = "http sweep"};
+    face->tls_check = (struct loop_timer){.on_due = on_tls_check, .arg = face, .name = "certificate check"};
     face->accepted = MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT);
     list_init(&face->callers);
     list_init(&face->unauthenticated);

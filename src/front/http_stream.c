@@ -115,7 +115,7 @@ enum MHD_Result visit_send_stream(struct visit *visit)
     MHD_add_response_header(response, "Cache-Control", "no-cache, no-transform");
     MHD_add_response_header(response, "X-Accel-Buffering", "no");
     visit_add_cors(visit, response);
-    visit->heartbeat = (struct loop_timer){.on_due = on_heartbeat, .arg = visit};
+    visit->heartbeat = (struct loop_timer){.on_due = on_heartbeat, .arg = visit, .name = "heartbeat"};
     loop_timer_set(visit->face->loop, &visit->heartbeat, visit->face->config->timeouts.heartbeat_ms);
     return visit_queue(visit, 200, response);
 }

@@ -272,11 +272,11 @@ struct stdio_face *stdio_face_new(struct loop *loop, struct gate *gate, const st
     face->on_end = spec->on_end;
     face->on_refused = spec->on_refused;
     face->arg = spec->arg;
-    face->in = (struct loop_watch){.fd = STDIN_FILENO, .on_ready = on_readable, .arg = face};
-    face->out = (struct loop_watch){.fd = STDOUT_FILENO, .on_ready = on_writable, .arg = face};
-    face->read_more = (struct loop_task){.run = on_read_more, .arg = face};
-    face->flush = (struct loop_task){.run = on_flush, .arg = face};
-    face->close = (struct loop_task){.run = on_close, .arg = face};
+    face->in = (struct loop_watch){.fd = STDIN_FILENO, .on_ready = on_readable, .arg = face, .name = "stdin"};
+    face->out = (struct loop_watch){.fd = STDOUT_FILENO, .on_ready = on_writable, .arg = face, .name = "stdout"};
+    face->read_more = (struct loop_task){.run = on_read_more, .arg = face, .name = "stdin"};
+    face->flush = (struct loop_task){.run = on_flush, .arg = face, .name = "stdout"};
+    face->close = (struct loop_task){.run = on_close, .arg = face, .name = "stdio face"};
     frame_init(&face->frame, (size_t)gate_config(gate)->limits.max_body);
     const char *token = getenv("POSTERN_TOKEN");
     if (token && *token)

@@ -188,7 +188,7 @@ void ask_start(struct link *link, const struct message *message, struct upstream
     ask->session = session;
     ask->method = method;
     ask->server_id = mem_span(message->id);
-    ask->timer = (struct loop_timer){.on_due = on_too_late, .arg = ask};
+    ask->timer = (struct loop_timer){.on_due = on_too_late, .arg = ask, .name = "question timeout"};
     loop_timer_set(session->gate->loop, &ask->timer, session->gate->config->timeouts.ask_ms);
     map_put(&session->asks, map_key_u64(&ask->id), ask);
     if (method == METHOD_ELICIT)

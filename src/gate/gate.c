@@ -110,7 +110,7 @@ struct gate *gate_new(const struct gate_parts *parts)
     secret_random(&gate->next_request, sizeof gate->next_request);
     list_init(&gate->calls);
     list_init(&gate->quick);
-    gate->sweep = (struct loop_timer){.on_due = on_sweep, .arg = gate};
+    gate->sweep = (struct loop_timer){.on_due = on_sweep, .arg = gate, .name = "gate sweep"};
     loop_timer_set(loop, &gate->sweep, SWEEP_MS);
     gate->hosted = hosted_new(gate);
     return gate;
@@ -281,7 +281,7 @@ void gate_shutdown(struct gate *gate, void (*on_done)(void *arg), void *arg)
     gate->on_done = on_done;
     gate->done_arg = arg;
     gate->stop_by_ms = loop_now(gate->loop) + gate->config->timeouts.shutdown_ms;
-    gate->deadline = (struct loop_timer){.on_due = on_deadline, .arg = gate};
+    gate->deadline = (struct loop_timer){.on_due = on_deadline, .arg = gate, .name = "shutdown"};
     loop_timer_set(gate->loop, &gate->deadline, 0);
 }
 

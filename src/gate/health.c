@@ -113,6 +113,13 @@ static json_t *put_log(const struct gate *gate, bool *bad)
     return json_pack("{s:I,s:I}", "dropped", (json_int_t)stats.dropped, "left_out", (json_int_t)stats.left_out);
 }
 
+static json_t *put_loop(const struct gate *gate, bool *bad)
+{
+    struct loop_stalls stalls = loop_stalls(gate->loop);
+    *bad = false;
+    return json_pack("{s:I,s:I}", "stalls", (json_int_t)stalls.count, "longest_ms", (json_int_t)stalls.longest_ms);
+}
+
 static const struct {
     const char *name;
     json_t *(*put)(const struct gate *gate, bool *bad);
@@ -127,6 +134,7 @@ static const struct {
     {"servers", put_servers, false},
     {"sessions", put_sessions, false},
     {"log", put_log, false},
+    {"loop", put_loop, false},
 };
 
 bool gate_health(const struct gate *gate, bool detailed, struct buf *out)

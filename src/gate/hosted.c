@@ -131,7 +131,7 @@ struct hosted *hosted_new(struct gate *gate)
     bucket_table_init(&hosted->returned, BUCKETS_MAX);
     bucket_table_init(&hosted->issuers, BUCKETS_MAX);
     bucket_table_init(&hosted->widened, BUCKETS_MAX);
-    hosted->sweep = (struct loop_timer){.on_due = on_sweep, .arg = hosted};
+    hosted->sweep = (struct loop_timer){.on_due = on_sweep, .arg = hosted, .name = "login sweep"};
     loop_timer_set(gate->loop, &hosted->sweep, SWEEP_MS);
     return hosted;
 }

@@ -61,6 +61,8 @@ static void finish(struct call *call);
 static void run(struct call *call)
 {
     while (call->phase < PHASES) {
+        loop_note(call->gate->loop, phases[call->phase].name,
+                  call->link ? upstream_server(call->link->upstream)->name : NULL);
         switch (phases[call->phase].run(call)) {
         case PHASE_NEXT: call->phase++; break;
         case PHASE_WAIT: return;

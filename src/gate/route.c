@@ -38,7 +38,7 @@ static bool must_wait(const struct call *call) { return !call->waited_enough && 
 static enum phase_result wait_for_lists(struct call *call)
 {
     if (!call->timer.slot) {
-        call->timer = (struct loop_timer){.on_due = on_waited_enough, .arg = call};
+        call->timer = (struct loop_timer){.on_due = on_waited_enough, .arg = call, .name = "list wait"};
         loop_timer_set(call->gate->loop, &call->timer, call->gate->config->timeouts.list_ms);
     }
     list_append(&call->scope->waiters, &call->wait_node);

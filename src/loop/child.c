@@ -277,8 +277,9 @@ static struct child *child_new(struct loop *loop, const struct child_spec *spec,
     child->command = mem_string(spec->command);
     child->cwd = mem_string(spec->cwd);
     child->on_start = spec->on_start;
-    child->control = (struct loop_watch){.fd = ours[KEEPER_CONTROL], .on_ready = on_control, .arg = child};
-    child->firmer = (struct loop_timer){.on_due = be_firmer, .arg = child};
+    child->control =
+        (struct loop_watch){.fd = ours[KEEPER_CONTROL], .on_ready = on_control, .arg = child, .name = "server process"};
+    child->firmer = (struct loop_timer){.on_due = be_firmer, .arg = child, .name = "server process"};
     for (int i = 0; i < 3; i++) {
         child->pipes[i] = ours[KEEPER_STDIN + i];
         fcntl(child->pipes[i], F_SETFL, O_NONBLOCK);

@@ -354,7 +354,7 @@ struct http_transfer *http_start(struct http_target *target, const struct http_r
     buf_put_text(out, "\r\n");
     if (has_body)
         buf_put_span(out, request->body);
-    transfer->deadline = (struct loop_timer){.on_due = on_deadline, .arg = transfer};
+    transfer->deadline = (struct loop_timer){.on_due = on_deadline, .arg = transfer, .name = "http deadline"};
     if (request->timeout_ms)
         loop_timer_set(target->client->loop, &transfer->deadline, request->timeout_ms);
     list_append(&target->client->waiting, &transfer->node);
@@ -399,8 +399,8 @@ struct http_client *http_client_new(struct loop *loop, struct err *err)
         free(client);
         return NULL;
     }
-    client->more = (struct loop_timer){.on_due = on_more, .arg = client};
-    client->work = (struct loop_task){.run = on_work, .arg = client};
+    client->more = (struct loop_timer){.on_due = on_more, .arg = client, .name = "http client"};
+    client->work = (struct loop_task){.run = on_work, .arg = client, .name = "http client"};
     list_init(&client->waiting);
     list_init(&client->unread);
     list_init(&client->idle);

@@ -48,7 +48,8 @@ static struct client_socket *socket_get(struct http_client *client, curl_socket_
     if (!client->sockets[index]) {
         struct client_socket *socket = mem_new(struct client_socket);
         socket->client = client;
-        socket->watch = (struct loop_watch){.fd = fd, .on_ready = on_socket_ready, .arg = socket};
+        socket->watch =
+            (struct loop_watch){.fd = fd, .on_ready = on_socket_ready, .arg = socket, .name = "http client socket"};
         client->sockets[index] = socket;
     }
     return client->sockets[index];
@@ -278,8 +279,8 @@ void http_connection_opened(struct http_connection *connection, curl_socket_t fd
 
 void http_connection_drive(struct http_client *client)
 {
-    client->timer = (struct loop_timer){.on_due = on_timer, .arg = client};
-    client->expiry = (struct loop_timer){.on_due = on_expiry, .arg = client};
+    client->timer = (struct loop_timer){.on_due = on_timer, .arg = client, .name = "http client"};
+    client->expiry = (struct loop_timer){.on_due = on_expiry, .arg = client, .name = "http client"};
     curl_multi_setopt(client->multi, CURLMOPT_SOCKETFUNCTION, on_curl_socket);
     curl_multi_setopt(client->multi, CURLMOPT_SOCKETDATA, client);
     curl_multi_setopt(client->multi, CURLMOPT_TIMERFUNCTION, on_curl_timer);

@@ -2,6 +2,7 @@
 #include "loop/loop.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "stall.h"
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -23,7 +24,8 @@ struct loop {
     int64_t now_ms;
     struct loop_timer **heap;  // heap[1] is due first
     size_t timers, heap_room;
-    struct list tasks;
+    struct list tasks, later;  // of this turn, and of the next one
+    struct stall stall;
     struct garbage *garbage;
     size_t dead, garbage_room;
     struct loop_watch signals;
@@ -43,23 +45,40 @@ struct loop *loop_new(struct err *err)
     loop->now_ms = clock_now_ms();
     loop->signals.fd = -1;
     list_init(&loop->tasks);
+    list_init(&loop->later);
     return loop;
 }
 
 static void reap(struct loop *loop)
 {
+    if (!loop->dead)
+        return;
+    stall_begin(&loop->stall);
     // Releasing one object may hand in others.
     for (size_t i = 0; i < loop->dead; i++)
         loop->garbage[i].release(loop->garbage[i].object);
     loop->dead = 0;
+    stall_end(&loop->stall, "reaping", NULL);
+}
+
+static void take_later(struct loop *loop)
+{
+    while (!list_empty(&loop->later)) {
+        struct list *node = loop->later.next;
+        list_remove(node);
+        list_append(&loop->tasks, node);
+    }
 }
 
 static void run_tasks(struct loop *loop)
 {
     while (!list_empty(&loop->tasks)) {
         struct loop_task *task = list_entry(loop->tasks.next, struct loop_task, node);
+        const char *name = task->name;
         list_remove(&task->node);
+        stall_begin(&loop->stall);
         task->run(task);
+        stall_end(&loop->stall, "task", name);
     }
 }
 
@@ -67,6 +86,7 @@ void loop_free(struct loop *loop)
 {
     if (!loop)
         return;
+    take_later(loop);
     run_tasks(loop);
     reap(loop);
     if (loop->signals.fd >= 0)
@@ -111,11 +131,12 @@ void loop_unwatch(struct loop *loop, struct loop_watch *watch)
     watch->added = false;
 }
 
-static void dispatch(const struct epoll_event *event)
+static void dispatch(struct loop *loop, const struct epoll_event *event)
 {
     struct loop_watch *watch = event->data.ptr;
     if (!watch->added)
         return;  // taken out by an earlier event of this turn
+    const char *name = watch->name;
     unsigned events = 0;
     if (event->events & (EPOLLIN | EPOLLHUP | EPOLLERR))
         events |= LOOP_READ;
@@ -123,7 +144,9 @@ static void dispatch(const struct epoll_event *event)
         events |= LOOP_WRITE;
     if (event->events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))
         events |= LOOP_HANGUP;
+    stall_begin(&loop->stall);
     watch->on_ready(watch, events);
+    stall_end(&loop->stall, "watch", name);
 }
 
 // ---- timers ---------------------------------------------------------------------------------
@@ -178,8 +201,11 @@ static void run_timers(struct loop *loop)
 {
     while (loop->timers && loop->heap[1]->due_ms <= loop->now_ms) {
         struct loop_timer *timer = loop->heap[1];
+        const char *name = timer->name;
         loop_timer_stop(loop, timer);
+        stall_begin(&loop->stall);
         timer->on_due(timer);
+        stall_end(&loop->stall, "timer", name);
     }
 }
 
@@ -189,6 +215,12 @@ void loop_task_put(struct loop *loop, struct loop_task *task)
 {
     if (!list_linked(&task->node))
         list_append(&loop->tasks, &task->node);
+}
+
+void loop_task_put_later(struct loop *loop, struct loop_task *task)
+{
+    if (!list_linked(&task->node))
+        list_append(&loop->later, &task->node);
 }
 
 void loop_task_drop(struct loop_task *task) { list_remove(&task->node); }
@@ -204,7 +236,7 @@ void loop_reap(struct loop *loop, void *object, void (*release)(void *object))
 
 static int wait_ms(const struct loop *loop)
 {
-    if (!list_empty(&loop->tasks) || loop->dead)
+    if (!list_empty(&loop->tasks) || !list_empty(&loop->later) || loop->dead)
         return 0;
     if (!loop->timers)
         return -1;
@@ -219,13 +251,20 @@ void loop_run(struct loop *loop)
     while (!loop->stopping) {
         int count = epoll_wait(loop->epoll, events, EVENTS_A_TURN, wait_ms(loop));
         loop->now_ms = clock_now_ms();
+        take_later(loop);
         for (int i = 0; i < count; i++)
-            dispatch(&events[i]);
+            dispatch(loop, &events[i]);
         run_timers(loop);
         run_tasks(loop);
         reap(loop);
     }
 }
+
+// ---- stalls ---------------------------------------------------------------------------------
+
+void loop_note(struct loop *loop, const char *doing, const char *server) { stall_note(&loop->stall, doing, server); }
+
+struct loop_stalls loop_stalls(const struct loop *loop) { return loop->stall.total; }
 
 // ---- signals --------------------------------------------------------------------------------
 

@@ -132,7 +132,7 @@ struct offload *offload_new(struct loop *loop, size_t limit, struct err *err)
     list_init(&pool->finished);
     pool->loop = loop;
     pool->limit = limit;
-    pool->watch = (struct loop_watch){.fd = fd, .on_ready = on_finished, .arg = pool};
+    pool->watch = (struct loop_watch){.fd = fd, .on_ready = on_finished, .arg = pool, .name = "offload"};
     if (loop_watch(loop, &pool->watch, LOOP_READ, err))
         return pool;
     close(fd);

@@ -411,9 +411,9 @@ struct audit *audit_open(struct loop *loop, const struct audit_config *config, s
     list_init(&audit->waits_writing);
     audit->redact = config->arguments ? redact_new(&config->redact) : NULL;
     audit->job = (struct offload_job){.run = run, .done = on_written, .arg = audit};
-    audit->gather = (struct loop_timer){.on_due = on_gathered, .arg = audit};
-    audit->retry = (struct loop_timer){.on_due = on_retry, .arg = audit};
-    audit->look = (struct loop_timer){.on_due = on_look, .arg = audit};
+    audit->gather = (struct loop_timer){.on_due = on_gathered, .arg = audit, .name = "audit"};
+    audit->retry = (struct loop_timer){.on_due = on_retry, .arg = audit, .name = "audit"};
+    audit->look = (struct loop_timer){.on_due = on_look, .arg = audit, .name = "audit"};
     bool opened = audit_db_open(&audit->db, config, err);
     if (opened && config->jsonl)
         opened = audit->with_lines = jsonl_open(&audit->lines, config->jsonl, err);

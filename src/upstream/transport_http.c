@@ -214,7 +214,7 @@ static void stream_ended(struct exchange *exchange, const struct err *err)
         int64_t wanted = exchange->parser.retry_ms >= 0 ? exchange->parser.retry_ms : RETRY_DEFAULT_MS;
         int64_t pause = wanted > RETRY_MIN_MS ? wanted : RETRY_MIN_MS;
         exchange->kind = EXCHANGE_RESUME;
-        exchange->wait = (struct loop_timer){.on_due = resume_now, .arg = exchange};
+        exchange->wait = (struct loop_timer){.on_due = resume_now, .arg = exchange, .name = "stream resumption"};
         loop_timer_set(exchange->wire->upstream->spec.loop, &exchange->wait, pause);
         return;
     }
@@ -456,7 +456,7 @@ static bool http_start_wire(struct upstream *upstream, struct err *err)
     wire->upstream = upstream;
     wire->target = http_target_new(upstream->spec.http, server->url, server->start_timeout_ms);
     http_target_trust(wire->target, server->tls.ca_file);
-    wire->listen_again = (struct loop_timer){.on_due = listen_again, .arg = wire};
+    wire->listen_again = (struct loop_timer){.on_due = listen_again, .arg = wire, .name = "server stream"};
     wire->listen_pause_ms = RETRY_DEFAULT_MS;
     list_init(&wire->exchanges);
     for (size_t i = 0; i < server->headers.count; i++)
@@ -489,7 +489,7 @@ static void http_forget(struct upstream *upstream, struct upstream_request *requ
     struct exchange *exchange = request->transfer;
     exchange->request = NULL;
     loop_timer_stop(upstream->spec.loop, &exchange->wait);
-    exchange->wait = (struct loop_timer){.on_due = drained, .arg = exchange};
+    exchange->wait = (struct loop_timer){.on_due = drained, .arg = exchange, .name = "server stream"};
     if (exchange->transfer)
         loop_timer_set(upstream->spec.loop, &exchange->wait, DRAIN_MS);
     else if (exchange->kind == EXCHANGE_RESUME)

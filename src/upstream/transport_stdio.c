@@ -388,11 +388,14 @@ static bool stdio_start(struct upstream *upstream, struct err *err)
     upstream->wire = wire;
     upstream->tail_count = 0;
     wire->counted = server->framing == SERVER_FRAMING_CONTENT_LENGTH;
-    wire->flush = (struct loop_task){.run = on_flush, .arg = wire};
+    wire->flush = (struct loop_task){.run = on_flush, .arg = wire, .name = "server stdin"};
     frame_init(&wire->frame, upstream->spec.max_message);
-    wire->in = (struct loop_watch){.fd = child_stdout(wire->child), .on_ready = on_readable, .arg = wire};
-    wire->out = (struct loop_watch){.fd = child_stdin(wire->child), .on_ready = on_writable, .arg = wire};
-    wire->errors = (struct loop_watch){.fd = child_stderr(wire->child), .on_ready = on_errors, .arg = wire};
+    wire->in = (struct loop_watch){
+        .fd = child_stdout(wire->child), .on_ready = on_readable, .arg = wire, .name = "server stdout"};
+    wire->out = (struct loop_watch){
+        .fd = child_stdin(wire->child), .on_ready = on_writable, .arg = wire, .name = "server stdin"};
+    wire->errors = (struct loop_watch){
+        .fd = child_stderr(wire->child), .on_ready = on_errors, .arg = wire, .name = "server stderr"};
     return loop_watch(upstream->spec.loop, &wire->in, LOOP_READ, err) &&
            loop_watch(upstream->spec.loop, &wire->errors, LOOP_READ, err);
 }

@@ -124,7 +124,7 @@ uint64_t upstream_reserve(struct upstream *upstream, struct upstream_request *re
 {
     request->upstream = upstream;
     request->id = ++upstream->next_id;
-    request->timeout = (struct loop_timer){.on_due = on_timeout, .arg = request};
+    request->timeout = (struct loop_timer){.on_due = on_timeout, .arg = request, .name = "request timeout"};
     return request->id;
 }
 
@@ -689,6 +689,7 @@ void upstream_on_message(struct upstream *upstream, struct span text, struct ups
 {
     struct message message;
     struct err err;
+    loop_note(upstream->spec.loop, "server message", upstream->server->name);
     if (text.len && text.at[0] == '[') {
         on_batch(upstream, text, origin);
         return;
@@ -726,9 +727,9 @@ struct upstream *upstream_new(const struct upstream_spec *spec)
     upstream->spec = *spec;
     upstream->server = spec->server;
     upstream->transport = transport_of(spec->server);
-    upstream->retry = (struct loop_timer){.on_due = on_retry, .arg = upstream};
-    upstream->fail_later = (struct loop_task){.run = run_failing, .arg = upstream};
-    upstream->lose = (struct loop_task){.run = on_lose, .arg = upstream};
+    upstream->retry = (struct loop_timer){.on_due = on_retry, .arg = upstream, .name = "server retry"};
+    upstream->fail_later = (struct loop_task){.run = run_failing, .arg = upstream, .name = "failed requests"};
+    upstream->lose = (struct loop_task){.run = on_lose, .arg = upstream, .name = "lost server"};
     upstream->spec.capabilities = mem_string(spec->capabilities);
     list_init(&upstream->waiting);
     list_init(&upstream->failing);

@@ -77,6 +77,8 @@ test('it is well: what this host is told', async () => {
     assert.deepEqual([now.audit.dropped, now.audit.write_errors, now.audit.failing, now.audit.room > 0], [0, 0, false, true]);
     assert.deepEqual(now.servers, { up: 1, down: 0, starting: 0, idle: 0 });
     assert.equal(now.sessions.open, 1);
+    assert.deepEqual(Object.keys(now.loop), ['stalls', 'longest_ms']);
+    assert.equal(now.loop.stalls > 0, now.loop.longest_ms > 20);
     assert.equal(now.tokens, null, 'no server needs the store');
     assert.ok(!JSON.stringify(now).includes(token));
 });

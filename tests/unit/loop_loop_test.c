@@ -1,4 +1,4 @@
-// Tests the event loop: order of timers and tasks, stopping and reaping, watches that go in the same turn.
+// Tests the event loop: order of timers and tasks, stopping and reaping, watches that go in the same turn, stalls.
 #include "base/clock.h"
 #include "loop/loop.h"
 #include "unit.h"
@@ -240,6 +240,56 @@ static void reaping_comes_after_the_tasks_of_the_turn(void **state)
     assert_string_equal(happened, "tArs");
 }
 
+static void tasks_put_for_later_run_after_the_events_of_another_turn(void **state)
+{
+    (void)state;
+    struct named_task tasks[3];
+    struct named_timer timers[1];
+    name_tasks(tasks, 3);
+    name_timers(timers, 1);
+    loop_timer_set(loop, &timers[0].timer, 0);
+    loop_task_put_later(loop, &tasks[0].task);
+    loop_task_put_later(loop, &tasks[0].task);
+    loop_task_put(loop, &tasks[1].task);
+    loop_task_put_later(loop, &tasks[2].task);
+    loop_task_drop(&tasks[2].task);
+    run_until(3);
+    assert_string_equal(happened, "aBA");
+}
+
+static void run_again_later(struct loop_task *task)
+{
+    loop_task_put_later(loop, task);
+    note('w');
+}
+
+static void a_task_that_puts_itself_for_later_starves_nobody(void **state)
+{
+    (void)state;
+    struct named_timer timers[1];
+    struct loop_task endless = {.run = run_again_later};
+    name_timers(timers, 1);
+    timers[0].starts = &timers[0].timer;
+    loop_task_put(loop, &endless);
+    loop_timer_set(loop, &timers[0].timer, 0);
+    until = 0;
+    while (!strchr(happened, 'a'))
+        run_until(count + 1);
+    loop_task_drop(&endless);
+    loop_timer_stop(loop, &timers[0].timer);
+}
+
+static void tasks_left_for_later_run_when_the_loop_is_freed(void **state)
+{
+    (void)state;
+    struct named_task tasks[1];
+    name_tasks(tasks, 1);
+    loop_task_put_later(loop, &tasks[0].task);
+    loop_free(loop);
+    loop = NULL;
+    assert_string_equal(happened, "A");
+}
+
 // ---- descriptors ----------------------------------------------------------------------------
 
 struct pipe_end {
@@ -356,6 +406,91 @@ static void events_of_a_watch_can_change(void **state)
     close_pipe(&end);
 }
 
+// ---- stalls ---------------------------------------------------------------------------------
+
+static void spin(int64_t ms)
+{
+    for (int64_t end = clock_now_ms() + ms; clock_now_ms() < end;)
+        ;
+}
+
+static void dawdle(struct loop_task *task)
+{
+    (void)task;
+    loop_note(loop, "counting sheep", "files");
+    spin(2 * LOOP_STALL_MS);
+    loop_note(loop, "waking up", NULL);
+    note('d');
+}
+
+// What was written to standard error while the loop ran until there were so many letters.
+static void run_logged(size_t letters, char *out, size_t size)
+{
+    int ends[2], saved = dup(STDERR_FILENO);
+    assert_int_equal(pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
+    dup2(ends[1], STDERR_FILENO);
+    run_until(letters);
+    dup2(saved, STDERR_FILENO);
+    ssize_t got = read(ends[0], out, size - 1);
+    out[got > 0 ? got : 0] = '\0';
+    close(saved);
+    close(ends[0]);
+    close(ends[1]);
+}
+
+static void a_callback_that_holds_the_loop_is_logged_and_counted(void **state)
+{
+    (void)state;
+    char log[1024];
+    struct loop_task slow = {.run = dawdle, .name = "slow task"};
+    assert_int_equal(loop_stalls(loop).count, 0);
+    loop_task_put(loop, &slow);
+    run_logged(1, log, sizeof log);
+    assert_contains(log, "event loop stalled");
+    assert_contains(log, "callback=\"slow task\"");
+    assert_contains(log, "doing=\"counting sheep\" server=files");
+    assert_int_equal(loop_stalls(loop).count, 1);
+    assert_true(loop_stalls(loop).longest_ms > LOOP_STALL_MS);
+}
+
+static void dawdle_on_bytes(struct loop_watch *watch, unsigned events)
+{
+    spin(2 * LOOP_STALL_MS);
+    on_bytes(watch, events);
+}
+
+static void dawdle_when_due(struct loop_timer *timer)
+{
+    (void)timer;
+    spin(2 * LOOP_STALL_MS);
+    note('t');
+}
+
+static void dawdle_freeing(void *object)
+{
+    (void)object;
+    spin(2 * LOOP_STALL_MS);
+    note('r');
+}
+
+static void every_kind_of_callback_is_timed(void **state)
+{
+    (void)state;
+    char log[2048];
+    struct pipe_end end;
+    struct loop_timer timer = {.on_due = dawdle_when_due, .name = "slow timer"};
+    open_pipe(&end, 'p', dawdle_on_bytes);
+    assert_int_equal(write(end.writer, "x", 1), 1);
+    loop_timer_set(loop, &timer, 0);
+    loop_reap(loop, &timer, dawdle_freeing);
+    run_logged(3, log, sizeof log);
+    assert_contains(log, "callback=watch doing=- server=-");
+    assert_contains(log, "callback=\"slow timer\"");
+    assert_contains(log, "callback=reaping");
+    assert_int_equal(loop_stalls(loop).count, 3);
+    close_pipe(&end);
+}
+
 // ---- signals --------------------------------------------------------------------------------
 
 static void on_signal(void *arg, int signal)
@@ -388,11 +523,16 @@ int main(void)
         LOOP_TEST(many_timers_keep_their_order),
         LOOP_TEST(tasks_run_once_and_in_the_order_they_were_put),
         LOOP_TEST(tasks_left_run_when_the_loop_is_freed),
+        LOOP_TEST(tasks_put_for_later_run_after_the_events_of_another_turn),
+        LOOP_TEST(a_task_that_puts_itself_for_later_starves_nobody),
+        LOOP_TEST(tasks_left_for_later_run_when_the_loop_is_freed),
         LOOP_TEST(reaping_comes_after_the_tasks_of_the_turn),
         LOOP_TEST(a_readable_descriptor_is_told),
         LOOP_TEST(a_watch_taken_out_in_the_same_turn_stays_quiet),
         LOOP_TEST(a_bad_descriptor_is_an_error),
         LOOP_TEST(events_of_a_watch_can_change),
+        LOOP_TEST(a_callback_that_holds_the_loop_is_logged_and_counted),
+        LOOP_TEST(every_kind_of_callback_is_timed),
         LOOP_TEST(signals_come_through_the_loop),
     };
     alarm(60);  // a loop that never stops is a failure, not a hang
