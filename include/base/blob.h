@@ -1,14 +1,22 @@
-// A blob is an immutable, counted run of bytes, so that one message can wait in many queues.
+// A blob is an immutable, counted text, so that one message can wait in many queues. Most are one run of bytes; a large one
+// may be in parts (base/pieces.h makes those), which lie in other blobs. References may be taken and dropped on any thread.
 #ifndef BASE_BLOB_H
 #define BASE_BLOB_H
 
 #include "base/buf.h"
 #include "base/span.h"
 
+struct blob_part {
+    struct span text;
+    struct blob *owner;
+};
+
 struct blob {
     unsigned refs;
     size_t len;
-    char *at;
+    char *at;  // NULL: it is in parts
+    struct blob_part *parts;
+    size_t part_count;
 };
 
 struct blob *blob_take(struct buf *buf);  // takes the buffer's memory
@@ -16,6 +24,21 @@ struct blob *blob_copy(struct span bytes);
 struct blob *blob_ref(struct blob *blob);
 void blob_unref(struct blob *blob);
 
+// Of a blob that is one run of bytes.
 static inline struct span blob_span(const struct blob *blob) { return (struct span){blob->at, blob->len}; }
+
+// Of any blob, part by part.
+static inline size_t blob_count(const struct blob *blob) { return blob->at ? 1 : blob->part_count; }
+static inline struct span blob_part(const struct blob *blob, size_t i)
+{
+    return blob->at ? blob_span(blob) : blob->parts[i].text;
+}
+
+// Reads any blob from its beginning to its end.
+struct blob_reader {
+    const struct blob *blob;
+    size_t part, offset;
+};
+size_t blob_read(struct blob_reader *reader, char *to, size_t room);  // 0: there is no more
 
 #endif

@@ -1,4 +1,4 @@
-// Owns counted, immutable byte runs.
+// Owns counted, immutable texts.
 #include "base/blob.h"
 #include "base/mem.h"
 #include <stdlib.h>
@@ -22,14 +22,34 @@ struct blob *blob_copy(struct span bytes)
 
 struct blob *blob_ref(struct blob *blob)
 {
-    blob->refs++;
+    __atomic_add_fetch(&blob->refs, 1, __ATOMIC_RELAXED);
     return blob;
 }
 
 void blob_unref(struct blob *blob)
 {
-    if (!blob || --blob->refs)
+    if (!blob || __atomic_sub_fetch(&blob->refs, 1, __ATOMIC_ACQ_REL))
         return;
+    for (size_t i = 0; i < blob->part_count; i++)
+        blob_unref(blob->parts[i].owner);
+    free(blob->parts);
     free(blob->at);
     free(blob);
+}
+
+size_t blob_read(struct blob_reader *reader, char *to, size_t room)
+{
+    size_t put = 0;
+    while (put < room && reader->part < blob_count(reader->blob)) {
+        struct span rest = span_after(blob_part(reader->blob, reader->part), reader->offset);
+        size_t len = rest.len < room - put ? rest.len : room - put;
+        memcpy(to + put, rest.at, len);
+        put += len;
+        reader->offset += len;
+        if (len == rest.len) {
+            reader->part++;
+            reader->offset = 0;
+        }
+    }
+    return put;
 }

@@ -1,0 +1,24 @@
+// Pieces make one text of parts of shared blobs and texts of its own, so that a large message is passed on without being
+// copied. A zeroed struct is empty.
+#ifndef BASE_PIECES_H
+#define BASE_PIECES_H
+
+#include "base/blob.h"
+
+struct pieces {
+    struct blob_part *parts;
+    size_t count, room;
+    size_t len;       // of the parts
+    struct buf tail;  // text of its own that follows them: append to it what is to be copied
+};
+
+void pieces_release(struct pieces *pieces);
+// Appends a part of a blob that is one run of bytes, and keeps a reference to it. What is shorter than a part costs is copied.
+void pieces_share(struct pieces *pieces, struct blob *owner, struct span part);
+void pieces_share_all(struct pieces *pieces, struct blob *blob);  // appends a whole blob, in parts or not
+// The text as a blob; the pieces are empty again.
+struct blob *pieces_take(struct pieces *pieces);
+
+static inline size_t pieces_len(const struct pieces *pieces) { return pieces->len + pieces->tail.len; }
+
+#endif

@@ -1,0 +1,62 @@
+// Owns texts that are made of parts of others.
+#include "base/pieces.h"
+#include "base/mem.h"
+#include <stdlib.h>
+
+#define COPIED_MAX \
+    1024  // bytes that are cheaper to copy than to refer to; also bounds the parts of a text of many changes
+
+static void add(struct pieces *pieces, struct blob *owner, struct span text)
+{
+    if (pieces->count == pieces->room) {
+        pieces->room = pieces->room ? pieces->room * 2 : 4;
+        pieces->parts = mem_resize(pieces->parts, pieces->room * sizeof *pieces->parts);
+    }
+    pieces->parts[pieces->count++] = (struct blob_part){text, owner};
+    pieces->len += text.len;
+}
+
+// The text of its own becomes a part.
+static void seal(struct pieces *pieces)
+{
+    if (!pieces->tail.len)
+        return;
+    struct blob *own = blob_take(&pieces->tail);
+    add(pieces, own, blob_span(own));
+}
+
+void pieces_release(struct pieces *pieces)
+{
+    for (size_t i = 0; i < pieces->count; i++)
+        blob_unref(pieces->parts[i].owner);
+    free(pieces->parts);
+    buf_release(&pieces->tail);
+    *pieces = (struct pieces){0};
+}
+
+void pieces_share(struct pieces *pieces, struct blob *owner, struct span part)
+{
+    if (part.len <= COPIED_MAX) {
+        buf_put_span(&pieces->tail, part);
+        return;
+    }
+    seal(pieces);
+    add(pieces, blob_ref(owner), part);
+}
+
+void pieces_share_all(struct pieces *pieces, struct blob *blob)
+{
+    for (size_t i = 0; i < blob_count(blob); i++)
+        pieces_share(pieces, blob->at ? blob : blob->parts[i].owner, blob_part(blob, i));
+}
+
+struct blob *pieces_take(struct pieces *pieces)
+{
+    if (!pieces->count)
+        return blob_take(&pieces->tail);
+    seal(pieces);
+    struct blob *blob = mem_new(struct blob);
+    *blob = (struct blob){.refs = 1, .len = pieces->len, .parts = pieces->parts, .part_count = pieces->count};
+    *pieces = (struct pieces){0};
+    return blob;
+}
