@@ -102,16 +102,14 @@ static void transfer_send(struct http_transfer *transfer)
     if (transfer->sent == 0 && transfer->events->may_send && !transfer->events->may_send(transfer->arg))
         return;
     while (transfer->sent < transfer->request.len) {
-        size_t count = 0;
-        CURLcode code = curl_easy_send(connection->easy, transfer->request.at + transfer->sent,
-                                       transfer->request.len - transfer->sent, &count);
-        if (code == CURLE_AGAIN)
+        ssize_t count = http_connection_send(connection, span_after(buf_span(&transfer->request), transfer->sent));
+        if (count == HTTP_LATER)
             break;
-        if (code != CURLE_OK) {
+        if (count == HTTP_BROKEN) {
             transfer_lost(transfer, false, "the connection broke while the request was sent");
             return;
         }
-        transfer->sent += count;
+        transfer->sent += (size_t)count;
     }
     bool all = transfer->sent == transfer->request.len;
     if (!http_connection_watch(connection, all ? LOOP_READ : LOOP_READ | LOOP_WRITE, &err))
@@ -178,11 +176,10 @@ static void connection_read(struct http_connection *connection)
     struct http_transfer *transfer = connection->transfer;
     struct http_client *client = connection->target->client;
     for (int i = 0; i < READS_A_TURN; i++) {
-        size_t count = 0;
-        CURLcode code = curl_easy_recv(connection->easy, client->room, HTTP_READ_BYTES, &count);
-        if (code == CURLE_AGAIN)
+        ssize_t count = http_connection_receive(connection, client->room, HTTP_READ_BYTES);
+        if (count == HTTP_LATER)
             return;
-        if (code != CURLE_OK) {
+        if (count == HTTP_BROKEN) {
             transfer_lost(transfer, false, "the connection broke while the answer was read");
             return;
         }
@@ -190,12 +187,12 @@ static void connection_read(struct http_connection *connection)
             transfer_at_close(transfer);
             return;
         }
-        if (!transfer_feed(transfer, span_make(client->room, count)))
+        if (!transfer_feed(transfer, span_make(client->room, (size_t)count)))
             return;
-        if (count < HTTP_READ_BYTES && !connection->target->secure)  // with TLS, curl may hold more than the socket
+        if (count < HTTP_READ_BYTES && connection->plain)  // with TLS, curl may hold more than the socket
             return;
     }
-    if (!connection->target->secure)
+    if (connection->plain)
         return;  // the socket says so again
     list_append(&client->unread, &connection->node);
     loop_timer_set(client->loop, &client->more, MORE_MS);
@@ -405,6 +402,7 @@ struct http_client *http_client_new(struct loop *loop, struct err *err)
     list_init(&client->unread);
     list_init(&client->idle);
     list_init(&client->retired);
+    list_init(&client->shares);
     client->room = mem_alloc(HTTP_READ_BYTES);
     http_connection_drive(client);
     return client;

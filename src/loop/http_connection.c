@@ -129,6 +129,44 @@ static void on_timer(struct loop_timer *timer)
     http_client_settle(client);
 }
 
+// ---- shares ---------------------------------------------------------------------------------
+
+// For each curl_easy_send and curl_easy_recv curl goes through all connections of the cache that a handle uses. A share is
+// such a cache for few of them. (A multi handle each would do, too, but reads the system's authorities anew.)
+#define SHARED_BY 8
+
+struct http_share {
+    struct list node;  // in the client's `shares`
+    CURLSH *handle;
+    unsigned connections;
+};
+
+static struct http_share *share_get(struct http_client *client)
+{
+    if (list_empty(&client->shares)) {
+        struct http_share *added = mem_new(struct http_share);
+        added->handle = curl_share_init();
+        if (!added->handle || curl_share_setopt(added->handle, CURLSHOPT_SHARE, CURL_LOCK_DATA_CONNECT) != CURLSHE_OK)
+            abort();
+        list_append(&client->shares, &added->node);
+    }
+    struct http_share *share = list_entry(client->shares.next, struct http_share, node);
+    if (++share->connections == SHARED_BY)
+        list_remove(&share->node);
+    return share;
+}
+
+static void share_leave(struct http_client *client, struct http_share *share)
+{
+    list_remove(&share->node);
+    if (--share->connections) {
+        list_append(&client->shares, &share->node);
+    } else {
+        curl_share_cleanup(share->handle);
+        free(share);
+    }
+}
+
 // ---- connections ----------------------------------------------------------------------------
 
 // From its file alone curl reads the system's authorities only once. Beside a file of the server's own they are looked up
@@ -170,6 +208,10 @@ struct http_connection *http_connection_new(struct http_target *target)
     curl_easy_setopt(easy, CURLOPT_HTTPPROXYTUNNEL, 1L);  // through a proxy, never to it
     if (target->loopback || target->allow)                // and never through one of the environment
         curl_easy_setopt(easy, CURLOPT_PROXY, "");
+    if (target->secure) {
+        connection->share = share_get(target->client);
+        curl_easy_setopt(easy, CURLOPT_SHARE, connection->share->handle);
+    }
     return connection;
 }
 
@@ -203,6 +245,8 @@ void http_connection_close_retired(struct http_client *client)
         list_remove(&connection->node);
         curl_multi_remove_handle(client->multi, connection->easy);  // closes the socket, too
         curl_easy_cleanup(connection->easy);
+        if (connection->share)
+            share_leave(client, connection->share);
         loop_reap(client->loop, connection, free);
     }
 }
@@ -275,6 +319,9 @@ void http_connection_opened(struct http_connection *connection, curl_socket_t fd
 {
     connection->socket = socket_get(connection->target->client, fd);
     connection->socket->connection = connection;
+    long tunnel = 0;  // a proxy's answer, if there is one: the way to it may have TLS of its own
+    curl_easy_getinfo(connection->easy, CURLINFO_HTTP_CONNECTCODE, &tunnel);
+    connection->plain = !connection->target->secure && !tunnel;
 }
 
 void http_connection_drive(struct http_client *client)
@@ -285,4 +332,34 @@ void http_connection_drive(struct http_client *client)
     curl_multi_setopt(client->multi, CURLMOPT_SOCKETDATA, client);
     curl_multi_setopt(client->multi, CURLMOPT_TIMERFUNCTION, on_curl_timer);
     curl_multi_setopt(client->multi, CURLMOPT_TIMERDATA, client);
+}
+
+// ---- bytes ----------------------------------------------------------------------------------
+
+static ssize_t plain_result(ssize_t count)
+{
+    return count >= 0 ? count : errno == EAGAIN || errno == EINTR ? HTTP_LATER : HTTP_BROKEN;
+}
+
+static ssize_t curl_result(CURLcode code, size_t count)
+{
+    return code == CURLE_OK ? (ssize_t)count : code == CURLE_AGAIN ? HTTP_LATER : HTTP_BROKEN;
+}
+
+ssize_t http_connection_send(struct http_connection *connection, struct span bytes)
+{
+    if (connection->plain)
+        return plain_result(send(connection->socket->watch.fd, bytes.at, bytes.len, MSG_NOSIGNAL | MSG_DONTWAIT));
+    size_t count = 0;
+    CURLcode code = curl_easy_send(connection->easy, bytes.at, bytes.len, &count);
+    return curl_result(code, count);
+}
+
+ssize_t http_connection_receive(struct http_connection *connection, char *room, size_t size)
+{
+    if (connection->plain)
+        return plain_result(recv(connection->socket->watch.fd, room, size, MSG_DONTWAIT));
+    size_t count = 0;
+    CURLcode code = curl_easy_recv(connection->easy, room, size, &count);
+    return curl_result(code, count);
 }

@@ -36,6 +36,7 @@ struct http_client {
     struct list unread;              // connections with more to read than one turn allows
     struct list idle;                // connections, the one that waits longest first
     struct list retired;             // connections to close
+    struct list shares;              // those with room for another connection
     struct client_socket **sockets;  // by descriptor
     size_t socket_room;
     bool kick;
@@ -67,10 +68,12 @@ struct http_connection {
     struct list node;         // in the client's `idle`, `unread` or `retired`
     struct list target_node;  // in the target's `idle`
     CURL *easy;
+    struct http_share *share;      // of a connection with TLS: the handles among which curl looks for it
     struct client_socket *socket;  // once it is open
     struct http_transfer *transfer;
     int64_t idle_since_ms;
-    bool used;  // it has carried an exchange before
+    bool used;   // it has carried an exchange before
+    bool plain;  // nothing is between HTTP and the socket
     bool retired;
     bool disallowed;  // its address was refused
     char problem[CURL_ERROR_SIZE];
@@ -98,6 +101,10 @@ struct http_transfer {
 void http_connection_drive(struct http_client *client);  // sets up the multi handle and the timers
 struct http_connection *http_connection_new(struct http_target *target);
 void http_connection_opened(struct http_connection *connection, curl_socket_t fd);  // its events come to the client now
+// Bytes that were sent or received, 0 for the server's end, or:
+enum { HTTP_BROKEN = -2, HTTP_LATER = -1 };
+ssize_t http_connection_send(struct http_connection *connection, struct span bytes);
+ssize_t http_connection_receive(struct http_connection *connection, char *room, size_t size);
 bool http_connection_watch(struct http_connection *connection, unsigned events, struct err *err) MUST_CHECK;
 void http_connection_rest(struct http_connection *connection);  // until its next use
 struct http_connection *http_connection_find_idle(struct http_target *target);

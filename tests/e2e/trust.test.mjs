@@ -15,6 +15,7 @@ import { aMinuteLater } from './liar.mjs';
 const peer = name => fileURLToPath(new URL(`../peers/${name}`, import.meta.url));
 const [OK, CONFIG, UNAVAILABLE, DISCOVERY] = [0, 3, 4, 14];
 const BIG = 5 << 20;
+const MANY = 40;
 
 const directory = temporaryDirectory();
 after(() => directory.remove());
@@ -29,16 +30,24 @@ function certificate(name, { authority, names = 'DNS:localhost,IP:127.0.0.1', da
     openssl('x509', '-req', '-in', `${name}.csr`, '-copy_extensions', 'copy', '-days', String(days), '-out', `${name}.crt`, ...by);
 }
 
-/** A TLS front for a plain server: gives its URL, how many connections brought a request, and lets certificates be changed. */
+/**
+ * A TLS front for a plain server: gives its URL, how many connections brought a request, and lets certificates be changed. Connections wait until
+ * there are `together` of them.
+ */
 async function secured(url, name) {
-    const front = { requests: 0 };
+    const front = { requests: 0, together: 0 };
+    const held = [];
     const pair = of => ({ cert: readFileSync(at(`${of}.crt`)), key: readFileSync(at(`${of}.key`)) });
     const open = new Set();
     const server = createTlsServer(pair(name), socket => {
         const back = connect(Number(new URL(url).port), '127.0.0.1');
         open.add(socket);
-        socket.once('data', () => front.requests++);
-        for (const [from, to] of [[socket, back], [back, socket]]) from.on('error', () => to.destroy()).on('close', () => to.destroy()).pipe(to);
+        for (const [from, to] of [[socket, back], [back, socket]]) from.on('error', () => to.destroy()).on('close', () => to.destroy());
+        held.push(() => {
+            socket.once('data', () => front.requests++).pipe(back);
+            back.pipe(socket);
+        });
+        if (open.size >= front.together) for (const release of held.splice(0)) release();
     }).on('tlsClientError', () => {});
     await new Promise(resolve => server.listen(0, '127.0.0.1', resolve));
     const secure = new URL(url);
@@ -92,6 +101,22 @@ describe('a server of an authority of one\'s own', () => {
         assert.equal(body.split('notifications/progress').length - 1, 5, body);
         assert.match(body, /"text":"xxx"/);
         assert.ok(front.requests > 0);
+        await gateway.stop();
+        front.stop();
+    });
+
+    test('many connections at once, used again and closed: everybody gets their own answer', async () => {
+        const front = await secured(mirror.url, 'good');
+        const gateway = await startGateway({ mcpServers: { m: { url: front.url, type: 'http', tls } } });
+        const channel = await Channel.open(gateway.url);
+        const lengths = Array.from({ length: MANY }, (_, i) => i * 3000);
+        const all = () => Promise.all(lengths.map(length => channel.call('m__reply', big(length))));
+        await channel.call('m__reply', big(1));
+        front.together = MANY;
+        for (let round = 0; round < 3; round++) assert.deepEqual((await all()).map(({ length }) => length), lengths);
+        assert.ok(front.requests >= MANY, `${front.requests} connections`);
+        front.change('good'); // all of them close
+        assert.deepEqual((await all()).map(({ length }) => length), lengths);
         await gateway.stop();
         front.stop();
     });

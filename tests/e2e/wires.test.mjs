@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { readdirSync } from 'node:fs';
 import { createServer } from 'node:http';
+import { connect } from 'node:net';
 import { describe, test } from 'node:test';
 import { json, text } from 'node:stream/consumers';
 
@@ -266,4 +267,27 @@ test('what a server asks is judged by what it stands for, however it is written'
         const session = await Session.open(gateway.url, { capabilities: { elicitation: { form: {} } } });
         assert.equal(resultText(await session.call('bad__act')), 'cancel'); // it is not asked
     });
+});
+
+test('a server without TLS is reached through the proxy of the environment, in a tunnel', async () => {
+    const server = await startServer();
+    const asked = [];
+    const proxy = createServer((_req, res) => res.writeHead(501).end()).on('connect', (req, socket) => {
+        asked.push(req.url);
+        const back = connect(server.address().port, '127.0.0.1', () => {
+            socket.write('HTTP/1.1 200 Connection established\r\n\r\n');
+            socket.pipe(back).pipe(socket);
+        });
+        for (const [end, other] of [[socket, back], [back, socket]]) end.on('error', () => other.destroy()).on('close', () => other.destroy());
+    });
+    await once(proxy.listen(0, '127.0.0.1'), 'listening');
+    const variables = { http_proxy: `http://127.0.0.1:${proxy.address().port}`, no_proxy: '' };
+    const gateway = await startGateway({ mcpServers: { far: { url: 'http://far.test:81/mcp' } } }, [], { variables });
+    const session = await Session.open(gateway.url);
+    for (let i = 0; i < 3; i++) assert.equal(resultText(await session.call('far__act')), 'done');
+    assert.deepEqual([...new Set(asked)], ['far.test:81']);
+    await gateway.stop();
+    proxy.closeAllConnections();
+    proxy.close();
+    server.stop();
 });
