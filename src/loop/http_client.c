@@ -29,6 +29,7 @@ static void transfer_free(void *object)
 {
     struct http_transfer *transfer = object;
     http1_release(&transfer->answer);
+    buf_release(&transfer->held);
     request_wipe(transfer);
     free(transfer);
 }
@@ -95,10 +96,17 @@ static void on_deadline(struct loop_timer *timer)
     transfer_fail(timer->arg, ERR_UPSTREAM_TIMEOUT, "no whole answer in time");
 }
 
+static void transfer_watch(struct http_transfer *transfer)
+{
+    bool all = transfer->sent == transfer->request.len;
+    struct err err;
+    if (!http_connection_watch(transfer->connection, all ? LOOP_READ : LOOP_READ | LOOP_WRITE, &err))
+        transfer_fail(transfer, err.code, err.detail);
+}
+
 static void transfer_send(struct http_transfer *transfer)
 {
     struct http_connection *connection = transfer->connection;
-    struct err err;
     if (transfer->sent == 0 && transfer->events->may_send && !transfer->events->may_send(transfer->arg))
         return;
     while (transfer->sent < transfer->request.len) {
@@ -111,9 +119,7 @@ static void transfer_send(struct http_transfer *transfer)
         }
         transfer->sent += (size_t)count;
     }
-    bool all = transfer->sent == transfer->request.len;
-    if (!http_connection_watch(connection, all ? LOOP_READ : LOOP_READ | LOOP_WRITE, &err))
-        transfer_fail(transfer, err.code, err.detail);
+    transfer_watch(transfer);
 }
 
 // The answer is whole: the connection rests if it can, and goes otherwise.
@@ -136,7 +142,7 @@ static void request_forget(struct http_transfer *transfer)
     transfer->sent = 0;
 }
 
-// False when the transfer is over.
+// False when nothing more may be read now: the transfer is over, or paused.
 static bool transfer_feed(struct http_transfer *transfer, struct span bytes)
 {
     struct span piece;
@@ -158,7 +164,21 @@ static bool transfer_feed(struct http_transfer *transfer, struct span bytes)
         }
         if (transfer->over)
             return false;
+        if (transfer->paused) {
+            buf_put_span(&transfer->held, bytes);
+            return false;
+        }
     }
+}
+
+// What came before the pause.
+static bool transfer_feed_held(struct http_transfer *transfer)
+{
+    struct buf held = transfer->held;
+    transfer->held = (struct buf){0};
+    bool more = transfer_feed(transfer, buf_span(&held));
+    buf_release(&held);
+    return more;
 }
 
 static void transfer_at_close(struct http_transfer *transfer)
@@ -198,6 +218,20 @@ static void connection_read(struct http_connection *connection)
     loop_timer_set(client->loop, &client->more, MORE_MS);
 }
 
+// There may be more to read than the socket tells; one that was paused is watched again.
+static void connection_read_on(struct http_connection *connection)
+{
+    struct http_transfer *transfer = connection->transfer;
+    if (transfer->paused)
+        return;
+    if (!connection->socket->watch.added) {
+        transfer_watch(transfer);
+        if (transfer->over || !transfer_feed_held(transfer))
+            return;
+    }
+    connection_read(connection);
+}
+
 static void on_more(struct loop_timer *timer)
 {
     struct http_client *client = timer->arg;
@@ -206,7 +240,7 @@ static void on_more(struct loop_timer *timer)
     while (!list_empty(&now)) {
         struct http_connection *connection = list_entry(now.next, struct http_connection, node);
         list_remove(&connection->node);
-        connection_read(connection);
+        connection_read_on(connection);
     }
 }
 
@@ -218,6 +252,8 @@ void http_client_ready(struct http_connection *connection, unsigned events)
         http_connection_retire(connection);
         return;
     }
+    if (connection->transfer->paused)  // since the loop looked
+        return;
     if (events & LOOP_WRITE)
         transfer_send(connection->transfer);
     if (events & LOOP_READ && connection->transfer && !list_linked(&connection->node))
@@ -363,6 +399,25 @@ void http_cancel(struct http_transfer *transfer)
 {
     if (!transfer->over)
         transfer_end(transfer);
+}
+
+void http_pause(struct http_transfer *transfer)
+{
+    if (transfer->over || transfer->paused)
+        return;
+    transfer->paused = true;
+    loop_unwatch(transfer->target->client->loop, &transfer->connection->socket->watch);
+}
+
+void http_resume(struct http_transfer *transfer)
+{
+    struct http_client *client = transfer->target->client;
+    if (transfer->over || !transfer->paused)
+        return;
+    transfer->paused = false;
+    if (!list_linked(&transfer->connection->node))
+        list_append(&client->unread, &transfer->connection->node);
+    loop_timer_set(client->loop, &client->more, 0);
 }
 
 const char *http_transfer_header_at(struct http_transfer *transfer, const char *name, size_t index)

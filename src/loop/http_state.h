@@ -84,11 +84,13 @@ struct http_transfer {
     struct list node;
     struct http_connection *connection;
     struct http1 answer;
+    struct buf held;     // read, but not told of: it was paused before
     struct buf request;  // kept until the answer begins, for a second try
     size_t sent;
     struct loop_timer deadline;
     bool over;      // nothing is said any more
     bool answered;  // a byte of the answer has come
+    bool paused;    // nothing is read now
     bool retried;
     bool harmless;  // may be done twice
     bool urgent;

@@ -123,7 +123,9 @@ static int tear_down(void **state)
 struct caller {
     struct buf heard;  // "200 ok." or "200 o!CODE"
     struct http_transfer *transfer;
+    struct loop_timer pause;
     char cancel_at;  // 'h': in on_head, 'd': in on_data
+    bool pauses;     // in each on_data, for a while
     bool refuses;    // the body
     bool waits;      // it does not stop the loop
 };
@@ -146,10 +148,24 @@ static void on_head(void *arg, struct http_transfer *transfer, int status)
         cancel(caller);
 }
 
+static void go_on(struct loop_timer *timer)
+{
+    struct caller *caller = timer->arg;
+    buf_put_char(&caller->heard, ')');
+    http_resume(caller->transfer);
+    buf_put_char(&caller->heard, '+');
+}
+
 static bool on_data(void *arg, struct span bytes)
 {
     struct caller *caller = arg;
     buf_put_span(&caller->heard, bytes);
+    if (caller->pauses) {
+        http_pause(caller->transfer);
+        buf_put_char(&caller->heard, '(');
+        caller->pause = (struct loop_timer){.on_due = go_on, .arg = caller};
+        loop_timer_set(loop, &caller->pause, 5);
+    }
     if (caller->cancel_at == 'd')
         cancel(caller);
     return !caller->refuses;
@@ -310,6 +326,44 @@ static void a_post_that_the_server_did_not_hear_whole_is_sent_again(void **state
     assert_int_equal(accepted, 2);
     buf_release(&caller.heard);
     buf_release(&body);
+}
+
+// Each chunk is a callback; all of them, the end and the next exchange wait until the transfer is resumed.
+static void a_paused_transfer_says_nothing_until_it_is_resumed(void **state)
+{
+    (void)state;
+    struct caller caller = {.pauses = true};
+    steps = (const struct step[]){
+        {"HTTP/1.1 200 OK\r\nX-Name: value\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n2\r\nbc\r\n0\r\n\r\n", false,
+         0, false},
+        {ANSWER, false, 0, false},
+        {"HTTP/1.1 200 OK\r\nX-Name: value\r\n\r\nto the end", true, 0, false}};
+    start(&caller, SPAN("{}"), 0);
+    loop_run(loop);
+    assert_string_equal(buf_text(&caller.heard), "200 a()+bc()+.");
+    buf_clear(&caller.heard);
+    start(&caller, SPAN("{}"), 0);
+    loop_run(loop);
+    assert_string_equal(buf_text(&caller.heard), "200 ok()+.");
+    assert_int_equal(accepted, 1);
+    buf_clear(&caller.heard);
+    start(&caller, SPAN("{}"), 0);
+    loop_run(loop);  // the server closes while it is paused
+    assert_string_equal(buf_text(&caller.heard), "200 to the end()+.");
+    buf_release(&caller.heard);
+}
+
+static void a_paused_transfer_can_be_cancelled(void **state)
+{
+    (void)state;
+    struct caller caller = {.pauses = true, .cancel_at = 'd'};
+    steps = (const struct step[]){{ANSWER, false, 0, false}, {ANSWER, false, 0, false}};
+    start(&caller, SPAN("{}"), 0);
+    loop_run(loop);
+    loop_timer_stop(loop, &caller.pause);
+    assert_string_equal(buf_text(&caller.heard), "200 ok(cancelled");
+    buf_release(&caller.heard);
+    exchange("200 ok.");
 }
 
 static void does_not_repeat_what_a_new_connection_lost(void **state)
@@ -497,6 +551,8 @@ int main(void)
         test(a_post_that_the_server_heard_is_never_sent_again),
         test(a_post_that_the_server_did_not_hear_whole_is_sent_again),
         test(never_sends_a_request_a_third_time),
+        test(a_paused_transfer_says_nothing_until_it_is_resumed),
+        test(a_paused_transfer_can_be_cancelled),
         test(does_not_repeat_what_a_new_connection_lost),
         test(does_not_repeat_what_was_half_answered),
         test(forgets_a_connection_that_the_server_closes),
