@@ -1,8 +1,7 @@
-// The methods of MCP's legacy era, by number, and the members their parameters have.
+// The methods of MCP's legacy era, by number.
 #ifndef MCP_METHOD_H
 #define MCP_METHOD_H
 
-#include "base/err.h"
 #include "base/span.h"
 
 // clang-format off
@@ -51,8 +50,5 @@ enum method {
 
 enum method method_find(struct span text);
 const char *method_text(enum method method);
-// Is every member of valid `params` either one that the method has, letter by letter, or one that no server can take
-// for such? Else ERR_INVALID_PARAMS. A span of nothing has no members.
-bool method_check_params(enum method method, struct span params, struct err *err) MUST_CHECK;
 
 #endif

@@ -18,14 +18,14 @@ static bool invalid(struct call *call, const char *detail)
 // One object of what stands in two places. A name that is in both is a key given twice.
 static bool merge_completion(struct call *call, struct span *out)
 {
-    struct span params = call->message.params, argument, name, value, context, given, one;
+    struct span name, value, given, one;
     struct scan_walk walk = {0};
     struct buf text = {0};
     struct err err;
-    if (!scan_find(params, "argument", &argument) || !scan_find(argument, "name", &name) ||
-        !scan_find(argument, "value", &value) || !scan_is_string(name) || !scan_is_string(value))
+    if (!params_find(&call->params, "argument", "name", &name) ||
+        !params_find(&call->params, "argument", "value", &value) || !scan_is_string(name) || !scan_is_string(value))
         return invalid(call, "params.argument needs a name and a value, both strings");
-    bool more = scan_find(params, "context", &context) && scan_find(context, "arguments", &given);
+    bool more = params_find(&call->params, "context", "arguments", &given);
     if (more && !scan_is_object(given))
         return invalid(call, "params.context.arguments are not an object");
     if (more)
@@ -48,14 +48,10 @@ static bool merge_completion(struct call *call, struct span *out)
 // False: they cannot be read, and call->err says why. at is NULL: there are none.
 static bool find_arguments(struct call *call, struct span *out)
 {
-    struct span params = call->message.params;
     *out = (struct span){0};
     switch (call->method) {
     case METHOD_TOOLS_CALL:
-    case METHOD_PROMPTS_GET:
-        if (!scan_find(params, "arguments", out))
-            *out = (struct span){0};
-        return true;
+    case METHOD_PROMPTS_GET: (void)params_find(&call->params, NULL, "arguments", out); return true;
     case METHOD_COMPLETE: return merge_completion(call, out);
     default: return true;
     }

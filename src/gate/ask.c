@@ -239,10 +239,9 @@ void ask_on_answer(struct session *session, const struct message *message)
     ask_end(ask);
 }
 
-void ask_on_progress(struct session *session, struct span params)
+void ask_on_progress(struct session *session, struct span params, struct span token)
 {
-    struct span token;
-    struct ask *ask = scan_find(params, "progressToken", &token) ? find(session, token) : NULL;
+    struct ask *ask = find(session, token);
     if (!ask || !ask->server_token)
         return;
     struct buf changed = {0};

@@ -33,6 +33,7 @@ struct call {
     struct buf body;
     struct message message;
     enum method method;
+    struct params params;
 
     // a batch: the parent waits for its parts
     struct call *parent;

@@ -67,7 +67,10 @@ enum permit call_permit(const struct call *call, enum policy_kind *kind)
 enum phase_result call_route(struct call *call)
 {
     const struct row *row = &rows[call->method];
-    if (!method_check_params(call->method, call->message.params, &call->err)) {
+    struct span ambiguous = call->params.ambiguous;
+    if (ambiguous.at) {
+        (void)err_set(&call->err, ERR_INVALID_PARAMS, "a server may take the member %.*s for another one",
+                      ambiguous.len > 64 ? 64 : (int)ambiguous.len, ambiguous.at);
         call->error_text =
             "Invalid params: the name of a member contains U+0000, or differs in case only from one that the "
             "method has; spell it as the protocol does";
@@ -168,9 +171,9 @@ static enum phase_result do_initialize(struct call *call)
     struct span version, capabilities = span_of("{}"), given;
     if (call->session->state != SESSION_NEW)
         return call_fail(call, ERR_ALREADY_INITIALIZED, "second initialize");
-    if (!call_text_param(call, call->message.params, "protocolVersion", &version))
+    if (!call_text_param(call, NULL, "protocolVersion", &version))
         return call_fail(call, ERR_INVALID_PARAMS, "params.protocolVersion must be a string");
-    if (scan_find(call->message.params, "capabilities", &given) && scan_is_object(given))
+    if (params_find(&call->params, NULL, "capabilities", &given) && scan_is_object(given))
         capabilities = given;
     session_begin(call->session, revision_negotiate(version), capabilities);
     call->scope = call->session->scope;
@@ -202,7 +205,7 @@ static enum phase_result do_ping(struct call *call)
 static enum phase_result do_level(struct call *call)
 {
     struct span raw;
-    int level = call->message.params.at && scan_find(call->message.params, "level", &raw) ? level_parse(raw) : -1;
+    int level = params_find(&call->params, NULL, "level", &raw) ? level_parse(raw) : -1;
     if (level < 0)
         return call_fail(call, ERR_INVALID_PARAMS, "params.level is no log level");
     call->session->level = level;
@@ -267,8 +270,8 @@ static enum phase_result do_list(struct call *call)
     uint64_t generation = view_generation(view);
     struct span cursor;
     size_t from = 0, count = view_count(view, kind), page = (size_t)call->gate->config->limits.page_size;
-    if (call->message.params.at && scan_find(call->message.params, "cursor", &cursor) &&
-        (!call_text_param(call, call->message.params, "cursor", &cursor) ||
+    if (params_find(&call->params, NULL, "cursor", &cursor) &&
+        (!call_text_param(call, NULL, "cursor", &cursor) ||
          !cursor_read(call->scope, kind, generation, cursor, &from) || from > count))
         return call_fail(call, ERR_BAD_CURSOR, "cursor");
     call->session->listed |= 1U << kind;
@@ -418,7 +421,7 @@ static enum phase_result do_complete(struct call *call)
 static struct span exposed_uri(struct call *call)
 {
     struct span uri = {0};
-    (void)call_text_param(call, call->message.params, "uri", &uri);
+    (void)call_text_param(call, NULL, "uri", &uri);
     return uri;
 }
 
@@ -501,7 +504,7 @@ static enum phase_result on_initialized(struct call *call)
 static enum phase_result on_cancelled(struct call *call)
 {
     struct span id;
-    if (!call->message.params.at || !scan_find(call->message.params, "requestId", &id))
+    if (!params_find(&call->params, NULL, "requestId", &id))
         return PHASE_REPLY;
     list_each(node, &call->session->calls) {
         struct call *other = list_entry(node, struct call, session_node);
@@ -516,8 +519,9 @@ static enum phase_result on_cancelled(struct call *call)
 
 static enum phase_result on_progress(struct call *call)
 {
-    if (call->message.params.at)
-        ask_on_progress(call->session, call->message.params);
+    struct span token;
+    if (params_find(&call->params, NULL, "progressToken", &token))
+        ask_on_progress(call->session, call->message.params, token);
     return PHASE_REPLY;
 }
 

@@ -12,8 +12,8 @@ method_fn route_lists;  // waits until the servers' lists are there, or long eno
 enum phase_result call_fail(struct call *call, enum err_code code, const char *detail);
 // What is missing is noted here and said after authorize, so that a denial tells nothing about it.
 enum phase_result call_missing(struct call *call, enum err_code code);
-// A string parameter, decoded; false if it is absent or no string.
-bool call_text_param(struct call *call, struct span object, const char *key, struct span *out);
+// A string of the parameters (or of `in`, one of their members), decoded; false if it is absent or no string.
+bool call_text_param(struct call *call, const char *in, const char *name, struct span *out);
 
 // task_list.c
 method_fn tasks_list;

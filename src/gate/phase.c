@@ -102,6 +102,7 @@ static enum phase_result receive(struct call *call)
     if (!message_parse(buf_span(&call->body), true, &call->message, &call->err))
         return PHASE_FAIL;
     call->method = method_find(call->message.method);
+    params_read(call->method, call->message.params, &call->params);
     return PHASE_NEXT;
 }
 
@@ -228,8 +229,10 @@ static enum phase_result split_batch(struct call *call)
         list_append(&call->gate->calls, &child->node);
         join_session(child, call->session);
         child->phase = PHASE_ROUTE;
-        if (message_parse(part, true, &child->message, &child->err))
+        if (message_parse(part, true, &child->message, &child->err)) {
             child->method = method_find(child->message.method);
+            params_read(child->method, child->message.params, &child->params);
+        }
         if (child->err.code || comes_too_late(child))
             child->phase = PHASE_SHAPE;
         run(child);

@@ -82,7 +82,7 @@ static void put_what(const struct call *call, struct audit_record *record)
 static bool find_arguments(const struct call *call, struct span *arguments)
 {
     *arguments = call->arguments;
-    return arguments->at || (call->message.params.at && scan_find(call->message.params, "arguments", arguments));
+    return arguments->at || params_find(&call->params, NULL, "arguments", arguments);
 }
 
 // Refused before it was known who calls. Only calls of identities are rows of calls.

@@ -14,10 +14,10 @@ enum phase_result call_missing(struct call *call, enum err_code code)
     return PHASE_NEXT;
 }
 
-bool call_text_param(struct call *call, struct span object, const char *key, struct span *out)
+bool call_text_param(struct call *call, const char *in, const char *name, struct span *out)
 {
     struct span raw;
-    if (!object.at || !scan_find(object, key, &raw) || !scan_is_string(raw))
+    if (!params_find(&call->params, in, name, &raw) || !scan_is_string(raw))
         return false;
     struct buf text = {0};
     scan_decode(raw, &text);
@@ -108,7 +108,7 @@ static enum phase_result find_named(struct call *call, enum catalog_kind kind, s
 enum phase_result route_tool(struct call *call)
 {
     struct span name;
-    if (!call_text_param(call, call->message.params, "name", &name))
+    if (!call_text_param(call, NULL, "name", &name))
         return call_fail(call, ERR_INVALID_PARAMS, "params.name must be a string");
     return find_named(call, CATALOG_TOOLS, name, ERR_UNKNOWN_TOOL);
 }
@@ -116,7 +116,7 @@ enum phase_result route_tool(struct call *call)
 enum phase_result route_prompt(struct call *call)
 {
     struct span name;
-    if (!call_text_param(call, call->message.params, "name", &name))
+    if (!call_text_param(call, NULL, "name", &name))
         return call_fail(call, ERR_INVALID_PARAMS, "params.name must be a string");
     return find_named(call, CATALOG_PROMPTS, name, ERR_UNKNOWN_PROMPT);
 }
@@ -160,20 +160,19 @@ static enum phase_result find_uri(struct call *call, struct span uri)
 enum phase_result route_resource(struct call *call)
 {
     struct span uri;
-    if (!call_text_param(call, call->message.params, "uri", &uri))
+    if (!call_text_param(call, NULL, "uri", &uri))
         return call_fail(call, ERR_INVALID_PARAMS, "params.uri must be a string");
     return find_uri(call, uri);
 }
 
 enum phase_result route_reference(struct call *call)
 {
-    struct span ref, type, name;
-    if (!call->message.params.at || !scan_find(call->message.params, "ref", &ref) ||
-        !call_text_param(call, ref, "type", &type))
+    struct span type, name;
+    if (!call_text_param(call, "ref", "type", &type))
         return call_fail(call, ERR_INVALID_PARAMS, "params.ref.type must be a string");
-    if (span_is(type, "ref/prompt") && call_text_param(call, ref, "name", &name))
+    if (span_is(type, "ref/prompt") && call_text_param(call, "ref", "name", &name))
         return find_named(call, CATALOG_PROMPTS, name, ERR_INVALID_PARAMS);
-    if (span_is(type, "ref/resource") && call_text_param(call, ref, "uri", &name)) {
+    if (span_is(type, "ref/resource") && call_text_param(call, "ref", "uri", &name)) {
         call->by_uri = true;
         return find_uri(call, name);
     }
@@ -184,7 +183,7 @@ enum phase_result route_task(struct call *call)
 {
     struct span wrapped;
     struct buf id = {0};
-    if (!call_text_param(call, call->message.params, "taskId", &wrapped))
+    if (!call_text_param(call, NULL, "taskId", &wrapped))
         return call_fail(call, ERR_INVALID_PARAMS, "params.taskId must be a string");
     call->link = task_unwrap(call->scope, call->identity, wrapped, &id);
     call->target = call->link ? arena_span(&call->arena, buf_span(&id)) : wrapped;

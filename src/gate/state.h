@@ -15,7 +15,7 @@
 #include "gate/gate.h"
 #include "gate/stream.h"
 #include "limit.h"
-#include "mcp/method.h"
+#include "mcp/params.h"
 #include "mcp/revision.h"
 #include "throttle.h"
 #include "upstream/upstream.h"
@@ -218,7 +218,7 @@ void reach_sweep(struct gate *gate);                                         // 
 // ---- ask.c: questions of servers to callers
 void ask_start(struct link *link, const struct message *message, struct upstream_request *origin);
 void ask_on_answer(struct session *session, const struct message *message);
-void ask_on_progress(struct session *session, struct span params);
+void ask_on_progress(struct session *session, struct span params, struct span token);
 void ask_on_cancelled(struct link *link, struct span request_id);
 void ask_drop_session(struct session *session);
 void ask_drop_link(struct link *link);

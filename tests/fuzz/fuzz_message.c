@@ -4,7 +4,7 @@
 #include "base/scan.h"
 #include "fuzz.h"
 #include "mcp/message.h"
-#include "mcp/method.h"
+#include "mcp/params.h"
 
 static void check_parts(const struct message *m)
 {
@@ -48,9 +48,11 @@ static void check_members(const struct message *m)
 {
     static const char *const members[] = {"name", "arguments", "task", "_meta"};
     struct err err = {0};
+    struct params params;
     const char *key;
     json_t *value, *tree = NULL;
-    if (method_check_params(METHOD_TOOLS_CALL, m->params, &err))
+    params_read(METHOD_TOOLS_CALL, m->params, &params);
+    if (!params.ambiguous.at)
         tree = m->params.at ? json_parse(m->params, "params", &err)
                             : NULL;  // not if there is a number that jansson refuses
     json_object_foreach(tree, key, value)

@@ -1,6 +1,6 @@
-// Tests the members of parameters: what a server may take for a member that the method has is refused, and only that.
+// Tests the members of parameters: those that the method has are found, what a server may take for a member that the method has is refused, and only that.
 #include "base/scan.h"
-#include "mcp/method.h"
+#include "mcp/params.h"
 #include "unit.h"
 
 static const struct row {
@@ -77,23 +77,58 @@ static void test_members(void **state)
     (void)state;
     for (size_t i = 0; i < COUNT(rows); i++) {
         struct err err = {0};
-        struct span params;
-        assert_row(scan_document(span_of(rows[i].params), true, &params, &err), rows[i].params);
-        assert_row(method_check_params(rows[i].method, params, &err) == rows[i].ok, rows[i].params);
-        assert_row(rows[i].ok || err.code == ERR_INVALID_PARAMS, rows[i].params);
+        struct span text;
+        struct params params;
+        assert_row(scan_document(span_of(rows[i].params), true, &text, &err), rows[i].params);
+        params_read(rows[i].method, text, &params);
+        assert_row(!params.ambiguous.at == rows[i].ok, rows[i].params);
     }
 }
 
 static void test_no_params(void **state)
 {
     (void)state;
-    struct err err = {0};
-    for (int method = 0; method < METHODS; method++)
-        assert_true(method_check_params((enum method)method, (struct span){0}, &err));
+    for (int method = 0; method < METHODS; method++) {
+        struct params params;
+        params_read((enum method)method, (struct span){0}, &params);
+        assert_true(!params.ambiguous.at && params.count == 0);
+    }
+}
+
+static void assert_found(const struct params *params, const char *in, const char *name, const char *raw)
+{
+    struct span value;
+    assert_true(params_find(params, in, name, &value));
+    assert_true(span_is(value, raw));
+}
+
+static void test_find(void **state)
+{
+    (void)state;
+    struct span value;
+    struct params params;
+    params_read(METHOD_COMPLETE,
+                span_of("{\"argument\":{\"value\":\"v\",\"name\":\"a\"},\"context\":{\"arguments\":{\"name\":1}},"
+                        "\"_meta\":{\"progressToken\":7,\"io.modelcontextprotocol/related-task\":{}},"
+                        "\"ref\":{\"type\":\"t\",\"na\\u006de\":\"n\",\"uri\":\"u\"},\"other\":{\"name\":2}}"),
+                &params);
+    assert_int_equal(params.count, PARAMS_KNOWN_MAX);
+    assert_found(&params, NULL, "context", "{\"arguments\":{\"name\":1}}");
+    assert_found(&params, "context", "arguments", "{\"name\":1}");
+    assert_found(&params, "ref", "name", "\"n\"");
+    assert_found(&params, "argument", "name", "\"a\"");
+    assert_found(&params, "_meta", "progressToken", "7");
+    assert_false(params_find(&params, NULL, "name", &value));
+    assert_false(params_find(&params, NULL, "other", &value));
+    assert_false(params_find(&params, "other", "name", &value));
+    params_read(METHOD_TOOLS_CALL, span_of("{\"Name\":1,\"arguments\":[2]}"), &params);
+    assert_found(&params, NULL, "arguments", "[2]");  // what is refused is recorded
+    assert_true(span_is(params.ambiguous, "\"Name\""));
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_members), cmocka_unit_test(test_no_params)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_members), cmocka_unit_test(test_no_params),
+                                       cmocka_unit_test(test_find)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,119 @@
+// Owns the members of parameters: the one walk that finds those that a method has, and refuses what a server may take for one.
+//
+// Parameters are forwarded as they came. A server may ignore the case of member names (Go's encoding/json, .NET) or end
+// them at U+0000, and then takes "Name" for "name": other than what was routed, judged and counted here. So a member
+// that could be taken for one that its method has is refused. What callers answer to a server's question is not
+// checked: nothing in it is judged.
+#include "mcp/params.h"
+#include "base/check.h"
+#include "base/fold.h"
+#include "base/scan.h"
+
+typedef const char *const members[6];  // NULL at the end
+
+// Of every method and notification that callers send, in all revisions.
+static members in_params[METHODS] = {
+    [METHOD_TOOLS_CALL] = {"name", "arguments", "task", "_meta"},
+    [METHOD_TOOLS_LIST] = {"cursor", "_meta"},
+    [METHOD_RESOURCES_READ] = {"uri", "_meta"},
+    [METHOD_RESOURCES_LIST] = {"cursor", "_meta"},
+    [METHOD_RESOURCES_TEMPLATES] = {"cursor", "_meta"},
+    [METHOD_RESOURCES_SUBSCRIBE] = {"uri", "_meta"},
+    [METHOD_RESOURCES_UNSUBSCRIBE] = {"uri", "_meta"},
+    [METHOD_PROMPTS_GET] = {"name", "arguments", "_meta"},
+    [METHOD_PROMPTS_LIST] = {"cursor", "_meta"},
+    [METHOD_COMPLETE] = {"ref", "argument", "context", "_meta"},
+    [METHOD_SET_LEVEL] = {"level", "_meta"},
+    [METHOD_INITIALIZE] = {"protocolVersion", "capabilities", "clientInfo", "_meta"},
+    [METHOD_PING] = {"_meta"},
+    [METHOD_TASKS_GET] = {"taskId", "_meta"},
+    [METHOD_TASKS_RESULT] = {"taskId", "_meta"},
+    [METHOD_TASKS_LIST] = {"cursor", "_meta"},
+    [METHOD_TASKS_CANCEL] = {"taskId", "_meta"},
+    [METHOD_INITIALIZED] = {"_meta"},
+    [METHOD_CANCELLED] = {"requestId", "reason", "_meta"},
+    [METHOD_PROGRESS] = {"progressToken", "progress", "total", "message", "_meta"},
+    [METHOD_ROOTS_CHANGED] = {"_meta"},
+};
+
+// Of the objects in there that the gateway reads or writes to.
+static const struct {
+    const char *name;
+    members members;
+} inside[] = {
+    {"_meta", {"progressToken", "io.modelcontextprotocol/related-task"}},
+    {"ref", {"type", "name", "uri"}},
+    {"argument", {"name", "value"}},
+    {"context", {"arguments"}},
+};
+
+// The member that the key is, letter by letter; NULL if it is another one. False: a server may take it for one it is not.
+static bool find_member(members known, struct span key, const char **out)
+{
+    *out = NULL;
+    for (size_t i = 0; known[i]; i++)
+        if (span_is(key, known[i])) {
+            *out = known[i];
+            return true;
+        }
+    for (size_t i = 0; known[i]; i++)
+        if (fold_equal(key, span_of(known[i])))
+            return false;
+    return !key.len || !memchr(key.at, '\0', key.len);
+}
+
+static bool check_key(members known, struct span raw, const char **member)
+{
+    struct buf decoded = {0};
+    struct span key = span_make(raw.at + 1, raw.len - 2);
+    if (memchr(key.at, '\\', key.len)) {
+        scan_decode(raw, &decoded);
+        key = buf_span(&decoded);
+    }
+    bool ok = find_member(known, key, member);
+    buf_release(&decoded);
+    return ok;
+}
+
+static void read_object(members known, const char *in, struct span object, struct params *out);
+
+static void read_inside(const char *member, struct span value, struct params *out)
+{
+    for (size_t i = 0; i < sizeof inside / sizeof *inside; i++)
+        if (strcmp(inside[i].name, member) == 0)
+            read_object(inside[i].members, member, value, out);
+}
+
+static void read_object(members known, const char *in, struct span object, struct params *out)
+{
+    struct span key, value;
+    const char *member;
+    for (struct scan_walk walk = scan_walk(object); scan_member(&walk, &key, &value);) {
+        if (!check_key(known, key, &member))
+            out->ambiguous = key;
+        if (!member)
+            continue;
+        CHECK(out->count < PARAMS_KNOWN_MAX);  // each is there once at most
+        out->known[out->count++] = (struct params_member){in, member, value};
+        if (!in && scan_is_object(value))
+            read_inside(member, value, out);
+    }
+}
+
+void params_read(enum method method, struct span params, struct params *out)
+{
+    *out = (struct params){0};
+    read_object(in_params[method], NULL, params, out);
+}
+
+bool params_find(const struct params *params, const char *in, const char *name, struct span *value)
+{
+    for (size_t i = 0; i < params->count; i++) {
+        const struct params_member *member = &params->known[i];
+        if (strcmp(member->name, name) != 0 || (in ? !member->in || strcmp(member->in, in) != 0 : member->in != NULL))
+            continue;
+        *value = member->value;
+        return true;
+    }
+    return false;
+}
