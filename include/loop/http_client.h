@@ -6,6 +6,7 @@
 #ifndef LOOP_HTTP_CLIENT_H
 #define LOOP_HTTP_CLIENT_H
 
+#include "base/blob.h"
 #include "base/err.h"
 #include "base/span.h"
 #include "loop/loop.h"
@@ -33,6 +34,7 @@ struct http_events {
 struct http_request {
     enum http_method method;
     struct span body;          // copied
+    struct blob *large;        // the rest of the body, of which a reference is kept; NULL: none
     const char *extra_header;  // one more header line, or NULL; copied
     int64_t timeout_ms;        // for the whole transfer; 0: none
     bool urgent;               // it does not wait for others to end: they may wait for it

@@ -7,30 +7,22 @@
 // Starting is done by the `work` task at the end of the turn: what is sent there goes out in one burst, and nothing is
 // freed under the feet of a callback.
 #include "base/mem.h"
-#include "base/secret.h"
 #include "http_state.h"
 #include <stdlib.h>
 
-#define READS_A_TURN 8  // of one connection; then the others have theirs
-#define WIPED_BYTES 65536
-#define MORE_MS 1  // until they are over
+// Of one connection; then the others have theirs.
+#define READS_A_TURN 8
+#define SENDS_A_TURN 8
+#define MORE_MS 1  // until the others have had theirs
 
 // ---- transfers ------------------------------------------------------------------------------
-
-// Headers and forms hold secrets; what is larger than those is the body of a call.
-static void request_wipe(struct http_transfer *transfer)
-{
-    struct buf *request = &transfer->request;
-    secret_wipe(request->at, request->len < WIPED_BYTES ? request->len : WIPED_BYTES);
-    buf_release(request);
-}
 
 static void transfer_free(void *object)
 {
     struct http_transfer *transfer = object;
     http1_release(&transfer->answer);
     buf_release(&transfer->held);
-    request_wipe(transfer);
+    http_outgoing_release(&transfer->request);
     free(transfer);
 }
 
@@ -71,7 +63,7 @@ static bool may_repeat(const struct http_transfer *transfer, bool closed)
     const struct http_connection *connection = transfer->connection;
     if (!connection->used || transfer->answered || transfer->retried)
         return false;
-    return transfer->harmless || transfer->sent < transfer->request.len ||
+    return transfer->harmless || !http_outgoing_sent(&transfer->request) ||
            (closed && http_connection_unheard(connection));
 }
 
@@ -83,7 +75,7 @@ static void transfer_lost(struct http_transfer *transfer, bool closed, const cha
         http_connection_retire(transfer->connection);
         transfer->connection = NULL;
         transfer->retried = true;
-        transfer->sent = 0;
+        http_outgoing_rewind(&transfer->request);
         list_append(&client->waiting, &transfer->node);
         loop_task_put(client->loop, &client->work);
         return;
@@ -98,26 +90,25 @@ static void on_deadline(struct loop_timer *timer)
 
 static void transfer_watch(struct http_transfer *transfer)
 {
-    bool all = transfer->sent == transfer->request.len;
+    unsigned events = http_outgoing_sent(&transfer->request) ? LOOP_READ : LOOP_READ | LOOP_WRITE;
     struct err err;
-    if (!http_connection_watch(transfer->connection, all ? LOOP_READ : LOOP_READ | LOOP_WRITE, &err))
+    if (!http_connection_watch(transfer->connection, events, &err))
         transfer_fail(transfer, err.code, err.detail);
 }
 
 static void transfer_send(struct http_transfer *transfer)
 {
-    struct http_connection *connection = transfer->connection;
-    if (transfer->sent == 0 && transfer->events->may_send && !transfer->events->may_send(transfer->arg))
+    struct http_outgoing *request = &transfer->request;
+    if (request->sent == 0 && transfer->events->may_send && !transfer->events->may_send(transfer->arg))
         return;
-    while (transfer->sent < transfer->request.len) {
-        ssize_t count = http_connection_send(connection, span_after(buf_span(&transfer->request), transfer->sent));
+    for (int i = 0; i < SENDS_A_TURN && !http_outgoing_sent(request); i++) {
+        ssize_t count = http_outgoing_send(request, transfer->connection);
         if (count == HTTP_LATER)
             break;
         if (count == HTTP_BROKEN) {
             transfer_lost(transfer, false, "the connection broke while the request was sent");
             return;
         }
-        transfer->sent += (size_t)count;
     }
     transfer_watch(transfer);
 }
@@ -126,20 +117,11 @@ static void transfer_send(struct http_transfer *transfer)
 static void transfer_complete(struct http_transfer *transfer, bool clean)
 {
     struct http_connection *connection = transfer->connection;
-    if (clean && transfer->answer.keep && transfer->sent == transfer->request.len && !transfer->target->orphan) {
+    if (clean && transfer->answer.keep && http_outgoing_sent(&transfer->request) && !transfer->target->orphan) {
         transfer->connection = NULL;
         http_connection_rest(connection);
     }
     transfer_done(transfer, NULL);
-}
-
-// A request that was sent and is being answered needs no memory any more.
-static void request_forget(struct http_transfer *transfer)
-{
-    if (transfer->sent < transfer->request.len)
-        return;
-    request_wipe(transfer);
-    transfer->sent = 0;
 }
 
 // False when nothing more may be read now: the transfer is over, or paused.
@@ -153,7 +135,8 @@ static bool transfer_feed(struct http_transfer *transfer, struct span bytes)
         case HTTP1_BROKEN: transfer_fail(transfer, err.code, err.detail); return false;
         case HTTP1_MORE: return true;
         case HTTP1_HEAD:
-            request_forget(transfer);
+            if (http_outgoing_sent(&transfer->request))  // it needs no memory any more
+                http_outgoing_release(&transfer->request);
             transfer->events->on_head(transfer->arg, transfer, transfer->answer.status);
             break;
         case HTTP1_BODY:
@@ -356,37 +339,16 @@ static void on_work(struct loop_task *task)
     http_connection_close_retired(client);
 }
 
-static const char *const methods[] = {
-    [HTTP_POST] = "POST ", [HTTP_GET] = "GET ", [HTTP_DELETE] = "DELETE ", [HTTP_PUT] = "PUT "};
-
 struct http_transfer *http_start(struct http_target *target, const struct http_request *request)
 {
     struct http_transfer *transfer = mem_new(struct http_transfer);
-    struct buf *out = &transfer->request;
     transfer->target = target;
     transfer->events = request->events;
     transfer->arg = request->arg;
     transfer->harmless = request->method == HTTP_GET;
     transfer->urgent = request->urgent;
     target->running++;
-    size_t extra = request->extra_header ? strlen(request->extra_header) + 2 : 0;
-    buf_reserve(out,
-                target->head.len + extra + request->body.len + 64);  // all of it: growing would leave a copy behind
-    buf_put_text(out, methods[request->method]);
-    buf_put_span(out, buf_span(&target->head));
-    if (request->extra_header) {
-        buf_put_text(out, request->extra_header);
-        buf_put_text(out, "\r\n");
-    }
-    bool has_body = request->method == HTTP_POST || request->method == HTTP_PUT;
-    if (has_body) {
-        buf_put_text(out, "Content-Length: ");
-        buf_put_int(out, (int64_t)request->body.len);
-        buf_put_text(out, "\r\n");
-    }
-    buf_put_text(out, "\r\n");
-    if (has_body)
-        buf_put_span(out, request->body);
+    http_outgoing_init(&transfer->request, target, request);
     transfer->deadline = (struct loop_timer){.on_due = on_deadline, .arg = transfer, .name = "http deadline"};
     if (request->timeout_ms)
         loop_timer_set(target->client->loop, &transfer->deadline, request->timeout_ms);

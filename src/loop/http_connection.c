@@ -346,13 +346,23 @@ static ssize_t curl_result(CURLcode code, size_t count)
     return code == CURLE_OK ? (ssize_t)count : code == CURLE_AGAIN ? HTTP_LATER : HTTP_BROKEN;
 }
 
-ssize_t http_connection_send(struct http_connection *connection, struct span bytes)
+static ssize_t send_parts(int fd, const struct span *parts, size_t count)
 {
+    struct iovec vector[HTTP_PARTS_A_CALL];
+    for (size_t i = 0; i < count; i++)
+        vector[i] = (struct iovec){(void *)parts[i].at, parts[i].len};
+    return sendmsg(fd, &(struct msghdr){.msg_iov = vector, .msg_iovlen = count}, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+ssize_t http_connection_send(struct http_connection *connection, const struct span *parts, size_t count)
+{
+    int fd = connection->socket->watch.fd;
     if (connection->plain)
-        return plain_result(send(connection->socket->watch.fd, bytes.at, bytes.len, MSG_NOSIGNAL | MSG_DONTWAIT));
-    size_t count = 0;
-    CURLcode code = curl_easy_send(connection->easy, bytes.at, bytes.len, &count);
-    return curl_result(code, count);
+        return plain_result(count == 1 ? send(fd, parts[0].at, parts[0].len, MSG_NOSIGNAL | MSG_DONTWAIT)
+                                       : send_parts(fd, parts, count));
+    size_t sent = 0;
+    CURLcode code = curl_easy_send(connection->easy, parts[0].at, parts[0].len, &sent);
+    return curl_result(code, sent);
 }
 
 ssize_t http_connection_receive(struct http_connection *connection, char *room, size_t size)

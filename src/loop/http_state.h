@@ -1,6 +1,7 @@
 // What the files of the HTTP client share: the objects, and who calls whom.
 //
 //   http_client.c      transfers: the request, the answer, its end
+//   http_outgoing.c    the bytes of a request, and what of them was sent
 //   http_connection.c  connections, and libcurl's sockets and timer in the loop
 //   http_target.c      targets: a URL and its fixed headers
 #ifndef HTTP_STATE_H
@@ -16,6 +17,7 @@
 // Connections of one target that may be busy at once. What is urgent has its own, and takes none from the rest.
 #define HTTP_BUSY_MAX 256
 #define HTTP_BUSY_URGENT_MAX 32
+#define HTTP_PARTS_A_CALL 16  // of a request, in one call of the system
 
 struct client_socket {
     struct loop_watch watch;
@@ -79,14 +81,20 @@ struct http_connection {
     char problem[CURL_ERROR_SIZE];
 };
 
+struct http_outgoing {
+    struct buf text;     // the head, and what of the body is copied
+    struct blob *large;  // what is not
+    size_t len, sent;    // of both
+    size_t part, part_sent;
+};
+
 struct http_transfer {
     struct http_target *target;
     struct list node;
     struct http_connection *connection;
     struct http1 answer;
-    struct buf held;     // read, but not told of: it was paused before
-    struct buf request;  // kept until the answer begins, for a second try
-    size_t sent;
+    struct buf held;               // read, but not told of: it was paused before
+    struct http_outgoing request;  // kept until the answer begins, for a second try
     struct loop_timer deadline;
     bool over;      // nothing is said any more
     bool answered;  // a byte of the answer has come
@@ -98,6 +106,15 @@ struct http_transfer {
     void *arg;
 };
 
+// ---- http_outgoing.c ------------------------------------------------------------------------
+
+void http_outgoing_init(struct http_outgoing *out, const struct http_target *target,
+                        const struct http_request *request);
+void http_outgoing_release(struct http_outgoing *out);  // and wipes what may be secret
+void http_outgoing_rewind(struct http_outgoing *out);   // to send it once more
+ssize_t http_outgoing_send(struct http_outgoing *out, struct http_connection *connection);
+static inline bool http_outgoing_sent(const struct http_outgoing *out) { return out->sent == out->len; }
+
 // ---- http_connection.c ----------------------------------------------------------------------
 
 void http_connection_drive(struct http_client *client);  // sets up the multi handle and the timers
@@ -105,7 +122,7 @@ struct http_connection *http_connection_new(struct http_target *target);
 void http_connection_opened(struct http_connection *connection, curl_socket_t fd);  // its events come to the client now
 // Bytes that were sent or received, 0 for the server's end, or:
 enum { HTTP_BROKEN = -2, HTTP_LATER = -1 };
-ssize_t http_connection_send(struct http_connection *connection, struct span bytes);
+ssize_t http_connection_send(struct http_connection *connection, const struct span *parts, size_t count);
 ssize_t http_connection_receive(struct http_connection *connection, char *room, size_t size);
 bool http_connection_watch(struct http_connection *connection, unsigned events, struct err *err) MUST_CHECK;
 void http_connection_rest(struct http_connection *connection);  // until its next use

@@ -1,4 +1,5 @@
 // Tests the HTTP client against a scripted server on the same loop: reuse, stale connections, cuts, cancelling.
+#include "base/pieces.h"
 #include "loop/http_client.h"
 #include "loop/http_url.h"
 #include "loop/loop.h"
@@ -26,7 +27,7 @@ static struct http_target *target;
 static struct loop_watch listener, peers[16];
 static struct buf requests[16];
 static bool deaf[16];
-static size_t accepted, step_at;
+static size_t accepted, step_at, await_steps;  // the loop stops after so many; 0: not for that
 static const struct step *steps;
 static struct loop_timer patience;
 static char url[64];
@@ -60,7 +61,8 @@ static void on_peer(struct loop_watch *peer, unsigned events)
         return;
     if (step->wants ? request->len < step->wants : !memmem(request->at, request->len, "\r\n\r\n", 4))
         return;
-    step_at++;
+    if (++step_at == await_steps)
+        loop_stop(loop);
     deaf[peer - peers] = step->deaf;
     if (step->answer)
         assert_int_equal(send(peer->fd, step->answer, strlen(step->answer), MSG_NOSIGNAL), strlen(step->answer));
@@ -96,7 +98,7 @@ static int set_up(void **state)
     listener = (struct loop_watch){.fd = fd, .on_ready = on_accept};
     snprintf(url, sizeof url, "http://127.0.0.1:%d/mcp?x=1", ntohs(name.sin_port));
     target = http_target_new(client, url, 2000);
-    accepted = step_at = 0;
+    accepted = step_at = await_steps = 0;
     patience = (struct loop_timer){.on_due = on_impatient};
     loop_timer_set(loop, &patience, WAIT_MS);
     return loop_watch(loop, &listener, LOOP_READ, &err) ? 0 : -1;
@@ -366,6 +368,72 @@ static void a_paused_transfer_can_be_cancelled(void **state)
     exchange("200 ok.");
 }
 
+// A text in parts, the first of which is copied: "#0123...", in all PARTS_BYTES.
+#define PARTS_BYTES ((size_t)8 << 20)
+static struct blob *text_in_parts(void)
+{
+    struct pieces pieces = {0};
+    struct buf line = {0};
+    buf_put_char(&pieces.tail, '#');
+    for (int i = 0; i < 4096; i++)
+        buf_put_int(&line, i);
+    struct blob *shared = blob_take(&line);
+    while (pieces_len(&pieces) + shared->len <= PARTS_BYTES)
+        pieces_share(&pieces, shared, blob_span(shared));
+    pieces_share(&pieces, shared, span_make(shared->at, PARTS_BYTES - pieces_len(&pieces)));
+    blob_unref(shared);
+    return pieces_take(&pieces);
+}
+
+static char *flat(struct blob *text)
+{
+    char *out = test_malloc(text->len);
+    assert_int_equal(blob_read(&(struct blob_reader){.blob = text}, out, text->len), text->len);
+    return out;
+}
+
+// The body lies in parts, is not copied, and comes as it is, also when it has to be sent again.
+static void a_body_by_reference_is_sent_and_sent_again(void **state)
+{
+    (void)state;
+    struct caller caller = {0};
+    struct blob *text = text_in_parts();
+    struct http_request request = {.body = SPAN("head"), .large = text, .events = &events, .arg = &caller};
+    struct loop_timer closing = {.on_due = hang_up};
+    int small = 4096;
+    assert_int_equal(setsockopt(listener.fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small), 0);
+    steps = (const struct step[]){{ANSWER, false, 0, false}, {NULL, false, text->len + 4, false}};
+    exchange("200 ok.");
+    loop_unwatch(loop, &peers[0]);
+    loop_timer_set(loop, &closing, 1);
+    caller.transfer = http_start(target, &request);
+    await_steps = 2;
+    loop_run(loop);
+    char *want = flat(text), *body = strstr(buf_text(&requests[1]), "\r\n\r\nhead");
+    assert_contains(buf_text(&requests[1]), "\r\nContent-Length: 8388612\r\n");
+    assert_non_null(body);
+    assert_int_equal(requests[1].len - (size_t)(body + 8 - requests[1].at), text->len);
+    assert_memory_equal(body + 8, want, text->len);
+    test_free(want);
+    http_cancel(caller.transfer);
+    blob_unref(text);
+}
+
+static void a_small_body_by_reference_is_sent_whole(void **state)
+{
+    (void)state;
+    struct caller caller = {0};
+    struct blob *text = blob_copy(SPAN("{}"));
+    struct http_request request = {.large = text, .events = &events, .arg = &caller};
+    steps = (const struct step[]){{NULL, false, 0, false}};
+    caller.transfer = http_start(target, &request);
+    blob_unref(text);
+    await_steps = 1;
+    loop_run(loop);
+    assert_contains(buf_text(&requests[0]), "\r\nContent-Length: 2\r\n\r\n{}");
+    http_cancel(caller.transfer);
+}
+
 static void does_not_repeat_what_a_new_connection_lost(void **state)
 {
     (void)state;
@@ -559,6 +627,8 @@ int main(void)
         test(closes_a_connection_with_more_than_an_answer),
         test(takes_an_answer_before_the_request_is_through),
         test(sends_a_large_request_in_pieces),
+        test(a_body_by_reference_is_sent_and_sent_again),
+        test(a_small_body_by_reference_is_sent_whole),
         test(gives_up_in_time_and_says_so),
         test(says_when_nobody_listens),
         test(refuses_what_is_no_http),
