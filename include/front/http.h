@@ -13,6 +13,8 @@ struct http_face;
 struct http_face *http_face_new(struct loop *loop, struct gate *gate, const char *address, struct err *err) MUST_CHECK;
 // Can the certificates and keys of all listeners be used?
 bool http_face_check(const struct config *config, struct err *err) MUST_CHECK;
+// Descriptors that a listener with so many connections takes.
+int64_t http_face_descriptors(int64_t connections);
 void http_face_reload(struct http_face *face);         // reads its certificate again now; a broken one changes nothing
 bool http_face_failing(const struct http_face *face);  // its certificate changed and cannot be taken over
 void http_face_quiesce(struct http_face *face);        // stops accepting; what is open goes on to its next answer

@@ -307,7 +307,7 @@ static void raise_descriptors(const struct config *config)
 {
     struct rlimit limit;
     size_t listeners = config->listen.count ? config->listen.count : 1;
-    int64_t needed = (int64_t)listeners * config->limits.connections +
+    int64_t needed = (int64_t)listeners * http_face_descriptors(config->limits.connections) +
                      (int64_t)config->servers.count * SERVER_DESCRIPTORS + OWN_DESCRIPTORS;
     if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
         return;

@@ -62,37 +62,23 @@ static void go_on(struct http_face *face)
         log_error("cannot watch a listener", LOG_STR("url", face->listener.url), LOG_STR("detail", err.detail));
 }
 
-// A refused descriptor is closed by the library.
-static void add_connection(struct http_face *face, int fd, const struct sockaddr *address, socklen_t len)
-{
-    const struct sockaddr nameless = {.sa_family = AF_UNIX};
-    bool named = address->sa_family != AF_UNIX;
-    if (MHD_add_connection(face->daemon, fd, named ? address : &nameless, named ? len : sizeof nameless.sa_family) !=
-        MHD_YES)
-        log_warn("connection lost: the HTTP server refused it", LOG_STR("url", face->listener.url),
-                 LOG_STR("detail", strerror(errno)));
-}
-
 static bool is_waiting(const struct http_face *face)
 {
     struct pollfd waiting = {.fd = face->listener.fd, .events = POLLIN};
     return poll(&waiting, 1, 0) == 1;
 }
 
-// A caller waits and there is no place: another connection goes. Requests that have arrived are read first, so that their
-// connections are known to be authenticated. The library closes what was evicted when it runs, and accept_freed() goes on.
+// A caller waits and there is no place: another connection goes. The library closes what was evicted when it runs, and
+// accept_freed() goes on.
 static void make_room(struct http_face *face, enum accept_state state, const char *why)
 {
     size_t before = face->caller_count;
     if (!is_waiting(face))
         return;
-    face_run(face);
-    if (face->caller_count < before)
-        return;
-    if (eviction_make_room(face))
-        loop_unwatch(face->loop, &face->accept.watch);
-    else
+    if (!eviction_make_room(face))
         pause_accepting(face, state, why);
+    else if (face->caller_count >= before)
+        loop_unwatch(face->loop, &face->accept.watch);
 }
 
 // False: no more for now.
@@ -106,7 +92,7 @@ static bool accept_one(struct http_face *face)
     }
     int fd = accept4(face->listener.fd, (struct sockaddr *)&address, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd >= 0) {
-        add_connection(face, fd, (const struct sockaddr *)&address, len);
+        shard_add_connection(face, fd, (const struct sockaddr *)&address, len);
         return true;
     }
     switch (errno) {
@@ -125,7 +111,6 @@ static void on_listener_ready(struct loop_watch *watch, unsigned events)
     struct http_face *face = watch->arg;
     for (int i = 0; i < ACCEPTS_A_TURN && accept_one(face); i++)
         ;
-    face_run(face);
 }
 
 bool accept_start(struct http_face *face, struct err *err)

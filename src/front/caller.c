@@ -21,13 +21,14 @@ struct caller *caller_of(struct MHD_Connection *connection)
 // libmicrohttpd 0.9.75 takes a connection in its handshake for readable until it is over, and asks to be
 // run again at once, for as long as the caller takes. So the handshake that finds nothing to read is
 // suspended until there is something (or the end, which the sweep may bring about).
-void caller_park_starved(struct http_face *face)
+void caller_park_starved(struct shard *shard)
 {
+    struct loop *loop = shard->face->loop;
     struct err err;
-    while (!list_empty(&face->starved)) {
-        struct caller *caller = list_entry(face->starved.next, struct caller, line.node);
+    while (!list_empty(&shard->starved)) {
+        struct caller *caller = list_entry(shard->starved.next, struct caller, line.node);
         list_remove(&caller->line.node);
-        if (caller->parked || !loop_watch(face->loop, &caller->hangup, LOOP_READ | LOOP_HANGUP | LOOP_ONCE, &err))
+        if (caller->parked || !loop_watch(loop, &caller->hangup, LOOP_READ | LOOP_HANGUP | LOOP_ONCE, &err))
             continue;
         caller->parked = true;
         MHD_suspend_connection(caller->connection);
@@ -39,9 +40,7 @@ void caller_unpark(struct caller *caller)
     if (!caller->parked)
         return;
     caller->parked = false;
-    MHD_resume_connection(caller->connection);
-    caller->face->resumed = true;
-    loop_task_put(caller->face->loop, &caller->face->run);
+    shard_resume(caller->shard, caller->connection);
 }
 
 // ---- opening and closing --------------------------------------------------------------------
@@ -81,11 +80,13 @@ static void keep_alive(int fd)
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
 }
 
-static void caller_open(struct http_face *face, struct MHD_Connection *connection, void **context)
+static void caller_open(struct shard *shard, struct MHD_Connection *connection, void **context)
 {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    struct http_face *face = shard->face;
     struct caller *caller = mem_new(struct caller);
     caller->face = face;
+    caller->shard = shard;
     caller->connection = connection;
     caller->fd = info->connect_fd;
     caller->deadline_ms = loop_now(face->loop) + face->config->limits.header_timeout_ms;  // TLS handshake included
@@ -95,9 +96,10 @@ static void caller_open(struct http_face *face, struct MHD_Connection *connectio
     if (caller->peer.address.ss_family != AF_UNIX)
         keep_alive(caller->fd);
     if (face->tls)
-        tls_begin(face->tls, connection, &caller->line, &face->starved);
+        tls_begin(face->tls, connection, &caller->line, &shard->starved);
     list_append(&face->callers, &caller->node);
     face->caller_count++;
+    face->loads[shard->index]++;
     eviction_add(caller);
     *context = caller;
 }
@@ -114,9 +116,10 @@ static void caller_free(void *object)
 void caller_on_connection(void *arg, struct MHD_Connection *connection, void **context,
                           enum MHD_ConnectionNotificationCode what)
 {
-    struct http_face *face = arg;
+    struct shard *shard = arg;
+    struct http_face *face = shard->face;
     if (what == MHD_CONNECTION_NOTIFY_STARTED) {
-        caller_open(face, connection, context);
+        caller_open(shard, connection, context);
         return;
     }
     struct caller *caller = *context;
@@ -124,6 +127,7 @@ void caller_on_connection(void *arg, struct MHD_Connection *connection, void **c
     list_remove(&caller->node);
     list_remove(&caller->line.node);
     face->caller_count--;
+    face->loads[shard->index]--;
     eviction_remove(caller);
     accept_freed(face);
     loop_reap(face->loop, caller, caller_free);
@@ -134,7 +138,7 @@ void caller_on_connection(void *arg, struct MHD_Connection *connection, void **c
 // The request line is in: from here the headers have their time.
 void *caller_on_request_line(void *arg, const char *uri, struct MHD_Connection *connection)
 {
-    struct http_face *face = arg;
+    struct http_face *face = ((struct shard *)arg)->face;
     struct caller *caller = caller_of(connection);
     const char *query = strncmp(uri, "/oauth/", 7) == 0 ? strchr(uri, '?') : NULL;
     if (caller) {

@@ -13,6 +13,8 @@
 #include "page.h"
 #include <stdlib.h>
 
+#define LOOKS 64  // at connections, before one of them goes
+
 struct source {
     struct peer_source key;
     struct list callers;  // caller.neighbour, oldest first
@@ -118,18 +120,33 @@ void eviction_end(struct caller *caller)
         list_append(&caller->face->idle, &caller->rank);
 }
 
-bool eviction_make_room(struct http_face *face)
+// The next one to go; NULL: none may.
+static struct caller *candidate(struct http_face *face)
 {
     while (!list_empty(&face->unauthenticated)) {
         struct caller *caller = list_entry(face->unauthenticated.next, struct caller, rank);
-        if (!eviction_is_authenticated(caller)) {
-            evict(caller);
-            return true;
-        }
+        if (!eviction_is_authenticated(caller))
+            return caller;
         eviction_authenticated(caller);
     }
-    if (list_empty(&face->idle))
-        return false;
-    evict(list_entry(face->idle.next, struct caller, rank));
-    return true;
+    return list_empty(&face->idle) ? NULL : list_entry(face->idle.next, struct caller, rank);
+}
+
+// A request that has arrived on the connection is read first: then it is perhaps authenticated, and not idle.
+bool eviction_make_room(struct http_face *face)
+{
+    size_t before = face->caller_count;
+    struct caller *caller = candidate(face);
+    for (int i = 0; caller && i < LOOKS; i++) {
+        shard_run(caller->shard);
+        if (face->caller_count < before)
+            return true;
+        struct caller *next = candidate(face);
+        if (next == caller)
+            break;
+        caller = next;
+    }
+    if (caller)
+        evict(caller);
+    return caller != NULL;
 }

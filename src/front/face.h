@@ -16,6 +16,22 @@ struct acceptor {
     struct loop_watch watch;
 };
 
+#define SHARDS_MAX 1024
+#define SHARD_FILL 8  // connections that a shard has before another one is started
+
+// One libmicrohttpd daemon with a part of a listener's connections; see shard.c.
+struct shard {
+    struct http_face *face;
+    size_t index;  // in face->shards
+    struct MHD_Daemon *daemon;
+    struct loop_watch ready;
+    struct loop_task run;
+    struct loop_timer run_later;
+    int again;  // runs without a pause that the library asked for
+    bool resumed, running;
+    struct list starved;  // tls_line.node of those whose handshake waits for bytes
+};
+
 struct http_face {
     struct loop *loop;
     struct gate *gate;
@@ -23,12 +39,7 @@ struct http_face {
     struct provider_chain *chain;  // who may come in here
     struct listener listener;
     struct tls *tls;  // NULL: plain HTTP
-    struct MHD_Daemon *daemon;
-    struct loop_watch ready;
     struct acceptor accept;
-    struct loop_task run;
-    struct loop_timer run_later;
-    int again;  // runs without a pause that the library asked for
     struct loop_timer sweep;
     int64_t gone_ms;  // when to look next for callers that are gone
     struct loop_timer tls_check;
@@ -38,15 +49,16 @@ struct http_face {
     struct map sources;                 // addresses of unauthenticated connections
     size_t evicted;                     // connections closed to make room, since the log last said so
     int64_t evicted_ms;                 // when the log may say so again
-    struct list starved;                // tls_line.node of those whose handshake waits for bytes
     struct MHD_Response *accepted;
-    bool resumed, running;
-    bool quiesced;  // it accepts no more, and closes each connection with its next answer
+    bool quiesced;                     // it accepts no more, and closes each connection with its next answer
+    struct shard *shards[SHARDS_MAX];  // NULL: not started; the first always is
+    uint32_t loads[SHARDS_MAX];        // connections of each
 };
 
 // One connection.
 struct caller {
     struct http_face *face;
+    struct shard *shard;
     struct list node;
     int fd;
     int64_t deadline_ms;  // 0: none now
@@ -95,8 +107,21 @@ struct visit {
     struct loop_timer heartbeat;
 };
 
+// shard.c
+bool shard_start_first(struct http_face *face, struct err *err) MUST_CHECK;
+void shard_add_connection(struct http_face *face, int fd, const struct sockaddr *address, socklen_t len);
 // Lets the library do what is to be done; again in this turn after a resume.
-void face_run(struct http_face *face);
+void shard_run(struct shard *shard);
+void shard_touch(struct shard *shard);  // it is run again in this turn
+void shard_resume(struct shard *shard, struct MHD_Connection *connection);
+void shard_stop_empty(struct http_face *face);  // not from a callback of the library
+void shard_stop_all(struct http_face *face);    // when no connection is suspended
+
+// http.c, for MHD_start_daemon and MHD_OPTION_NOTIFY_COMPLETED
+enum MHD_Result visit_on_request(void *arg, struct MHD_Connection *connection, const char *url, const char *method,
+                                 const char *version, const char *upload, size_t *upload_size, void **state);
+void visit_on_completed(void *arg, struct MHD_Connection *connection, void **state,
+                        enum MHD_RequestTerminationCode why);
 // The gate has something for a visit that waits.
 void visit_resume(struct visit *visit);
 void visit_suspend(struct visit *visit);
@@ -117,7 +142,8 @@ void eviction_end(struct caller *caller);            // or is over
 void eviction_authenticated(struct caller *caller);  // a credential was accepted
 // Was a request on the connection accepted by the providers, the present one included?
 bool eviction_is_authenticated(const struct caller *caller);
-bool eviction_make_room(struct http_face *face);  // closes one; false: none may be closed
+// Closes one, or finds that one has closed; false: none may be closed.
+bool eviction_make_room(struct http_face *face);
 
 // http_answer.c
 struct guard_line;
@@ -149,7 +175,7 @@ void caller_on_connection(void *arg, struct MHD_Connection *connection, void **c
                           enum MHD_ConnectionNotificationCode what);
 void *caller_on_request_line(void *arg, const char *uri, struct MHD_Connection *connection);
 // Suspends those whose handshake waits for bytes; after the library ran.
-void caller_park_starved(struct http_face *face);
+void caller_park_starved(struct shard *shard);
 void caller_unpark(struct caller *caller);
 // How long this caller may take for a body.
 int64_t caller_body_ms(const struct caller *caller);

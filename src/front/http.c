@@ -1,10 +1,8 @@
-// Owns the HTTP face: libmicrohttpd daemons inside our loop, and the life of each request (a visit).
+// Owns the HTTP face: a listener, and the life of each request (a visit).
 //
-// libmicrohttpd runs in external epoll mode: its epoll descriptor is one watch of our loop. A visit that
-// waits for the gate is suspended; the answer resumes it. Things the library does not do are done here and
-// in caller.c: absolute deadlines for headers and bodies (its timeout is for silence only), noticing that the
-// caller hung up while suspended, waiting in TLS handshakes, and running again after a resume (it would wait
-// for the next event).
+// A visit that waits for the gate is suspended; the answer resumes it. Things that libmicrohttpd does not do are done here, in
+// shard.c and in caller.c: absolute deadlines for headers and bodies (its timeout is for silence only), noticing that the
+// caller hung up while suspended, waiting in TLS handshakes, and running again after a resume.
 #include "front/http.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -23,56 +21,15 @@
 #define SWEEP_MS 100
 #define GONE_MS 1000
 #define TLS_CHECK_MS 1000
-#define POOL_BYTES (36 << 10)  // over 32 KiB libmicrohttpd maps them, and they go back when a connection ends
 #define RESERVED_BODY ((size_t)256 << 10)
 #define STRANGERS_BODY ((size_t)16 << 10)
-#define RUNS_A_TURN 16
-
-// ---- running the daemon ---------------------------------------------------------------------
-
-void face_run(struct http_face *face)
-{
-    if (face->running)
-        return;
-    face->running = true;
-    do {
-        face->resumed = false;
-        MHD_run(face->daemon);
-        caller_park_starved(face);
-    } while (face->resumed);
-    face->running = false;
-    MHD_UNSIGNED_LONG_LONG timeout;
-    if (MHD_get_timeout(face->daemon, &timeout) != MHD_YES || timeout != 0)
-        face->again = 0;
-    else if (face->again++ < RUNS_A_TURN)
-        loop_task_put(face->loop, &face->run);
-    else
-        loop_timer_set(face->loop, &face->run_later, 1);  // others must have their turn, too
-}
-
-static void on_ready(struct loop_watch *watch, unsigned events)
-{
-    (void)events;
-    face_run(watch->arg);
-}
-
-static void on_run(struct loop_task *task) { face_run(task->arg); }
-
-static void on_run_later(struct loop_timer *timer)
-{
-    struct http_face *face = timer->arg;
-    face->again = 0;
-    face_run(face);
-}
 
 void visit_resume(struct visit *visit)
 {
     if (!visit->suspended)
         return;
     visit->suspended = false;
-    visit->face->resumed = true;
-    MHD_resume_connection(visit->connection);
-    loop_task_put(visit->face->loop, &visit->face->run);
+    shard_resume(visit->caller->shard, visit->connection);
 }
 
 void visit_suspend(struct visit *visit)
@@ -268,12 +225,12 @@ static struct visit *visit_new(struct http_face *face, struct MHD_Connection *co
     return visit;
 }
 
-static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, const char *url, const char *method,
-                                  const char *version, const char *upload, size_t *upload_size, void **state)
+enum MHD_Result visit_on_request(void *arg, struct MHD_Connection *connection, const char *url, const char *method,
+                                 const char *version, const char *upload, size_t *upload_size, void **state)
 {
     struct visit *visit = *state;
     if (!visit) {
-        *state = visit = visit_new(arg, connection);
+        *state = visit = visit_new(((struct shard *)arg)->face, connection);
         begin_visit(visit, &(struct guard_line){method, url, version});
         return visit->state == VISIT_ANSWERED ? next_step(visit) : MHD_YES;
     }
@@ -314,8 +271,7 @@ static void visit_free(void *object)
     free(visit);
 }
 
-static void on_completed(void *arg, struct MHD_Connection *connection, void **state,
-                         enum MHD_RequestTerminationCode why)
+void visit_on_completed(void *arg, struct MHD_Connection *connection, void **state, enum MHD_RequestTerminationCode why)
 {
     (void)arg;
     (void)connection;
@@ -343,42 +299,17 @@ static void on_completed(void *arg, struct MHD_Connection *connection, void **st
 
 // ---- listening ------------------------------------------------------------------------------
 
-static void on_panic(void *arg, const char *file, unsigned line, const char *reason)
-{
-    (void)arg;
-    log_error("libmicrohttpd panic", LOG_STR("file", file), LOG_INT("line", line), LOG_STR("reason", reason));
-    log_finish();
-    abort();
-}
-
 static void on_sweep(struct loop_timer *timer)
 {
     struct http_face *face = timer->arg;
     caller_sweep(face);
     if (loop_now(face->loop) >= face->gone_ms) {
         caller_sweep_gone(face);
+        shard_stop_empty(face);
         face->gone_ms = loop_now(face->loop) + GONE_MS;
     }
     accept_sweep(face);
     loop_timer_set(face->loop, timer, SWEEP_MS);
-}
-
-static bool start_daemon(struct http_face *face, struct err *err)
-{
-    struct MHD_OptionItem nothing[] = {{MHD_OPTION_END, 0, NULL}};
-    unsigned flags =
-        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_NO_LISTEN_SOCKET | (face->tls ? MHD_USE_TLS : 0U);
-    MHD_set_panic_func(on_panic, NULL);
-    face->daemon = MHD_start_daemon(
-        flags, 0, NULL, NULL, on_request, face, MHD_OPTION_ARRAY, face->tls ? tls_options : nothing,
-        MHD_OPTION_NOTIFY_COMPLETED, on_completed, face, MHD_OPTION_NOTIFY_CONNECTION, caller_on_connection, face,
-        MHD_OPTION_URI_LOG_CALLBACK, caller_on_request_line, face, MHD_OPTION_CONNECTION_LIMIT, UINT_MAX,
-        MHD_OPTION_CONNECTION_TIMEOUT, 0U, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)POOL_BYTES, MHD_OPTION_END);
-    if (!face->daemon)
-        return err_set(err, ERR_SYSTEM, "cannot start the HTTP server: %s", strerror(errno));
-    const union MHD_DaemonInfo *info = MHD_get_daemon_info(face->daemon, MHD_DAEMON_INFO_EPOLL_FD);
-    face->ready = (struct loop_watch){.fd = info->epoll_fd, .on_ready = on_ready, .arg = face, .name = "http listener"};
-    return loop_watch(face->loop, &face->ready, LOOP_READ, err) && accept_start(face, err);
 }
 
 static void on_tls_check(struct loop_timer *timer)
@@ -392,7 +323,7 @@ static bool open_face(struct http_face *face, const struct config_listener *conf
 {
     if (config->tls.certificate && !(face->tls = tls_new(face->config, config, err)))
         return false;
-    return listener_open(&face->listener, config, err) && start_daemon(face, err);
+    return listener_open(&face->listener, config, err) && shard_start_first(face, err) && accept_start(face, err);
 }
 
 bool http_face_check(const struct config *config, struct err *err)
@@ -414,15 +345,12 @@ struct http_face *http_face_new(struct loop *loop, struct gate *gate, const char
     face->gate = gate;
     face->config = gate_config(gate);
     face->listener.fd = -1;
-    face->run = (struct loop_task){.run = on_run, .arg = face, .name = "http listener"};
-    face->run_later = (struct loop_timer){.on_due = on_run_later, .arg = face, .name = "http listener"};
     face->sweep = (struct loop_timer){.on_due = on_sweep, .arg = face, .name = "http sweep"};
     face->tls_check = (struct loop_timer){.on_due = on_tls_check, .arg = face, .name = "certificate check"};
     face->accepted = MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT);
     list_init(&face->callers);
     list_init(&face->unauthenticated);
     list_init(&face->idle);
-    list_init(&face->starved);
     const struct config_listener plain = {.address = (char *)(uintptr_t)address};
     const struct config_listener *config = config_listener(face->config, address);
     face->chain = gate_chain(gate, config);
@@ -462,37 +390,35 @@ bool http_face_busy(const struct http_face *face)
     return false;
 }
 
+// The library wants no suspended connection when it stops.
+static void end_callers(struct http_face *face)
+{
+    struct err err;
+    (void)err_set(&err, ERR_SHUTTING_DOWN, "stopped");
+    list_each(node, &face->callers) {
+        struct caller *caller = list_entry(node, struct caller, node);
+        if (caller->parked)
+            shutdown(caller->fd, SHUT_RDWR);  // so that it does not wait for more
+        caller_unpark(caller);
+        if (!caller->visit)
+            continue;
+        visit_abandon(caller, &err);
+        if (caller->visit->stream)
+            caller_close(caller);
+        visit_resume(caller->visit);
+    }
+}
+
 void http_face_free(struct http_face *face)
 {
     if (!face)
         return;
     loop_timer_stop(face->loop, &face->sweep);
     loop_timer_stop(face->loop, &face->tls_check);
-    loop_task_drop(&face->run);
     accept_stop(face);
     listener_release(&face->listener);
-    if (face->daemon) {
-        // The library wants no suspended connection when it stops.
-        struct err err;
-        (void)err_set(&err, ERR_SHUTTING_DOWN, "stopped");
-        list_each(node, &face->callers) {
-            struct caller *caller = list_entry(node, struct caller, node);
-            if (caller->parked)
-                shutdown(caller->fd, SHUT_RDWR);  // so that it does not wait for more
-            caller_unpark(caller);
-            if (!caller->visit)
-                continue;
-            visit_abandon(caller, &err);
-            if (caller->visit->stream)
-                caller_close(caller);
-            visit_resume(caller->visit);
-        }
-        face_run(face);
-        loop_unwatch(face->loop, &face->ready);
-        MHD_stop_daemon(face->daemon);
-        loop_task_drop(&face->run);
-        loop_timer_stop(face->loop, &face->run_later);
-    }
+    end_callers(face);
+    shard_stop_all(face);
     tls_free(face->tls);
     MHD_destroy_response(face->accepted);
     map_release(&face->sources);

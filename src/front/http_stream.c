@@ -27,7 +27,7 @@ static void put_item(struct visit *visit, const struct stream_item *item)
 static void free_after_end(struct visit *visit)
 {
     MHD_set_connection_option(visit->connection, MHD_CONNECTION_OPTION_TIMEOUT, 1U);
-    visit->face->resumed = true;
+    shard_touch(visit->caller->shard);
 }
 
 static ssize_t read_stream(void *arg, uint64_t position, char *to, size_t room)
