@@ -54,6 +54,7 @@
     X(DENIED,              200,    403, "denied",                 "Denied by policy")              \
     X(LIMITED,             200,    429, "limited",                "Too many requests")             \
     X(PROCESSES,           200,    429, "process_limit",          "Too many server processes are running: close sessions you do not need, or try again later") \
+    X(MEMORY,              429,    429, "memory_limit",           "The gateway holds as much for its callers as it may: read the answers you asked for, or try again later") \
     X(TOO_MANY,            503, -32000, "overloaded",             "The gateway has no room for more; try again later") \
     X(UNRECORDED,          200, -32000, "audit_unavailable",      "The call could not be recorded, so its outcome is not returned; the server may have done what was asked") \
     X(SHUTTING_DOWN,       503, -32000, "shutting_down",          "The gateway is shutting down")  \

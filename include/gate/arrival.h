@@ -3,6 +3,7 @@
 #define GATE_ARRIVAL_H
 
 #include "auth/credentials.h"
+#include "base/budget.h"
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/span.h"
@@ -21,10 +22,11 @@ enum arrival_op {
 
 struct answer {
     int status;
-    enum err_code code;      // what went wrong, or ERR_NONE
-    struct buf body;         // moves to the face; empty: no body
-    const char *session_id;  // to tell the caller, or NULL; valid during the call
-    int64_t retry_ms;        // how long the caller should wait before it tries again; 0: nothing to say
+    enum err_code code;        // what went wrong, or ERR_NONE
+    struct buf body;           // moves to the face; empty: no body
+    struct budget_hold *held;  // what is held for the body: for budget_hand_over(), valid during the call
+    const char *session_id;    // to tell the caller, or NULL; valid during the call
+    int64_t retry_ms;          // how long the caller should wait before it tries again; 0: nothing to say
 };
 
 struct arrival_ops {
@@ -41,9 +43,10 @@ struct arrival {
     struct span version;     // MCP-Protocol-Version
     struct span last_event_id;
     struct span profile;  // its name, which nobody checked; at is NULL without
-    struct buf body;      // moves to the gate
-    bool pipe;            // the answer goes to the session's pipe
-    bool authenticated;   // set by the gate as soon as the providers have accepted the caller
+    struct buf body;      // moves to the gate, with what is held for it
+    struct budget_hold held;
+    bool pipe;           // the answer goes to the session's pipe
+    bool authenticated;  // set by the gate as soon as the providers have accepted the caller
     const struct arrival_ops *ops;
     void *arg;
     void *call;  // the gate's
@@ -56,7 +59,10 @@ bool gate_admit(struct gate *gate, const struct arrival *arrival, int64_t *retry
 void gate_refused(struct gate *gate, const struct peer *peer, enum err_code code);
 // Asked before more of a body is read than anybody may send: false if the caller is refused, or it cannot be told at once.
 // It arrives nevertheless, as ARRIVAL_UNREAD, and is answered before gate_arrive() returns.
-bool gate_welcomes(const struct arrival *arrival);
+bool gate_welcomes(struct gate *gate, struct arrival *arrival);
+// Asked before so many more bytes of a body are kept: they count for its caller, or for all that are not authenticated yet.
+// False: there is no room now. arrival->held must be closed if it does not arrive.
+bool gate_hold(struct gate *gate, struct arrival *arrival, size_t more, int64_t *retry_ms, struct err *err) MUST_CHECK;
 void gate_arrive(struct gate *gate, struct arrival *arrival);
 // The caller is gone before the answer; the gate forgets the arrival.
 void gate_gone(struct gate *gate, struct arrival *arrival);

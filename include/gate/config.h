@@ -47,6 +47,7 @@ struct config_limits {
     int64_t auth_window_ms;
     int64_t max_body;
     int64_t max_message;
+    int64_t memory, identity_memory;  // 0: no bound
     int64_t connections, unauthenticated_connections;
     int64_t sessions, identity_sessions;
     int64_t processes, identity_processes;
@@ -74,6 +75,7 @@ struct config_timeouts {
 struct config_tenant_limits {
     struct option_items rates;  // struct config_rate
     int64_t sessions, processes;
+    int64_t memory;  // 0: no bound
 };
 
 // A tenant beside `default`, which is the top of the file: its own servers, profiles and limits, and its own policy if it

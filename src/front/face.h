@@ -96,10 +96,12 @@ struct visit {
     bool http_1_0;  // the caller knows no chunks: a stream ends with its connection
     enum endpoint endpoint;
     struct span origin, host;
+    size_t length;  // of its body, if it says so
     bool anywhere;  // pages of any origin may read the answer
     bool keys;      // it is the JWK set, and may be kept for a while
     bool health;    // it is how the gateway is now, and may not be kept
     struct answer answer;
+    struct budget_hold held;  // for the answer, until the caller has read it
     char session_id[64];
     struct stream *stream;
     struct buf out;  // formatted for the stream, not sent yet
@@ -144,6 +146,12 @@ void eviction_authenticated(struct caller *caller);  // a credential was accepte
 bool eviction_is_authenticated(const struct caller *caller);
 // Closes one, or finds that one has closed; false: none may be closed.
 bool eviction_make_room(struct http_face *face);
+
+// http_body.c
+struct guard_headers;
+bool visit_measure_body(struct visit *visit, const struct guard_headers *headers, struct err *err) MUST_CHECK;
+void visit_begin_body(struct visit *visit, const struct guard_headers *headers);  // may answer it
+void visit_take_body(struct visit *visit, struct span bytes);
 
 // http_answer.c
 struct guard_line;

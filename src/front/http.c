@@ -21,8 +21,6 @@
 #define SWEEP_MS 100
 #define GONE_MS 1000
 #define TLS_CHECK_MS 1000
-#define RESERVED_BODY ((size_t)256 << 10)
-#define STRANGERS_BODY ((size_t)16 << 10)
 
 void visit_resume(struct visit *visit)
 {
@@ -105,39 +103,6 @@ static bool check_headers(const struct visit *visit, const struct guard_headers 
     return true;
 }
 
-static bool read_length(struct visit *visit, const struct guard_headers *headers, struct err *err)
-{
-    int64_t max = visit->face->config->limits.max_body, length = 0;
-    for (size_t i = 0; i < headers->content_length.len && length <= max; i++)
-        length = length * 10 + (headers->content_length.at[i] - '0');
-    if (length > max)
-        return err_set(err, ERR_TOO_LARGE, "Content-Length above %" PRId64, max);
-    visit->arrival.body.max = (size_t)max;
-    if (length > 0)
-        buf_reserve(&visit->arrival.body, (size_t)length < RESERVED_BODY ? (size_t)length : RESERVED_BODY);
-    return true;
-}
-
-// P6: a small body is read whoever sends it, because then one look at the credential is enough. More, or a body that does
-// not say how much it is, is read for those who are let in.
-static bool is_large(const struct guard_headers *headers)
-{
-    uint64_t length = 0;
-    return headers->transfer_encoding.at ||
-           (headers->content_length.at && (!span_to_u64(headers->content_length, &length) || length > STRANGERS_BODY));
-}
-
-static void begin_large(struct visit *visit)
-{
-    if (gate_welcomes(&visit->arrival)) {
-        eviction_authenticated(visit->caller);
-        visit->caller->deadline_ms = loop_now(visit->face->loop) + caller_body_ms(visit->caller);
-    } else {
-        visit->arrival.op = ARRIVAL_UNREAD;
-        gate_arrive(visit->face->gate, &visit->arrival);
-    }
-}
-
 static void begin_visit(struct visit *visit, const struct guard_line *line)
 {
     struct http_face *face = visit->face;
@@ -169,12 +134,12 @@ static void begin_visit(struct visit *visit, const struct guard_line *line)
     } else if (page_begin(visit, line, &headers)) {
         return;
     } else if (!read_target(visit, line->url, line->method, &headers, &err) || !check_headers(visit, &headers, &err) ||
-               !read_length(visit, &headers, &err)) {
+               !visit_measure_body(visit, &headers, &err)) {
         visit_set_error(visit, &err);
     } else if (!gate_admit(face->gate, &visit->arrival, &retry_ms, &err)) {
         visit_refuse(visit, &err, retry_ms);
-    } else if (is_large(&headers)) {
-        begin_large(visit);
+    } else {
+        visit_begin_body(visit, &headers);
     }
 }
 
@@ -235,15 +200,8 @@ enum MHD_Result visit_on_request(void *arg, struct MHD_Connection *connection, c
         return visit->state == VISIT_ANSWERED ? next_step(visit) : MHD_YES;
     }
     if (visit->state == VISIT_BODY && *upload_size) {
-        buf_put(&visit->arrival.body, upload, *upload_size);
+        visit_take_body(visit, span_make(upload, *upload_size));
         *upload_size = 0;
-        if (visit->arrival.body.overflow && !visit->over) {
-            visit->over = true;
-            struct err err;
-            (void)err_set(&err, ERR_TOO_LARGE, "body above %zu bytes", visit->arrival.body.max);
-            visit_set_error(visit, &err);
-            visit->state = VISIT_BODY;  // the answer can be queued when the body is through, or never
-        }
         return MHD_YES;
     }
     if (visit->state == VISIT_BODY) {
@@ -283,6 +241,8 @@ void visit_on_completed(void *arg, struct MHD_Connection *connection, void **sta
     *state = NULL;
     page_gone(visit);
     gate_gone(face->gate, &visit->arrival);
+    budget_close(&visit->arrival.held);
+    budget_close(&visit->held);
     loop_timer_stop(face->loop, &visit->heartbeat);
     if (visit->stream) {
         stream_detach(visit->stream, visit);

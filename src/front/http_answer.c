@@ -228,6 +228,8 @@ void visit_on_answer(struct arrival *arrival, struct answer *answer)
     visit->answer = *answer;
     visit->answer.session_id = NULL;
     answer->body = (struct buf){0};
+    if (answer->held)
+        budget_hand_over(answer->held, &visit->held);
     if (answer->session_id)
         snprintf(visit->session_id, sizeof visit->session_id, "%s", answer->session_id);
     visit_resume(visit);

@@ -198,6 +198,22 @@ static struct credentials credentials_of(const struct stdio_face *face)
     return credentials;
 }
 
+static void refuse_message(struct stdio_face *face, struct span text, const struct err *err, int64_t retry_ms)
+{
+    struct buf error = {0}, members = {0};
+    struct span id = {0}, method;
+    bool request = scan_find(text, "method", &method) && scan_find(text, "id", &id);
+    if (retry_ms)
+        buf_printf(&members, "\"retryAfterMs\":%lld", (long long)retry_ms);
+    log_warn("message on standard input refused", LOG_STR("reason", err_reason(err->code)),
+             LOG_STR("detail", err->detail));
+    message_put_error(&error, id, err->code, buf_span(&members));
+    if (request)
+        put_message(face, buf_span(&error));
+    buf_release(&error);
+    buf_release(&members);
+}
+
 static void take_message(struct stdio_face *face, struct span text)
 {
     struct arrival *arrival = mem_new(struct arrival);
@@ -208,6 +224,13 @@ static void take_message(struct stdio_face *face, struct span text)
                                 .pipe = true,
                                 .ops = &arrival_ops,
                                 .arg = face};
+    struct err err;
+    int64_t retry_ms;
+    if (!gate_hold(face->gate, arrival, text.len, &retry_ms, &err)) {
+        refuse_message(face, text, &err, retry_ms);
+        free(arrival);
+        return;
+    }
     buf_put_span(&arrival->body, text);
     note_framing(face, text);
     gate_arrive(face->gate, arrival);

@@ -48,7 +48,7 @@ enum admission_verdict admission_ask(struct gate *gate, struct admission *admiss
 
 static void never_resume(void *arg) { (void)arg; }
 
-bool admission_likely(const struct credentials *credentials)
+struct identity *admission_likely(const struct credentials *credentials)
 {
     struct provider_wait wait = {.resume = never_resume};
     struct identity *identity = NULL;
@@ -56,6 +56,8 @@ bool admission_likely(const struct credentials *credentials)
     enum provider_verdict verdict =
         provider_chain_authenticate(credentials->chain, credentials, &wait, &identity, &err);
     list_remove(&wait.node);
+    if (verdict == PROVIDER_ACCEPT)
+        return identity;
     identity_unref(identity);
-    return verdict == PROVIDER_ACCEPT;
+    return NULL;
 }

@@ -29,7 +29,8 @@ struct admission {
 enum admission_verdict admission_ask(struct gate *gate, struct admission *admission) MUST_CHECK;
 // False: too many authentications from this address failed; `err` is set. The first step of admission_ask(), before a body is read.
 bool admission_open(struct gate *gate, struct admission *admission) MUST_CHECK;
-// Would the credentials be accepted at once? Nothing is counted: the request will be judged by admission_ask().
-bool admission_likely(const struct credentials *credentials);
+// Who it would be if the credentials are accepted at once, with a reference; else NULL. Nothing is counted: the request will
+// be judged by admission_ask().
+struct identity *admission_likely(const struct credentials *credentials);
 
 #endif

@@ -31,6 +31,7 @@ struct call {
     struct secret caller_token;  // the JWT it came with, if some server exchanges such
     bool pipe;
     struct buf body;
+    struct budget_hold held;  // for the body and the call itself
     struct message message;
     enum method method;
     struct params params;
@@ -77,7 +78,8 @@ struct call {
     int64_t retry_ms;                    // when the caller may try again, told with the error
     const struct upstream_reply *reply;  // of the server; lives only while the call is resumed with it
     struct buf text;                     // the whole JSON-RPC message
-    struct stream *stream;               // where this call's messages go, once there is one
+    struct budget_hold text_held;
+    struct stream *stream;  // where this call's messages go, once there is one
 };
 
 void call_start(struct gate *gate, struct arrival *arrival);

@@ -9,6 +9,7 @@
 #include "tenants_d.h"
 #include <arpa/inet.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -18,6 +19,7 @@ static const char *const formats[] = {"text", "json", NULL};
 
 #define UNIX_PATH_MAX 107
 #define MIB (1LL << 20)
+#define MEMORY_MAX (1LL << 50)
 #define MINUTE 60000LL
 #define HOUR (60 * MINUTE)
 
@@ -127,6 +129,23 @@ static const struct option limit_rows[] = {
      .min = 1024,
      .max = 1024 * MIB,
      .help = "Largest message a server may send."},
+    {.name = "memory",
+     .type = OPTION_SIZE,
+     .offset = AT(memory),
+     .fallback = "\"1GiB\"",
+     .min = 0,
+     .max = MEMORY_MAX,
+     .help = "Bytes held for all callers: bodies, calls in flight, answers that are being read or wait for their "
+             "caller, and "
+             "streams. When they are used up, callers are answered 429 `memory_limit`, and reading from servers "
+             "pauses. At least `max_message` and twice `max_body`; 0: no bound."},
+    {.name = "identity_memory",
+     .type = OPTION_SIZE,
+     .offset = AT(identity_memory),
+     .fallback = "\"256MiB\"",
+     .min = 0,
+     .max = MEMORY_MAX,
+     .help = "The same for one identity, unless it is anonymous, and for all requests that are not authenticated yet."},
     {.name = "connections",
      .type = OPTION_INT,
      .offset = AT(connections),
@@ -352,6 +371,13 @@ static const struct option tenant_limit_rows[] = {
      .max = 100000,
      .help = "Its server processes at once, within those of the top; calls that need another one are answered 429 "
              "`process_limit`."},
+    {.name = "memory",
+     .type = OPTION_SIZE,
+     .offset = offsetof(struct config_tenant_limits, memory),
+     .fallback = "\"512MiB\"",
+     .min = 0,
+     .max = MEMORY_MAX,
+     .help = "Bytes held for its callers, within those of the top; see `limits.memory`."},
     {0},
 };
 static const struct option_table tenant_limit_options = {"Limits of a tenant (tenants.NAME.limits)",
@@ -619,9 +645,42 @@ static bool check_provider_names(const struct config *config, const struct optio
     return true;
 }
 
+static bool check_memory(const struct config *config, int64_t bytes, const char *file, const char *path,
+                         struct err *err)
+{
+    int64_t least = config->limits.max_message + 2 * config->limits.max_body;
+    return bytes == 0 || bytes >= least ||
+           err_set(err, ERR_CONFIG,
+                   "%s: %s: %" PRId64 " bytes are less than /limits/max_message and twice /limits/max_body, %" PRId64
+                   " bytes in all; raise it, or lower those",
+                   file, path, bytes, least);
+}
+
+// Those of the tenants from `first` on; `file` is NULL: each has one of its own in the folder.
+static bool check_tenants_memory(const struct config *config, size_t first, const char *file, const char *folder,
+                                 struct err *err)
+{
+    const struct config_tenant *tenants = config->tenants.at;
+    bool ok = true;
+    for (size_t i = first; ok && i < config->tenants.count; i++) {
+        struct buf own = {0}, path = {0};
+        buf_printf(&own, "%s/%s.json", folder, tenants[i].name);
+        buf_printf(&path, "/tenants/%s/limits/memory", tenants[i].name);
+        ok = check_memory(config, tenants[i].limits.memory, file ? file : buf_text(&own),
+                          file ? buf_text(&path) : "/limits/memory", err);
+        buf_release(&own);
+        buf_release(&path);
+    }
+    return ok;
+}
+
 static bool check(void *object, const struct option_place *place, struct err *err)
 {
     struct config *config = object;
+    if (!check_memory(config, config->limits.memory, place->file, "/limits/memory", err) ||
+        !check_memory(config, config->limits.identity_memory, place->file, "/limits/identity_memory", err) ||
+        !check_tenants_memory(config, 0, place->file, "", err))
+        return false;
     if (!check_listeners(config, place, err) || !check_provider_names(config, place, err) ||
         !config_check_servers(config, place->file, err))
         return false;
@@ -724,6 +783,7 @@ static struct config *load(const struct option_place *place, struct err *err)
     size_t first = config->tenants.count;
     struct option_place beside = {folder, "", literal, place->unset};
     bool ok = tenants_d_read(&config->tenants, &tenant_options, &beside, err) &&
+              check_tenants_memory(config, first, NULL, folder, err) &&
               (literal || config_check_tenants(config, first, folder, path, err));
     free(folder);
     if (ok && (literal || place->unset || check_authorities(config, path, err)))

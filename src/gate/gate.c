@@ -104,6 +104,7 @@ struct gate *gate_new(const struct gate_parts *parts)
     gate->keys = assertion_keys_new();
     gate->exchanged = loan_wanted(gate->config) ? exchanged_new() : NULL;
     add_tenants(gate, parts);
+    memory_init(gate);
     for (size_t i = 0; i < gate->tenant_count; i++)
         add_keys(gate, gate->tenants[i].servers);
     secret_random(gate->key, sizeof gate->key);
@@ -179,7 +180,30 @@ bool gate_admit(struct gate *gate, const struct arrival *arrival, int64_t *retry
 }
 
 void gate_refused(struct gate *gate, const struct peer *peer, enum err_code code) { refused_note(gate, peer, code); }
-bool gate_welcomes(const struct arrival *arrival) { return admission_likely(&arrival->credentials); }
+
+bool gate_welcomes(struct gate *gate, struct arrival *arrival)
+{
+    struct identity *identity = admission_likely(&arrival->credentials);
+    if (!identity)
+        return false;
+    struct budget *budget = memory_of(gate, identity);
+    budget_open(&arrival->held, budget);
+    budget_unref(budget);
+    identity_unref(identity);
+    return true;
+}
+
+bool gate_hold(struct gate *gate, struct arrival *arrival, size_t more, int64_t *retry_ms, struct err *err)
+{
+    const struct budget *full;
+    if (!arrival->held.budget)
+        budget_open(&arrival->held, gate->memory.unauthenticated);
+    if (budget_grow(&arrival->held, more, &full))
+        return true;
+    *retry_ms = MEMORY_RETRY_MS;
+    return memory_refuse(full, more, err);
+}
+
 void gate_arrive(struct gate *gate, struct arrival *arrival) { call_start(gate, arrival); }
 
 void gate_gone(struct gate *gate, struct arrival *arrival)
@@ -302,6 +326,7 @@ void gate_free(struct gate *gate)
         limit_free(gate->tenants[i].limit);
     }
     throttle_release(&gate->throttle);
+    memory_release(gate);
     refused_release(gate);
     exchanged_free(gate->exchanged);
     assertion_keys_free(gate->keys);

@@ -93,6 +93,24 @@ static json_t *put_sessions(const struct gate *gate, bool *bad)
                      (json_int_t)gate->config->limits.sessions);
 }
 
+// What is held for callers, and how many answers wait for room.
+static json_t *put_memory(const struct gate *gate, bool *bad)
+{
+    const struct budget *all = gate->memory.all;
+    size_t waiting = 0, largest = 0;
+    void *value;
+    list_each(node, &all->waiting)
+        waiting++;
+    for (size_t at = 0; map_next(&gate->memory.identities, &at, NULL, &value);) {
+        size_t used = memory_used(value);
+        largest = used > largest ? used : largest;
+    }
+    *bad = false;
+    return json_pack("{s:I,s:I,s:I,s:I,s:I}", "held", (json_int_t)all->used, "room", (json_int_t)all->bound,
+                     "unauthenticated", (json_int_t)gate->memory.unauthenticated->used, "largest_identity",
+                     (json_int_t)largest, "waiting", (json_int_t)waiting);
+}
+
 static json_t *put_credentials(const struct gate *gate, bool *bad)
 {
     *bad = gate->credentials_failed;
@@ -133,6 +151,7 @@ static const struct {
     {"tokens", put_tokens, true},
     {"servers", put_servers, false},
     {"sessions", put_sessions, false},
+    {"memory", put_memory, false},
     {"log", put_log, false},
     {"loop", put_loop, false},
 };

@@ -177,7 +177,7 @@ static enum phase_result open_session(struct call *call)
     call->new_session = true;
     join_session(call, session_new(gate, call->identity, call->op == ARRIVAL_PIPE));
     call->session->profile = call->profile;
-    return PHASE_NEXT;
+    return memory_hold_call(call) ? PHASE_NEXT : put_off(call, MEMORY_RETRY_MS);
 }
 
 // While the gateway stops it takes only what belongs to calls in flight: what their callers answer and tell, and those
@@ -229,7 +229,8 @@ static enum phase_result split_batch(struct call *call)
         list_append(&call->gate->calls, &child->node);
         join_session(child, call->session);
         child->phase = PHASE_ROUTE;
-        if (message_parse(part, true, &child->message, &child->err)) {
+        if (message_parse(part, true, &child->message, &child->err) &&
+            (memory_hold_call(child) || put_off(child, MEMORY_RETRY_MS))) {
             child->method = method_find(child->message.method);
             params_read(child->method, child->message.params, &child->params);
         }
@@ -274,6 +275,8 @@ static enum phase_result session(struct call *call)
     reach_renew(found, call->identity);
     join_session(call, found);
     loan_begin(call);
+    if (!memory_hold_call(call))
+        return put_off(call, MEMORY_RETRY_MS);
     if (initialize && found->state != SESSION_NEW)
         return (enum phase_result)err_set(&call->err, ERR_ALREADY_INITIALIZED, "second initialize");
     if (!initialize && found->state == SESSION_NEW && call->op == ARRIVAL_MESSAGE && call->method != METHOD_PING)
@@ -465,6 +468,17 @@ static void shape_error(struct call *call)
                                buf_span(&call->error_data));
 }
 
+// It is kept until its caller has read it.
+static enum phase_result count_answer(struct call *call)
+{
+    if (!call->session || call->err.code || call->reply || memory_hold_answer(call))
+        return PHASE_NEXT;
+    buf_release(&call->text);
+    (void)put_off(call, MEMORY_RETRY_MS);
+    shape_error(call);
+    return PHASE_FAIL;
+}
+
 // Makes the text of the answer: the JSON-RPC message, or nothing where none is due.
 static enum phase_result shape(struct call *call)
 {
@@ -486,7 +500,7 @@ static enum phase_result shape(struct call *call)
         buf_put_char(&call->text, '}');  // a result begun by its method
     else if (request)
         message_put_result(&call->text, call->message.id, span_of("{}"));
-    return PHASE_NEXT;
+    return count_answer(call);
 }
 
 // ---- record ---------------------------------------------------------------------------------
@@ -571,6 +585,7 @@ static void deliver(struct call *call)
                                                            : 202,
                                 .code = call->err.code,
                                 .body = call->text,
+                                .held = &call->text_held,
                                 .retry_ms = call->retry_ms};
         call->text = (struct buf){0};
         call->arrival = NULL;
@@ -623,6 +638,8 @@ static void finish(struct call *call)
     struct gate *gate = call->gate;
     CHECK(call->recorded);
     deliver(call);
+    budget_close(&call->held);
+    budget_close(&call->text_held);
     list_remove(&call->node);
     list_remove(&call->quick_node);
     list_remove(&call->wait_node);
@@ -759,6 +776,7 @@ void call_start(struct gate *gate, struct arrival *arrival)
     call->profile_name = arrival->profile.at ? arena_span(&call->arena, arrival->profile) : (struct span){0};
     call->body = arrival->body;
     arrival->body = (struct buf){0};
+    budget_hand_over(&arrival->held, &call->held);
     arrival->call = call;
     snprintf(call->request_id, sizeof call->request_id, "%016" PRIx64, ++gate->next_request);
     list_append(&gate->calls, &call->node);

@@ -43,6 +43,7 @@ struct session *session_new(struct gate *gate, const struct identity *identity, 
     struct session *session = mem_new(struct session);
     session->gate = gate;
     session->identity = identity_ref(identity);
+    session->memory = memory_of(gate, identity);
     session->pipe = pipe;
     session->level = -1;
     session->used_ms = loop_now(gate->loop);
@@ -152,6 +153,8 @@ void session_settle(struct session *session)
     list_init(&session->streams);
     stream_end(session->standalone);
     stream_unref(session->standalone);
+    budget_unref(session->memory);
+    session->memory = NULL;
     loop_reap(session->gate->loop, session, session_free);
 }
 

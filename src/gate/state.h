@@ -17,6 +17,7 @@
 #include "limit.h"
 #include "mcp/params.h"
 #include "mcp/revision.h"
+#include "memory.h"
 #include "throttle.h"
 #include "upstream/upstream.h"
 
@@ -34,6 +35,7 @@ struct gate {
     struct exchanged *exchanged;           // for callers, by exchanging their tokens; NULL: no server does
     struct hosted *hosted;                 // NULL: no server needs it
     struct throttle throttle;
+    struct memory memory;
     struct tenant *tenants;  // the first is `default`
     size_t tenant_count;
     unsigned char key[32];      // for cursors and task ids
@@ -67,6 +69,7 @@ struct tenant {
     const struct option_items *profiles;  // struct profile
     struct policy *policy;
     struct limit *limit;                       // NULL: none
+    struct budget *memory;                     // of its callers and servers
     char policy_since[32], failing_since[32];  // "": it does not fail
     uint64_t reload_failed;
     int64_t session_limit;
@@ -135,6 +138,7 @@ struct session {
     bool ready;  // notifications/initialized has come
     bool pipe;   // everything goes to `standalone`
     struct identity *identity;
+    struct budget *memory;          // of the identity
     const struct profile *profile;  // the one it was opened in, which is the only one it is known in; NULL: none
     enum revision revision;
     struct session_abilities can;
@@ -182,6 +186,7 @@ void session_sweep(struct session *session);
 void session_tell(struct session *session, struct blob *message);
 
 // ---- tally.c: counts by identity
+void tally_put_key(const struct identity *identity, struct buf *out);  // what tells it from all others
 size_t tally_count(const struct map *tally, const struct identity *identity);
 void tally_add(struct map *tally, const struct identity *identity);
 void tally_drop(struct map *tally, const struct identity *identity);

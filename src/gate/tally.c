@@ -3,7 +3,7 @@
 #include "state.h"
 #include <stdlib.h>
 
-static void put_key(const struct identity *identity, struct buf *out)
+void tally_put_key(const struct identity *identity, struct buf *out)
 {
     const char *const parts[] = {identity->tenant, identity->provider, identity->subject};
     for (size_t i = 0; i < 3; i++)
@@ -13,7 +13,7 @@ static void put_key(const struct identity *identity, struct buf *out)
 size_t tally_count(const struct map *tally, const struct identity *identity)
 {
     struct buf key = {0};
-    put_key(identity, &key);
+    tally_put_key(identity, &key);
     const size_t *count = map_find(tally, buf_span(&key));
     buf_release(&key);
     return count ? *count : 0;
@@ -22,7 +22,7 @@ size_t tally_count(const struct map *tally, const struct identity *identity)
 void tally_add(struct map *tally, const struct identity *identity)
 {
     struct buf key = {0};
-    put_key(identity, &key);
+    tally_put_key(identity, &key);
     size_t *count = map_find(tally, buf_span(&key));
     if (!count)
         map_put(tally, buf_span(&key), count = mem_new(size_t));
@@ -33,7 +33,7 @@ void tally_add(struct map *tally, const struct identity *identity)
 void tally_drop(struct map *tally, const struct identity *identity)
 {
     struct buf key = {0};
-    put_key(identity, &key);
+    tally_put_key(identity, &key);
     size_t *count = map_find(tally, buf_span(&key));
     if (--*count == 0)
         free(map_remove(tally, buf_span(&key)));
