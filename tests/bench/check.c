@@ -2,6 +2,7 @@
 #include "check.h"
 
 #include "buf.h"
+#include "pattern.h"
 
 #include <string.h>
 #include <strings.h>
@@ -68,6 +69,15 @@ static size_t count_tools(struct span message)
     return count;
 }
 
+static bool has_text(struct span message, size_t len)
+{
+    static const char word[] = "\"text\":\"";
+    const char *found = memmem(message.at, message.len, word, sizeof word - 1);
+    const char *text = found ? found + sizeof word - 1 : NULL;
+
+    return text && (size_t)(message.at + message.len - text) > len && text[len] == '"' && pattern_matches(text, len);
+}
+
 const char *check_answer(const struct http1_message *m, const struct check_want *want)
 {
     struct span message, id, result, flag;
@@ -91,6 +101,8 @@ const char *check_answer(const struct http1_message *m, const struct check_want 
         return "the result is an error";
     if (want->nonce.len && !memmem(message.at, message.len, want->nonce.at, want->nonce.len))
         return "the nonce is another call's";
+    if (want->text && !has_text(message, want->text))
+        return "the text is another one";
     if (want->tools && count_tools(message) != want->tools)
         return "the number of tools is wrong";
     if (message.len >= CHECK_LARGE) {

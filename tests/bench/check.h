@@ -8,6 +8,7 @@ struct check_want {
     struct span id;    /* as JSON */
     struct span nonce; /* must stand in the answer; empty for none */
     size_t min_bytes;  /* the body has at least so many */
+    size_t text;       /* bytes of pattern.h that the answer has; 0 for any text */
     size_t tools;      /* the answer lists exactly so many tools; 0 for any number */
 };
 

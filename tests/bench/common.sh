@@ -55,11 +55,17 @@ wait_line() { # FILE PATTERN PID: the first match of sed PATTERN's group in FILE
     return 1
 }
 
-# NAME CORE ARGS...: starts an HTTP upstream; sets $started (its pid) and $url.
+# NAME CORE [http|sse] ARGS...: starts an HTTP upstream; sets $started (its pid) and $url.
 start_upstream() {
-    local name=$1 core=$2
+    local name=$1 core=$2 kind=http
     shift 2
-    taskset -c "$core" "$build/bench/bench_upstream" http 0 "$@" >"$tmp/$name.out" 2>&1 </dev/null &
+    case ${1:-} in
+    http | sse)
+        kind=$1
+        shift
+        ;;
+    esac
+    taskset -c "$core" "$build/bench/bench_upstream" $kind 0 "$@" >"$tmp/$name.out" 2>&1 </dev/null &
     started=$!
     pids+=("$started")
     url=$(wait_line "$tmp/$name.out" '^\(http:.*\)$' "$started") || die "the upstream $name did not start"

@@ -120,16 +120,22 @@ static void put_session(struct buf *b, struct span session, struct span version)
     }
 }
 
-static void set_heads(struct load_conn *c, const struct load_options *o, struct span session, struct span version)
+static void set_head(struct load_conn *c, const struct load_options *o, struct span session, struct span version)
 {
+    c->session.len = 0;
+    put_session(&c->session, session, version);
     put_head(&c->head, "POST", o);
-    put_session(&c->head, session, version);
+    buf_append(&c->head, c->session.data, c->session.len);
     buf_text(&c->head, "Content-Type: application/json\r\nContent-Length: ");
-    if (session.len) {
-        put_head(&c->end, "DELETE", o);
-        put_session(&c->end, session, version);
-        buf_text(&c->end, "\r\n");
-    }
+}
+
+/* Queues a request without a body in the session of c. */
+static void put_request(struct load_conn *c, const char *method, const struct load_options *o)
+{
+    c->sent = 0;
+    put_head(&c->out, method, o);
+    buf_append(&c->out, c->session.data, c->session.len);
+    buf_text(&c->out, "\r\n");
 }
 
 static bool post_text(struct load_conn *c, const struct load_options *o, const char *text, struct http1_message *m)
@@ -160,7 +166,7 @@ static const char *initialize(struct load_conn *c, const struct load_options *o)
     scan_member(check_message(&m, want.id), "result", &result);
     if (!scan_member(result, "protocolVersion", &version))
         return "initialize got no protocol version";
-    set_heads(c, o, m.session, scan_string(version));
+    set_head(c, o, m.session, scan_string(version));
     buf_drop(&c->in, m.total);
     return NULL;
 }
@@ -169,7 +175,7 @@ const char *load_conn_handshake(struct load_conn *c, const struct load_options *
 {
     struct http1_message m;
 
-    set_heads(c, o, (struct span){0}, (struct span){0});
+    set_head(c, o, (struct span){0}, (struct span){0});
     if (!o->session)
         return NULL;
     const char *why = initialize(c, o);
@@ -181,20 +187,26 @@ const char *load_conn_handshake(struct load_conn *c, const struct load_options *
     return m.status == 202 ? NULL : "notifications/initialized was not accepted with 202";
 }
 
-void load_conn_share(struct load_conn *c, const struct load_conn *other)
+bool load_conn_listen(struct load_conn *c, const struct load_options *o)
 {
-    c->head.len = 0;
-    buf_append(&c->head, other->head.data, other->head.len);
+    struct pollfd p = {.fd = c->fd, .events = POLLIN};
+
+    put_request(c, "GET", o);
+    if (load_conn_flush(c) != LOAD_CONN_DONE || poll(&p, 1, (int)(o->timeout * 1000)) <= 0)
+        return false;
+    ssize_t n = recv(c->fd, buf_room(&c->in, LOAD_CONN_READ), LOAD_CONN_READ, 0);
+    bool opened = n >= 12 && memcmp(c->in.data, "HTTP/1.1 200", 12) == 0;
+    buf_free(&c->in); /* there may be thousands, and none is read again as an answer */
+    return opened;
 }
 
 bool load_conn_farewell(struct load_conn *c, const struct load_options *o)
 {
     struct http1_message m;
 
-    if (c->fd < 0 || !c->end.len)
+    if (c->fd < 0 || !c->session.len)
         return true;
-    c->out.len = c->sent = 0;
-    buf_append(&c->out, c->end.data, c->end.len);
+    put_request(c, "DELETE", o);
     /* A server may refuse to let clients end sessions: 405. */
     return exchange(c, o, &m) && (m.status / 100 == 2 || m.status == 405);
 }

@@ -15,10 +15,11 @@ struct load_conn {
     struct buf out;
     size_t sent;
     struct buf head;      /* of each POST, up to the value of Content-Length */
-    struct buf end;       /* the request that ends the session, if any */
+    struct buf session;   /* the header fields of its session, if any */
     bool busy;            /* a call is under way */
     bool measured;        /* and it counts */
-    uint64_t started_ns;  /* when it was sent */
+    uint64_t started_ns;  /* when it was sent, or should have been */
+    uint64_t due_ns;      /* with a rate: when the next call is */
     unsigned long serial; /* calls made on this connection */
     bool listed;          /* an answer was checked for its number of tools */
     char id[24];          /* of the call under way, as JSON */
@@ -31,8 +32,8 @@ bool load_conn_open(struct load_conn *c, const struct load_options *o);
 void load_conn_close(struct load_conn *c);
 /* Starts the session of c; blocks. NULL when it worked, otherwise what went wrong. */
 const char *load_conn_handshake(struct load_conn *c, const struct load_options *o);
-/* Makes c use the session of another connection. */
-void load_conn_share(struct load_conn *c, const struct load_conn *other);
+/* Opens the event stream of c's session on c; blocks. */
+bool load_conn_listen(struct load_conn *c, const struct load_options *o);
 /* Ends the session of c; blocks. */
 bool load_conn_farewell(struct load_conn *c, const struct load_options *o);
 /* Queues a POST of that body. */

@@ -9,23 +9,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LOAD_CONNECTIONS_MAX = 1024, LOAD_SECONDS_MAX = 600, LOAD_REQUESTS_MAX = 10000000 };
+enum { LOAD_CONNECTIONS_MAX = 20000, LOAD_SECONDS_MAX = 600, LOAD_REQUESTS_MAX = 10000000, LOAD_RATE_MAX = 100000 };
 
 static const char load_usage[] =
     "usage: bench_load --url http://127.0.0.1:PORT/PATH (--body FILE | --mixed) "
     "(--seconds S | --requests N)\n"
+    "       bench_load --url URL --hold [--connections C]\n"
     "  --connections C    connections, each with one call at a time (1)\n"
     "  --warmup S         seconds of calls before the measured ones (0)\n"
-    "  --session          open one MCP session first, shared by all connections\n"
-    "  --session-each     open one MCP session per connection\n"
+    "  --session          open an MCP session on each connection first\n"
+    "  --rate R           calls per second in all, whether or not those before are answered: a call that has to\n"
+    "                     wait for the one before it takes as long as it waits (as many as possible)\n"
     "  --body FILE        the request, with @ID@ for its id, and @NONCE@ and @MS@ at will\n"
     "  --mixed            alternate the tools small and sleep, each answer checked for its nonce\n"
     "  --tool-prefix P    what stands before those tool names\n"
     "  --header 'K: V'    add a header field to each request (repeatable)\n"
     "  --timeout S        how long an answer may take (10)\n"
     "  --min-bytes N      the least size of an answer\n"
+    "  --expect-text N    the answer has the N bytes of text that the upstream's tool huge makes\n"
+    "  --any-answer       answers are counted, whatever they say, and no error is one\n"
     "  --cpu-of PID       tell that process's processor time per call, too\n"
-    "  --expect-tools N   how many tools the first answer on each connection lists\n";
+    "  --expect-tools N   how many tools the first answer on each connection lists\n"
+    "  --hold             open an event stream in a session on each connection, say so with the line \"holding C\",\n"
+    "                     and drop what comes until standard input ends\n";
 
 static void fail(const char *why, const char *what)
 {
@@ -107,7 +113,10 @@ static void read_option(struct load_options *o, int option, const char *value)
     case 'p': o->prefix = value; break;
     case 'm': o->mixed = true; break;
     case 'S': o->session = true; break;
-    case 'E': o->session = o->session_each = true; break;
+    case 'R': o->rate = read_number(value, LOAD_RATE_MAX); break;
+    case 'A': o->any_answer = true; break;
+    case 'h': o->session = o->hold = true; break;
+    case 'X': o->expect_text = (size_t)read_number(value, 1e9); break;
     case 'M': o->min_bytes = (size_t)read_number(value, 1e9); break;
     case 'C':
         if (clock_getcpuclockid((pid_t)read_number(value, 1e9), &o->cpu_clock) != 0)
@@ -137,10 +146,13 @@ void load_options_read(struct load_options *o, int argc, char **argv)
         {"body", required_argument, NULL, 'b'},
         {"header", required_argument, NULL, 'H'},
         {"session", no_argument, NULL, 'S'},
-        {"session-each", no_argument, NULL, 'E'},
+        {"rate", required_argument, NULL, 'R'},
+        {"hold", no_argument, NULL, 'h'},
         {"mixed", no_argument, NULL, 'm'},
         {"tool-prefix", required_argument, NULL, 'p'},
         {"min-bytes", required_argument, NULL, 'M'},
+        {"expect-text", required_argument, NULL, 'X'},
+        {"any-answer", no_argument, NULL, 'A'},
         {"cpu-of", required_argument, NULL, 'C'},
         {"expect-tools", required_argument, NULL, 'T'},
         {NULL, 0, NULL, 0},
@@ -154,10 +166,12 @@ void load_options_read(struct load_options *o, int argc, char **argv)
         fail("unexpected argument", argv[optind]);
     if (!o->address_len)
         fail("--url is missing", NULL);
+    if (!o->connections)
+        fail("--connections must be at least 1", NULL);
+    if (o->hold)
+        return;
     if (!o->body.len == !o->mixed)
         fail("give either --body or --mixed", NULL);
     if (o->seconds <= 0 && !o->requests)
         fail("give --seconds or --requests", NULL);
-    if (!o->connections)
-        fail("--connections must be at least 1", NULL);
 }

@@ -21,12 +21,15 @@ struct load_options {
     double timeout;
     struct buf body;
     struct buf headers; /* added to each request */
-    bool session;
-    bool session_each;
+    bool session;       /* one on each connection */
+    bool hold;          /* no calls: event streams */
+    double rate;        /* calls per second; 0: the next follows the answer */
     bool mixed;
     const char *prefix; /* of the tool names in mixed mode */
     size_t min_bytes;
     size_t expect_tools;
+    size_t expect_text; /* bytes of pattern.h in each answer; 0 for any text */
+    bool any_answer;
     bool with_cpu;
     clockid_t cpu_clock; /* of the process whose processor time is told */
 };

@@ -4,7 +4,7 @@
 missed=0 json_rows=()
 
 table_line() { # the twelve columns
-    printf '%-11s %9s %9s %9s  %13s %13s %14s %11s  %5s %9s %6s  %s\n' "$@"
+    printf '%-13s %9s %9s %9s  %13s %13s %14s %11s  %5s %9s %6s  %s\n' "$@"
 }
 
 print_head() {
@@ -23,6 +23,24 @@ json_row() { # NAME VALUE... : pairs of keys and JSON values, empty ones null
     json_rows+=("$text}")
 }
 
+# TITLE VALUE OPERATOR BAR [UNIT]: sets $verdict and, when the bar is missed, $missed.
+judge_row() {
+    verdict="$(judge "$2" "$3" "$4") ($3 $4${5:-})"
+    [[ $verdict == MISSED* ]] || return 0
+    if [[ $not_yet == *" $1 "* ]]; then
+        verdict="to reach: $3 $4${5:-}"
+    else
+        missed=1
+    fi
+}
+
+# TEXT TITLE VALUE OPERATOR BAR [UNIT]: a line of its own, with the verdict on one figure in it.
+print_figure() {
+    local verdict
+    judge_row "${@:2}"
+    [ "$json" -eq 1 ] || printf '%s  %s\n' "$1" "$verdict"
+}
+
 # TITLE ROW DIRECT NGINX GATEWAY BAR
 print_row() {
     local title=$1 row=$2 bar=$6 direct nginx_line gate ratio low high verdict='' rss='' errors=0 name
@@ -32,9 +50,10 @@ print_row() {
         errors=$((errors + $(errors_in "$row" "$name")))
     done
     [ -z "$gate" ] || rss=$(rss_mb "${pid[$5]}")
-    [ -z "$gate" ] || [ -z "$bar" ] || verdict="$(judge "$ratio" '>=' "$bar") (>= $bar)"
-    [ "$errors" -eq 0 ] || verdict="MISSED ($errors errors)"
-    [[ $verdict != MISSED* ]] || missed=1
+    [ -z "$gate" ] || [ -z "$bar" ] || judge_row "$title" "$ratio" '>=' "$bar"
+    if [ "$errors" -ne 0 ]; then
+        verdict="MISSED ($errors errors)" missed=1
+    fi
     if [ "$json" -eq 1 ]; then
         json_row "$title" direct "$direct" nginx "$nginx_line" postern "$gate" ratio "$ratio" ratio_low "$low" \
             ratio_high "$high" bar "$bar" errors $errors rss_mb "$rss"
@@ -47,57 +66,29 @@ print_row() {
 }
 
 print_guarded() { # beside the same gateway without identities, rules and audit
-    local plain guarded ratio low high verdict errors
-    plain=$(median guarded http) guarded=$(median guarded guarded)
-    [ -n "$guarded" ] || return 0
-    read -r ratio low high <<<"$(ratio_of guarded guarded http)"
-    errors=$(($(errors_in guarded http) + $(errors_in guarded guarded)))
-    verdict="$(judge "$ratio" '>=' "$bar_guarded") (>= $bar_guarded)"
-    [ "$errors" -eq 0 ] || verdict="MISSED ($errors errors)"
-    [[ $verdict != MISSED* ]] || missed=1
-    if [ "$json" -eq 1 ]; then
-        json_row guarded plain "$plain" guarded "$guarded" ratio "$ratio" ratio_low "$low" ratio_high "$high" \
-            bar "$bar_guarded" errors "$errors"
-        return
+    local ratio low high
+    read -r ratio low high <<<"$(ratio_of small guarded-http http)"
+    [ -n "$ratio" ] || return 0
+    json_row guarded-to-open ratio "$ratio" ratio_low "$low" ratio_high "$high"
+    [ "$json" -eq 1 ] || echo "guarded-http to the same gateway without identities, rules and audit: $ratio ($low-$high)"
+}
+
+print_memory() {
+    local name mb highest=0
+    if [ -n "${pid[http-256]:-}" ]; then
+        mb=$(peak_mb "${pid[http-256]}")
+        print_figure "resident memory, idle: $idle_mb MB" memory "$idle_mb" '<=' "$bar_rss_idle" ' MB'
+        print_figure "resident memory with 256 connections, at most: $mb MB" memory "$mb" '<=' "$bar_rss_256" ' MB'
+        json_row memory idle_mb "$idle_mb" mb_256 "$mb"
     fi
-    printf 'bearer, 1,000 rules, audit: %s calls/s, without %s calls/s, CPU %s/%s us, ratio %s (%s-%s)  %s\n' \
-        "$(show rps "$guarded")" "$(show rps "$plain")" "$(show cpu_us "$guarded")" "$(show cpu_us "$plain")" \
-        "$ratio" "$low" "$high" "$verdict"
-}
-
-print_errors() {
-    local name line verdict
-    for name in nginx http stdio; do
-        line=${lines[errors/$name]:-}
-        line=${line%$'\n'}
-        [ -n "$line" ] || continue
-        verdict="$(judge "$(field errors "$line")" == 0) (0 errors)"
-        [ $name = nginx ] || [[ $verdict != MISSED* ]] || missed=1
-        if [ "$json" -eq 1 ]; then
-            json_rows+=("\"errors-256-$name\":$line")
-        else
-            printf '256 connections, %-5s  %s calls, %s errors, %s calls/s, p50/p99 %s us  %s\n' $name \
-                "$(field calls "$line")" "$(field errors "$line")" "$(field rps "$line")" \
-                "$(latency "$line")" "$verdict"
-        fi
-    done
-}
-
-print_memory() { # the highest of all gateways that ran
-    local name mb highest=0 verdict
-    for name in http stdio list guarded; do
+    for name in http stdio list guarded-http guarded-stdio; do
         [ -n "${pid[$name]:-}" ] || continue
         mb=$(rss_mb "${pid[$name]}")
         highest=$(awk "BEGIN { print ($mb > $highest ? $mb : $highest) }")
     done
     [ "$highest" != 0 ] || return 0
-    verdict="$(judge "$highest" '<=' "$bar_rss") (<= $bar_rss MB)"
-    [[ $verdict != MISSED* ]] || missed=1
-    if [ "$json" -eq 1 ]; then
-        json_rows+=("\"rss_mb\":$highest")
-    else
-        printf 'resident memory of the gateway after all rows: %s MB  %s\n' "$highest" "$verdict"
-    fi
+    print_figure "resident memory after all rows, of the largest gateway: $highest MB" rss "$highest" '<=' "$bar_rss" ' MB'
+    json_rows+=("\"rss_mb\":$highest")
 }
 
 print_decide() { # one line for each number of rules; callers by turns are held to the bar, at 5,000 the slowest of them
@@ -105,15 +96,11 @@ print_decide() { # one line for each number of rules; callers by turns are held 
     [ -n "$decisions" ] || return 0
     while read -r line; do
         rules=$(field rules "$line") verdict=''
-        [ "$rules" -ne 1000 ] || verdict="$(judge "$(field ns "$line")" '<' "$bar_decide") (< $bar_decide ns)"
-        [ "$rules" -ne 5000 ] || verdict="$(judge "$(field p99_ns "$line")" '<' "$bar_decide_p99") (p99 < $bar_decide_p99 ns)"
-        [[ $verdict != MISSED* ]] || missed=1
-        if [ "$json" -eq 1 ]; then
-            json_rows+=("\"decide-$rules\":$line")
-        else
-            printf 'decide, %5s rules: %s ns, %s ns for the same caller again, p99 %s ns  %s\n' "$rules" \
-                "$(field ns "$line")" "$(field same_ns "$line")" "$(field p99_ns "$line")" "$verdict"
-        fi
+        [ "$rules" -ne 1000 ] || judge_row decide "$(field ns "$line")" '<' "$bar_decide" ' ns'
+        [ "$rules" -ne 5000 ] || judge_row decide "$(field p99_ns "$line")" '<' "$bar_decide_p99" ' ns p99'
+        json_rows+=("\"decide-$rules\":$line")
+        [ "$json" -eq 1 ] || printf 'decide, %5s rules: %s ns, %s ns for the same caller again, p99 %s ns  %s\n' "$rules" \
+            "$(field ns "$line")" "$(field same_ns "$line")" "$(field p99_ns "$line")" "$verdict"
     done <<<"$decisions"
 }
 
@@ -132,17 +119,12 @@ print_verify() {
 }
 
 print_token() {
-    local ns verdict
+    local ns
     [ -n "$lookups" ] || return 0
     ns=$(field ns "$lookups")
-    verdict="$(judge "$ns" '<' "$bar_token") (< $bar_token ns)"
-    [[ $verdict != MISSED* ]] || missed=1
-    if [ "$json" -eq 1 ]; then
-        json_rows+=("\"token\":$lookups")
-    else
-        printf 'token, %s users: %s ns: %s ns to find it, %s ns to be given it  %s\n' "$(field users "$lookups")" "$ns" \
-            "$(field store_ns "$lookups")" "$(field access_ns "$lookups")" "$verdict"
-    fi
+    json_rows+=("\"token\":$lookups")
+    print_figure "token, $(field users "$lookups") users: $ns ns: $(field store_ns "$lookups") ns to find it, $(
+        field access_ns "$lookups") ns to be given it" token "$ns" '<' "$bar_token" ' ns'
 }
 
 print_foot() {
@@ -152,7 +134,7 @@ print_foot() {
         printf '{%s,"rounds":%s,"ok":%s}\n' "${json_rows[*]}" "$rounds" $ok
         return
     fi
-    [[ $only != decide && $only != verify && $only != token ]] || return 0
+    has_table || return 0
     cat <<TEXT
 Median of $rounds rounds of $seconds s, of twice as many for what was below a bar. p50/99 in microseconds; CPU: microseconds
 of nginx/postern per call, which other work on the machine disturbs least; ratio: postern to nginx, round by round.

@@ -1,19 +1,22 @@
 /* rpc.c: what the benchmark upstream answers: initialize, ping, tools/list, tools/call. */
 #include "rpc.h"
 
+#include "pattern.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { RPC_BIG_BYTES = 100 * 1024, RPC_FAULT_EVERY = 10, RPC_SLEEP_MAX_MS = 60000 };
+enum { RPC_BIG_BYTES = 100 * 1024, RPC_FAULT_EVERY = 10, RPC_MS_MAX = 60000, RPC_BYTES_MAX = 256 * 1024 * 1024 };
 
 static struct buf rpc_list; /* the result of tools/list */
 static struct buf rpc_big;  /* the result of tools/call big */
 static enum rpc_fault rpc_fault;
 static unsigned long rpc_calls;
 
-static const char rpc_hello[] = "{\"protocolVersion\":\"2025-11-25\",\"capabilities\":{\"tools\":{}},"
-                                "\"serverInfo\":{\"name\":\"bench_upstream\",\"version\":\"1\"}}";
+static const char rpc_hello[] =
+    "{\"protocolVersion\":\"2025-11-25\",\"capabilities\":{\"logging\":{},\"tools\":{\"listChanged\":true}},"
+    "\"serverInfo\":{\"name\":\"bench_upstream\",\"version\":\"1\"}}";
 
 static const char rpc_schema[] = "{\"type\":\"object\",\"properties\":{"
                                  "\"nonce\":{\"type\":\"string\",\"description\":\"Echoed in the answer\"},"
@@ -50,16 +53,17 @@ static void add_tool(struct buf *b, const char *name)
 
 void rpc_setup(unsigned tools, enum rpc_fault fault)
 {
-    static const char *const always[] = {"small", "big", "sleep"};
+    static const char *const always[] = {"small", "big", "sleep", "huge", "flood"};
+    const unsigned least = sizeof always / sizeof *always;
 
     rpc_fault = fault;
     buf_text(&rpc_list, "{\"tools\":[");
-    for (unsigned i = 0; i < tools || i < 3; i++) {
+    for (unsigned i = 0; i < tools || i < least; i++) {
         char name[32];
         snprintf(name, sizeof name, "tool_%03u", i + 1);
         if (i)
             buf_text(&rpc_list, ",");
-        add_tool(&rpc_list, i < 3 ? always[i] : name);
+        add_tool(&rpc_list, i < least ? always[i] : name);
     }
     buf_text(&rpc_list, "]}");
 
@@ -116,17 +120,54 @@ static struct span nonce_of(struct span arguments)
     return value;
 }
 
-static unsigned delay_of(struct span arguments)
+static unsigned number_of(struct span arguments, const char *key, unsigned max)
 {
     struct span value;
-    unsigned long ms = 0;
+    unsigned long n = 0;
 
-    if (!scan_member(arguments, "ms", &value))
+    if (!scan_member(arguments, key, &value))
         return 0;
     for (size_t i = 0; i < value.len && value.at[i] >= '0' && value.at[i] <= '9'; i++)
-        if (ms < RPC_SLEEP_MAX_MS)
-            ms = ms * 10 + (unsigned long)(value.at[i] - '0');
-    return (unsigned)(ms < RPC_SLEEP_MAX_MS ? ms : RPC_SLEEP_MAX_MS);
+        if (n < max)
+            n = n * 10 + (unsigned long)(value.at[i] - '0');
+    return (unsigned)(n < max ? n : max);
+}
+
+/* A text of so many bytes, as pattern.h makes it. */
+static void give_pattern(struct buf *out, struct span id, size_t bytes)
+{
+    open_answer(out, id);
+    buf_text(out, ",\"result\":{\"content\":[{\"type\":\"text\",\"text\":\"");
+    pattern_fill(buf_room(out, bytes), bytes);
+    out->len += bytes;
+    buf_text(out, "\"}],\"isError\":false}}");
+}
+
+/* Answers, and has the transport send junk lines or notifications for a while. */
+static void give_flood(struct buf *out, struct span id, struct span arguments, struct rpc_outcome *o)
+{
+    struct span kind;
+
+    o->flood =
+        scan_member(arguments, "mode", &kind) && scan_is(scan_string(kind), "notes") ? RPC_FLOOD_NOTES : RPC_FLOOD_JUNK;
+    o->flood_ms = number_of(arguments, "ms", RPC_MS_MAX);
+    give_text(out, id, (struct span){"none", 4}, false);
+}
+
+void rpc_flood(enum rpc_flood kind, struct buf *out, size_t len)
+{
+    static unsigned long count;
+
+    while (out->len < len) {
+        bool changed = kind == RPC_FLOOD_NOTES && ++count % 64 == 0;
+        buf_text(out, kind == RPC_FLOOD_JUNK ? "not a message: "
+                      : changed              ? "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/tools/list_changed\"}"
+                                             : "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{"
+                                               "\"level\":\"error\",\"logger\":\"flood\",\"data\":\"one of many\"}}");
+        if (kind == RPC_FLOOD_JUNK)
+            buf_number(out, ++count);
+        buf_text(out, "\n");
+    }
 }
 
 /* Answers in the way the fault asks for; false when it is none of the answer's own faults. */
@@ -168,8 +209,12 @@ static void call_tool(struct buf *out, struct span id, struct span params, struc
         give_result(out, id, rpc_big.data, rpc_big.len);
     } else if (scan_is(name, "sleep")) {
         o->kind = RPC_LATER;
-        o->delay_ms = delay_of(arguments);
+        o->delay_ms = number_of(arguments, "ms", RPC_MS_MAX);
         give_text(out, id, nonce_of(arguments), false);
+    } else if (scan_is(name, "huge")) {
+        give_pattern(out, id, number_of(arguments, "bytes", RPC_BYTES_MAX));
+    } else if (scan_is(name, "flood")) {
+        give_flood(out, id, arguments, o);
     } else if (scan_is(name, "small") || (name.len > 5 && memcmp(name.at, "tool_", 5) == 0)) {
         give_text(out, id, nonce_of(arguments), false);
     } else {

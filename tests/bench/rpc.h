@@ -22,11 +22,16 @@ enum rpc_fault {
 
 enum rpc_kind { RPC_NONE, RPC_NOW, RPC_LATER };
 
+/* What a server sends that nobody asked for; over stdio only. */
+enum rpc_flood { RPC_FLOOD_NONE, RPC_FLOOD_JUNK, RPC_FLOOD_NOTES };
+
 struct rpc_outcome {
     enum rpc_kind kind;
     unsigned delay_ms;    /* RPC_LATER: how long to hold the answer */
     bool is_initialize;   /* the message opens a session */
     bool is_call;         /* a request: an answer is owed */
+    enum rpc_flood flood; /* to begin now, */
+    unsigned flood_ms;    /* for so long */
     enum rpc_fault fault; /* the fault to commit on this message */
 };
 
@@ -34,5 +39,8 @@ void rpc_setup(unsigned tools, enum rpc_fault fault);
 bool rpc_fault_named(const char *name, enum rpc_fault *fault);
 /* Appends the answer to message, if any, to out. */
 struct rpc_outcome rpc_answer(struct span message, struct buf *out);
+
+/* Appends lines of that kind to out until it has len bytes. */
+void rpc_flood(enum rpc_flood kind, struct buf *out, size_t len);
 
 #endif

@@ -2,8 +2,10 @@
 #ifndef BENCH_SERVE_H
 #define BENCH_SERVE_H
 
-/* Legacy Streamable HTTP with JSON replies on 127.0.0.1; port 0 takes a free one. */
-int serve_http(int port);
+#include <stdbool.h>
+
+/* Legacy Streamable HTTP on 127.0.0.1, calls answered as JSON or as event streams; port 0 takes a free one. */
+int serve_http(int port, bool as_events);
 /* Newline-framed messages on stdin and stdout. */
 int serve_stdio(void);
 

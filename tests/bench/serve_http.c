@@ -18,7 +18,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { HTTP_CONNS = 4096, HTTP_READ = 32 * 1024, HTTP_EVENTS = 256 };
+enum { HTTP_CONNS = 4096, HTTP_READ = 32 * 1024, HTTP_EVENTS = 256, HTTP_CHUNK = 64 * 1024 };
 
 struct conn {
     bool open;
@@ -27,10 +27,12 @@ struct conn {
     bool closing;        /* close once written */
     unsigned generation; /* distinguishes lives of the same descriptor */
     struct buf in, out;
+    size_t sent; /* bytes of out already written */
 };
 
 static struct conn http_conns[HTTP_CONNS]; /* by descriptor */
 static int http_epoll;
+static bool http_events; /* calls are answered as event streams */
 static unsigned long http_sessions;
 static struct buf http_body;
 
@@ -41,7 +43,7 @@ static void close_conn(int fd)
     close(fd);
     c->open = false;
     c->generation++;
-    c->in.len = c->out.len = 0;
+    c->in.len = c->out.len = c->sent = 0;
 }
 
 static void put_answer(struct conn *c, const char *status, const char *session, const char *body, size_t len)
@@ -62,6 +64,32 @@ static void put_answer(struct conn *c, const char *status, const char *session, 
     buf_number(out, len);
     buf_text(out, "\r\n\r\n");
     buf_append(out, body, len);
+}
+
+static void put_chunk(struct buf *out, const char *text, size_t len)
+{
+    char size[24];
+
+    snprintf(size, sizeof size, "%zx\r\n", len);
+    buf_text(out, size);
+    buf_append(out, text, len);
+    buf_text(out, "\r\n");
+}
+
+static void put_result(struct conn *c, const char *body, size_t len)
+{
+    static const char data[] = "event: message\ndata: ";
+
+    if (!http_events) {
+        put_answer(c, "200 OK", NULL, body, len);
+        return;
+    }
+    buf_text(&c->out, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n");
+    put_chunk(&c->out, data, sizeof data - 1);
+    for (size_t at = 0; at < len; at += HTTP_CHUNK)
+        put_chunk(&c->out, body + at, len - at < HTTP_CHUNK ? len - at : HTTP_CHUNK);
+    put_chunk(&c->out, "\n\n", 2);
+    put_chunk(&c->out, "", 0);
 }
 
 static void put_refusal(struct conn *c, const char *status, const char *why)
@@ -110,7 +138,7 @@ static void handle_post(int fd, const struct http1_message *m)
         c->waiting = true;
         timer_add(o.delay_ms, fd, c->generation, http_body.data, http_body.len);
     } else if (o.kind == RPC_NOW) {
-        put_answer(c, "200 OK", NULL, http_body.data, http_body.len);
+        put_result(c, http_body.data, http_body.len);
     } else if (o.is_call) {
         c->waiting = true; /* the fault that never answers */
     } else {
@@ -149,8 +177,8 @@ static void flush_conn(int fd)
 {
     struct conn *c = &http_conns[fd];
 
-    while (c->out.len) {
-        ssize_t n = send(fd, c->out.data, c->out.len, MSG_NOSIGNAL);
+    while (c->sent < c->out.len) {
+        ssize_t n = send(fd, c->out.data + c->sent, c->out.len - c->sent, MSG_NOSIGNAL);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && errno != EAGAIN) {
@@ -159,8 +187,10 @@ static void flush_conn(int fd)
         }
         if (n < 0)
             break;
-        buf_drop(&c->out, (size_t)n);
+        c->sent += (size_t)n;
     }
+    if (c->sent == c->out.len)
+        c->out.len = c->sent = 0;
     if (c->closing && !c->waiting && !c->out.len) {
         close_conn(fd);
         return;
@@ -218,7 +248,7 @@ static void release_due(void)
         struct conn *c = &http_conns[due.owner];
         if (c->open && c->generation == due.generation) {
             c->waiting = false;
-            put_answer(c, "200 OK", NULL, due.text.data, due.text.len);
+            put_result(c, due.text.data, due.text.len);
             handle_requests(due.owner);
             flush_conn(due.owner);
         }
@@ -244,7 +274,7 @@ static int open_listener(int port)
     return fd;
 }
 
-int serve_http(int port)
+int serve_http(int port, bool as_events)
 {
     int listener = open_listener(port);
 
@@ -252,6 +282,7 @@ int serve_http(int port)
         perror("bench_upstream: listen");
         return 1;
     }
+    http_events = as_events;
     http_epoll = epoll_create1(EPOLL_CLOEXEC);
     struct epoll_event ev = {.events = EPOLLIN, .data.fd = listener};
     epoll_ctl(http_epoll, EPOLL_CTL_ADD, listener, &ev);

@@ -11,10 +11,13 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { STDIO_READ = 256 * 1024, STDIO_BACKLOG = 8 * 1024 * 1024 };
+enum { STDIO_READ = 256 * 1024, STDIO_BACKLOG = 8 * 1024 * 1024, STDIO_FLOOD = 256 * 1024 };
 
 static struct buf stdio_in, stdio_out;
 static size_t stdio_sent; /* bytes of stdio_out already written */
+
+static enum rpc_flood stdio_flood;
+static uint64_t stdio_flood_end_ms;
 
 static size_t pending(void) { return stdio_out.len - stdio_sent; }
 
@@ -24,6 +27,10 @@ static void answer_line(struct span line)
         return;
     size_t before = stdio_out.len;
     struct rpc_outcome o = rpc_answer(line, &stdio_out);
+    if (o.flood) {
+        stdio_flood = o.flood;
+        stdio_flood_end_ms = timer_now_ms() + o.flood_ms;
+    }
     if (o.kind == RPC_NONE)
         return;
     buf_text(&stdio_out, "\n");
@@ -77,6 +84,14 @@ static bool write_output(void)
     return true;
 }
 
+static void keep_flooding(void)
+{
+    if (stdio_flood && timer_now_ms() >= stdio_flood_end_ms)
+        stdio_flood = RPC_FLOOD_NONE;
+    if (stdio_flood)
+        rpc_flood(stdio_flood, &stdio_out, stdio_sent + STDIO_FLOOD);
+}
+
 int serve_stdio(void)
 {
     fcntl(STDIN_FILENO, F_SETFL, fcntl(STDIN_FILENO, F_GETFL) | O_NONBLOCK);
@@ -84,7 +99,7 @@ int serve_stdio(void)
     for (;;) {
         struct pollfd fds[2] = {
             {.fd = STDIN_FILENO, .events = pending() < STDIO_BACKLOG ? POLLIN : 0},
-            {.fd = pending() ? STDOUT_FILENO : -1, .events = POLLOUT},
+            {.fd = pending() || stdio_flood ? STDOUT_FILENO : -1, .events = POLLOUT},
         };
         if (poll(fds, 2, timer_wait_ms()) < 0 && errno != EINTR)
             return 1;
@@ -96,6 +111,7 @@ int serve_stdio(void)
             buf_append(&stdio_out, due.text.data, due.text.len);
             buf_free(&due.text);
         }
+        keep_flooding();
         if (!write_output())
             return 0;
     }

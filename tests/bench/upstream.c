@@ -9,7 +9,7 @@
 
 static int usage(void)
 {
-    fputs("usage: bench_upstream http PORT [--tools N] [--fault KIND]\n"
+    fputs("usage: bench_upstream http|sse PORT [--tools N] [--fault KIND]\n"
           "       bench_upstream stdio [--tools N] [--fault KIND]\n"
           "KIND: id error iserror nonce short hang status close\n",
           stderr);
@@ -18,14 +18,16 @@ static int usage(void)
 
 int main(int argc, char **argv)
 {
-    unsigned long tools = 3;
+    unsigned long tools = 0;
     enum rpc_fault fault = RPC_FAULT_NONE;
+    bool events = false;
     int port = -1;
     int at = 2;
 
     if (argc < 2)
         return usage();
-    if (strcmp(argv[1], "http") == 0 && argc > 2) {
+    events = strcmp(argv[1], "sse") == 0;
+    if ((events || strcmp(argv[1], "http") == 0) && argc > 2) {
         port = atoi(argv[2]);
         at = 3;
     } else if (strcmp(argv[1], "stdio") != 0) {
@@ -41,5 +43,5 @@ int main(int argc, char **argv)
         return usage();
     signal(SIGPIPE, SIG_IGN);
     rpc_setup((unsigned)tools, fault);
-    return port < 0 ? serve_stdio() : serve_http(port);
+    return port < 0 ? serve_stdio() : serve_http(port, events);
 }

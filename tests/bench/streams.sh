@@ -1,0 +1,78 @@
+# The row `streams`: what thousands of idle event streams cost in memory, in processor time and to other callers' calls.
+# Sourced by run.
+# shellcheck shell=bash disable=SC2154
+
+streams=10000 stream_rounds=11 stream_idle=15 # seconds: as long as a heartbeat takes to reach every stream
+if [ "$quick" -eq 1 ]; then
+    streams=2000 stream_rounds=5 stream_idle=4
+fi
+stream_figures='' # KB of a stream, per cent of a core, and the p50 in microseconds without and with the streams
+
+cpu_ticks() { # PID: user and system time in hundredths of a second
+    awk '{ sub(/.*\) /, ""); print $12 + $13 }' "/proc/$1/stat"
+}
+
+# Two gateways, of which only one has the streams: callers of both are measured by turns.
+start_streams() {
+    local name
+    ulimit -n "$(ulimit -Hn)"
+    [ "$(ulimit -n)" = unlimited ] || [ "$(ulimit -n)" -gt $((streams + 1000)) ] || streams=$(($(ulimit -n) - 1000))
+    for name in alone streams; do
+        start_middle $name "\"bench\":{\"url\":\"$small_url/mcp\"}" 5 \
+            '"limits":{"connections":20000,"unauthenticated_connections":20000,"sessions":20000}'
+        measure warm $name 8 "$tmp/bench__small.body"
+    done
+}
+
+# NAME COUNT OPTIONS...: so many sessions with an event stream each, on the gateway of that name, until release_streams.
+hold_streams() {
+    local name=$1 count=$2
+    shift 2
+    rm -f "$tmp/hold.in"
+    mkfifo "$tmp/hold.in"
+    taskset -c "$load_core" "$build/bench/bench_load" --url "${target[$name]}" --hold --connections "$count" "$@" \
+        <"$tmp/hold.in" >"$tmp/hold.out" 2>"$tmp/hold.err" &
+    holder=$!
+    exec 8>"$tmp/hold.in"
+    pids+=("$holder")
+    wait_line "$tmp/hold.out" '^\(holding .*\)' "$holder" >/dev/null || {
+        cat "$tmp/hold.err" >&2
+        die "$count event streams could not be opened"
+    }
+}
+
+release_streams() { # the exit status says whether all were still there
+    exec 8>&-
+    wait "$holder"
+}
+
+measure_streams() {
+    local before kb ticks percent
+    start_streams
+    hold_streams streams "$streams"
+    before=$(rss_kb "${pid[alone]}")
+    kb=$(awk "BEGIN { printf \"%.1f\", ($(rss_kb "${pid[streams]}") - $before) / $streams }")
+    sleep 1
+    ticks=$(cpu_ticks "${pid[streams]}")
+    sleep $stream_idle
+    percent=$(awk "BEGIN { printf \"%.1f\", ($(cpu_ticks "${pid[streams]}") - $ticks) / $stream_idle }")
+    repeat $stream_rounds measure_beside
+    release_streams || die "event streams ended by themselves: $(cat "$tmp/hold.out")"
+    stream_figures="$kb $percent $(pair_of streams alone streams p50_us)"
+}
+
+# shellcheck disable=SC2317 # called by name, in repeat
+measure_beside() {
+    measure streams alone 8 "$tmp/bench__small.body"
+    measure streams streams 8 "$tmp/bench__small.body"
+}
+
+print_streams() {
+    local kb percent alone beside ratio
+    [ -n "$stream_figures" ] || return 0
+    read -r kb percent alone beside ratio <<<"$stream_figures"
+    print_figure "$streams idle streams: $kb KB each" streams "$kb" '<=' $bar_stream_kb ' KB'
+    print_figure "$streams idle streams: $percent % of a core" streams "$percent" '<' $bar_stream_cpu ' %'
+    print_figure "$streams idle streams: p50 of a call $beside us, $alone us without, ratio $ratio" streams "$ratio" '<=' $bar_stream_p50
+    json_row streams streams "$streams" kb_each "$kb" cpu_percent "$percent" p50_us_alone "$alone" p50_us "$beside" ratio "$ratio"
+}
