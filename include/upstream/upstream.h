@@ -113,6 +113,11 @@ void upstream_answer(struct upstream *upstream, struct span id, struct span resu
 void upstream_refuse(struct upstream *upstream, struct span id, int code, const char *reason);
 void upstream_pass(struct upstream *upstream, struct span message);  // a whole message, as it is
 
+// Nothing more is read from the server, and nothing of what was read is handed on, until upstream_resume(): for a listener that
+// cannot keep up. Both may be called from its callbacks, and are harmless when they change nothing.
+void upstream_pause(struct upstream *upstream);
+void upstream_resume(struct upstream *upstream);
+
 enum upstream_state upstream_state(const struct upstream *upstream);
 const struct server *upstream_server(const struct upstream *upstream);
 const struct upstream_abilities *upstream_abilities(const struct upstream *upstream);

@@ -22,6 +22,7 @@ struct transport {
     // Ends; calls upstream_on_stopped() when nothing is left, maybe at once.
     void (*stop)(struct upstream *upstream, int64_t within_ms);
     void (*release)(struct upstream *upstream);  // frees upstream->wire
+    void (*resume)(struct upstream *upstream);   // reads on: upstream->paused was set, and is not any more
 };
 
 extern const struct transport transport_stdio, transport_http, transport_sse;
@@ -47,6 +48,7 @@ struct upstream {
     struct loop_task lose;  // the wire, for `why`
     struct err why;
     bool losing;
+    bool paused;  // what it sent is not handed on, and nothing more is read, but the transport may finish a message
     unsigned failures;
     int64_t ready_since_ms;
     char problem[512];

@@ -2,6 +2,9 @@
 //
 // Writing is batched: messages gather in `outgoing` and one write at the end of the turn sends them all. What the server does not
 // read stays there. A request of which nothing was written yet is taken back if it may not be sent any more.
+//
+// Reading is done in slices, one a turn, however many messages a read brought: what is left waits in `frame`, and the server
+// is read again when all of it was handed on. While the upstream is paused nothing is handed on.
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/secret.h"
@@ -16,7 +19,9 @@
 #define READ_SIZE ((size_t)64 << 10)
 #define READS_A_TURN 2  // then the others have their turn, however much this one talks
 #define STDERR_READS_A_TURN 4
-#define LAST_READS 2048
+#define LAST_READS 32    // more than any pipe holds
+#define SLICE 1024       // work of one turn
+#define SLICE_MESSAGE 8  // of it for a message; a line that is none costs 1
 #define HALF_CLOSED_MS 1500
 #define STDERR_LINE_MAX 512
 #define OUT_SLACK ((size_t)1 << 20)
@@ -31,7 +36,7 @@ struct stdio_wire {
     struct upstream *upstream;
     struct child *child;
     struct loop_watch in, out, errors;
-    struct loop_task flush;
+    struct loop_task flush, more;
     struct frame frame;
     struct buf outgoing;
     size_t sent;            // of outgoing
@@ -40,6 +45,8 @@ struct stdio_wire {
     struct buf error_line;
     bool counted;  // write with Content-Length
     bool stopping;
+    char *exit;      // how its process ended, which is told when its last words were handed on; NULL: it runs
+    int last_reads;  // still allowed then: a grandchild that has the pipe could go on for ever
 };
 
 static void wire_free(void *object)
@@ -49,6 +56,7 @@ static void wire_free(void *object)
     buf_release(&wire->outgoing);
     free(wire->unsent);
     buf_release(&wire->error_line);
+    free(wire->exit);
     child_free(wire->child);
     free(wire);
 }
@@ -60,6 +68,7 @@ static void wire_detach(struct stdio_wire *wire)
     loop_unwatch(loop, &wire->out);
     loop_unwatch(loop, &wire->errors);
     loop_task_drop(&wire->flush);
+    loop_task_drop(&wire->more);
 }
 
 static void stdio_release(struct upstream *upstream)
@@ -119,25 +128,35 @@ static void log_tail(struct stdio_wire *wire)
 
 // ---- reading --------------------------------------------------------------------------------
 
-static void read_frames(struct stdio_wire *wire)
+static void on_junk(const struct stdio_wire *wire, enum frame_status status, struct span line)
+{
+    const char *server = wire->upstream->server->name;
+    line.len = line.len > 200 ? 200 : line.len;
+    if (status == FRAME_JUNK)
+        log_warn("server wrote something that is no message", LOG_STR("server", server), LOG_SPAN("line", line));
+    else
+        log_warn("server sent a message that is too large", LOG_STR("server", server), LOG_INT("max", wire->frame.max));
+}
+
+// Hands on what was read, within a slice of which `left` is left. False: some of it has to wait, or the wire is gone.
+static bool hand_on(struct stdio_wire *wire, int *left)
 {
     struct upstream *upstream = wire->upstream;
     struct span text;
-    enum frame_status status;
-    while (upstream->wire == wire && (status = frame_next(&wire->frame, &text)) != FRAME_MORE) {
-        if (status == FRAME_MESSAGE) {
-            if (wire->frame.content_length && upstream->server->framing == SERVER_FRAMING_AUTO)
-                wire->counted = true;
-            upstream_on_message(upstream, text, NULL);
-        } else if (status == FRAME_JUNK) {
-            text.len = text.len > 200 ? 200 : text.len;
-            log_warn("server wrote something that is no message", LOG_STR("server", upstream->server->name),
-                     LOG_SPAN("line", text));
-        } else {
-            log_warn("server sent a message that is too large", LOG_STR("server", upstream->server->name),
-                     LOG_INT("max", wire->frame.max));
+    while (upstream->wire == wire && !upstream->paused && *left > 0) {
+        enum frame_status status = frame_next(&wire->frame, &text);
+        if (status == FRAME_MORE)
+            return true;
+        *left -= status == FRAME_MESSAGE ? SLICE_MESSAGE : 1;
+        if (status != FRAME_MESSAGE) {
+            on_junk(wire, status, text);
+            continue;
         }
+        if (wire->frame.content_length && upstream->server->framing == SERVER_FRAMING_AUTO)
+            wire->counted = true;
+        upstream_on_message(upstream, text, NULL);
     }
+    return false;
 }
 
 // It will not talk to us any more: it is ended, and its exit is the loss of the server.
@@ -161,17 +180,41 @@ static bool read_once(struct stdio_wire *wire)
         return false;
     }
     frame_fed(&wire->frame, (size_t)got);
-    read_frames(wire);
     return (size_t)got == room;
 }
+
+static void on_gone(struct stdio_wire *wire);
+
+// A slice of what the server wrote.
+static void read_slice(struct stdio_wire *wire)
+{
+    struct upstream *upstream = wire->upstream;
+    int left = SLICE;
+    bool more = true;
+    for (int reads = READS_A_TURN; hand_on(wire, &left) && more && reads; reads--)
+        more = wire->in.added && (!wire->exit || wire->last_reads-- > 0) && read_once(wire);
+    if (upstream->wire != wire || upstream->paused)
+        return;
+    if (wire->exit && !more && left > 0)
+        on_gone(wire);
+    else if (wire->exit || left <= 0)
+        loop_task_put_later(upstream->spec.loop, &wire->more);
+}
+
+static void on_more(struct loop_task *task) { read_slice(task->arg); }
 
 static void on_readable(struct loop_watch *watch, unsigned events)
 {
     (void)events;
     struct stdio_wire *wire = watch->arg;
-    struct upstream *upstream = wire->upstream;
-    for (int i = 0; i < READS_A_TURN && read_once(wire) && upstream->wire == wire; i++)
-        ;
+    if (!wire->upstream->paused && !list_linked(&wire->more.node))
+        read_slice(wire);
+}
+
+static void stdio_resume(struct upstream *upstream)
+{
+    struct stdio_wire *wire = upstream->wire;
+    loop_task_put(upstream->spec.loop, &wire->more);
 }
 
 // ---- writing --------------------------------------------------------------------------------
@@ -322,29 +365,34 @@ static void on_started(void *arg)
              LOG_STR("command", server->command));
 }
 
-static void on_exit_told(void *arg, const char *how)
+static void on_gone(struct stdio_wire *wire)
 {
-    struct stdio_wire *wire = arg;
     struct upstream *upstream = wire->upstream;
-    for (int i = 0; i < LAST_READS && wire->in.added && read_once(wire); i++)
-        ;  // its last words; a grandchild that has the pipe could go on for ever
     for (int i = 0; i < STDERR_LINES && wire->errors.added; i++)
         read_errors(wire);
-    if (upstream->wire != wire)
-        return;
     if (wire->stopping) {
-        log_info("server ended", LOG_STR("server", upstream->server->name), LOG_STR("how", how));
+        log_info("server ended", LOG_STR("server", upstream->server->name), LOG_STR("how", wire->exit));
         stdio_release(upstream);
         upstream_on_stopped(upstream);
         return;
     }
     struct err err;
     if (child_started(wire->child))
-        (void)err_set(&err, ERR_UPSTREAM_DIED, "server \"%s\" ended: %s", upstream->server->name, how);
+        (void)err_set(&err, ERR_UPSTREAM_DIED, "server \"%s\" ended: %s", upstream->server->name, wire->exit);
     else
-        (void)err_set(&err, ERR_UNAVAILABLE, "%s", how);
+        (void)err_set(&err, ERR_UNAVAILABLE, "%s", wire->exit);
     log_tail(wire);
     upstream_on_lost(upstream, &err);
+}
+
+static void on_exit_told(void *arg, const char *how)
+{
+    struct stdio_wire *wire = arg;
+    wire->exit = mem_string(how);
+    wire->last_reads = LAST_READS;
+    loop_task_drop(&wire->more);
+    if (!wire->upstream->paused)
+        read_slice(wire);
 }
 
 static const char **make_env(const struct server *server)
@@ -389,6 +437,7 @@ static bool stdio_start(struct upstream *upstream, struct err *err)
     upstream->tail_count = 0;
     wire->counted = server->framing == SERVER_FRAMING_CONTENT_LENGTH;
     wire->flush = (struct loop_task){.run = on_flush, .arg = wire, .name = "server stdin"};
+    wire->more = (struct loop_task){.run = on_more, .arg = wire, .name = "server stdout"};
     frame_init(&wire->frame, upstream->spec.max_message);
     wire->in = (struct loop_watch){
         .fd = child_stdout(wire->child), .on_ready = on_readable, .arg = wire, .name = "server stdout"};
@@ -443,4 +492,5 @@ const struct transport transport_stdio = {
     .forget = stdio_forget,
     .stop = stdio_stop,
     .release = stdio_release,
+    .resume = stdio_resume,
 };

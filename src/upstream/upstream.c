@@ -719,6 +719,17 @@ void upstream_on_message(struct upstream *upstream, struct span text, struct ups
     }
 }
 
+void upstream_pause(struct upstream *upstream) { upstream->paused = true; }
+
+void upstream_resume(struct upstream *upstream)
+{
+    if (!upstream->paused)
+        return;
+    upstream->paused = false;
+    if (upstream->wire && upstream->transport->resume)
+        upstream->transport->resume(upstream);
+}
+
 // ---- life -----------------------------------------------------------------------------------
 
 struct upstream *upstream_new(const struct upstream_spec *spec)

@@ -1,11 +1,16 @@
 // A server for the tests of upstream and catalog: a shell loop that answers each request with canned JSON.
 //
 // It offers what its environment says: TOOLS, PROMPTS, RESOURCES and TEMPLATES are JSON arrays. Methods
-// of its own: "echo" is answered, "refuse" gets an error, "silent" nothing, "die" ends it with status 3.
+// of its own: "echo" is answered, "refuse" gets an error, "silent" nothing, "die" ends it with status 3. "chatter" is answered
+// after PEER_CHATTER notifications, "farewell" as well, and ends it.
 #ifndef PEER_H
 #define PEER_H
 
 #include "upstream/server.h"
+
+#define PEER_CHATTER 2000
+#define PEER_TEXT_OF(number) #number
+#define PEER_TEXT(number) PEER_TEXT_OF(number)
 
 // clang-format off
 #define PEER_SCRIPT                                                                                     \
@@ -22,10 +27,13 @@
     "  *'\"method\":\"echo\"'*) result='{\"n\":1.0}';;\n"                                               \
     "  *'\"method\":\"refuse\"'*) error='{\"code\":-5,\"message\":\"no\"}';;\n"                         \
     "  *'\"method\":\"die\"'*) exit 3;;\n"                                                              \
+    "  *'\"method\":\"chatter\"'* | *'\"method\":\"farewell\"'*) result='{}'\n"                          \
+    "    yes '{\"jsonrpc\":\"2.0\",\"method\":\"x\"}' | head -n " PEER_TEXT(PEER_CHATTER) ";;\n"           \
     "  *) continue;;\n"                                                                                 \
     "  esac\n"                                                                                          \
     "  if [ \"$error\" ]; then printf '{\"jsonrpc\":\"2.0\",\"id\":%s,\"error\":%s}\\n' \"$id\" \"$error\"\n" \
     "  else printf '{\"jsonrpc\":\"2.0\",\"id\":%s,\"result\":%s}\\n' \"$id\" \"$result\"; fi\n"        \
+    "  case $line in *'\"method\":\"farewell\"'*) exit 0;; esac\n"                                      \
     "done\n"
 // clang-format on
 

@@ -15,6 +15,11 @@ struct fixture {
     bool stop_ready;  // or when it is ready
     bool sending;     // inside upstream_send()
     bool closed;
+    int notifications;
+    int pause_at;              // pauses at so many notifications; 0: never
+    int turn, last_turn;       // of the loop, and of the last notification
+    int of_turn, of_turn_max;  // notifications in one turn
+    struct loop_task each_turn;
     struct ask *when_lost;  // sent when the server is lost, while that is told
 };
 
@@ -43,6 +48,26 @@ static void on_state(void *arg, struct upstream *upstream)
         loop_stop(f->loop);
 }
 
+static void on_notification(void *arg, struct upstream *upstream, const struct message *message,
+                            struct upstream_request *origin)
+{
+    (void)message;
+    (void)origin;
+    struct fixture *f = arg;
+    f->of_turn = f->turn == f->last_turn ? f->of_turn + 1 : 1;
+    f->of_turn_max = f->of_turn > f->of_turn_max ? f->of_turn : f->of_turn_max;
+    f->last_turn = f->turn;
+    if (++f->notifications == f->pause_at)
+        upstream_pause(upstream);
+}
+
+static void on_turn(struct loop_task *task)
+{
+    struct fixture *f = task->arg;
+    f->turn++;
+    loop_task_put_later(f->loop, task);
+}
+
 static void on_other(void *arg, struct upstream *upstream, const struct message *message,
                      struct upstream_request *origin)
 {
@@ -53,7 +78,7 @@ static void on_other(void *arg, struct upstream *upstream, const struct message 
 }
 
 static const struct upstream_listener listener = {
-    .on_state = on_state, .on_notification = on_other, .on_request = on_other};
+    .on_state = on_state, .on_notification = on_notification, .on_request = on_other};
 
 static void set_up(struct fixture *f, const char *command)
 {
@@ -233,7 +258,7 @@ static void requests_wait_for_the_handshake_and_are_answered(void **state)
     assert_int_equal(upstream_state(f.upstream), UPSTREAM_STARTING);
     assert_true(wait_pid(&f) > 0);
     send_ask(&f, &second, "refuse");
-    run_for(&f, 2);
+    run_for(&f, 2 - f.replies);
     assert_string_equal(first.result, "{\"n\":1.0}");
     assert_string_equal(second.error, "{\"code\":-5,\"message\":\"no\"}");
     assert_int_equal(upstream_state(f.upstream), UPSTREAM_READY);
@@ -343,6 +368,83 @@ static void what_is_sent_while_the_loss_is_told_is_not_lost_with_the_rest(void *
     tear_down(&f);
 }
 
+// ---- talking --------------------------------------------------------------------------------
+
+static void count_turns(struct fixture *f)
+{
+    f->each_turn = (struct loop_task){.run = on_turn, .arg = f};
+    loop_task_put(f->loop, &f->each_turn);
+}
+
+static void what_one_read_brought_is_handed_on_over_several_turns_and_in_order(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct ask ask;
+    set_up(&f, NULL);
+    make_ready(&f);
+    count_turns(&f);
+    send_ask(&f, &ask, "chatter");
+    run_for(&f, 1);
+    assert_int_equal(ask.failure, ERR_NONE);
+    assert_int_equal(f.notifications, PEER_CHATTER);  // all of them before the answer
+    assert_true(f.of_turn_max <= 128);
+    loop_task_drop(&f.each_turn);
+    tear_down(&f);
+}
+
+static void a_server_is_not_heard_while_it_is_paused(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct ask ask;
+    set_up(&f, NULL);
+    make_ready(&f);
+    count_turns(&f);
+    f.pause_at = 10;
+    send_ask(&f, &ask, "chatter");
+    struct loop_timer tick = {.on_due = on_tick, .arg = f.loop};
+    while (f.notifications < f.pause_at || f.turn < f.last_turn + 20) {
+        loop_timer_set(f.loop, &tick, 1);
+        loop_run(f.loop);
+    }
+    assert_int_equal(f.notifications, 10);
+    upstream_resume(f.upstream);
+    upstream_resume(f.upstream);
+    run_for(&f, 1);
+    assert_int_equal(f.notifications, PEER_CHATTER);
+    assert_int_equal(ask.failure, ERR_NONE);
+    loop_task_drop(&f.each_turn);
+    tear_down(&f);
+}
+
+static void last_words_are_heard_before_the_loss_is_told(void **state)
+{
+    (void)state;
+    for (int pause_at = 0; pause_at < 20; pause_at += 10) {
+        struct fixture f;
+        struct ask ask, lost;
+        set_up(&f, NULL);
+        make_ready(&f);
+        pid_t pid = (pid_t)wait_pid(&f);
+        f.pause_at = pause_at;
+        send_ask(&f, &ask, "farewell");
+        send_ask(&f, &lost, "silent");
+        struct loop_timer tick = {.on_due = on_tick, .arg = f.loop};
+        while (f.notifications < pause_at || (pause_at && kill(pid, 0) == 0)) {
+            loop_timer_set(f.loop, &tick, 1);
+            loop_run(f.loop);
+        }
+        assert_int_equal(ask.replies, 0);
+        upstream_resume(f.upstream);
+        run_for(&f, 2);
+        assert_int_equal(f.notifications, PEER_CHATTER);
+        assert_int_equal(ask.failure, ERR_NONE);
+        assert_int_equal(lost.failure, ERR_UPSTREAM_DIED);
+        tear_down(&f);
+    }
+}
+
 // ---- closing --------------------------------------------------------------------------------
 
 static void closing_fails_what_is_open(void **state)
@@ -399,6 +501,9 @@ int main(void)
         cmocka_unit_test(a_cancelled_request_hears_nothing),
         cmocka_unit_test(one_that_dies_fails_what_is_in_flight_and_is_started_by_the_next),
         cmocka_unit_test(what_is_sent_while_the_loss_is_told_is_not_lost_with_the_rest),
+        cmocka_unit_test(what_one_read_brought_is_handed_on_over_several_turns_and_in_order),
+        cmocka_unit_test(a_server_is_not_heard_while_it_is_paused),
+        cmocka_unit_test(last_words_are_heard_before_the_loss_is_told),
         cmocka_unit_test(closing_fails_what_is_open),
         cmocka_unit_test(closing_while_starting_fails_what_waits),
         cmocka_unit_test(one_that_never_started_is_closed_at_once),
