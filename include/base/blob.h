@@ -3,6 +3,7 @@
 #ifndef BASE_BLOB_H
 #define BASE_BLOB_H
 
+#include "base/budget.h"
 #include "base/buf.h"
 #include "base/span.h"
 
@@ -17,12 +18,15 @@ struct blob {
     char *at;  // NULL: it is in parts
     struct blob_part *parts;
     size_t part_count;
+    struct budget_hold *held;  // NULL: it is not counted, or by those who have it
 };
 
 struct blob *blob_take(struct buf *buf);  // takes the buffer's memory
 struct blob *blob_copy(struct span bytes);
 struct blob *blob_ref(struct blob *blob);
 void blob_unref(struct blob *blob);
+// It takes over what was held for its text, until it is freed: then its last reference must be dropped on the loop's thread.
+void blob_hold(struct blob *blob, struct budget_hold *held);
 
 // Of a blob that is one run of bytes.
 static inline struct span blob_span(const struct blob *blob) { return (struct span){blob->at, blob->len}; }

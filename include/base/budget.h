@@ -23,7 +23,7 @@ struct budget {
     size_t reserve;
     size_t used;
     struct budget_hold *favoured;              // may use the reserve
-    struct list spare;                         // budget_hold.node of those that are given up first, oldest first
+    struct list spare;                         // budget_hold.node of those that can give something up, oldest first
     struct list waiting;                       // of the root: budget_hold.node of those that wait, oldest first
     unsigned refs;                             // with its holds and the budgets below
     void (*on_unused)(struct budget *budget);  // before it is freed; may be NULL
@@ -43,7 +43,7 @@ struct budget_hold {
     size_t wanted;                               // it waits for so many more
     struct list node;                            // among those that wait, or the spare ones
     void (*on_room)(struct budget_hold *hold);   // it has got what it wanted
-    void (*on_spare)(struct budget_hold *hold);  // it must shrink to nothing, for others of its budget
+    void (*on_spare)(struct budget_hold *hold);  // gives up what it can, for others of its budget
     void *arg;
 };
 
@@ -58,7 +58,9 @@ void budget_open(struct budget_hold *hold, struct budget *budget);  // it must h
 bool budget_grow(struct budget_hold *hold, size_t more, const struct budget **full) MUST_CHECK;
 // The same, but it may use a reserve, and waits for its turn: false, and on_room() comes from budget_serve().
 bool budget_await(struct budget_hold *hold, size_t more, const struct budget **full) MUST_CHECK;
-void budget_shrink(struct budget_hold *hold, size_t less);
+// What is in memory already counts, room or not.
+void budget_count(struct budget_hold *hold, size_t more);
+void budget_shrink(struct budget_hold *hold, size_t less);  // to nothing: others may use the reserves that it has
 // It belongs to another budget of the same root now; false, and nothing has changed: there it has no room.
 bool budget_move(struct budget_hold *hold, struct budget *budget, const struct budget **full) MUST_CHECK;
 // `to` gets the bytes of `from`, which is closed, its reserves, and its budget if `to` has none. They are in memory already:
@@ -66,7 +68,7 @@ bool budget_move(struct budget_hold *hold, struct budget *budget, const struct b
 void budget_hand_over(struct budget_hold *from, struct budget_hold *to);
 // Others may use the reserves that it has.
 void budget_step_back(struct budget_hold *hold);
-// It is given up when another hold of its budget has no room. Not while it waits.
+// Asked once to give up what it can when another hold of its budget has no room. Not while it waits.
 void budget_spare(struct budget_hold *hold, void (*on_spare)(struct budget_hold *hold));
 void budget_close(struct budget_hold *hold);  // harmless if it has no budget
 

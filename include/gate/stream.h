@@ -19,8 +19,9 @@ struct stream_sink {
 };
 
 struct stream_limits {
-    size_t bytes;   // that may wait unsent
-    size_t events;  // kept for replay
+    size_t bytes;           // that may wait unsent
+    size_t events;          // kept for replay
+    struct budget *budget;  // that its messages count for; NULL: none
 };
 
 // What stream_pull gives: a message, or (message.len == 0) a priming event that only carries its id.

@@ -11,6 +11,8 @@
 // milliseconds. Below it, handing them to the worker costs more than it saves.
 #define MESSAGE_LARGE ((size_t)256 << 10)
 
+#define MESSAGE_ID_MAX 1024  // every answer repeats it, errors included
+
 enum message_kind {
     MESSAGE_INVALID,
     MESSAGE_REQUEST,

@@ -20,6 +20,15 @@ struct blob *blob_copy(struct span bytes)
     return blob;
 }
 
+void blob_hold(struct blob *blob, struct budget_hold *held)
+{
+    if (!held->budget)
+        return;
+    if (!blob->held)
+        blob->held = mem_new(struct budget_hold);
+    budget_hand_over(held, blob->held);
+}
+
 struct blob *blob_ref(struct blob *blob)
 {
     __atomic_add_fetch(&blob->refs, 1, __ATOMIC_RELAXED);
@@ -33,6 +42,9 @@ void blob_unref(struct blob *blob)
     for (size_t i = 0; i < blob->part_count; i++)
         blob_unref(blob->parts[i].owner);
     free(blob->parts);
+    if (blob->held)
+        budget_close(blob->held);
+    free(blob->held);
     free(blob->at);
     free(blob);
 }

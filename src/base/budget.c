@@ -79,7 +79,7 @@ static struct budget *find_full(struct budget *from, const struct budget *end, c
     return full;
 }
 
-// The same, after everything spare of its budget was given up for it.
+// The same, after others of its budget have given up what they can.
 static struct budget *make_room(const struct budget_hold *hold, size_t more)
 {
     struct budget *full;
@@ -91,8 +91,10 @@ static struct budget *make_room(const struct budget_hold *hold, size_t more)
     return full;
 }
 
-static void count(struct budget_hold *hold, size_t more)
+void budget_count(struct budget_hold *hold, size_t more)
 {
+    if (!hold->budget)
+        return;
     for (struct budget *at = hold->budget; at; at = at->parent)
         at->used += more;
     hold->bytes += more;
@@ -130,7 +132,7 @@ static struct budget *try_waiting(struct budget_hold *hold, size_t more)
     if (full && take_reserves(hold, full))
         full = find_full(hold->budget, NULL, hold, more);
     if (!full)
-        count(hold, more);
+        budget_count(hold, more);
     return full;
 }
 
@@ -167,7 +169,7 @@ bool budget_grow(struct budget_hold *hold, size_t more, const struct budget **fu
     if (full)
         *full = none;
     if (!none)
-        count(hold, more);
+        budget_count(hold, more);
     return !none;
 }
 
@@ -194,6 +196,8 @@ void budget_shrink(struct budget_hold *hold, size_t less)
     for (struct budget *at = hold->budget; at; at = at->parent)
         at->used -= less;
     hold->bytes -= less;
+    if (hold->bytes == 0)
+        leave_reserves(hold->budget, NULL, hold);
     tell_room(root_of(hold->budget));
 }
 

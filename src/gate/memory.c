@@ -126,5 +126,9 @@ bool memory_hold_answer(struct call *call)
     if (call->text.len <= call->text_held.bytes)
         return true;
     size_t more = call->text.len - call->text_held.bytes;
+    if (call->err.code) {  // small, and always told
+        budget_count(&call->text_held, more);
+        return true;
+    }
     return budget_grow(&call->text_held, more, &full) || memory_refuse(full, more, &call->err);
 }

@@ -471,7 +471,7 @@ static void shape_error(struct call *call)
 // It is kept until its caller has read it.
 static enum phase_result count_answer(struct call *call)
 {
-    if (!call->session || call->err.code || call->reply || memory_hold_answer(call))
+    if (!call->session || call->reply || memory_hold_answer(call))
         return PHASE_NEXT;
     buf_release(&call->text);
     (void)put_off(call, MEMORY_RETRY_MS);
@@ -598,7 +598,7 @@ static void deliver(struct call *call)
             answer.status = 202;  // in-band trouble with something that wants no answer
         if (call->silent) {
             // The caller cancelled: it gets an event stream that ends without an answer.
-            struct stream *empty = stream_new(0, false, &(struct stream_limits){1, 1});
+            struct stream *empty = stream_new(0, false, &(struct stream_limits){1, 1, NULL});
             stream_end(empty);
             arrival->ops->stream(arrival, empty, NULL);
             stream_unref(empty);

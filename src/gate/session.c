@@ -12,7 +12,7 @@
 static struct stream *make_stream(struct session *session, unsigned index)
 {
     const struct config_limits *limits = &session->gate->config->limits;
-    struct stream_limits bounds = {(size_t)limits->stream_buffer, (size_t)limits->replay_events};
+    struct stream_limits bounds = {(size_t)limits->stream_buffer, (size_t)limits->replay_events, session->memory};
     return stream_new(index, !session->pipe, &bounds);
 }
 

@@ -2,12 +2,15 @@
 //
 // events: [sent, kept for replay … | to pull … newest], a ring. A pulled event of a resumable stream
 // stays until the window is full. What waits unsent is bounded in bytes: an attached caller that lets
-// it grow beyond is cut off; while nobody is attached the oldest goes.
+// it grow beyond is cut off; while nobody is attached the oldest goes. The same happens when its budget has no room; before
+// that, streams of the budget give up what they keep for replay.
 #include "gate/stream.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include <stdlib.h>
 
 #define UNREAD_MAX ((size_t)1 << 20)  // while nobody is attached
+#define EVENT_COST 64                 // of one, beside its text
 
 struct event {
     uint64_t sequence;
@@ -27,6 +30,7 @@ struct stream {
     size_t unread_bytes;  // of answers
     size_t kept_bytes;    // sent, for replay
     uint64_t last;        // sequence
+    struct budget_hold held;
     struct stream_sink sink;
 };
 
@@ -34,6 +38,9 @@ struct stream *stream_new(unsigned index, bool resumable, const struct stream_li
 {
     struct stream *stream = mem_new(struct stream);
     *stream = (struct stream){.refs = 1, .index = index, .resumable = resumable, .limits = *limits};
+    stream->held.arg = stream;
+    if (limits->budget)
+        budget_open(&stream->held, limits->budget);
     return stream;
 }
 
@@ -46,9 +53,13 @@ static size_t size_of(const struct event *event) { return event->message ? event
 static size_t weight(const struct event *event) { return event->answer ? 0 : size_of(event); }
 static size_t answer_weight(const struct event *event) { return event->answer ? size_of(event) : 0; }
 
+// What counts for the stream: a message that is held for its own is left out.
+static size_t cost(const struct blob *message) { return EVENT_COST + (message && !message->held ? message->len : 0); }
+
 static void drop_oldest(struct stream *stream)
 {
     struct event *event = event_at(stream, 0);
+    budget_shrink(&stream->held, cost(event->message));
     if (stream->sent) {
         stream->sent--;
         stream->kept_bytes -= size_of(event);
@@ -73,6 +84,7 @@ void stream_unref(struct stream *stream)
         return;
     while (stream->count)
         drop_oldest(stream);
+    budget_close(&stream->held);
     free(stream->ring);
     free(stream);
 }
@@ -154,8 +166,27 @@ static void append(struct stream *stream, struct blob *message, bool answer)
     stream->unread_bytes += answer_weight(event);
 }
 
+// A caller that is behind is cut off, and the oldest of what it has not read goes.
+static void make_room(struct stream *stream, size_t more)
+{
+    const struct budget *full;
+    while (!budget_grow(&stream->held, more, &full)) {
+        if (stream_attached(stream)) {
+            log_warn("no room for what a caller has not read", LOG_STR("limit", full->option),
+                     LOG_INT("held", (int64_t)full->used));
+            stream_cut(stream);
+        }
+        if (stream->count == 0) {
+            budget_count(&stream->held, more);
+            return;
+        }
+        drop_oldest(stream);
+    }
+}
+
 void stream_prime(struct stream *stream)
 {
+    budget_count(&stream->held, cost(NULL));
     append(stream, NULL, false);
     wake(stream);
 }
@@ -164,6 +195,10 @@ static void push(struct stream *stream, struct blob *message, bool answer)
 {
     bool behind = stream->sent < stream->count;
     size_t bytes = stream_attached(stream) || stream->limits.bytes < UNREAD_MAX ? stream->limits.bytes : UNREAD_MAX;
+    if (behind && !answer)
+        make_room(stream, cost(message));
+    else
+        budget_count(&stream->held, cost(message));
     append(stream, message, answer);
     trim(stream);
     while (!stream_attached(stream) && stream->count > stream->limits.events)
@@ -192,6 +227,13 @@ void stream_end(struct stream *stream)
     wake(stream);
 }
 
+static void drop_history(struct budget_hold *hold)
+{
+    struct stream *stream = hold->arg;
+    while (stream->sent)
+        drop_oldest(stream);
+}
+
 bool stream_pull(struct stream *stream, struct stream_item *out)
 {
     trim(stream);  // what was pulled before has been copied by now
@@ -201,6 +243,7 @@ bool stream_pull(struct stream *stream, struct stream_item *out)
     stream->unsent_bytes -= weight(event);
     stream->unread_bytes -= answer_weight(event);
     stream->kept_bytes += size_of(event);
+    budget_spare(&stream->held, drop_history);
     out->sequence = event->sequence;
     out->message = event->message ? blob_span(event->message) : (struct span){"", 0};
     return true;

@@ -129,6 +129,41 @@ describe('calls in flight', () => {
     });
 });
 
+describe('a caller that is denied everything', () => {
+    const LIMITS = { max_body: 256 * KIB, max_message: 256 * KIB, identity_memory: MIB, memory: 16 * MIB, replay_events: 1000, session_calls: 100_000 };
+    const denied = (id, size) => JSON.stringify({ jsonrpc: '2.0', id, method: 'tools/call', params: { name: 'm__echo', arguments: { pad: 'x'.repeat(size) } } });
+
+    /** Follows what is held for an identity until the work is done. */
+    async function largest(gateway, work) {
+        let most = 0, going = true;
+        const look = (async () => {
+            while (going) most = Math.max(most, (await gateway.memory()).largest_identity);
+        })();
+        await work().finally(() => (going = false));
+        await look;
+        return most;
+    }
+
+    test('cannot make the gateway hold more than its bound, whatever it sends and does not read', async t => {
+        const gateway = await start(t, { limits: LIMITS }), bob = await open(gateway, 'bob');
+        const sessions = await Promise.all(Array.from({ length: 10 }, () => open(gateway, 'mallory', '2025-03-26')));
+        const statuses = new Set();
+        const most = await largest(gateway, async () => {
+            await Promise.all(sessions.flatMap(({ ask, headers }, s) => [
+                ...Array.from({ length: 8 }, async (_, i) => statuses.add((await ask(denied(i, 200 * KIB))).status)),
+                ask(`[${Array.from({ length: 100 }, (_, i) => denied(`b${i}`, 1000)).join()}]`),
+                ask(denied('x'.repeat(100 * KIB), 1)),
+                hang(t, gateway, headers, { length: 200 * KIB }),
+                s % 2 ? hang(t, gateway, headers, { sent: 100 * KIB }) : undefined
+            ]));
+            const answer = reply(await bob.ask({ jsonrpc: '2.0', id: 7, method: 'tools/list' }));
+            assert.ok(answer.result.tools.length, 'nobody else notices');
+        });
+        assert.ok(most > 0 && most <= MIB, `${most} bytes were held`);
+        assert.ok(statuses.has(429), `some of it was refused: ${[...statuses]}`);
+    });
+});
+
 test('a configuration whose bounds are too small is refused, with both options named', () => {
     const config = join(folder.path, 'small.json');
     const rows = {

@@ -178,6 +178,23 @@ static void spare_bytes_go_first_and_only_those_of_the_same_budget(void **state)
     budget_unref(all);
 }
 
+static void a_hold_without_bytes_has_no_reserve(void **state)
+{
+    (void)state;
+    struct budget *all = make(NULL, 100, 60);
+    struct budget_hold hold = {.on_room = on_room}, other = {.on_room = on_room};
+    budget_open(&hold, all);
+    budget_open(&other, all);
+    assert_true(budget_await(&hold, 50, NULL));
+    budget_shrink(&hold, 50);
+    assert_true(budget_await(&other, 60, NULL));
+    budget_count(&hold, 70);
+    assert_int_equal(all->used, 130);
+    budget_close(&hold);
+    budget_close(&other);
+    budget_unref(all);
+}
+
 // ---- waiting --------------------------------------------------------------------------------
 
 static void one_at_a_time_uses_the_reserve(void **state)
@@ -378,6 +395,7 @@ int main(void)
         cmocka_unit_test(a_hold_moves_with_its_bytes),
         cmocka_unit_test(what_is_in_memory_is_counted_even_above_a_bound),
         cmocka_unit_test(spare_bytes_go_first_and_only_those_of_the_same_budget),
+        cmocka_unit_test(a_hold_without_bytes_has_no_reserve),
         cmocka_unit_test(one_at_a_time_uses_the_reserve),
         cmocka_unit_test(a_hold_that_steps_back_lets_the_next_one_on),
         cmocka_unit_test(reserves_are_taken_from_below),

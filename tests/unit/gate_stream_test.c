@@ -287,6 +287,91 @@ static void answers_that_nobody_fetches_are_counted_apart(void **state)
     stream_unref(stream);
 }
 
+static struct budget *budget_of(size_t bound)
+{
+    return budget_new(NULL, &(struct budget_spec){"limits.test", bound, 0});
+}
+
+static void its_messages_count_for_its_budget_until_they_are_dropped(void **state)
+{
+    (void)state;
+    struct budget *budget = budget_of(10000);
+    struct stream *stream = stream_new(0, true, &(struct stream_limits){1000, 2, budget});
+    push_all(stream, "ab");
+    assert_int_equal(budget->used, 2 * 65);
+    assert_all(stream, "1a2b");
+    assert_int_equal(budget->used, 2 * 65);
+    push(stream, "c");
+    assert_int_equal(budget->used, 2 * 65);
+    stream_prime(stream);
+    assert_true(stream_rewind(stream, 3));
+    stream_unref(stream);
+    assert_int_equal(budget->used, 0);
+    budget_unref(budget);
+}
+
+static void what_is_kept_for_replay_goes_first_when_the_budget_has_no_room(void **state)
+{
+    (void)state;
+    struct sink sink;
+    struct budget *budget = budget_of(5 * 65);
+    struct stream_limits limits = {1000, 100, budget};
+    struct stream *old = stream_new(0, true, &limits), *stream = stream_new(1, true, &limits);
+    attach(stream, &sink);
+    push_all(old, "abc");
+    assert_pulls(old, 2, "1a2b");
+    push_all(stream, "def");  // the first two of the other make room
+    assert_int_equal(sink.cut, 0);
+    assert_false(stream_rewind(old, 1));
+    assert_all(old, "3c");
+    assert_all(stream, "1d2e3f");
+    stream_unref(old);
+    stream_unref(stream);
+    budget_unref(budget);
+}
+
+static void a_caller_that_is_behind_is_cut_when_the_budget_has_no_room(void **state)
+{
+    (void)state;
+    struct sink sink, quick;
+    struct budget *budget = budget_of(3 * 65);
+    struct stream_limits limits = {1000, 100, budget};
+    struct stream *stream = stream_new(0, true, &limits), *other = stream_new(1, true, &limits);
+    attach(stream, &sink);
+    attach(other, &quick);
+    push_all(stream, "abc");
+    assert_int_equal(sink.cut, 0);
+    push(other, "x");  // it has read everything: one message may always wait
+    assert_int_equal(quick.cut, 0);
+    push(stream, "d");
+    assert_int_equal(sink.cut, 1);
+    assert_all(stream, "3c4d");
+    assert_int_equal(quick.cut, 0);
+    stream_unref(stream);
+    stream_unref(other);
+    assert_int_equal(budget->used, 0);
+    budget_unref(budget);
+}
+
+static void an_answer_that_is_held_for_its_own_counts_once(void **state)
+{
+    (void)state;
+    struct budget *budget = budget_of(10000);
+    struct budget_hold held = {0};
+    struct stream *stream = stream_new(0, false, &(struct stream_limits){1000, 100, budget});
+    struct blob *answer = blob_copy(SPAN("12345678"));
+    budget_open(&held, budget);
+    assert_true(budget_grow(&held, 1000, NULL));
+    blob_hold(answer, &held);
+    assert_null(held.budget);
+    stream_answer(stream, answer);
+    assert_int_equal(budget->used, 1064);
+    assert_all(stream, "112345678");
+    assert_int_equal(budget->used, 0);
+    stream_unref(stream);
+    budget_unref(budget);
+}
+
 static void references_keep_it(void **state)
 {
     (void)state;
@@ -316,6 +401,10 @@ int main(void)
         cmocka_unit_test(a_stream_that_cannot_resume_keeps_nothing),
         cmocka_unit_test(the_window_does_not_take_what_an_attached_caller_waits_for),
         cmocka_unit_test(answers_that_nobody_fetches_are_counted_apart),
+        cmocka_unit_test(its_messages_count_for_its_budget_until_they_are_dropped),
+        cmocka_unit_test(what_is_kept_for_replay_goes_first_when_the_budget_has_no_room),
+        cmocka_unit_test(a_caller_that_is_behind_is_cut_when_the_budget_has_no_room),
+        cmocka_unit_test(an_answer_that_is_held_for_its_own_counts_once),
         cmocka_unit_test(references_keep_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -201,6 +201,21 @@ static void flattening_leaves_one_line_of_the_same_length(void **state)
     assert_string_equal(text, "{  \"a\":  \"\\n\"} ");
 }
 
+static void an_id_has_a_bound(void **state)
+{
+    (void)state;
+    for (int more = 0; more < 2; more++) {
+        struct message message;
+        struct err err = {0};
+        struct buf text = {0};
+        buf_printf(&text, "{" V ",\"method\":\"m\",\"id\":\"%0*d\"}", MESSAGE_ID_MAX - 2 + more, 0);
+        assert_int_equal(message_parse(buf_span(&text), false, &message, &err), !more);
+        assert_int_equal(err.code, more ? ERR_INVALID_REQUEST : ERR_NONE);
+        assert_int_equal(message.id.len, more ? 0 : MESSAGE_ID_MAX);
+        buf_release(&text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -209,6 +224,7 @@ int main(void)
         cmocka_unit_test(duplicates_below_the_message_count_only_when_strict),
         cmocka_unit_test(a_long_escaped_method_stays_a_method),
         cmocka_unit_test(writers_write_what_the_parser_reads),
+        cmocka_unit_test(an_id_has_a_bound),
         cmocka_unit_test(flattening_leaves_one_line_of_the_same_length),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
