@@ -35,6 +35,7 @@
     X(NOT_ACCEPTABLE_GET,  406, -32000, "not_acceptable",         "Not Acceptable: Accept must list text/event-stream") \
     X(MEDIA_TYPE,          415, -32000, "unsupported_media_type", "Unsupported Media Type: Content-Type must be application/json") \
     X(TOO_LARGE,           413, -32000, "too_large",              "The message is too large")      \
+    X(HEADER_TOO_LARGE,    431, -32000, "header_too_large",       "The request line and headers are too large") \
     X(BAD_FRAMING,         400, -32000, "bad_request",            "Bad request: ambiguous or malformed HTTP headers") \
     X(BAD_HOST,            403, -32000, "forbidden_host",         "Forbidden: this Host is not served here") \
     X(BAD_ORIGIN,          403, -32000, "forbidden_origin",       "Forbidden: this Origin may not call the gateway") \

@@ -45,6 +45,7 @@ struct config_limits {
     struct option_items rates;  // struct config_rate, of the tenant `default`
     int64_t auth_failures;
     int64_t auth_window_ms;
+    int64_t max_header;
     int64_t max_body;
     int64_t max_message;
     int64_t memory, identity_memory;  // 0: no bound

@@ -3,6 +3,7 @@
 // in front may read such a request differently and let a second one slip through.
 #include "guard.h"
 #include "base/field.h"
+#include <inttypes.h>
 #include <strings.h>
 
 struct reading {
@@ -62,6 +63,14 @@ static enum MHD_Result on_header(void *arg, enum MHD_ValueKind kind, const char 
 
 // The last line and the empty one: libmicrohttpd has put NULs for CR and LF of both. A bare LF leaves fewer of them.
 static bool ends_plainly(const char *expected) { return expected && memcmp(expected - 2, "\0\0\0", 4) == 0; }
+
+bool guard_size(struct MHD_Connection *connection, const struct config *config, struct err *err)
+{
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
+    int64_t max = config->limits.max_header;
+    return (int64_t)info->header_size <= max ||
+           err_set(err, ERR_HEADER_TOO_LARGE, "%zu bytes; limits.max_header is %" PRId64, info->header_size, max);
+}
 
 bool guard_read(struct MHD_Connection *connection, const struct guard_line *line, struct guard_headers *out,
                 struct err *err)

@@ -19,6 +19,8 @@ struct guard_line {
     const char *method, *url, *version;
 };
 
+// limits.max_header. What does not even fit into the connection's memory is answered 431 by the library.
+bool guard_size(struct MHD_Connection *connection, const struct config *config, struct err *err) MUST_CHECK;
 // Reads all headers; ERR_BAD_FRAMING for anything two parsers could read differently.
 bool guard_read(struct MHD_Connection *connection, const struct guard_line *line, struct guard_headers *out,
                 struct err *err) MUST_CHECK;

@@ -112,7 +112,8 @@ static void begin_visit(struct visit *visit, const struct guard_line *line)
     bool keys = visit_is_keys(visit, line);
     visit->http_1_0 = strcmp(line->version, MHD_HTTP_VERSION_1_0) == 0;
     visit->anywhere = keys || visit_is_metadata(visit, line);
-    if (!guard_read(visit->connection, line, &headers, &err) || !guard_host(face->config, &headers, &err) ||
+    if (!guard_size(visit->connection, face->config, &err) || !guard_read(visit->connection, line, &headers, &err) ||
+        !guard_host(face->config, &headers, &err) ||
         (!visit->anywhere && !guard_origin(face->config, &headers, &err))) {
         if (err.code == ERR_BAD_FRAMING)
             gate_refused(face->gate, visit->arrival.credentials.peer, err.code);

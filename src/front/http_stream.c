@@ -5,7 +5,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#define STREAM_BLOCK 65536
+#define BLOCK_1_0 ((size_t)16 << 10)
+#define BLOCK 1024  // chunks are made in the memory of the connection instead
 #define PULL_AHEAD ((size_t)256 << 10)
 
 static void put_item(struct visit *visit, const struct stream_item *item)
@@ -55,6 +56,7 @@ static ssize_t read_stream(void *arg, uint64_t position, char *to, size_t room)
                 free_after_end(visit);
             return MHD_CONTENT_READER_END_OF_STREAM;
         }
+        buf_release(&visit->out);  // an idle stream takes little memory
         visit_suspend(visit);
         return 0;
     }
@@ -109,8 +111,8 @@ void visit_on_stream(struct arrival *arrival, struct stream *stream, const char 
 
 enum MHD_Result visit_send_stream(struct visit *visit)
 {
-    struct MHD_Response *response =
-        MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK, read_stream, visit, NULL);
+    struct MHD_Response *response = MHD_create_response_from_callback(
+        MHD_SIZE_UNKNOWN, visit->http_1_0 ? BLOCK_1_0 : BLOCK, read_stream, visit, NULL);
     MHD_add_response_header(response, "Content-Type", "text/event-stream");
     MHD_add_response_header(response, "Cache-Control", "no-cache, no-transform");
     MHD_add_response_header(response, "X-Accel-Buffering", "no");

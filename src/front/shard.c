@@ -14,8 +14,9 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 
-#define POOL_BYTES (36 << 10)  // over 32 KiB libmicrohttpd maps them, and they go back when a connection ends
-#define RUNS_A_TURN 16
+#define POOL_RESERVE \
+    4096  // of a connection's memory, for what the library notes of each header and for the answer's headers
+#define RUNS_A_TURN 64  // each moves about as much as the memory of a connection
 
 // ---- running --------------------------------------------------------------------------------
 
@@ -84,11 +85,12 @@ static struct MHD_Daemon *start_daemon(struct shard *shard)
     bool tls = shard->face->tls != NULL;
     unsigned flags = MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_NO_LISTEN_SOCKET | (tls ? MHD_USE_TLS : 0U);
     MHD_set_panic_func(on_panic, NULL);
-    return MHD_start_daemon(
-        flags, 0, NULL, NULL, visit_on_request, shard, MHD_OPTION_ARRAY, tls ? tls_options : nothing,
-        MHD_OPTION_NOTIFY_COMPLETED, visit_on_completed, shard, MHD_OPTION_NOTIFY_CONNECTION, caller_on_connection,
-        shard, MHD_OPTION_URI_LOG_CALLBACK, caller_on_request_line, shard, MHD_OPTION_CONNECTION_LIMIT, UINT_MAX,
-        MHD_OPTION_CONNECTION_TIMEOUT, 0U, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)POOL_BYTES, MHD_OPTION_END);
+    return MHD_start_daemon(flags, 0, NULL, NULL, visit_on_request, shard, MHD_OPTION_ARRAY,
+                            tls ? tls_options : nothing, MHD_OPTION_NOTIFY_COMPLETED, visit_on_completed, shard,
+                            MHD_OPTION_NOTIFY_CONNECTION, caller_on_connection, shard, MHD_OPTION_URI_LOG_CALLBACK,
+                            caller_on_request_line, shard, MHD_OPTION_CONNECTION_LIMIT, UINT_MAX,
+                            MHD_OPTION_CONNECTION_TIMEOUT, 0U, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+                            (size_t)shard->face->config->limits.max_header + POOL_RESERVE, MHD_OPTION_END);
 }
 
 static void stop(struct shard *shard)

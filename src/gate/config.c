@@ -115,6 +115,15 @@ static const struct option_table log_options = {"Log (log)", sizeof(struct confi
 
 #define AT(member) offsetof(struct config_limits, member)
 static const struct option limit_rows[] = {
+    {.name = "max_header",
+     .type = OPTION_SIZE,
+     .offset = AT(max_header),
+     .fallback = "\"8KiB\"",
+     .min = 2048,
+     .max = 32768,
+     .help =
+         "Largest request line with headers that a caller may send; more is answered 431. Each connection takes 4 KiB "
+         "more than this in memory."},
     {.name = "max_body",
      .type = OPTION_SIZE,
      .offset = AT(max_body),

@@ -32,7 +32,7 @@ before(async () => {
     issuer.add('es384', 'ES384');
     issuer.add('ed', 'EdDSA');
     gateway = await startGateway({
-        limits: { header_timeout: '1s', auth_failures: 100_000 }, // P6 is another test's
+        limits: { max_header: '32KiB', header_timeout: '1s', auth_failures: 100_000 }, // P6 is another test's
         auth: {
             providers: [
                 { type: 'bearer', tokens: join(folder.path, 'tokens.json') },
