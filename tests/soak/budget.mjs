@@ -1,0 +1,357 @@
+// The property of the byte budgets: no mix of slow, huge and abandoned callers and servers takes more memory than is configured.
+//
+// A gateway with small budgets has three tenants. In two of them callers and servers do their worst, in an order that a
+// seed decides; in the third one callers behave. Throughout:
+//   - the gateway's resident memory is at most what it was at rest, plus limits.memory, plus SLACK
+//   - what the gateway says it holds (/healthz) is within limits.memory, and of no identity more than limits.identity_memory
+//   - every call of the third tenant is answered, and its bytes are right
+//   - whoever misbehaves is answered or cut off within PATIENCE_MS, and nothing is answered that should not be
+// Afterwards everybody has left: nothing is held, no descriptor is left open, and the memory is back at the system.
+import assert from 'node:assert/strict';
+import { execFileSync, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { Agent, createServer, request } from 'node:http';
+import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { parseArgs } from 'node:util';
+
+import { binary, sanitized, startGateway, temporaryDirectory, until, watch } from '../e2e/gateway.mjs';
+import { initialize, post, reply, send } from '../e2e/raw.mjs';
+
+const { values } = parseArgs({ options: { seconds: { type: 'string', default: '12' }, seed: { type: 'string', default: '1' } } });
+const SECONDS = Number(values.seconds), SEED = Number(values.seed);
+assert.ok(SECONDS >= 5 && SECONDS <= 3600, '--seconds must be 5 to 3600');
+
+const KIB = 1024, MIB = 1024 * KIB;
+const BODY = 4 * MIB, MESSAGE = 8 * MIB;
+const MEMORY = 96 * MIB, TENANT = 32 * MIB, IDENTITY = 16 * MIB; // the third tenant has always room
+const SLACK = 24 * MIB; // connections, sessions, the parts of messages that are being looked at, and what the allocator keeps
+const LEFT = 8 * MIB; // more than at rest, after all has been given back
+const PATIENCE_MS = 30_000;
+const upstream = join(process.env.BENCH_BUILD, 'bench/bench_upstream');
+
+// ---- figures ---------------------------------------------------------------------------------
+
+const wrong = [];
+/** Something that must not be: remembered, and told at the end. */
+function expect(condition, what) {
+    if (!condition && wrong.length < 20) wrong.push(what);
+}
+
+const tally = {};
+const count = what => (tally[what] = (tally[what] ?? 0) + 1);
+const peak = { rss: 0, held: 0, identity: 0, waiting: 0 };
+
+const resident = pid => Number(/^VmRSS:\s+(\d+)/m.exec(readFileSync(`/proc/${pid}/status`, 'latin1'))[1]) * KIB;
+const descriptors = pid => readdirSync(`/proc/${pid}/fd`).length;
+const megabytes = bytes => `${(bytes / MIB).toFixed(1)} MiB`;
+
+/** The choices of one participant: the same for the same seed. */
+function chooser(seed) {
+    let state = seed >>> 0;
+    const next = () => {
+        state = (state + 0x6d2b79f5) >>> 0;
+        let t = Math.imul(state ^ (state >>> 15), state | 1);
+        t ^= t + Math.imul(t ^ (t >>> 7), t | 61);
+        return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32;
+    };
+    const upTo = n => Math.floor(next() * n);
+    return { upTo, between: (low, high) => low + upTo(high - low + 1), of: list => list[upTo(list.length)] };
+}
+
+// ---- servers ---------------------------------------------------------------------------------
+
+/** A server that sends slowly, stops in the middle, or never answers. */
+async function startSlowServer() {
+    const tools = ['drip', 'cut', 'never'].map(name => ({ name, inputSchema: { type: 'object' } }));
+    const results = {
+        initialize: { protocolVersion: '2025-11-25', capabilities: { tools: {} }, serverInfo: { name: 'slow', version: '1' } },
+        'tools/list': { tools },
+        ping: {}
+    };
+    const drip = async (res, bytes, events) => {
+        const piece = 'x'.repeat(bytes / 16);
+        for (let i = 0; i < 16 && !res.destroyed; i++) {
+            res.write(piece);
+            await sleep(60);
+        }
+        res.end(`"}]}}${events ? '\n\n' : ''}`);
+    };
+    const server = createServer(async (req, res) => {
+        if (req.method !== 'POST') return res.writeHead(405).end();
+        const { id, method, params } = JSON.parse(await text(req));
+        if (id === undefined) return res.writeHead(202).end();
+        if (results[method]) return res.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify({ jsonrpc: '2.0', id, result: results[method] }));
+        if (params.name === 'never') return;
+        const { bytes, events } = params.arguments;
+        res.writeHead(200, { 'content-type': events ? 'text/event-stream' : 'application/json' });
+        res.write(`${events ? 'data: ' : ''}{"jsonrpc":"2.0","id":${id},"result":{"content":[{"type":"text","text":"`);
+        if (params.name === 'drip') return drip(res, bytes, events);
+        res.write('x'.repeat(bytes / 2), () => res.destroy());
+    });
+    server.listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    return { url: `http://127.0.0.1:${server.address().port}/mcp`, stop: () => (server.closeAllConnections(), server.close()) };
+}
+
+async function startUpstream(kind) {
+    const peer = watch(spawn(upstream, [kind, '0'], { stdio: ['ignore', 'pipe', 'inherit'] }), 'stdout');
+    const url = (await peer.line(/^(http:\S+)$/m, 20_000))[1];
+    return { url, stop: () => (peer.child.kill('SIGTERM'), peer.exited) };
+}
+
+// ---- callers ---------------------------------------------------------------------------------
+
+let working = true, gateway, folder;
+const at = name => join(folder.path, name);
+
+/** A session of a subject in a tenant. */
+class Caller {
+    static async open(token) {
+        const caller = new Caller();
+        caller.agent = new Agent({ keepAlive: true, maxSockets: 1 });
+        caller.headers = { authorization: `Bearer ${token}` };
+        const answer = await caller.ask(initialize('2025-11-25'));
+        if (answer.status !== 200) return undefined;
+        caller.headers['mcp-session-id'] = answer.headers['mcp-session-id'];
+        caller.headers['mcp-protocol-version'] = '2025-11-25';
+        await caller.ask({ jsonrpc: '2.0', method: 'notifications/initialized' });
+        return caller;
+    }
+
+    /** Begins a request: {req, answer}, where answer is the response whose body is not read yet. */
+    begin({ method = 'POST', body, length, agent = this.agent }) {
+        const size = length ?? (body === undefined ? undefined : Buffer.byteLength(body));
+        const req = request(gateway.url, { method, agent, headers: { ...post(), ...this.headers, ...(size === undefined ? {} : { 'content-length': size }) } });
+        const answer = once(req, 'response').then(([res]) => res.on('error', () => {}));
+        answer.catch(() => {});
+        req.on('error', () => {});
+        return { req, answer };
+    }
+
+    async ask(body) {
+        const message = JSON.stringify(body);
+        const { req, answer } = this.begin({ body: message });
+        req.end(message);
+        const res = await answer;
+        return { status: res.statusCode, headers: res.headers, body: await text(res) };
+    }
+
+    async close() {
+        const { req, answer } = this.begin({ method: 'DELETE' });
+        req.end();
+        await text(await answer);
+        this.agent.destroy();
+    }
+}
+
+const call = (name, args, id = 1) => ({ jsonrpc: '2.0', id, method: 'tools/call', params: { name, arguments: args } });
+
+/** Waits for what comes of a request; what does not end is wrong. */
+async function ends(what, promise) {
+    const late = Symbol('late');
+    const timer = new AbortController();
+    const value = await Promise.race([promise.catch(() => 'cut'), sleep(PATIENCE_MS, late, { signal: timer.signal }).catch(() => late)]);
+    timer.abort();
+    expect(value !== late, `${what}: no end after ${PATIENCE_MS} ms`);
+    return value;
+}
+
+const SERVERS = ['http', 'sse', 'stdio'];
+const REFUSALS = [408, 413, 429, 503];
+
+function expectRefused(what, { statusCode, headers }) {
+    count(`HTTP ${statusCode}`);
+    expect(statusCode === 200 || REFUSALS.includes(statusCode), `${what}: HTTP ${statusCode}`);
+    if (statusCode === 429) expect(/^[1-9]\d*$/.test(headers['retry-after']), `${what}: 429 without Retry-After`);
+}
+
+/** What misbehaving callers do, each with its own connection. */
+const misdeeds = {
+    async readSlowly(caller, { of, between }) {
+        const body = JSON.stringify(call(`${of(SERVERS)}__huge`, { bytes: between(1, 7) * MIB }));
+        const { req, answer } = caller.begin({ agent: false, body });
+        req.end(body);
+        await ends('readSlowly', answer.then(async res => {
+            expectRefused('readSlowly', res);
+            const end = Date.now() + between(500, 4000);
+            while (working && Date.now() < end && res.read(4 * KIB) !== undefined && !res.readableEnded) await sleep(50);
+            res.destroy();
+        }));
+    },
+    async vanish(caller, { of, between }) {
+        const body = JSON.stringify(call(`${of(SERVERS)}__huge`, { bytes: between(1, 7) * MIB }));
+        const { req } = caller.begin({ agent: false, body });
+        req.end(body);
+        await sleep(between(0, 200));
+        req.destroy();
+    },
+    async sendSlowly(caller, { between, upTo }) {
+        const length = between(1, 4) * MIB - 1000;
+        const { req, answer } = caller.begin({ agent: false, length });
+        const refused = answer.then(res => expectRefused('sendSlowly', res), () => {});
+        let gone = false;
+        refused.then(() => (gone = true));
+        const pieces = between(2, 30);
+        for (let i = 0; working && !gone && i < pieces; i++) {
+            req.write(Buffer.alloc(Math.floor(length / 40), 0x20));
+            await sleep(upTo(200));
+        }
+        req.destroy();
+        await ends('sendSlowly', refused);
+    },
+    async sendHuge(caller, { of, between }) {
+        const body = JSON.stringify(call(`${of(SERVERS)}__small`, { padding: 'x'.repeat(between(1, 6) * MIB) }));
+        const { req, answer } = caller.begin({ agent: false, body });
+        req.end(body);
+        await ends('sendHuge', answer.then(async res => (expectRefused('sendHuge', res), text(res))));
+    },
+    async askTooMuch(caller, { of }) {
+        const body = JSON.stringify(call(`${of(SERVERS)}__huge`, { bytes: 2 * MESSAGE }));
+        const { req, answer } = caller.begin({ agent: false, body });
+        req.end(body);
+        await ends('askTooMuch', answer.then(async res => {
+            expectRefused('askTooMuch', res);
+            const all = await text(res);
+            expect(all.length < MIB, `askTooMuch: ${all.length} bytes, more than limits.max_message`);
+        }));
+    },
+    async slowServer(caller, { of, between, upTo }) {
+        const body = JSON.stringify(call(`slow__${of(['drip', 'cut', 'never'])}`, { bytes: between(1, 6) * MIB, events: upTo(2) === 1 }));
+        const { req, answer } = caller.begin({ agent: false, body });
+        req.end(body);
+        const timer = setTimeout(() => req.destroy(), between(100, 3000));
+        await ends('slowServer', answer.then(res => text(res)));
+        clearTimeout(timer);
+    },
+    async readNothing(caller, { between }) {
+        const { req, answer } = caller.begin({ method: 'GET', agent: false });
+        req.end();
+        const res = await ends('readNothing', answer);
+        if (res !== 'cut') expectRefused('readNothing', res);
+        await caller.ask(call('stdio__flood', { mode: 'notes', ms: between(50, 500) }));
+        await sleep(between(500, 3000)); // nothing is read meanwhile
+        req.destroy();
+    },
+    async unauthenticated(caller, { between }) {
+        const length = between(1, 4) * MIB;
+        const req = request(gateway.url, { method: 'POST', agent: false, headers: { ...post(), 'content-length': length } });
+        req.on('error', () => {});
+        const answer = once(req, 'response').then(([res]) => expect(res.statusCode === 401, `unauthenticated: HTTP ${res.statusCode}`), () => {});
+        req.write(Buffer.alloc(length / 2, 0x20));
+        await ends('unauthenticated', answer);
+        req.destroy();
+    }
+};
+
+async function misbehave(token, seed) {
+    const choice = chooser(seed);
+    let caller;
+    while (working) {
+        caller ??= await Caller.open(token).catch(() => undefined);
+        if (!caller) {
+            await sleep(100);
+            continue;
+        }
+        const name = choice.of(Object.keys(misdeeds));
+        count(name);
+        await misdeeds[name](caller, choice).catch(error => expect(/ECONNRESET|EPIPE|socket hang up/.test(error.message), `${name}: ${error.stack}`));
+        if (choice.upTo(4) === 0) caller = choice.upTo(2) ? undefined : (await caller.close().catch(() => {}), undefined); // abandoned, or ended
+    }
+    await caller?.close().catch(() => {});
+}
+
+/** A caller that must never notice any of it: small calls, and results that take a good part of the budgets. */
+async function behave(token, seed) {
+    const choice = chooser(seed);
+    const caller = await Caller.open(token);
+    for (let id = 1; working; id++) {
+        const bytes = choice.upTo(8) === 0 ? choice.between(1, 6) * MIB : choice.upTo(1000);
+        const server = choice.of(SERVERS);
+        const answer = await ends('behave', caller.ask(call(`${server}__huge`, { bytes }, id)));
+        const message = answer?.status === 200 ? reply(answer) : undefined;
+        expect(message?.id === id && message.result?.content[0].text.length === bytes, `behave: ${bytes} bytes of ${server}: ${answer?.status} ${answer?.body?.slice(0, 300)}`);
+        count('answered');
+        await sleep(choice.upTo(20));
+    }
+    await caller.close();
+}
+
+// ---- the run ---------------------------------------------------------------------------------
+
+const health = async () => JSON.parse((await send(`${gateway.origin}/healthz`, { method: 'GET' })).body).memory;
+
+async function observe(rest) {
+    for (let i = 0; working; i++) {
+        const rss = resident(gateway.pid);
+        peak.rss = Math.max(peak.rss, rss - rest);
+        if (i % 10 === 0) {
+            const { held, largest_identity: identity, waiting } = await health();
+            peak.held = Math.max(peak.held, held);
+            peak.identity = Math.max(peak.identity, identity);
+            peak.waiting = Math.max(peak.waiting, waiting);
+        }
+        await sleep(10);
+    }
+}
+
+function newToken(subject, tenant) {
+    return execFileSync(binary, ['token', 'new', '--file', at('tokens.json'), '--subject', subject, '--tenant', tenant], { encoding: 'utf8' }).trim();
+}
+
+async function start(servers) {
+    const rule = { id: 'all', effect: 'allow', description: 'everything', tenants: ['*'], subjects: ['authenticated'], servers: ['*'], kinds: ['tool'], names: ['*'] };
+    writeFileSync(at('policy.json'), JSON.stringify({ version: 1, description: 'Everything is allowed', rules: [rule] }));
+    const mcpServers = { http: { url: servers.http.url }, sse: { url: servers.sse.url }, stdio: { command: upstream, args: ['stdio'] }, slow: { url: servers.slow.url } };
+    const tenant = { mcpServers, limits: { memory: TENANT } };
+    gateway = await startGateway({
+        auth: { providers: [{ type: 'bearer', tokens: at('tokens.json') }] },
+        policy: at('policy.json'),
+        limits: { max_body: BODY, max_message: MESSAGE, memory: MEMORY, identity_memory: IDENTITY, identity_sessions: 2000, stream_buffer: MIB, body_timeout: '3s', auth_failures: 100_000 },
+        timeouts: { session_idle: '10s', resume: '1s' },
+        mcpServers,
+        tenants: { rough: tenant, rude: tenant }
+    });
+}
+
+async function main() {
+    folder = temporaryDirectory();
+    const servers = { http: await startUpstream('http'), sse: await startUpstream('sse'), slow: await startSlowServer() };
+    const good = ['ana', 'ben'].map(subject => newToken(subject, 'default'));
+    const bad = ['rough', 'rude'].flatMap(tenant => ['carl', 'dora', 'emil'].map(subject => newToken(subject, tenant)));
+    await start(servers);
+    try {
+        const first = await Promise.all([...good, ...bad].map(token => Caller.open(token)));
+        for (const caller of first) for (const server of SERVERS) await caller.ask(call(`${server}__huge`, { bytes: 100 }));
+        await Promise.all(first.map(caller => caller.close()));
+        await sleep(500);
+        const rest = { rss: resident(gateway.pid), descriptors: descriptors(gateway.pid) };
+        const people = [observe(rest.rss), ...good.map((token, i) => behave(token, SEED * 1000 + i)), ...[...bad, ...bad, ...bad, ...bad].map((token, i) => misbehave(token, SEED * 1000 + 100 + i))];
+        await sleep(SECONDS * 1000);
+        working = false;
+        await Promise.all(people);
+        console.log(`seed ${SEED}: ${JSON.stringify(tally)}`);
+        console.log(`at most ${megabytes(peak.rss)} more than at rest, ${megabytes(peak.held)} held, ${megabytes(peak.identity)} for one identity, ${peak.waiting} answers waiting`);
+        expect(peak.rss <= MEMORY + SLACK, `resident memory: ${megabytes(peak.rss)} more than at rest`);
+        expect(peak.held <= MEMORY, `held: ${megabytes(peak.held)}`);
+        expect(peak.identity <= IDENTITY, `held for one identity: ${megabytes(peak.identity)}`);
+        await until(async () => (await health()).held === 0, PATIENCE_MS, 'everything is given back').catch(async () => expect(false, `still held: ${JSON.stringify(await health())}`));
+        await until(() => descriptors(gateway.pid) <= rest.descriptors, PATIENCE_MS, 'descriptors').catch(() => expect(false, `descriptors: ${rest.descriptors} at rest, ${descriptors(gateway.pid)} at the end`));
+        await until(() => resident(gateway.pid) <= rest.rss + LEFT, PATIENCE_MS, 'memory').catch(() => expect(false, `memory after all: ${megabytes(resident(gateway.pid) - rest.rss)} more than at rest`));
+        console.log(`afterwards: ${megabytes(resident(gateway.pid) - rest.rss)} more than at rest`);
+    } finally {
+        await gateway.stop();
+        for (const server of Object.values(servers)) await server.stop();
+    }
+    for (const what of wrong) console.log(`WRONG: ${what}`);
+    process.exitCode = wrong.length ? 1 : 0;
+}
+
+assert.ok(!sanitized, 'with AddressSanitizer what is freed stays in quarantine: give a release build');
+try {
+    await main();
+} finally {
+    folder?.remove();
+}
