@@ -2,11 +2,9 @@
 #ifndef BENCH_PATTERN_H
 #define BENCH_PATTERN_H
 
-#include <stdbool.h>
 #include <stddef.h>
 
-/* Writes the first len bytes of the text: letters only, and no part of it is like another. */
-void pattern_fill(char *out, size_t len);
-bool pattern_matches(const char *text, size_t len);
+/* The first len bytes of the text, letters only; valid until the next call. */
+const char *pattern(size_t len);
 
 #endif

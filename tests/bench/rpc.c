@@ -138,8 +138,7 @@ static void give_pattern(struct buf *out, struct span id, size_t bytes)
 {
     open_answer(out, id);
     buf_text(out, ",\"result\":{\"content\":[{\"type\":\"text\",\"text\":\"");
-    pattern_fill(buf_room(out, bytes), bytes);
-    out->len += bytes;
+    buf_append(out, pattern(bytes), bytes);
     buf_text(out, "\"}],\"isError\":false}}");
 }
 
