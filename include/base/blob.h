@@ -15,7 +15,8 @@ struct blob_part {
 struct blob {
     unsigned refs;
     size_t len;
-    char *at;  // NULL: it is in parts
+    bool wiped;  // before its memory is freed
+    char *at;    // NULL: it is in parts
     struct blob_part *parts;
     size_t part_count;
     struct budget_hold *held;  // NULL: it is not counted, or by those who have it

@@ -29,6 +29,8 @@ void offload_free(struct offload *pool);
 
 // False: no room, no thread could be started, or the pool is being freed.
 bool offload_put(struct offload *pool, struct offload_job *job) MUST_CHECK;
+// True: the job had not begun, and neither `run` nor `done` will be called.
+bool offload_take_back(struct offload *pool, struct offload_job *job) MUST_CHECK;
 // Waits until no job waits or runs, or the time is over (false), and calls `done` of those that have finished. For a
 // stop, outside of the loop's events.
 bool offload_wait(struct offload *pool, int64_t timeout_ms);

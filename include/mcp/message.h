@@ -36,6 +36,8 @@ struct message {
 // ERR_PARSE: no JSON. ERR_INVALID_REQUEST: JSON, but no message; `id` is set if it could be read.
 bool message_parse(struct span text, bool strict, struct message *out, struct err *err) MUST_CHECK;
 
+void message_copy(struct message *to, const struct message *from);  // whose text stays where it is
+
 // Writers; `id`, `params` and `result` are raw JSON.
 void message_put_request(struct buf *out, struct span id, const char *method, struct span params);
 void message_put_notification(struct buf *out, const char *method, struct span params);

@@ -45,6 +45,8 @@ void blob_unref(struct blob *blob)
     if (blob->held)
         budget_close(blob->held);
     free(blob->held);
+    if (blob->wiped && blob->at)
+        explicit_bzero(blob->at, blob->len);
     free(blob->at);
     free(blob);
 }

@@ -5,10 +5,7 @@
 //                             of it is judged like a whole value
 //   all others                none, whatever a caller calls so
 #include "base/scan.h"
-#include "call.h"
-
-#define ARGUMENTS_MAX ((size_t)1 << 20)
-#define ARGUMENTS_DEPTH_MAX 64
+#include "reading.h"
 
 static bool invalid(struct call *call, const char *detail)
 {
@@ -71,13 +68,16 @@ bool arguments_read(struct call *call, json_t **out)
         return true;
     if (!scan_is_object(raw))
         return invalid(call, "arguments are not an object");
+    const struct arguments *found = call->found && call->found->raw.at == raw.at ? call->found : NULL;
     bool may_be_deep = raw.len > (size_t)2 * ARGUMENTS_DEPTH_MAX;
-    if (may_be_deep && scan_depth(raw) > ARGUMENTS_DEPTH_MAX)
+    if (may_be_deep && (found ? found->depth : scan_depth(raw)) > ARGUMENTS_DEPTH_MAX)
         return err_set(&call->err, ERR_INVALID_PARAMS, "arguments are nested deeper than %d", ARGUMENTS_DEPTH_MAX);
     if (!policy_has_conditions(call->policy))
         return true;
     if (raw.len > ARGUMENTS_MAX)
         return err_set(&call->err, ERR_INVALID_PARAMS, "arguments of %zu bytes cannot be judged by policy", raw.len);
+    if (found && (*out = json_incref(found->tree)))
+        return true;
     *out = json_parse(raw, "arguments", &err);
     return *out || err_set(&call->err, ERR_INVALID_PARAMS, "arguments cannot be judged by policy: %.200s", err.detail);
 }

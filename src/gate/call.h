@@ -7,6 +7,8 @@
 #include "state.h"
 
 struct offer;
+struct reading;
+struct arguments;
 
 // What a phase says to the runner. Zero fails.
 enum phase_result {
@@ -18,7 +20,7 @@ enum phase_result {
 
 struct call {
     struct gate *gate;
-    struct list node, quick_node, session_node, link_node, wait_node;
+    struct list node, quick_node, session_node, unread_node, link_node, wait_node;
     struct arena arena;
     char request_id[17];  // the same in every log line of the call
     int64_t started_us;
@@ -30,17 +32,20 @@ struct call {
     struct credentials credentials;
     struct secret caller_token;  // the JWT it came with, if some server exchanges such
     bool pipe;
-    struct buf body;
+    struct blob *body;
     struct budget_hold held;  // for the body and the call itself
+    struct reading *reading;  // of a large message or a batch, or NULL
+    bool in_turn;             // all that its session sent before it has been read
     struct message message;
     enum method method;
     struct params params;
+    const struct arguments *found;  // in a large message; NULL: nothing was
 
     // a batch: the parent waits for its parts
     struct call *parent;
     struct buf batch;
     size_t parts_left;
-    bool split;
+    bool batched, split;
 
     // what the phases found out
     size_t phase;

@@ -282,9 +282,11 @@ static void close_down(struct gate *gate)
 
 static bool work_left(const struct gate *gate)
 {
-    list_each(node, &gate->calls)
-        if (list_entry(node, struct call, node)->message.kind == MESSAGE_REQUEST)
+    list_each(node, &gate->calls) {
+        const struct call *call = list_entry(node, struct call, node);
+        if (call->message.kind == MESSAGE_REQUEST || list_linked(&call->unread_node))
             return true;
+    }
     return false;
 }
 

@@ -1,8 +1,9 @@
 // THE PHASE TABLE. Every call walks it from top to bottom; read this file first.
 //
-//   receive       parse the message                         → 400 for what is no JSON-RPC
+//   receive       parse the message, unless it is large     → 400 for what is no JSON-RPC
 //   authenticate  credentials → identity; profile           → 401, 404, 429 after too many
-//   session       find or open the session; split batches   → 400, 404
+//   session       find or open the session; parse a large   → 400, 404
+//                 message (waits here); split batches
 //   route         which server, what it calls the thing     → unknown tool, server unavailable
 //   authorize     may this identity do it                   → 403 in-band
 //   limit         is there room                             → 429, 503
@@ -25,6 +26,7 @@
 #include "base/scan.h"
 #include "call.h"
 #include "hosted.h"
+#include "reading.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -84,26 +86,10 @@ void call_resume(struct call *call)
 
 // ---- receive --------------------------------------------------------------------------------
 
-static bool is_batch(struct span body)
-{
-    while (body.len && memchr(" \t\r\n", body.at[0], 4))
-        body = span_after(body, 1);
-    return body.len && body.at[0] == '[';
-}
-
+// What is large is read in the phase `session`: once it is known that the caller may send it.
 static enum phase_result receive(struct call *call)
 {
-    if (call->op != ARRIVAL_MESSAGE)
-        return PHASE_NEXT;
-    if (is_batch(buf_span(&call->body))) {
-        struct span value;
-        return scan_document(buf_span(&call->body), true, &value, &call->err) ? PHASE_NEXT : PHASE_FAIL;
-    }
-    if (!message_parse(buf_span(&call->body), true, &call->message, &call->err))
-        return PHASE_FAIL;
-    call->method = method_find(call->message.method);
-    params_read(call->method, call->message.params, &call->params);
-    return PHASE_NEXT;
+    return call->op != ARRIVAL_MESSAGE || reading_begin(call) ? PHASE_NEXT : PHASE_FAIL;
 }
 
 // ---- authenticate ---------------------------------------------------------------------------
@@ -187,57 +173,44 @@ static bool comes_too_late(struct call *call)
     bool begins = call->op == ARRIVAL_MESSAGE  ? call->message.kind == MESSAGE_REQUEST
                   : call->op == ARRIVAL_LISTEN ? !call->last_event_id.at
                                                : call->op == ARRIVAL_PIPE;
-    return call->gate->closing && begins && !err_set(&call->err, ERR_SHUTTING_DOWN, "no new calls");
+    return call->gate->closing && !call->in_turn && begins && !err_set(&call->err, ERR_SHUTTING_DOWN, "no new calls");
+}
+
+static struct call *part_new(struct call *batch, size_t at)
+{
+    struct call *part = mem_new(struct call);
+    part->gate = batch->gate;
+    part->parent = batch;
+    part->op = ARRIVAL_MESSAGE;
+    part->identity = identity_ref(batch->identity);
+    part->tenant = batch->tenant;
+    part->pipe = batch->pipe;
+    part->started_us = batch->started_us;
+    snprintf(part->request_id, sizeof part->request_id, "%s", batch->request_id);
+    list_append(&batch->gate->calls, &part->node);
+    join_session(part, batch->session);
+    reading_take_part(batch, at, part);
+    if (!part->err.code && !memory_hold_call(part))
+        (void)put_off(part, MEMORY_RETRY_MS);
+    part->phase = part->err.code || comes_too_late(part) ? PHASE_SHAPE : PHASE_ROUTE;
+    return part;
 }
 
 // The parts of a batch go on from `route`; this call waits for them and gathers their answers.
 static enum phase_result split_batch(struct call *call)
 {
-    struct scan_walk walk;
-    struct span body = buf_span(&call->body), part;
-    size_t count = 0;
+    size_t count = reading_count(call);
     if (call->session->revision != REVISION_2025_03_26 && call->session->revision != REVISION_2024_11_05)
         return (enum phase_result)err_set(&call->err, ERR_INVALID_REQUEST, "batches ended with 2025-03-26");
-    while (body.len && body.at[0] != '[')
-        body = span_after(body, 1);
-    while (body.len && body.at[body.len - 1] != ']')
-        body.len--;
-    walk = scan_walk(body);
-    while (scan_element(&walk, &part)) {
-        struct message message;
-        struct err unread;
-        count++;
-        // Its decoded name counts, however it is written: a session that lives must not begin again.
-        if (message_parse(part, false, &message, &unread) && method_find(message.method) == METHOD_INITIALIZE)
-            return (enum phase_result)err_set(&call->err, ERR_INVALID_REQUEST, "initialize must not be in a batch");
-    }
+    // Its decoded name counts, however it is written: a session that lives must not begin again.
+    if (reading_has(call, METHOD_INITIALIZE))
+        return (enum phase_result)err_set(&call->err, ERR_INVALID_REQUEST, "initialize must not be in a batch");
     if (count == 0 || (int64_t)count > call->gate->config->limits.batch)
         return (enum phase_result)err_set(&call->err, ERR_INVALID_REQUEST, "a batch of %zu messages", count);
     call->split = true;
     call->parts_left = count + 1;
-    walk = scan_walk(body);
-    while (scan_element(&walk, &part)) {
-        struct call *child = mem_new(struct call);
-        child->gate = call->gate;
-        child->parent = call;
-        child->op = ARRIVAL_MESSAGE;
-        child->identity = identity_ref(call->identity);
-        child->tenant = call->tenant;
-        child->pipe = call->pipe;
-        child->started_us = call->started_us;
-        snprintf(child->request_id, sizeof child->request_id, "%s", call->request_id);
-        list_append(&call->gate->calls, &child->node);
-        join_session(child, call->session);
-        child->phase = PHASE_ROUTE;
-        if (message_parse(part, true, &child->message, &child->err) &&
-            (memory_hold_call(child) || put_off(child, MEMORY_RETRY_MS))) {
-            child->method = method_find(child->message.method);
-            params_read(child->method, child->message.params, &child->params);
-        }
-        if (child->err.code || comes_too_late(child))
-            child->phase = PHASE_SHAPE;
-        run(child);
-    }
+    for (size_t i = 0; i < count; i++)
+        run(part_new(call, i));
     if (--call->parts_left == 0)
         return PHASE_REPLY;
     return PHASE_WAIT;
@@ -252,6 +225,41 @@ static bool reads_too_little(const struct call *call, const struct session *on)
            stream_unread(on->standalone) > (size_t)call->gate->config->limits.stream_buffer;
 }
 
+static enum phase_result find_session(struct call *call)
+{
+    struct session *found = session_find(call->gate, call->session_id);
+    if (!found || !identity_same(found->identity, call->identity) || found->pipe != call->pipe ||
+        found->profile != call->profile)
+        return (enum phase_result)err_set(&call->err, ERR_UNKNOWN_SESSION,
+                                          "session is not known, or not this caller's");
+    reach_renew(found, call->identity);
+    join_session(call, found);
+    loan_begin(call);
+    return memory_hold_call(call) ? PHASE_NEXT : put_off(call, MEMORY_RETRY_MS);
+}
+
+// May the message come now, in this session?
+static enum phase_result check_message(struct call *call)
+{
+    const struct session *on = call->session;
+    bool initialize = call->method == METHOD_INITIALIZE && call->message.kind == MESSAGE_REQUEST;
+    if (!on)
+        return initialize && !call->pipe ? open_session(call)
+                                         : (enum phase_result)err_set(&call->err, ERR_NO_SESSION, "no Mcp-Session-Id");
+    if (call->version.at && !initialize && !revision_parse(call->version))
+        return (enum phase_result)err_set(&call->err, ERR_BAD_VERSION, "MCP-Protocol-Version: %.*s",
+                                          call->version.len > 40 ? 40 : (int)call->version.len, call->version.at);
+    if (initialize && on->state != SESSION_NEW)
+        return (enum phase_result)err_set(&call->err, ERR_ALREADY_INITIALIZED, "second initialize");
+    if (!initialize && on->state == SESSION_NEW && call->op == ARRIVAL_MESSAGE && call->method != METHOD_PING)
+        return (enum phase_result)err_set(&call->err, ERR_NOT_INITIALIZED, "a session begins with initialize");
+    if (reads_too_little(call, on)) {
+        (void)err_set(&call->err, ERR_TOO_MANY, "the caller does not read its answers");
+        return put_off(call, SESSION_RETRY_MS);
+    }
+    return PHASE_NEXT;
+}
+
 static enum phase_result session(struct call *call)
 {
     if (call->split)
@@ -260,42 +268,24 @@ static enum phase_result session(struct call *call)
         return PHASE_FAIL;
     if (call->op == ARRIVAL_PIPE)
         return open_session(call);
-    bool initialize = call->method == METHOD_INITIALIZE && call->message.kind == MESSAGE_REQUEST;
-    if (!call->session_id.at)
-        return initialize && !call->pipe ? open_session(call)
-                                         : (enum phase_result)err_set(&call->err, ERR_NO_SESSION, "no Mcp-Session-Id");
-    struct session *found = session_find(call->gate, call->session_id);
-    if (!found || !identity_same(found->identity, call->identity) || found->pipe != call->pipe ||
-        found->profile != call->profile)
-        return (enum phase_result)err_set(&call->err, ERR_UNKNOWN_SESSION,
-                                          "session is not known, or not this caller's");
-    if (call->version.at && !initialize && !revision_parse(call->version))
-        return (enum phase_result)err_set(&call->err, ERR_BAD_VERSION, "MCP-Protocol-Version: %.*s",
-                                          call->version.len > 40 ? 40 : (int)call->version.len, call->version.at);
-    reach_renew(found, call->identity);
-    join_session(call, found);
-    loan_begin(call);
-    if (!memory_hold_call(call))
-        return put_off(call, MEMORY_RETRY_MS);
-    if (initialize && found->state != SESSION_NEW)
-        return (enum phase_result)err_set(&call->err, ERR_ALREADY_INITIALIZED, "second initialize");
-    if (!initialize && found->state == SESSION_NEW && call->op == ARRIVAL_MESSAGE && call->method != METHOD_PING)
-        return (enum phase_result)err_set(&call->err, ERR_NOT_INITIALIZED, "a session begins with initialize");
-    if (reads_too_little(call, found)) {
-        (void)err_set(&call->err, ERR_TOO_MANY, "the caller does not read its answers");
-        return put_off(call, SESSION_RETRY_MS);
-    }
+    if (!call->session && call->session_id.at && find_session(call) == PHASE_FAIL)
+        return PHASE_FAIL;
+    enum phase_result read = reading_wait(call);
+    if (read != PHASE_NEXT)
+        return read;
+    if (comes_too_late(call) || check_message(call) == PHASE_FAIL)
+        return PHASE_FAIL;
     if (call->pipe) {  // the HTTP side of it is done; the answer goes to the pipe
         struct arrival *arrival = call->arrival;
         struct answer accepted = {.status = 202};
-        call->stream = stream_ref(found->standalone);
+        call->stream = stream_ref(call->session->standalone);
         call->arrival = NULL;
-        arrival->call = NULL;
-        arrival->ops->answer(arrival, &accepted);
+        if (arrival) {
+            arrival->call = NULL;
+            arrival->ops->answer(arrival, &accepted);
+        }
     }
-    if (call->op == ARRIVAL_MESSAGE && is_batch(buf_span(&call->body)))
-        return split_batch(call);
-    return PHASE_NEXT;
+    return call->batched ? split_batch(call) : PHASE_NEXT;
 }
 
 // ---- route, authorize, limit, dispatch ------------------------------------------------------
@@ -619,9 +609,6 @@ static void call_free(void *object)
 {
     struct call *call = object;
     arena_release(&call->arena);
-    if (call->body.at)
-        explicit_bzero(call->body.at, call->body.len);
-    buf_release(&call->body);
     buf_release(&call->batch);
     buf_release(&call->error_data);
     buf_release(&call->text);
@@ -644,6 +631,7 @@ static void finish(struct call *call)
     list_remove(&call->quick_node);
     list_remove(&call->wait_node);
     list_remove(&call->auth_wait.node);
+    reading_end(call);
     if (call->session) {
         list_remove(&call->session_node);
         call->session->call_count--;
@@ -774,13 +762,15 @@ void call_start(struct gate *gate, struct arrival *arrival)
     call->last_event_id =
         arrival->last_event_id.at ? arena_span(&call->arena, arrival->last_event_id) : (struct span){0};
     call->profile_name = arrival->profile.at ? arena_span(&call->arena, arrival->profile) : (struct span){0};
-    call->body = arrival->body;
-    arrival->body = (struct buf){0};
+    if (call->op == ARRIVAL_MESSAGE) {
+        call->body = blob_take(&arrival->body);
+        call->body->wiped = true;
+    }
     budget_hand_over(&arrival->held, &call->held);
     arrival->call = call;
     snprintf(call->request_id, sizeof call->request_id, "%016" PRIx64, ++gate->next_request);
     list_append(&gate->calls, &call->node);
-    if (call->op == ARRIVAL_MESSAGE && !call->pipe)
+    if (call->op == ARRIVAL_MESSAGE && !call->pipe && call->body->len <= MESSAGE_LARGE)
         list_append(&gate->quick, &call->quick_node);
     run(call);
 }

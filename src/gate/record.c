@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/scan.h"
 #include "call.h"
+#include "reading.h"
 #include "refused.h"
 
 #define ROLES_MAX_BYTES ((size_t)60 << 10)
@@ -124,15 +125,19 @@ enum phase_result record_call(struct call *call)
         throttle_put_address_text(call->credentials.peer, &address);
     record.peer = buf_span(&address);
     if (find_arguments(call, &arguments)) {
-        audit_digest(arguments, digest);
-        record.arguments_sha256 = span_make(digest, AUDIT_HASH_CHARS);
-        if (!refused && audit_arguments(audit, arguments, &kept))
+        const struct arguments *found = call->found && call->found->raw.at == arguments.at ? call->found : NULL;
+        if (!found)
+            audit_digest(arguments, digest);
+        record.arguments_sha256 = span_make(found ? found->digest : digest, AUDIT_HASH_CHARS);
+        if (found && !refused)
+            record.arguments = found->kept ? buf_span(found->kept) : (struct span){0};
+        else if (!refused && audit_arguments(audit, arguments, &kept))
             record.arguments = buf_span(&kept);
     }
     record.status = status_of(call);
     record.reason = call->err.code ? span_of(err_reason(call->err.code)) : (struct span){0};
     record.duration_us = clock_now_us() - call->started_us;
-    record.bytes_in = (int64_t)call->body.len;
+    record.bytes_in = call->body ? (int64_t)call->body->len : 0;
     record.bytes_out = (int64_t)call->text.len;
     bool put = audit_put(audit, &record);  // a loss is counted, logged and written by the audit itself
     buf_release(&kept);

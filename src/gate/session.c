@@ -53,6 +53,7 @@ struct session *session_new(struct gate *gate, const struct identity *identity, 
     buf_release(&id);
     list_init(&session->streams);
     list_init(&session->calls);
+    list_init(&session->unread);
     session->standalone = make_stream(session, session->next_stream++);
     map_put(&gate->sessions, span_of(session->id), session);
     tally_add(&gate->session_counts, identity);

@@ -149,7 +149,8 @@ struct session {
     unsigned next_stream;
     struct list calls;
     size_t call_count;
-    struct map asks;  // our id -> struct ask
+    struct list unread;  // calls in order, from the first whose message has not been read on
+    struct map asks;     // our id -> struct ask
     uint64_t next_ask;
     struct map subscribed;  // exposed URI -> struct subscription
     int level;              // log level, -1: not set

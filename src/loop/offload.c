@@ -175,6 +175,20 @@ bool offload_put(struct offload *pool, struct offload_job *job)
     return false;
 }
 
+bool offload_take_back(struct offload *pool, struct offload_job *job)
+{
+    bool found = false;
+    pthread_mutex_lock(&pool->lock);
+    list_each(node, &pool->waiting)
+        found = found || node == &job->node;
+    if (found) {
+        list_remove(&job->node);
+        pool->count--;
+    }
+    pthread_mutex_unlock(&pool->lock);
+    return found;
+}
+
 static struct timespec deadline(int64_t timeout_ms)
 {
     struct timespec until;

@@ -145,6 +145,13 @@ bool message_parse(struct span text, bool strict, struct message *out, struct er
     return classify(out, &m, err);
 }
 
+void message_copy(struct message *to, const struct message *from)
+{
+    *to = *from;
+    if (from->method.at == from->method_room)
+        to->method.at = to->method_room;
+}
+
 void message_put_request(struct buf *out, struct span id, const char *method, struct span params)
 {
     buf_put_text(out, "{\"jsonrpc\":\"2.0\",\"id\":");

@@ -135,6 +135,24 @@ static void no_more_jobs_wait_than_the_limit(void **state)
     assert_string_equal(done, "01234");
 }
 
+static void a_job_that_has_not_begun_can_be_taken_back(void **state)
+{
+    (void)state;
+    struct named_job slow, next;
+    make(&slow, 's')->waits = true;
+    assert_true(offload_put(pool, &slow.job));
+    assert_true(offload_put(pool, &make(&next, 'n')->job));
+    assert_true(offload_take_back(pool, &next.job));
+    assert_false(offload_take_back(pool, &next.job));
+    sem_post(&gate);
+    assert_true(offload_wait(pool, 10000));
+    assert_false(offload_take_back(pool, &slow.job));
+    assert_string_equal(done, "s");
+    assert_true(offload_put(pool, &next.job));
+    assert_true(offload_wait(pool, 10000));
+    assert_string_equal(done, "sn");
+}
+
 static void waiting_has_a_limit_and_tells_what_is_done(void **state)
 {
     (void)state;
@@ -196,6 +214,7 @@ int main(void)
         POOL_TEST(a_job_can_be_put_again_when_it_is_done),
         POOL_TEST(a_background_worker_yields_to_the_loop),
         POOL_TEST(no_more_jobs_wait_than_the_limit),
+        POOL_TEST(a_job_that_has_not_begun_can_be_taken_back),
         POOL_TEST(waiting_has_a_limit_and_tells_what_is_done),
         POOL_TEST(freeing_lets_what_was_put_run_and_tells_it),
         POOL_TEST(it_can_be_freed_inside_a_turn_of_the_loop),
