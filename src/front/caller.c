@@ -118,6 +118,7 @@ void caller_on_connection(void *arg, struct MHD_Connection *connection, void **c
 {
     struct shard *shard = arg;
     struct http_face *face = shard->face;
+    shard->active = true;
     if (what == MHD_CONNECTION_NOTIFY_STARTED) {
         caller_open(shard, connection, context);
         return;
@@ -138,8 +139,10 @@ void caller_on_connection(void *arg, struct MHD_Connection *connection, void **c
 // The request line is in: from here the headers have their time.
 void *caller_on_request_line(void *arg, const char *uri, struct MHD_Connection *connection)
 {
-    struct http_face *face = ((struct shard *)arg)->face;
+    struct shard *shard = arg;
+    struct http_face *face = shard->face;
     struct caller *caller = caller_of(connection);
+    shard->active = true;
     const char *query = strncmp(uri, "/oauth/", 7) == 0 ? strchr(uri, '?') : NULL;
     if (caller) {
         free(caller->query);

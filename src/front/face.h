@@ -29,6 +29,8 @@ struct shard {
     struct loop_timer run_later;
     int again;  // runs without a pause that the library asked for
     bool resumed, running;
+    bool active;          // the last run called back for something other than a request that waits
+    struct list waiting;  // visit.node of requests that wait and are not suspended
     struct list starved;  // tls_line.node of those whose handshake waits for bytes
 };
 
@@ -90,6 +92,7 @@ struct visit {
     struct http_face *face;
     struct caller *caller;
     struct MHD_Connection *connection;
+    struct list node;  // in the shard's `waiting`
     enum visit_state state;
     bool suspended, over;
     bool broken;    // its socket is shut down, and its stream must end
@@ -115,6 +118,7 @@ void shard_add_connection(struct http_face *face, int fd, const struct sockaddr 
 // Lets the library do what is to be done; again in this turn after a resume.
 void shard_run(struct shard *shard);
 void shard_touch(struct shard *shard);  // it is run again in this turn
+void shard_wait(struct visit *visit);   // until visit_resume()
 void shard_resume(struct shard *shard, struct MHD_Connection *connection);
 void shard_stop_empty(struct http_face *face);  // not from a callback of the library
 void shard_stop_all(struct http_face *face);    // when no connection is suspended

@@ -24,10 +24,14 @@
 
 void visit_resume(struct visit *visit)
 {
-    if (!visit->suspended)
-        return;
-    visit->suspended = false;
-    shard_resume(visit->caller->shard, visit->connection);
+    struct shard *shard = visit->caller->shard;
+    if (visit->suspended) {
+        visit->suspended = false;
+        shard_resume(shard, visit->connection);
+    } else if (list_linked(&visit->node)) {
+        list_remove(&visit->node);
+        shard_touch(shard);
+    }
 }
 
 void visit_suspend(struct visit *visit)
@@ -164,7 +168,7 @@ static enum MHD_Result next_step(struct visit *visit)
             return page_send(visit);
         return visit->answer.status == 204 ? send_preflight(visit) : visit_send_answer(visit);
     case VISIT_STREAMING: visit->caller->deadline_ms = 0; return visit_send_stream(visit);
-    case VISIT_WAITING: visit_suspend(visit); return MHD_YES;
+    case VISIT_WAITING: shard_wait(visit); return MHD_YES;
     case VISIT_BODY: break;
     }
     return MHD_YES;
@@ -195,6 +199,9 @@ enum MHD_Result visit_on_request(void *arg, struct MHD_Connection *connection, c
                                  const char *version, const char *upload, size_t *upload_size, void **state)
 {
     struct visit *visit = *state;
+    if (visit && list_linked(&visit->node))  // it still waits
+        return MHD_YES;
+    ((struct shard *)arg)->active = true;
     if (!visit) {
         *state = visit = visit_new(((struct shard *)arg)->face, connection);
         begin_visit(visit, &(struct guard_line){method, url, version});
@@ -232,14 +239,15 @@ static void visit_free(void *object)
 
 void visit_on_completed(void *arg, struct MHD_Connection *connection, void **state, enum MHD_RequestTerminationCode why)
 {
-    (void)arg;
     (void)connection;
     (void)why;
     struct visit *visit = *state;
+    ((struct shard *)arg)->active = true;
     if (!visit)
         return;
     struct http_face *face = visit->face;
     *state = NULL;
+    list_remove(&visit->node);
     page_gone(visit);
     gate_gone(face->gate, &visit->arrival);
     budget_close(&visit->arrival.held);

@@ -36,6 +36,7 @@ static ssize_t read_stream(void *arg, uint64_t position, char *to, size_t room)
     (void)position;
     struct visit *visit = arg;
     struct stream_item item;
+    visit->caller->shard->active = true;
     if (visit->broken) {
         // The socket is shut down, so writing fails and the library frees the connection. MHD_CONTENT_READER_END_WITH_ERROR
         // would mark it closed and forget it, with its descriptor.

@@ -6,6 +6,11 @@
 //
 // A daemon is in external epoll mode: its epoll descriptor is one watch of our loop. After a resume it must be run again, or
 // it would wait for the next event.
+//
+// To suspend and resume a connection costs three calls of the system, so a request that waits is not suspended at first. The
+// library then asks for it in each run, and asks to be run again at once, which is ignored if a run did nothing else. Requests
+// are suspended when their shard has been quiet for QUIET_MS, so that none of them is asked for in vain for long. (A run may
+// also have read a part of a head, which nobody is told of: what follows it waits for QUIET_MS at worst.)
 #include "base/log.h"
 #include "base/mem.h"
 #include "face.h"
@@ -17,6 +22,7 @@
 #define POOL_RESERVE \
     4096  // of a connection's memory, for what the library notes of each header and for the answer's headers
 #define RUNS_A_TURN 64  // each moves about as much as the memory of a connection
+#define QUIET_MS 5
 
 // ---- running --------------------------------------------------------------------------------
 
@@ -27,7 +33,7 @@ void shard_run(struct shard *shard)
     loop_task_drop(&shard->run);
     shard->running = true;
     do {
-        shard->resumed = false;
+        shard->resumed = shard->active = false;
         MHD_run(shard->daemon);
         caller_park_starved(shard);
     } while (shard->resumed);
@@ -36,6 +42,8 @@ void shard_run(struct shard *shard)
     struct loop *loop = shard->face->loop;
     if (MHD_get_timeout(shard->daemon, &timeout) != MHD_YES || timeout != 0)
         shard->again = 0;
+    else if (!shard->active && !list_empty(&shard->waiting))
+        loop_timer_set(loop, &shard->run_later, QUIET_MS);
     else if (shard->again++ < RUNS_A_TURN)
         loop_task_put(loop, &shard->run);
     else
@@ -54,7 +62,21 @@ static void on_run_later(struct loop_timer *timer)
 {
     struct shard *shard = timer->arg;
     shard->again = 0;
+    while (!list_empty(&shard->waiting)) {
+        struct visit *visit = list_entry(shard->waiting.next, struct visit, node);
+        list_remove(&visit->node);
+        visit_suspend(visit);
+    }
     shard_run(shard);
+}
+
+void shard_wait(struct visit *visit)
+{
+    struct shard *shard = visit->caller->shard;
+    if (shard->face->tls)
+        visit_suspend(visit);  // the library may hold more that it has read than it tells of
+    else
+        list_append(&shard->waiting, &visit->node);
 }
 
 void shard_resume(struct shard *shard, struct MHD_Connection *connection)
@@ -112,6 +134,7 @@ static bool start(struct http_face *face, size_t index, struct err *err)
     shard->run = (struct loop_task){.run = on_run, .arg = shard, .name = "http connections"};
     shard->run_later = (struct loop_timer){.on_due = on_run_later, .arg = shard, .name = "http connections"};
     list_init(&shard->starved);
+    list_init(&shard->waiting);
     shard->daemon = start_daemon(shard);
     if (!shard->daemon) {
         free(shard);
