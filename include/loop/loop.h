@@ -53,7 +53,8 @@ struct loop *loop_new(struct err *err) MUST_CHECK;
 void loop_free(struct loop *loop);
 void loop_run(struct loop *loop);  // until loop_stop()
 void loop_stop(struct loop *loop);
-int64_t loop_now(const struct loop *loop);  // monotonic ms, read once a turn
+int64_t loop_now(const struct loop *loop);    // monotonic ms, read once a turn
+uint64_t loop_turn(const struct loop *loop);  // the number of the turn
 
 // Adds, or changes the events of, a watch.
 bool loop_watch(struct loop *loop, struct loop_watch *watch, unsigned events, struct err *err) MUST_CHECK;

@@ -418,13 +418,6 @@ static enum phase_result do_complete(struct call *call)
     return do_forward(call);
 }
 
-static struct span exposed_uri(struct call *call)
-{
-    struct span uri = {0};
-    (void)call_text_param(call, NULL, "uri", &uri);
-    return uri;
-}
-
 static void on_subscribed(struct upstream_request *request, const struct upstream_reply *reply)
 {
     struct call *call = request->arg;
@@ -435,7 +428,7 @@ static void on_subscribed(struct upstream_request *request, const struct upstrea
         subscription_give_up(call->link, call->target);
         reply = &denied;
     } else if (reply->result.at) {
-        subscription_add(call->session, call->link, exposed_uri(call), call->target);
+        subscription_add(call->session, call->link, call->target);
         reply = &empty;
     }
     on_server_reply(request, reply);
@@ -449,7 +442,7 @@ static enum phase_result do_subscribe(struct call *call)
     if (call->session->subscribed.count >= SUBSCRIPTIONS_MAX)
         return call_fail(call, ERR_LIMITED, "too many subscriptions in one session");
     if (!subscription_is_first(call->link, call->target)) {
-        subscription_add(call->session, call->link, exposed_uri(call), call->target);
+        subscription_add(call->session, call->link, call->target);
         return PHASE_REPLY;
     }
     enum phase_result result = do_forward(call);
@@ -459,7 +452,7 @@ static enum phase_result do_subscribe(struct call *call)
 
 static enum phase_result do_unsubscribe(struct call *call)
 {
-    (void)subscription_remove(call->session, exposed_uri(call));
+    subscription_remove(call->session, call->link, call->target);
     return PHASE_REPLY;
 }
 

@@ -111,6 +111,7 @@ struct gate *gate_new(const struct gate_parts *parts)
     secret_random(&gate->next_request, sizeof gate->next_request);
     list_init(&gate->calls);
     list_init(&gate->quick);
+    fan_out_init(gate);
     gate->sweep = (struct loop_timer){.on_due = on_sweep, .arg = gate, .name = "gate sweep"};
     loop_timer_set(loop, &gate->sweep, SWEEP_MS);
     gate->hosted = hosted_new(gate);
@@ -317,6 +318,7 @@ void gate_free(struct gate *gate)
         return;
     loop_timer_stop(gate->loop, &gate->sweep);
     loop_timer_stop(gate->loop, &gate->deadline);
+    loop_task_drop(&gate->fan_out);
     for (struct call *call; (call = find_call(gate, true));)  // those that waited to learn who calls
         call_end_silently(call, "the gateway stops");
     give_up_rows(gate);

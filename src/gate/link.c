@@ -83,28 +83,21 @@ static char *session_capabilities(const struct session *session)
 
 // ---- links ----------------------------------------------------------------------------------
 
-static void wake_waiters(struct scope *scope)
+// Calls that wait for the lists of a scope with this link. What one of them sets off may end scopes and sessions.
+static void wake_waiters(const struct link *link)
 {
     struct list woken;
     list_init(&woken);
-    while (!list_empty(&scope->waiters)) {
-        struct list *node = scope->waiters.next;
-        list_remove(node);
-        list_append(&woken, node);
+    list_each(node, &link->uses) {
+        struct list *waiters = &list_entry(node, struct scope_use, node)->scope->waiters;
+        while (!list_empty(waiters)) {
+            struct list *waiter = waiters->next;
+            list_remove(waiter);
+            list_append(&woken, waiter);
+        }
     }
     while (!list_empty(&woken))
         call_resume(list_entry(woken.next, struct call, wait_node));
-}
-
-static void scope_changed(struct scope *scope, const struct link *link, unsigned kinds)
-{
-    view_dirty(scope->view);
-    list_each(node, &scope->sessions) {
-        struct session *session = list_entry(node, struct session, scope_node);
-        if (reach_allowed(session, link))
-            relay_list_changed(session, kinds);
-    }
-    wake_waiters(scope);
 }
 
 // Nobody will see these, whatever the rules say.
@@ -130,15 +123,13 @@ static void warn_hidden(const struct link *link, const struct source *source, un
 
 static void on_source_change(void *arg, struct source *source, unsigned kinds)
 {
-    const struct link *link = arg;
-    void *value;
+    struct link *link = arg;
     if (!policy_is_open(gate_tenant(link->gate, link->tenant)->policy))
         warn_hidden(link, source, kinds);
-    for (size_t at = 0; map_next(&link->gate->scopes, &at, NULL, &value);) {
-        struct scope *scope = value;
-        if (scope_link(scope, source) == link)
-            scope_changed(scope, link, kinds);
-    }
+    list_each(node, &link->uses)
+        view_dirty(list_entry(node, struct scope_use, node)->scope->view);
+    relay_lists_changed(link, kinds);  // before those who wait for the lists get them: they need not hear of the change
+    wake_waiters(link);
 }
 
 static void on_state(void *arg, struct upstream *upstream)
@@ -253,6 +244,8 @@ static struct link *link_get(struct gate *gate, const struct server *server, str
         if (server->isolation != SERVER_SHARED && session->identity->proof != IDENTITY_ANONYMOUS)
             link->counted_for = identity_ref(session->identity);
         list_init(&link->calls);
+        list_init(&link->uses);
+        list_init(&link->fan_outs);
         struct upstream_spec spec = {gate->loop,
                                      gate->http,
                                      server,
@@ -313,6 +306,7 @@ static void link_close(struct link *link, int64_t within_ms)
     map_remove(&gate->links, span_make(link->key, link->key_len));
     link->owner = NULL;
     ask_drop_link(link);
+    fan_out_drop_all(link);
     gate->links_closing++;
     upstream_close(link->upstream, within_ms, on_link_closed, link);
 }
@@ -338,17 +332,17 @@ void link_push_level(struct link *link)
 {
     int level = -1;
     bool any = false;
-    void *value;
     if (upstream_state(link->upstream) != UPSTREAM_READY || !upstream_abilities(link->upstream)->logging)
         return;
-    for (size_t at = 0; map_next(&link->gate->sessions, &at, NULL, &value);) {
-        const struct session *session = value;
-        bool uses = reach_allowed(session, link);
-        int wanted = session->level >= 0 ? session->level : LEVEL_UNSET;
-        any = any || (uses && session->level >= 0);
-        if (uses && (level < 0 || wanted < level))
-            level = wanted;
-    }
+    list_each(use, &link->uses)
+        list_each(node, &list_entry(use, struct scope_use, node)->scope->sessions) {
+            const struct session *session = list_entry(node, struct session, scope_node);
+            bool uses = reach_allowed(session, link);
+            int wanted = session->level >= 0 ? session->level : LEVEL_UNSET;
+            any = any || (uses && session->level >= 0);
+            if (uses && (level < 0 || wanted < level))
+                level = wanted;
+        }
     if (!any || level == link->level)
         return;
     struct buf params = {0};
@@ -370,10 +364,13 @@ static struct scope *scope_new(struct gate *gate, struct session *session, const
     scope->view = view_new(&naming);
     scope->everybody = isolation_of(servers, count) == SERVER_SHARED;
     scope->links = mem_alloc((count + 1) * sizeof(struct link *));
+    scope->uses = mem_alloc((count + 1) * sizeof *scope->uses);
     list_init(&scope->sessions);
     list_init(&scope->waiters);
     for (size_t i = 0; i < count; i++) {
         struct link *link = link_get(gate, servers[i], session);
+        scope->uses[i] = (struct scope_use){.scope = scope};
+        list_append(&link->uses, &scope->uses[i].node);
         scope->links[scope->link_count++] = link;
         view_add(scope->view, link->source);
     }
@@ -405,6 +402,7 @@ static void scope_free(void *object)
     struct scope *scope = object;
     view_free(scope->view);
     free(scope->links);
+    free(scope->uses);
     free(scope->key);
     free(scope);
 }
@@ -419,6 +417,8 @@ void scope_release(struct scope *scope)
     for (size_t i = 0; i < scope->link_count; i++) {
         struct link *link = scope->links[i];
         bool everybody = upstream_server(link->upstream)->isolation == SERVER_SHARED;
+        fan_out_use_ends(link, &scope->uses[i]);
+        list_remove(&scope->uses[i].node);
         if (--link->refs == 0 && !everybody && !gate->closing)
             link_close(link, gate->config->timeouts.shutdown_ms);
     }

@@ -20,9 +20,11 @@ static struct policy *policy_of(const struct session *session)
 static bool is_used(const struct session *session, const struct link *link)
 {
     void *value;
-    list_each(node, &link->calls)
-        if (list_entry(node, struct call, link_node)->session == session)
+    list_each(node, &session->calls) {
+        const struct call *call = list_entry(node, struct call, session_node);
+        if (call->link == link && list_linked(&call->link_node))
             return true;
+    }
     for (size_t at = 0; map_next(&session->subscribed, &at, NULL, &value);)
         if (((const struct subscription *)value)->link == link)
             return true;

@@ -4,29 +4,62 @@
 #include "base/mem.h"
 #include "base/scan.h"
 #include "call.h"
+#include "fan_out.h"
 #include "level.h"
 #include "mcp/rewrite.h"
 #include <stdlib.h>
 
 // ---- lists ----------------------------------------------------------------------------------
 
-void relay_list_changed(struct session *session, unsigned kinds)
+static const struct {
+    unsigned kinds;
+    enum method method;
+} lists[FAN_OUT_TEXTS] = {
+    {1U << CATALOG_TOOLS, METHOD_TOOLS_CHANGED},
+    {1U << CATALOG_PROMPTS, METHOD_PROMPTS_CHANGED},
+    {1U << CATALOG_RESOURCES | 1U << CATALOG_TEMPLATES, METHOD_RESOURCES_CHANGED},
+};
+
+// Each text is made when the first session needs it.
+static bool tell_lists(struct session *session, unsigned kinds, struct blob **texts)
 {
-    static const struct {
-        unsigned kinds;
-        enum method method;
-    } rows[] = {
-        {1U << CATALOG_TOOLS, METHOD_TOOLS_CHANGED},
-        {1U << CATALOG_PROMPTS, METHOD_PROMPTS_CHANGED},
-        {1U << CATALOG_RESOURCES | 1U << CATALOG_TEMPLATES, METHOD_RESOURCES_CHANGED},
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        if (!session->ready || !(session->listed & kinds & rows[i].kinds))
+    bool told = false;
+    for (size_t i = 0; i < FAN_OUT_TEXTS; i++) {
+        if (!session->ready || !(session->listed & kinds & lists[i].kinds))
             continue;
         struct buf text = {0};
-        message_put_notification(&text, method_text(rows[i].method), (struct span){0});
-        session_tell(session, blob_take(&text));
+        if (!texts[i]) {
+            message_put_notification(&text, method_text(lists[i].method), (struct span){0});
+            texts[i] = blob_take(&text);
+        }
+        session_tell(session, blob_ref(texts[i]));
+        told = true;
     }
+    return told;
+}
+
+void relay_list_changed(struct session *session, unsigned kinds)
+{
+    struct blob *texts[FAN_OUT_TEXTS] = {0};
+    (void)tell_lists(session, kinds, texts);
+    for (size_t i = 0; i < FAN_OUT_TEXTS; i++)
+        blob_unref(texts[i]);
+}
+
+static bool tell_changes(struct fan_out *fan_out, struct session *session)
+{
+    return reach_allowed(session, fan_out->link) && tell_lists(session, fan_out->kinds, fan_out->texts);
+}
+
+void relay_lists_changed(struct link *link, unsigned kinds)
+{
+    // The same news that has not set out yet takes this along.
+    struct list *last = link->fan_outs.prev;
+    struct fan_out *queued = last == &link->fan_outs ? NULL : list_entry(last, struct fan_out, node);
+    if (queued && queued->tell == tell_changes && !queued->session)
+        queued->kinds |= kinds;
+    else
+        fan_out_start(&(struct fan_out){.link = link, .tell = tell_changes, .kinds = kinds});
 }
 
 // ---- to one caller or several ---------------------------------------------------------------
@@ -35,9 +68,9 @@ void relay_list_changed(struct session *session, unsigned kinds)
 static struct call *call_in_flight(const struct session *session, const struct link *link)
 {
     struct call *found = NULL;
-    list_each(node, &link->calls) {
-        struct call *call = list_entry(node, struct call, link_node);
-        if (call->session != session)
+    list_each(node, &session->calls) {
+        struct call *call = list_entry(node, struct call, session_node);
+        if (call->link != link || !list_linked(&call->link_node))
             continue;
         if (found)
             return NULL;
@@ -91,49 +124,53 @@ static struct blob *log_text(const struct session *session, const struct link *l
     return blob_take(&text);
 }
 
+static bool tell_log(struct fan_out *fan_out, struct session *session)
+{
+    if (!session->ready || fan_out->level < session->level || !reach_sees(session, fan_out->link))
+        return false;
+    if (!fan_out->texts[0])
+        fan_out->texts[0] = log_text(session, fan_out->link, fan_out->params);
+    tell(session, fan_out->link, blob_ref(fan_out->texts[0]));
+    return true;
+}
+
 static void relay_log(struct link *link, const struct message *message, struct call *origin)
 {
     struct span raw;
-    void *value;
     int level = scan_find(message->params, "level", &raw) ? level_parse(raw) : -1;
+    struct session *session = origin ? origin->session : NULL;
     if (level < 0)
         return;
-    for (size_t at = 0; map_next(&link->gate->sessions, &at, NULL, &value);) {
-        struct session *session = value;
-        bool meant = origin ? origin->session == session : reach_sees(session, link);
-        if (!meant || !session->ready || level < session->level)
-            continue;
-        struct blob *text = log_text(session, link, message->params);
-        if (origin)
-            call_tell(origin, text);
-        else
-            tell(session, link, text);
-    }
+    if (!origin)
+        fan_out_start(&(struct fan_out){.link = link, .tell = tell_log, .params = message->params, .level = level});
+    else if (session->ready && level >= session->level)
+        call_tell(origin, log_text(session, link, message->params));
 }
 
 // ---- the rest -------------------------------------------------------------------------------
 
 // A task's news goes to the sessions of its owner, while the policy lets the owner use anything of its server.
+static bool tell_status(struct fan_out *fan_out, struct session *session)
+{
+    if (!task_owned(fan_out->link, session, buf_span(&fan_out->key)) || !reach_allowed(session, fan_out->link))
+        return false;
+    struct shape shape = {session->scope, fan_out->link, session->identity};
+    struct buf params = {0}, text = {0};
+    bool changed = shape_from_server(&shape, fan_out->params, &params);
+    message_put_notification(&text, method_text(METHOD_TASK_STATUS), changed ? buf_span(&params) : fan_out->params);
+    session_tell(session, blob_take(&text));
+    buf_release(&params);
+    return true;
+}
+
 static void relay_task_status(struct link *link, const struct message *message)
 {
     struct span raw;
-    void *value;
-    struct buf id = {0};
+    struct fan_out news = {.link = link, .tell = tell_status, .params = message->params};
     if (!scan_find(message->params, "taskId", &raw) || !scan_is_string(raw))
         return;
-    scan_decode(raw, &id);
-    for (size_t at = 0; map_next(&link->gate->sessions, &at, NULL, &value);) {
-        struct session *session = value;
-        if (!session->scope || !task_owned(link, session, buf_span(&id)) || !reach_allowed(session, link))
-            continue;
-        struct shape shape = {session->scope, link, session->identity};
-        struct buf params = {0}, text = {0};
-        bool changed = shape_from_server(&shape, message->params, &params);
-        message_put_notification(&text, method_text(METHOD_TASK_STATUS), changed ? buf_span(&params) : message->params);
-        session_tell(session, blob_take(&text));
-        buf_release(&params);
-    }
-    buf_release(&id);
+    scan_decode(raw, &news.key);
+    fan_out_start(&news);
 }
 
 static void relay_task_progress(struct link *link, const struct message *message)

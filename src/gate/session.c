@@ -130,6 +130,7 @@ void session_end(struct session *session)
     ask_drop_session(session);
     if (session->scope) {
         subscription_drop_session(session);
+        fan_out_session_ends(session);
         list_remove(&session->scope_node);
         for (size_t i = 0; i < session->scope->link_count; i++)
             link_push_level(session->scope->links[i]);

@@ -49,8 +49,12 @@ struct gate {
     struct map refused;         // of refused.c: address and reason -> how often
     int64_t refused_since_ms;   // of refused.c: since when `refused_rows` counts
     size_t refused_rows;
-    struct list calls;      // all calls, oldest first
-    struct list quick;      // HTTP calls without a stream yet, oldest first
+    struct list calls;     // all calls, oldest first
+    struct list quick;     // HTTP calls without a stream yet, oldest first
+    struct list fan_outs;  // of fan_out.c: links with messages on their way to sessions, the next one first
+    struct loop_task fan_out;
+    uint64_t fan_out_turn;  // of the loop, in which `fan_out_left` is left of the slice
+    int fan_out_left;
     uint64_t policy_epoch;  // counts swaps of policies and rules that expired
     uint64_t next_request;
     struct loop_timer sweep, deadline;
@@ -88,7 +92,10 @@ struct link {
     struct assertion *assertion;  // tells it who calls; NULL: nothing does
     struct upstream *upstream;
     struct source *source;
-    unsigned refs;          // scopes
+    unsigned refs;         // scopes
+    struct list uses;      // struct scope_use: those scopes
+    struct list fan_outs;  // struct fan_out: what is on its way to its sessions, oldest first
+    struct list fan_out_node;
     struct list calls;      // in flight here
     struct session *owner;  // with isolation `session`
     const char *tenant;
@@ -113,7 +120,8 @@ struct scope {
     bool everybody;  // of its tenant: it stays when nobody uses it
     unsigned refs;
     struct view *view;
-    struct link **links;  // in the view's order
+    struct link **links;     // in the view's order
+    struct scope_use *uses;  // of those links, in the same order
     size_t link_count;
     struct list sessions;
     struct list waiters;  // calls that wait for the lists
@@ -121,6 +129,12 @@ struct scope {
 
 struct session_abilities {
     bool roots, roots_changed, sampling, sampling_tools, sampling_context, elicit_form, elicit_url;
+};
+
+// A scope in the list of one of its links.
+struct scope_use {
+    struct list node;
+    struct scope *scope;
 };
 
 enum session_state { SESSION_NEW, SESSION_LIVE, SESSION_ENDED };
@@ -152,7 +166,7 @@ struct session {
     struct list unread;  // calls in order, from the first whose message has not been read on
     struct map asks;     // our id -> struct ask
     uint64_t next_ask;
-    struct map subscribed;  // exposed URI -> struct subscription
+    struct map subscribed;  // key of subscription.c, of link and URI -> struct subscription
     int level;              // log level, -1: not set
     unsigned listed;        // kinds it has listed: only those are worth a list_changed
     struct session_reach reach;
@@ -210,9 +224,16 @@ void link_close_all(struct gate *gate, int64_t within_ms);
 void link_push_level(struct link *link);
 void link_recheck_all(struct gate *gate);  // grants may have been deleted by another process
 
+// ---- fan_out.c
+void fan_out_init(struct gate *gate);
+void fan_out_session_ends(const struct session *session);                     // before it leaves its scope
+void fan_out_use_ends(const struct link *link, const struct scope_use *use);  // before the link forgets the scope
+void fan_out_drop_all(struct link *link);
+
 // ---- relay.c: what servers say on their own
 void relay_notification(struct link *link, const struct message *message, struct upstream_request *origin);
-void relay_list_changed(struct session *session, unsigned kinds);
+void relay_list_changed(struct session *session, unsigned kinds);  // to one session
+void relay_lists_changed(struct link *link, unsigned kinds);       // to those that see the server
 
 // ---- reach.c: which servers have to do with a session
 bool reach_allowed(const struct session *session, const struct link *link);  // the server may learn of the session

@@ -3,6 +3,7 @@
 #include "base/mem.h"
 #include "base/scan.h"
 #include "call.h"
+#include "fan_out.h"
 #include "mcp/uri.h"
 #include <stdlib.h>
 
@@ -16,17 +17,27 @@ static void tell_server(struct link *link, enum method method, struct span uri)
     buf_release(&params);
 }
 
+// The key in session->subscribed. That of a URI begins with that of every URI that covers it.
+static void put_key(const struct link *link, struct span uri, struct buf *out)
+{
+    buf_put(out, (const char *)&link, sizeof(struct link *));
+    buf_put_span(out, uri);
+}
+
 bool subscription_is_first(const struct link *link, struct span uri) { return !map_find(&link->watched, uri); }
 
-void subscription_add(struct session *session, struct link *link, struct span exposed, struct span uri)
+void subscription_add(struct session *session, struct link *link, struct span uri)
 {
-    if (map_find(&session->subscribed, exposed))
-        return;
-    struct subscription *subscription = mem_new(struct subscription);
-    subscription->link = link;
-    subscription->uri = mem_span(uri);
-    map_put(&session->subscribed, exposed, subscription);
-    map_put(&link->watched, uri, (void *)((size_t)map_find(&link->watched, uri) + 1));
+    struct buf key = {0};
+    put_key(link, uri, &key);
+    if (!map_find(&session->subscribed, buf_span(&key))) {
+        struct subscription *subscription = mem_new(struct subscription);
+        subscription->link = link;
+        subscription->uri = mem_span(uri);
+        map_put(&session->subscribed, buf_span(&key), subscription);
+        map_put(&link->watched, uri, (void *)((size_t)map_find(&link->watched, uri) + 1));
+    }
+    buf_release(&key);
 }
 
 void subscription_give_up(struct link *link, struct span uri)
@@ -35,11 +46,12 @@ void subscription_give_up(struct link *link, struct span uri)
         tell_server(link, METHOD_RESOURCES_UNSUBSCRIBE, uri);
 }
 
-bool subscription_remove(struct session *session, struct span exposed)
+// Takes it out of the session; the entry it had there stays valid for map_next().
+static void end(struct session *session, struct span key)
 {
-    struct subscription *subscription = map_remove(&session->subscribed, exposed);
+    struct subscription *subscription = map_remove(&session->subscribed, key);
     if (!subscription)
-        return false;
+        return;
     struct link *link = subscription->link;
     struct span uri = span_of(subscription->uri);
     size_t left = (size_t)map_find(&link->watched, uri) - 1;
@@ -51,18 +63,22 @@ bool subscription_remove(struct session *session, struct span exposed)
     }
     free(subscription->uri);
     free(subscription);
-    return true;
+}
+
+void subscription_remove(struct session *session, struct link *link, struct span uri)
+{
+    struct buf key = {0};
+    put_key(link, uri, &key);
+    end(session, buf_span(&key));
+    buf_release(&key);
 }
 
 void subscription_drop_session(struct session *session)
 {
-    struct span exposed;
+    struct span key;
     void *value;
-    for (size_t at = 0; map_next(&session->subscribed, &at, &exposed, &value); at = 0) {
-        char *copy = mem_span(exposed);
-        subscription_remove(session, span_make(copy, exposed.len));
-        free(copy);
-    }
+    for (size_t at = 0; map_next(&session->subscribed, &at, &key, &value);)
+        end(session, key);
 }
 
 void subscription_renew(struct link *link)
@@ -84,73 +100,85 @@ static bool may_read(const struct session *session, const struct link *link, str
 void subscription_recheck(struct session *session)
 {
     void *value;
-    struct span exposed;
-    for (size_t at = 0; map_next(&session->subscribed, &at, &exposed, &value);) {
+    struct span key;
+    for (size_t at = 0; map_next(&session->subscribed, &at, &key, &value);) {
         const struct subscription *subscription = value;
-        if (may_read(session, subscription->link, span_of(subscription->uri)))
-            continue;
-        char *copy = mem_span(exposed);
-        subscription_remove(session, span_make(copy, exposed.len));
-        free(copy);
-        at = 0;
+        if (!may_read(session, subscription->link, span_of(subscription->uri)))
+            end(session, key);
     }
 }
 
 void subscription_release_link(struct link *link) { map_release(&link->watched); }
 
-// `updated` may name a part of what was subscribed to.
-static bool covers(struct span subscribed, struct span updated)
+// ---- news -----------------------------------------------------------------------------------
+
+#define PARTS_MAX 256  // of a URI: deeper than this, only a subscription to the URI itself covers it
+
+// Is one of the keys there that cover this one, of which the first `fixed` bytes are no URI? A key is covered by itself, and
+// by its beginnings that end before or after a slash, or before a query or a fragment.
+static bool any_covers(const struct map *keys, struct span key, size_t fixed)
 {
-    if (updated.len < subscribed.len || memcmp(updated.at, subscribed.at, subscribed.len) != 0)
+    if (!keys->count)
         return false;
-    bool folder = subscribed.len && subscribed.at[subscribed.len - 1] == '/';
-    return updated.len == subscribed.len || folder || memchr("/?#", updated.at[subscribed.len], 3);
+    if (map_find(keys, key))
+        return true;
+    int parts = 0;
+    for (size_t i = fixed + 1; i < key.len && parts < PARTS_MAX; i++)
+        if (memchr("/?#", key.at[i], 3) || key.at[i - 1] == '/') {
+            parts++;
+            if (map_find(keys, span_make(key.at, i)))
+                return true;
+        }
+    return false;
 }
 
-static bool any_covers(const struct link *link, struct span updated)
+static bool wants(const struct fan_out *news, const struct session *session)
 {
-    struct span uri;
     void *value;
-    for (size_t at = 0; map_next(&link->watched, &at, &uri, &value);)
-        if (covers(uri, updated))
+    if (news->known)
+        return any_covers(&session->subscribed, buf_span(&news->key), sizeof(struct link *));
+    for (size_t at = 0; map_next(&session->subscribed, &at, NULL, &value);)
+        if (((const struct subscription *)value)->link == news->link)
             return true;
     return false;
 }
 
-static bool wants(const struct session *session, const struct link *link, struct span updated, bool known)
+static struct blob *update_text(const struct session *session, const struct link *link, struct span updated)
 {
-    void *value;
-    for (size_t at = 0; map_next(&session->subscribed, &at, NULL, &value);) {
-        const struct subscription *subscription = value;
-        if (subscription->link == link && (!known || covers(span_of(subscription->uri), updated)))
-            return true;
-    }
-    return false;
+    struct buf uri = {0}, params = {0}, text = {0};
+    view_put_uri(session->scope->view, link->source, updated, &uri);
+    buf_put_text(&params, "{\"uri\":");
+    scan_encode(buf_span(&uri), &params);
+    buf_put_char(&params, '}');
+    message_put_notification(&text, method_text(METHOD_RESOURCE_UPDATED), buf_span(&params));
+    buf_release(&uri);
+    buf_release(&params);
+    return blob_take(&text);
 }
 
+static bool tell_update(struct fan_out *news, struct session *session)
+{
+    struct span updated = span_after(buf_span(&news->key), sizeof(struct link *));
+    if (!wants(news, session) || !may_read(session, news->link, updated))
+        return false;
+    if (!news->texts[0])
+        news->texts[0] = update_text(session, news->link, updated);
+    session_tell(session, blob_ref(news->texts[0]));
+    return true;
+}
+
+// An update of something that nobody has subscribed to goes to all who have subscribed to anything there: the server may
+// spell its URIs in several ways.
 void subscription_fan_out(struct link *link, const struct message *message)
 {
     struct span raw;
-    void *value;
     struct buf updated = {0};
-    if (!scan_find(message->params, "uri", &raw) || !scan_is_string(raw))
+    if (!link->watched.count || !scan_find(message->params, "uri", &raw) || !scan_is_string(raw))
         return;
     scan_decode(raw, &updated);
-    bool known = any_covers(link, buf_span(&updated));
-    for (size_t at = 0; map_next(&link->gate->sessions, &at, NULL, &value);) {
-        struct session *session = value;
-        if (!session->scope || !wants(session, link, buf_span(&updated), known) ||
-            !may_read(session, link, buf_span(&updated)))
-            continue;
-        struct buf uri = {0}, params = {0}, text = {0};
-        view_put_uri(session->scope->view, link->source, buf_span(&updated), &uri);
-        buf_put_text(&params, "{\"uri\":");
-        scan_encode(buf_span(&uri), &params);
-        buf_put_char(&params, '}');
-        message_put_notification(&text, method_text(METHOD_RESOURCE_UPDATED), buf_span(&params));
-        session_tell(session, blob_take(&text));
-        buf_release(&uri);
-        buf_release(&params);
-    }
+    struct fan_out news = {.link = link, .tell = tell_update};
+    news.known = any_covers(&link->watched, buf_span(&updated), 0);
+    put_key(link, buf_span(&updated), &news.key);
     buf_release(&updated);
+    fan_out_start(&news);
 }

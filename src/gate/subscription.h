@@ -10,8 +10,8 @@ struct subscription {
 };
 
 bool subscription_is_first(const struct link *link, struct span uri);
-void subscription_add(struct session *session, struct link *link, struct span exposed, struct span uri);
+void subscription_add(struct session *session, struct link *link, struct span uri);
 void subscription_give_up(struct link *link, struct span uri);  // at the server, unless another session has it
-bool subscription_remove(struct session *session, struct span exposed);
+void subscription_remove(struct session *session, struct link *link, struct span uri);  // harmless if it has none
 
 #endif

@@ -22,6 +22,7 @@ struct loop {
     int epoll;
     bool stopping;
     int64_t now_ms;
+    uint64_t turn;
     struct loop_timer **heap;  // heap[1] is due first
     size_t timers, heap_room;
     struct list tasks, later;  // of this turn, and of the next one
@@ -98,6 +99,7 @@ void loop_free(struct loop *loop)
 }
 
 int64_t loop_now(const struct loop *loop) { return loop->now_ms; }
+uint64_t loop_turn(const struct loop *loop) { return loop->turn; }
 
 void loop_stop(struct loop *loop) { loop->stopping = true; }
 
@@ -251,6 +253,7 @@ void loop_run(struct loop *loop)
     while (!loop->stopping) {
         int count = epoll_wait(loop->epoll, events, EVENTS_A_TURN, wait_ms(loop));
         loop->now_ms = clock_now_ms();
+        loop->turn++;
         take_later(loop);
         for (int i = 0; i < count; i++)
             dispatch(loop, &events[i]);

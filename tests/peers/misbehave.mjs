@@ -4,6 +4,7 @@
 //   wrong-id          answers another id than it was asked
 //   junk              writes lines that are no JSON between all messages
 //   flood             sends notifications without end from the first call on; still answers
+//   count N           sends N numbered log messages before it answers the call
 //   junk-flood N      writes N lines that are no JSON before it answers the call
 //   stderr-flood N    writes N lines to stderr before it answers the call
 //   bad-utf8          answers with bytes that are not UTF-8
@@ -43,6 +44,11 @@ const acts = {
     },
     'bad-json': (id, send) => send(result(id, text('cut')).slice(0, -8)),
     huge: (id, send) => send(result(id, text('x'.repeat(Number(argument))))),
+    count: async (id, send) => {
+        for (let i = 0; i < Number(argument); i++)
+            await send(JSON.stringify({ jsonrpc: '2.0', method: 'notifications/message', params: { level: 'info', data: i } }));
+        send(result(id, text('counted')));
+    },
     'junk-flood': async (id, send) => {
         for (let i = 0; i < Number(argument); i++) await send(`${i} is no message ${'x'.repeat(100)}`);
         send(result(id, text('flooded')));
