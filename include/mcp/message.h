@@ -39,6 +39,8 @@ bool message_parse(struct span text, bool strict, struct message *out, struct er
 void message_copy(struct message *to, const struct message *from);  // whose text stays where it is
 
 // Writers; `id`, `params` and `result` are raw JSON.
+// Without its end: the caller appends the params, if there are any, and the brace.
+void message_begin_request(struct buf *out, uint64_t id, const char *method);
 void message_put_request(struct buf *out, struct span id, const char *method, struct span params);
 void message_put_notification(struct buf *out, const char *method, struct span params);
 void message_put_result(struct buf *out, struct span id, struct span result);

@@ -101,6 +101,8 @@ void upstream_free(struct upstream *upstream);
 uint64_t upstream_reserve(struct upstream *upstream, struct upstream_request *request);
 // Sends a reserved request. A failure arrives through on_reply too, never before this returns.
 void upstream_send(struct upstream_request *request, const char *method, struct span params);
+// The same for a message that is written already, with the id of the request. Takes over the reference.
+void upstream_send_message(struct upstream_request *request, struct blob *message);
 // Forgets it and tells the server; on_reply will not be called. Harmless when it is not in flight.
 void upstream_cancel(struct upstream_request *request, const char *reason);
 // The time it may still go without an answer starts anew.
@@ -111,7 +113,8 @@ void upstream_hold(struct upstream_request *request, int64_t patience_ms);
 void upstream_notify(struct upstream *upstream, const char *method, struct span params);
 void upstream_answer(struct upstream *upstream, struct span id, struct span result);
 void upstream_refuse(struct upstream *upstream, struct span id, int code, const char *reason);
-void upstream_pass(struct upstream *upstream, struct span message);  // a whole message, as it is
+// A whole message that is not a request, as it is. Takes over the reference.
+void upstream_pass(struct upstream *upstream, struct blob *message);
 
 // Nothing more is read from the server, and nothing of what was read is handed on, until upstream_resume(): for a listener that
 // cannot keep up. Both may be called from its callbacks, and are harmless when they change nothing.

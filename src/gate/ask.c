@@ -7,6 +7,7 @@
 // policy is asked whether the server may reach that session at all.
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/pieces.h"
 #include "base/scan.h"
 #include "call.h"
 #include "mcp/rewrite.h"
@@ -221,21 +222,25 @@ static void let_go(const struct ask *ask)
     }
 }
 
-void ask_on_answer(struct session *session, const struct message *message)
+// What the caller answered, under the id of the server; a large one stays in the body.
+static struct blob *translate_answer(const struct ask *ask, const struct message *message, struct blob *body)
+{
+    struct pieces text = {0};
+    bool ok = message->kind == MESSAGE_RESULT;
+    buf_printf(&text.tail, "{\"jsonrpc\":\"2.0\",\"id\":%s,\"%s\":", ask->server_id, ok ? "result" : "error");
+    pieces_share(&text, body, ok ? message->result : message->error);
+    buf_put_char(&text.tail, '}');
+    return pieces_take(&text);
+}
+
+void ask_on_answer(struct session *session, const struct message *message, struct blob *body)
 {
     struct ask *ask = find(session, message->id);
     if (!ask)
         return;
     if (session->asks.count == 1)
         let_go(ask);
-    if (message->kind == MESSAGE_RESULT) {
-        upstream_answer(ask->link->upstream, span_of(ask->server_id), message->result);
-    } else {
-        struct buf text = {0};
-        message_put_raw_error(&text, span_of(ask->server_id), message->error);
-        upstream_pass(ask->link->upstream, buf_span(&text));
-        buf_release(&text);
-    }
+    upstream_pass(ask->link->upstream, translate_answer(ask, message, body));
     ask_end(ask);
 }
 

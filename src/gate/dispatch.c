@@ -1,11 +1,11 @@
 // Owns what each method does: the table of methods, and doing it here or at its server. Whom it concerns is in route.c.
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/pieces.h"
 #include "base/scan.h"
 #include "call.h"
 #include "hosted.h"
 #include "level.h"
-#include "mcp/rewrite.h"
 #include "method.h"
 #include "subscription.h"
 #include <inttypes.h>
@@ -290,42 +290,55 @@ static enum phase_result do_list(struct call *call)
 
 // ---- dispatch: sent to the server -----------------------------------------------------------
 
-enum part { PART_TARGET, PART_TOKEN };
+#define SHARED_MIN ((size_t)64 << 10)  // below it, a copy costs less than a reference
 
-// Where a method's params name the thing it is about; its progress token may be in all of them.
-#define TOKEN_RULE                             \
-    {                                          \
-        {"_meta", "progressToken"}, PART_TOKEN \
-    }
-static const struct rewrite_rule name_rules[] = {TOKEN_RULE, {{"name"}, PART_TARGET}};
-static const struct rewrite_rule uri_rules[] = {TOKEN_RULE, {{"uri"}, PART_TARGET}};
-static const struct rewrite_rule task_rules[] = {TOKEN_RULE, {{"taskId"}, PART_TARGET}};
-static const struct rewrite_rule ref_name_rules[] = {TOKEN_RULE, {{"ref", "name"}, PART_TARGET}};
-static const struct rewrite_rule ref_uri_rules[] = {TOKEN_RULE, {{"ref", "uri"}, PART_TARGET}};
-
-static const struct rewrite_rule *param_rules(const struct call *call)
+// Where the params name the thing that the method is about.
+static bool find_target_param(const struct call *call, struct span *raw)
 {
     switch (call->method) {
     case METHOD_TOOLS_CALL:
-    case METHOD_PROMPTS_GET: return name_rules;
-    case METHOD_COMPLETE: return call->by_uri ? ref_uri_rules : ref_name_rules;
+    case METHOD_PROMPTS_GET: return params_find(&call->params, NULL, "name", raw);
+    case METHOD_COMPLETE: return params_find(&call->params, "ref", call->by_uri ? "uri" : "name", raw);
     case METHOD_TASKS_GET:
     case METHOD_TASKS_RESULT:
-    case METHOD_TASKS_CANCEL: return task_rules;
-    default: return uri_rules;
+    case METHOD_TASKS_CANCEL: return params_find(&call->params, NULL, "taskId", raw);
+    default: return params_find(&call->params, NULL, "uri", raw);
     }
 }
 
-static bool translate(void *arg, int what, struct span raw, struct buf *out)
+static void put_part(const struct call *call, const char *from, const char *to, struct pieces *out)
 {
-    struct call *call = arg;
-    if (what == PART_TOKEN) {
-        call->progress_token = raw;
-        buf_put_int(out, (int64_t)call->request.id);
-    } else {
-        scan_encode(call->target, out);
+    struct span part = span_make(from, (size_t)(to - from));
+    if (part.len < SHARED_MIN)
+        buf_put_span(&out->tail, part);
+    else
+        pieces_share(out, call->body, part);
+}
+
+// The params as they came, but for two values: what the server calls the thing, and a progress token of our own.
+static void put_params(struct call *call, struct pieces *out)
+{
+    struct span params = call->message.params, values[2];
+    size_t count = find_target_param(call, &values[0]) ? 1 : 0, token = 2;
+    const char *at = params.at;
+    if (params_find(&call->params, "_meta", "progressToken", &values[count])) {
+        call->progress_token = values[count];
+        token = count++;
     }
-    return true;
+    if (count == 2 && values[1].at < values[0].at) {
+        values[1] = values[0];
+        values[0] = call->progress_token;
+        token = 0;
+    }
+    for (size_t i = 0; i < count; i++) {
+        put_part(call, at, values[i].at, out);
+        if (i == token)
+            buf_put_int(&out->tail, (int64_t)call->request.id);
+        else
+            scan_encode(call->target, &out->tail);
+        at = values[i].at + values[i].len;
+    }
+    put_part(call, at, params.at + params.len, out);
 }
 
 static void on_server_progress(struct upstream_request *request, struct span params)
@@ -391,20 +404,23 @@ static bool may_send(struct upstream_request *request, struct err *err)
 
 static enum phase_result do_forward(struct call *call)
 {
-    struct buf params = {0};
+    struct pieces text = {0};
     call->request.may_send = may_send;
     call->request.on_reply = on_server_reply;
     call->request.on_progress = on_server_progress;
     call->request.arg = call;
     call->request.who = call->identity;
     upstream_reserve(call->link->upstream, &call->request);
-    bool changed = rewrite_json(call->message.params, param_rules(call), 2, translate, call, &params);
+    buf_reserve(&text.tail, (call->message.params.len < SHARED_MIN ? call->message.params.len : 0) + 256);
+    message_begin_request(&text.tail, call->request.id, method_text(call->method));
+    buf_put_text(&text.tail, ",\"params\":");
+    put_params(call, &text);
+    buf_put_char(&text.tail, '}');
     list_append(&call->link->calls, &call->link_node);
     call->dispatched = true;
-    upstream_send(&call->request, method_text(call->method), changed ? buf_span(&params) : call->message.params);
+    upstream_send_message(&call->request, pieces_take(&text));
     if (call->method == METHOD_TASKS_RESULT)  // which waits for the end of the task
         upstream_hold(&call->request, upstream_server(call->link->upstream)->max_timeout_ms);
-    buf_release(&params);
     return PHASE_WAIT;
 }
 
@@ -545,7 +561,7 @@ enum phase_result call_dispatch(struct call *call)
     case MESSAGE_NOTIFICATION:
         return row->notification ? row->dispatch(call) : PHASE_REPLY;  // unknown ones are let pass
     case MESSAGE_RESULT:
-    case MESSAGE_ERROR: ask_on_answer(call->session, &call->message); return PHASE_REPLY;
+    case MESSAGE_ERROR: ask_on_answer(call->session, &call->message, call->body); return PHASE_REPLY;
     case MESSAGE_INVALID: break;
     }
     return call_fail(call, ERR_INTERNAL, "no message to dispatch");

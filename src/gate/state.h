@@ -244,7 +244,7 @@ void reach_sweep(struct gate *gate);                                         // 
 
 // ---- ask.c: questions of servers to callers
 void ask_start(struct link *link, const struct message *message, struct upstream_request *origin);
-void ask_on_answer(struct session *session, const struct message *message);
+void ask_on_answer(struct session *session, const struct message *message, struct blob *body);
 void ask_on_progress(struct session *session, struct span params, struct span token);
 void ask_on_cancelled(struct link *link, struct span request_id);
 void ask_drop_session(struct session *session);

@@ -152,6 +152,15 @@ void message_copy(struct message *to, const struct message *from)
         to->method.at = to->method_room;
 }
 
+void message_begin_request(struct buf *out, uint64_t id, const char *method)
+{
+    buf_put_text(out, "{\"jsonrpc\":\"2.0\",\"id\":");
+    buf_put_int(out, (int64_t)id);
+    buf_put_text(out, ",\"method\":\"");
+    buf_put_text(out, method);
+    buf_put_char(out, '"');
+}
+
 void message_put_request(struct buf *out, struct span id, const char *method, struct span params)
 {
     buf_put_text(out, "{\"jsonrpc\":\"2.0\",\"id\":");

@@ -14,16 +14,19 @@ struct transport {
     // Begins; the handshake may be sent at once when it returns true.
     bool (*start)(struct upstream *upstream, struct err *err);
     // One whole message. `request` is NULL for notifications and answers.
-    void (*send)(struct upstream *upstream, struct span message, struct upstream_request *request);
+    void (*send)(struct upstream *upstream, struct blob *message, struct upstream_request *request);
     void (*forget)(struct upstream *upstream, struct upstream_request *request);
     // initialize is answered: sends notifications/initialized and calls upstream_on_ready() once the
     // server has it, so that no request overtakes it on another connection.
-    void (*greet)(struct upstream *upstream, struct span initialized);
+    void (*greet)(struct upstream *upstream, struct blob *initialized);
     // Ends; calls upstream_on_stopped() when nothing is left, maybe at once.
     void (*stop)(struct upstream *upstream, int64_t within_ms);
     void (*release)(struct upstream *upstream);  // frees upstream->wire
     void (*resume)(struct upstream *upstream);   // reads on: upstream->paused was set, and is not any more
 };
+
+// An HTTP transfer refers to a large message, and copies a small one.
+static inline bool transport_is_large(const struct blob *message) { return !message->at || message->len > (64U << 10); }
 
 extern const struct transport transport_stdio, transport_http, transport_sse;
 

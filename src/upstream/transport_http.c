@@ -107,7 +107,7 @@ static void present(struct http_wire *wire)
     http_target_header(wire->target, "Authorization", access_header(access));
 }
 
-static void exchange_start(struct exchange *exchange, enum http_method method, struct span body)
+static void exchange_start(struct exchange *exchange, enum http_method method, struct blob *body)
 {
     present(exchange->wire);
     upstream_assert(exchange->wire->upstream, exchange->wire->target, exchange->request);
@@ -115,9 +115,11 @@ static void exchange_start(struct exchange *exchange, enum http_method method, s
     struct buf header = {0};
     if (exchange->kind == EXCHANGE_RESUME || (exchange->kind == EXCHANGE_LISTEN && exchange->parser.id.len))
         buf_printf(&header, "Last-Event-ID: %.*s", SPAN_ARG(buf_span(&exchange->parser.id)));
+    bool large = body && transport_is_large(body);
     struct http_request request = {
         .method = method,
-        .body = body,
+        .body = large || !body ? (struct span){0} : blob_span(body),
+        .large = large ? body : NULL,
         .extra_header = header.len ? buf_text(&header) : NULL,
         .timeout_ms = exchange->kind == EXCHANGE_DELETE  ? STOP_WAIT_MS
                       : exchange->kind == EXCHANGE_GREET ? exchange->wire->upstream->server->start_timeout_ms
@@ -203,7 +205,7 @@ static void fail_request(struct exchange *exchange, const struct err *err)
 static void resume_now(struct loop_timer *timer)
 {
     struct exchange *exchange = timer->arg;
-    exchange_start(exchange, HTTP_GET, (struct span){0});
+    exchange_start(exchange, HTTP_GET, NULL);
 }
 
 // A stream ended before the answer: after an id it goes on with a GET, without one it is over.
@@ -249,7 +251,7 @@ static void listen_start(struct http_wire *wire, struct span last_id)
     wire->listening = true;
     struct exchange *exchange = exchange_new(wire, EXCHANGE_LISTEN, NULL);
     buf_put_span(&exchange->parser.id, last_id);
-    exchange_start(exchange, HTTP_GET, (struct span){0});
+    exchange_start(exchange, HTTP_GET, NULL);
 }
 
 static void listen_again(struct loop_timer *timer)
@@ -467,7 +469,7 @@ static bool http_start_wire(struct upstream *upstream, struct err *err)
     return true;
 }
 
-static void http_send(struct upstream *upstream, struct span message, struct upstream_request *request)
+static void http_send(struct upstream *upstream, struct blob *message, struct upstream_request *request)
 {
     struct http_wire *wire = upstream->wire;
     if (!wire || wire->stopping)
@@ -477,7 +479,7 @@ static void http_send(struct upstream *upstream, struct span message, struct ups
         return;
     }
     if (request && !request->text && (upstream->spec.access || (wire->has_session && !request->initial)))
-        request->text = blob_copy(message);  // in case the session is gone, or the token is refused
+        request->text = blob_ref(message);  // in case the session is gone, or the token is refused
     exchange_start(exchange_new(wire, EXCHANGE_POST, request), HTTP_POST, message);
 }
 
@@ -496,7 +498,7 @@ static void http_forget(struct upstream *upstream, struct upstream_request *requ
         exchange_end(exchange);
 }
 
-static void http_greet(struct upstream *upstream, struct span initialized)
+static void http_greet(struct upstream *upstream, struct blob *initialized)
 {
     struct http_wire *wire = upstream->wire;
     if (upstream->revision >= REVISION_2025_06_18)
@@ -528,7 +530,7 @@ static void http_stop(struct upstream *upstream, int64_t within_ms)
         upstream_on_stopped(upstream);
         return;
     }
-    exchange_start(exchange_new(wire, EXCHANGE_DELETE, NULL), HTTP_DELETE, (struct span){0});
+    exchange_start(exchange_new(wire, EXCHANGE_DELETE, NULL), HTTP_DELETE, NULL);
 }
 
 const struct transport transport_http = {

@@ -133,7 +133,7 @@ static bool may_send(void *arg)
     return false;
 }
 
-static struct post *post_message(struct sse_wire *wire, struct span message, struct upstream_request *request)
+static struct post *post_message(struct sse_wire *wire, struct blob *message, struct upstream_request *request)
 {
     struct post *post = mem_new(struct post);
     post->wire = wire;
@@ -144,8 +144,10 @@ static struct post *post_message(struct sse_wire *wire, struct span message, str
     list_append(&wire->posts, &post->node);
     if (request)
         request->transfer = post;
+    bool large = transport_is_large(message);
     struct http_request spec = {.method = HTTP_POST,
-                                .body = message,
+                                .body = large ? (struct span){0} : blob_span(message),
+                                .large = large ? message : NULL,
                                 .timeout_ms = wire->upstream->server->timeout_ms,
                                 .urgent = !request,
                                 .events = &post_events,
@@ -178,7 +180,7 @@ static bool take_endpoint(struct sse_wire *wire, struct span data)
         if (upstream->revision >= REVISION_2025_06_18)
             http_target_header(wire->post_target, "MCP-Protocol-Version", revision_text(upstream->revision));
         if (wire->hello)
-            (void)post_message(wire, blob_span(wire->hello), upstream->hello.upstream ? &upstream->hello : NULL);
+            (void)post_message(wire, wire->hello, upstream->hello.upstream ? &upstream->hello : NULL);
     }
     free(reference);
     free(url);
@@ -257,7 +259,7 @@ static bool sse_start(struct upstream *upstream, struct err *err)
     return true;
 }
 
-static void sse_send(struct upstream *upstream, struct span message, struct upstream_request *request)
+static void sse_send(struct upstream *upstream, struct blob *message, struct upstream_request *request)
 {
     struct sse_wire *wire = upstream->wire;
     if (!wire)
@@ -267,11 +269,11 @@ static void sse_send(struct upstream *upstream, struct span message, struct upst
         return;
     }
     if (request && !request->text && upstream->spec.access)
-        request->text = blob_copy(message);  // in case the token is refused
+        request->text = blob_ref(message);  // in case the token is refused
     if (wire->post_target)
         (void)post_message(wire, message, request);
     else if (request && request->initial)
-        wire->hello = blob_copy(message);
+        wire->hello = blob_ref(message);
 }
 
 static void sse_forget(struct upstream *upstream, struct upstream_request *request)
@@ -282,7 +284,7 @@ static void sse_forget(struct upstream *upstream, struct upstream_request *reque
     request->transfer = NULL;
 }
 
-static void sse_greet(struct upstream *upstream, struct span initialized)
+static void sse_greet(struct upstream *upstream, struct blob *initialized)
 {
     struct sse_wire *wire = upstream->wire;
     if (upstream->revision >= REVISION_2025_06_18)

@@ -1,7 +1,7 @@
 // Owns the stdio transport: a child process, its pipes, framing, and the tail of its stderr.
 //
-// Writing is batched: messages gather in `outgoing` and one write at the end of the turn sends them all. What the server does not
-// read stays there. A request of which nothing was written yet is taken back if it may not be sent any more.
+// Writing is batched: messages gather in the outbox, which is written at the end of the turn. What the server does not read
+// stays there. A request of which nothing was written yet is taken back if it may not be sent any more.
 //
 // Reading is done in slices, one a turn, however many messages a read brought: what is left waits in `frame`, and the server
 // is read again when all of it was handed on. While the upstream is paused nothing is handed on.
@@ -10,6 +10,7 @@
 #include "base/secret.h"
 #include "loop/child.h"
 #include "mcp/frame.h"
+#include "outbox.h"
 #include "transport.h"
 #include <errno.h>
 #include <stdio.h>
@@ -26,22 +27,13 @@
 #define STDERR_LINE_MAX 512
 #define OUT_SLACK ((size_t)1 << 20)
 
-// A request in `outgoing` of which nothing was written.
-struct unsent {
-    uint64_t id;
-    size_t start, end;
-};
-
 struct stdio_wire {
     struct upstream *upstream;
     struct child *child;
     struct loop_watch in, out, errors;
     struct loop_task flush, more;
     struct frame frame;
-    struct buf outgoing;
-    size_t sent;            // of outgoing
-    struct unsent *unsent;  // in the order of outgoing
-    size_t unsent_count, unsent_room;
+    struct outbox outbox;
     struct buf error_line;
     bool counted;  // write with Content-Length
     bool stopping;
@@ -53,8 +45,7 @@ static void wire_free(void *object)
 {
     struct stdio_wire *wire = object;
     frame_release(&wire->frame);
-    buf_release(&wire->outgoing);
-    free(wire->unsent);
+    outbox_release(&wire->outbox);
     buf_release(&wire->error_line);
     free(wire->exit);
     child_free(wire->child);
@@ -219,55 +210,17 @@ static void stdio_resume(struct upstream *upstream)
 
 // ---- writing --------------------------------------------------------------------------------
 
-static void note_unsent(struct stdio_wire *wire, uint64_t id, size_t start)
-{
-    if (wire->unsent_count == wire->unsent_room) {
-        wire->unsent_room = wire->unsent_room ? wire->unsent_room * 2 : 16;
-        wire->unsent = mem_resize(wire->unsent, wire->unsent_room * sizeof *wire->unsent);
-    }
-    wire->unsent[wire->unsent_count++] = (struct unsent){id, start, wire->outgoing.len};
-}
-
-static void forget_begun(struct stdio_wire *wire)
-{
-    size_t begun = 0;
-    while (begun < wire->unsent_count && wire->unsent[begun].start < wire->sent)
-        begun++;
-    if (!begun)
-        return;
-    wire->unsent_count -= begun;
-    memmove(wire->unsent, wire->unsent + begun, wire->unsent_count * sizeof *wire->unsent);
-}
-
-static void move_unsent(struct stdio_wire *wire, size_t from, size_t by)
-{
-    for (size_t i = from; i < wire->unsent_count; i++) {
-        wire->unsent[i].start -= by;
-        wire->unsent[i].end -= by;
-    }
-}
-
-static void drop_unsent(struct stdio_wire *wire, size_t at)
-{
-    struct unsent gone = wire->unsent[at];
-    struct buf *out = &wire->outgoing;
-    memmove(out->at + gone.start, out->at + gone.end, out->len - gone.end);
-    out->len -= gone.end - gone.start;
-    wire->unsent_count--;
-    memmove(wire->unsent + at, wire->unsent + at + 1, (wire->unsent_count - at) * sizeof *wire->unsent);
-    move_unsent(wire, at, gone.end - gone.start);
-}
-
 // True: there was one that was cancelled, or that may not be sent any more.
 static bool take_back_one(struct stdio_wire *wire)
 {
     struct upstream *upstream = wire->upstream;
-    for (size_t i = 0; i < wire->unsent_count; i++) {
+    for (size_t i = 0; i < wire->outbox.count; i++) {
         struct err err;
-        struct upstream_request *request = map_find(&upstream->in_flight, map_key_u64(&wire->unsent[i].id));
-        if (request && upstream_may_send(request, &err))
+        uint64_t id = outbox_unsent(&wire->outbox, i);
+        struct upstream_request *request = id ? map_find(&upstream->in_flight, map_key_u64(&id)) : NULL;
+        if (!id || (request && upstream_may_send(request, &err)))
             continue;
-        drop_unsent(wire, i);
+        outbox_drop(&wire->outbox, i);
         if (request)
             upstream_on_request_failed(upstream, request, &err);
         return true;
@@ -278,33 +231,18 @@ static bool take_back_one(struct stdio_wire *wire)
 static void flush(struct stdio_wire *wire)
 {
     struct err err;
-    while (wire->sent < wire->outgoing.len && child_stdin(wire->child) >= 0) {
-        ssize_t put = write(child_stdin(wire->child), wire->outgoing.at + wire->sent, wire->outgoing.len - wire->sent);
-        if (put < 0 && errno == EINTR)
-            continue;
-        if (put < 0 && errno == EAGAIN) {
-            forget_begun(wire);
-            if (wire->sent > OUT_SLACK) {
-                move_unsent(wire, 0, wire->sent);
-                buf_drop_front(&wire->outgoing, wire->sent);
-                wire->sent = 0;
-            }
-            if (!loop_watch(wire->upstream->spec.loop, &wire->out, LOOP_WRITE, &err))
-                log_error("cannot wait for a server's stdin", LOG_STR("detail", err.detail));
-            return;
-        }
-        if (put < 0) {
-            half_closed(wire);
-            break;
-        }
-        wire->sent += (size_t)put;
+    int fd = child_stdin(wire->child);
+    enum outbox_status status = fd >= 0 ? outbox_write(&wire->outbox, fd) : OUTBOX_EMPTY;
+    if (status == OUTBOX_MORE) {
+        if (!loop_watch(wire->upstream->spec.loop, &wire->out, LOOP_WRITE, &err))
+            log_error("cannot wait for a server's stdin", LOG_STR("detail", err.detail));
+        return;
     }
     loop_unwatch(wire->upstream->spec.loop, &wire->out);
-    wire->sent = 0;
-    wire->unsent_count = 0;
-    if (wire->outgoing.room > OUT_SLACK)
-        buf_release(&wire->outgoing);
-    buf_clear(&wire->outgoing);
+    if (status == OUTBOX_BROKEN)
+        half_closed(wire);
+    if (status == OUTBOX_BROKEN || fd < 0)
+        outbox_release(&wire->outbox);
 }
 
 static void flush_allowed(struct stdio_wire *wire)
@@ -324,12 +262,12 @@ static void on_writable(struct loop_watch *watch, unsigned events)
     flush_allowed(watch->arg);
 }
 
-static void stdio_send(struct upstream *upstream, struct span message, struct upstream_request *request)
+static void stdio_send(struct upstream *upstream, struct blob *message, struct upstream_request *request)
 {
     struct stdio_wire *wire = upstream->wire;
     if (!wire || wire->stopping)
         return;
-    if (wire->outgoing.len - wire->sent > upstream->spec.max_message + OUT_SLACK) {
+    if (wire->outbox.bytes > upstream->spec.max_message + OUT_SLACK) {
         struct err err;
         (void)err_set(&err, ERR_UNAVAILABLE, "server \"%s\" does not read its input", upstream->server->name);
         log_warn("server does not read its input", LOG_STR("server", upstream->server->name));
@@ -341,17 +279,7 @@ static void stdio_send(struct upstream *upstream, struct span message, struct up
         }
         return;
     }
-    size_t head = wire->outgoing.len;
-    if (wire->counted)
-        buf_printf(&wire->outgoing, "Content-Length: %zu\r\n\r\n", message.len);
-    size_t start = wire->outgoing.len;
-    buf_put_span(&wire->outgoing, message);
-    if (!wire->counted) {
-        message_flatten(wire->outgoing.at + start, message.len);
-        buf_put_char(&wire->outgoing, '\n');
-    }
-    if (request)
-        note_unsent(wire, request->id, head);
+    outbox_put(&wire->outbox, message, request ? request->id : 0, wire->counted);
     loop_task_put(upstream->spec.loop, &wire->flush);
 }
 
@@ -458,7 +386,7 @@ static void stdio_stop(struct upstream *upstream, int64_t within_ms)
     child_end(wire->child, within_ms);
 }
 
-static void stdio_greet(struct upstream *upstream, struct span initialized)
+static void stdio_greet(struct upstream *upstream, struct blob *initialized)
 {
     stdio_send(upstream, initialized, NULL);
     upstream_on_ready(upstream);

@@ -142,41 +142,47 @@ static void run_failing(struct loop_task *task)
 }
 
 // A token that has ended is not shown: the request waits for the next one.
-static void await_token(struct upstream *upstream, struct upstream_request *request, struct buf *text)
+static void await_token(struct upstream *upstream, struct upstream_request *request, struct blob *text)
 {
     bool first = list_empty(&upstream->refused);
-    request->text = blob_take(text);
+    request->text = blob_ref(text);
     list_append(&upstream->refused, &request->node);
     if (first)
         access_get(upstream->spec.access, &upstream->renewal);
 }
 
-void upstream_send(struct upstream_request *request, const char *method, struct span params)
+void upstream_send_message(struct upstream_request *request, struct blob *message)
 {
     struct upstream *upstream = request->upstream;
-    struct buf text = {0}, id = {0};
-    put_id(&id, request->id);
-    buf_reserve(&text, params.len + 128);
-    message_put_request(&text, buf_span(&id), method, params);
-    buf_release(&id);
     request->started_ms = loop_now(upstream->spec.loop);
     upstream_start(upstream);
     if (upstream->state == UPSTREAM_READY && upstream->spec.access && access_stale(upstream->spec.access)) {
-        await_token(upstream, request, &text);
-        return;
-    }
-    if (upstream->state == UPSTREAM_READY || request->initial) {
+        await_token(upstream, request, message);
+    } else if (upstream->state == UPSTREAM_READY || request->initial) {
         map_put(&upstream->in_flight, map_key_u64(&request->id), request);
         arm(request);
-        upstream->transport->send(upstream, buf_span(&text), request);
-        buf_release(&text);
-        return;
+        upstream->transport->send(upstream, message, request);
+    } else {
+        bool refused = upstream->state != UPSTREAM_STARTING;
+        request->text = blob_ref(message);
+        list_append(refused ? &upstream->failing : &upstream->waiting, &request->node);
+        if (refused)
+            loop_task_put(upstream->spec.loop, &upstream->fail_later);
     }
-    bool refused = upstream->state != UPSTREAM_STARTING;
-    request->text = blob_take(&text);
-    list_append(refused ? &upstream->failing : &upstream->waiting, &request->node);
-    if (refused)
-        loop_task_put(upstream->spec.loop, &upstream->fail_later);
+    blob_unref(message);
+}
+
+void upstream_send(struct upstream_request *request, const char *method, struct span params)
+{
+    struct buf text = {0};
+    buf_reserve(&text, params.len + 128);
+    message_begin_request(&text, request->id, method);
+    if (params.len) {
+        buf_put_text(&text, ",\"params\":");
+        buf_put_span(&text, params);
+    }
+    buf_put_char(&text, '}');
+    upstream_send_message(request, blob_take(&text));
 }
 
 void upstream_cancel(struct upstream_request *request, const char *reason)
@@ -191,32 +197,25 @@ void upstream_cancel(struct upstream_request *request, const char *reason)
         send_cancelled(upstream, id, reason);
 }
 
-static void send_text(struct upstream *upstream, struct buf *text)
+void upstream_pass(struct upstream *upstream, struct blob *message)
 {
     if (upstream->state == UPSTREAM_READY || upstream->state == UPSTREAM_STARTING)
-        upstream->transport->send(upstream, buf_span(text), NULL);
-    buf_release(text);
-}
-
-void upstream_pass(struct upstream *upstream, struct span message)
-{
-    struct buf text = {0};
-    buf_put_span(&text, message);
-    send_text(upstream, &text);
+        upstream->transport->send(upstream, message, NULL);
+    blob_unref(message);
 }
 
 void upstream_notify(struct upstream *upstream, const char *method, struct span params)
 {
     struct buf text = {0};
     message_put_notification(&text, method, params);
-    send_text(upstream, &text);
+    upstream_pass(upstream, blob_take(&text));
 }
 
 void upstream_answer(struct upstream *upstream, struct span id, struct span result)
 {
     struct buf text = {0};
     message_put_result(&text, id, result);
-    send_text(upstream, &text);
+    upstream_pass(upstream, blob_take(&text));
 }
 
 void upstream_refuse(struct upstream *upstream, struct span id, int code, const char *reason)
@@ -227,7 +226,7 @@ void upstream_refuse(struct upstream *upstream, struct span id, int code, const 
     buf_put_char(&error, '}');
     message_put_raw_error(&text, id, buf_span(&error));
     buf_release(&error);
-    send_text(upstream, &text);
+    upstream_pass(upstream, blob_take(&text));
 }
 
 // ---- starting, failing, retrying ------------------------------------------------------------
@@ -365,7 +364,7 @@ static void flush_waiting(struct upstream *upstream)
         list_remove(&request->node);
         map_put(&upstream->in_flight, map_key_u64(&request->id), request);
         arm(request);
-        upstream->transport->send(upstream, blob_span(text), request);
+        upstream->transport->send(upstream, text, request);
         blob_unref(text);
     }
 }
@@ -399,8 +398,9 @@ static void on_hello(struct upstream_request *request, const struct upstream_rep
         scan_decode(value, &upstream->instructions);
     struct buf initialized = {0};
     message_put_notification(&initialized, method_text(METHOD_INITIALIZED), (struct span){0});
-    upstream->transport->greet(upstream, buf_span(&initialized));
-    buf_release(&initialized);
+    struct blob *message = blob_take(&initialized);
+    upstream->transport->greet(upstream, message);
+    blob_unref(message);
 }
 
 void upstream_on_ready(struct upstream *upstream)
@@ -556,7 +556,7 @@ static void on_renewed(struct access_wait *wait, const struct err *err)
             struct blob *text = blob_ref(request->text);
             map_put(&upstream->in_flight, map_key_u64(&request->id), request);
             arm(request);
-            upstream->transport->send(upstream, blob_span(text), request);
+            upstream->transport->send(upstream, text, request);
             blob_unref(text);
         } else {
             list_append(&upstream->waiting, &request->node);
