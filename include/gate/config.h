@@ -60,6 +60,7 @@ struct config_limits {
     int64_t header_timeout_ms;
     int64_t body_timeout_ms, unauthenticated_body_timeout_ms;
     int64_t idle_timeout_ms;
+    int64_t min_rate;
 };
 
 struct config_timeouts {

@@ -1,8 +1,7 @@
-// Owns the connections of the HTTP face: their deadlines, their peers, and noticing that a caller is gone.
+// Owns the connections of the HTTP face: opening and closing, their peers, and noticing that a caller is gone.
 #include "base/log.h"
 #include "base/mem.h"
 #include "face.h"
-#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -49,7 +48,7 @@ void caller_unpark(struct caller *caller)
 // that is suspended, so a stream is resumed.
 void caller_close(struct caller *caller)
 {
-    caller->deadline_ms = 0;
+    deadline_none(caller);
     shutdown(caller->fd, SHUT_RDWR);
     caller_unpark(caller);
     if (!caller->visit || !caller->visit->stream)
@@ -89,7 +88,7 @@ static void caller_open(struct shard *shard, struct MHD_Connection *connection, 
     caller->shard = shard;
     caller->connection = connection;
     caller->fd = info->connect_fd;
-    caller->deadline_ms = loop_now(face->loop) + face->config->limits.header_timeout_ms;  // TLS handshake included
+    deadline_start(caller);
     caller->hangup =
         (struct loop_watch){.fd = caller->fd, .on_ready = on_hangup, .arg = caller, .name = "caller hang-up"};
     listener_peer(caller->fd, &caller->peer);
@@ -98,6 +97,7 @@ static void caller_open(struct shard *shard, struct MHD_Connection *connection, 
     if (face->tls)
         tls_begin(face->tls, connection, &caller->line, &shard->starved);
     list_append(&face->callers, &caller->node);
+    list_append(&face->listening, &caller->listening);
     face->caller_count++;
     face->loads[shard->index]++;
     eviction_add(caller);
@@ -125,7 +125,9 @@ void caller_on_connection(void *arg, struct MHD_Connection *connection, void **c
     }
     struct caller *caller = *context;
     loop_unwatch(face->loop, &caller->hangup);
+    deadline_stop(caller);
     list_remove(&caller->node);
+    list_remove(&caller->listening);
     list_remove(&caller->line.node);
     face->caller_count--;
     face->loads[shard->index]--;
@@ -134,85 +136,38 @@ void caller_on_connection(void *arg, struct MHD_Connection *connection, void **c
     loop_reap(face->loop, caller, caller_free);
 }
 
-// ---- deadlines ------------------------------------------------------------------------------
-
-// The request line is in: from here the headers have their time.
 void *caller_on_request_line(void *arg, const char *uri, struct MHD_Connection *connection)
 {
     struct shard *shard = arg;
-    struct http_face *face = shard->face;
     struct caller *caller = caller_of(connection);
     shard->active = true;
     const char *query = strncmp(uri, "/oauth/", 7) == 0 ? strchr(uri, '?') : NULL;
-    if (caller) {
-        free(caller->query);
-        caller->query = query ? mem_string(query + 1) : NULL;
-    }
-    int64_t deadline = loop_now(face->loop) + face->config->limits.header_timeout_ms;
-    if (caller && (!caller->deadline_ms || deadline < caller->deadline_ms))
-        caller->deadline_ms = deadline;
+    if (!caller)
+        return NULL;
+    free(caller->query);
+    caller->query = query ? mem_string(query + 1) : NULL;
+    deadline_header(caller);
     return NULL;
 }
 
-int64_t caller_body_ms(const struct caller *caller)
-{
-    const struct config_limits *limits = &caller->face->config->limits;
-    bool shorter =
-        !eviction_is_authenticated(caller) && limits->unauthenticated_body_timeout_ms < limits->body_timeout_ms;
-    return shorter ? limits->unauthenticated_body_timeout_ms : limits->body_timeout_ms;
-}
-
-// An answer or stream that the caller does not read: libmicrohttpd would wait for ever.
-static bool is_stuck(struct caller *caller, int64_t now)
-{
-    int queued = 0;
-    if (!caller->visit || caller->visit->state < VISIT_ANSWERED)
-        return false;
-    if (ioctl(caller->fd, SIOCOUTQ, &queued) < 0 || queued == 0 || queued != caller->queued) {
-        caller->queued = queued;
-        caller->moved_ms = now;
-        return false;
-    }
-    return now - caller->moved_ms > caller_body_ms(caller);
-}
-
-void caller_sweep(struct http_face *face)
-{
-    int64_t now = loop_now(face->loop);
-    list_each(node, &face->callers) {
-        struct caller *caller = list_entry(node, struct caller, node);
-        if ((caller->deadline_ms && now > caller->deadline_ms) || is_stuck(caller, now))
-            caller_close(caller);
-    }
-}
-
 // ---- callers that are gone ------------------------------------------------------------------
-
-// More of a request is expected: what the caller still has to send decides whether it goes on.
-static bool is_listening(const struct caller *caller)
-{
-    return !caller->parked && (!caller->visit || caller->visit->state == VISIT_BODY);
-}
 
 // libmicrohttpd 0.9.75 reads until a read comes back short, and waits for the next edge. A caller that sent something and
 // closed at once makes one edge for both, so its end would be noticed only at a deadline.
 void caller_sweep_gone(struct http_face *face)
 {
     size_t count = 0, i = 0;
-    list_each(node, &face->callers)
-        count += is_listening(list_entry(node, struct caller, node));
+    list_each(node, &face->listening)
+        count++;
     struct pollfd *polls = mem_alloc((count + 1) * sizeof *polls);
-    list_each(node, &face->callers) {
-        const struct caller *caller = list_entry(node, struct caller, node);
-        if (is_listening(caller))
-            polls[i++] = (struct pollfd){.fd = caller->fd, .events = POLLRDHUP};
-    }
+    list_each(node, &face->listening)
+        polls[i++] = (struct pollfd){.fd = list_entry(node, struct caller, listening)->fd, .events = POLLRDHUP};
     bool some = poll(polls, count, 0) > 0;
     i = 0;
-    list_each(node, &face->callers) {
-        struct caller *caller = list_entry(node, struct caller, node);
+    list_each(node, &face->listening) {
+        struct caller *caller = list_entry(node, struct caller, listening);
         int unread = 0;
-        if (some && is_listening(caller) && polls[i++].revents && ioctl(caller->fd, FIONREAD, &unread) == 0 && !unread)
+        if (some && polls[i++].revents && !caller->parked && ioctl(caller->fd, FIONREAD, &unread) == 0 && !unread)
             caller_close(caller);
     }
     free(polls);

@@ -46,6 +46,7 @@ struct http_face {
     int64_t gone_ms;  // when to look next for callers that are gone
     struct loop_timer tls_check;
     struct list callers;
+    struct list listening;  // caller.listening
     size_t caller_count;
     struct list unauthenticated, idle;  // caller.rank; see eviction.c
     struct map sources;                 // addresses of unauthenticated connections
@@ -57,15 +58,27 @@ struct http_face {
     uint32_t loads[SHARDS_MAX];        // connections of each
 };
 
+// What ends a connection; see deadline.c.
+enum deadline_kind { DEADLINE_NONE, DEADLINE_TIME, DEADLINE_BODY, DEADLINE_SEND };
+
+struct deadline {
+    enum deadline_kind kind;
+    int64_t due_ms;    // when it is looked at
+    int64_t began_ms;  // the window in which bytes must move
+    int64_t end_ms;    // of a body, however fast it comes
+    uint64_t moved;    // bytes at the beginning of the window
+    bool sampled;      // DEADLINE_SEND: `moved` is known
+    struct loop_timer timer;
+};
+
 // One connection.
 struct caller {
     struct http_face *face;
     struct shard *shard;
     struct list node;
     int fd;
-    int64_t deadline_ms;  // 0: none now
-    int queued;           // bytes the kernel still had to send at the last sweep
-    int64_t moved_ms;     // when that last changed
+    struct deadline deadline;
+    struct list listening;  // in face->listening, while more of a request is expected
     struct loop_watch hangup;
     struct visit *visit;
     char *query;  // of the request that begins, if it is for a page; as it came
@@ -109,6 +122,7 @@ struct visit {
     struct stream *stream;
     struct buf out;  // formatted for the stream, not sent yet
     size_t sent;
+    uint64_t received;  // bytes of the body
     struct loop_timer heartbeat;
 };
 
@@ -139,6 +153,15 @@ bool accept_start(struct http_face *face, struct err *err) MUST_CHECK;
 void accept_stop(struct http_face *face);   // before the listener is closed
 void accept_freed(struct http_face *face);  // a connection has closed
 void accept_sweep(struct http_face *face);  // now and then
+
+// deadline.c
+void deadline_start(struct caller *caller);   // the connection was opened: its handshake and headers have their time
+void deadline_stop(struct caller *caller);    // it was closed
+void deadline_header(struct caller *caller);  // the request line is in: so have the headers,
+void deadline_body(struct caller *caller);    // and the body
+void deadline_none(struct caller *caller);    // nothing is expected from the caller
+void deadline_send(struct caller *caller);    // it is being sent something
+void deadline_idle(struct caller *caller);    // the request is over
 
 // eviction.c: which connections are closed to make room
 void eviction_add(struct caller *caller);            // the connection was opened,
@@ -189,12 +212,8 @@ void *caller_on_request_line(void *arg, const char *uri, struct MHD_Connection *
 // Suspends those whose handshake waits for bytes; after the library ran.
 void caller_park_starved(struct shard *shard);
 void caller_unpark(struct caller *caller);
-// How long this caller may take for a body.
-int64_t caller_body_ms(const struct caller *caller);
 // Ends the connection from our side.
 void caller_close(struct caller *caller);
-// Cuts off those that are past a deadline, or do not read.
-void caller_sweep(struct http_face *face);
 // Closes the connections of callers that have closed theirs, where the library does not notice.
 void caller_sweep_gone(struct http_face *face);
 

@@ -27,6 +27,8 @@ void visit_resume(struct visit *visit)
     struct shard *shard = visit->caller->shard;
     if (visit->suspended) {
         visit->suspended = false;
+        if (visit->state == VISIT_STREAMING)
+            deadline_send(visit->caller);
         shard_resume(shard, visit->connection);
     } else if (list_linked(&visit->node)) {
         list_remove(&visit->node);
@@ -37,6 +39,7 @@ void visit_resume(struct visit *visit)
 void visit_suspend(struct visit *visit)
 {
     visit->suspended = true;
+    deadline_none(visit->caller);
     MHD_suspend_connection(visit->connection);
 }
 
@@ -161,13 +164,15 @@ static enum MHD_Result send_preflight(struct visit *visit)
 
 static enum MHD_Result next_step(struct visit *visit)
 {
+    if (visit->state != VISIT_BODY)
+        list_remove(&visit->caller->listening);
     switch (visit->state) {
     case VISIT_ANSWERED:
-        visit->caller->deadline_ms = 0;
+        deadline_send(visit->caller);
         if (visit->page)
             return page_send(visit);
         return visit->answer.status == 204 ? send_preflight(visit) : visit_send_answer(visit);
-    case VISIT_STREAMING: visit->caller->deadline_ms = 0; return visit_send_stream(visit);
+    case VISIT_STREAMING: deadline_send(visit->caller); return visit_send_stream(visit);
     case VISIT_WAITING: shard_wait(visit); return MHD_YES;
     case VISIT_BODY: break;
     }
@@ -182,8 +187,8 @@ static struct visit *visit_new(struct http_face *face, struct MHD_Connection *co
         tls_read_peer(connection, &caller->peer);
     caller->peer_known = true;
     caller->visit = visit;
-    caller->deadline_ms = loop_now(face->loop) + caller_body_ms(caller);
     eviction_begin(caller);
+    deadline_body(caller);
     visit->face = face;
     visit->connection = connection;
     visit->caller = caller;
@@ -208,12 +213,13 @@ enum MHD_Result visit_on_request(void *arg, struct MHD_Connection *connection, c
         return visit->state == VISIT_ANSWERED ? next_step(visit) : MHD_YES;
     }
     if (visit->state == VISIT_BODY && *upload_size) {
+        visit->received += *upload_size;
         visit_take_body(visit, span_make(upload, *upload_size));
         *upload_size = 0;
         return MHD_YES;
     }
     if (visit->state == VISIT_BODY) {
-        visit->caller->deadline_ms = 0;
+        deadline_none(visit->caller);
         if (visit->over) {
             visit->state = VISIT_ANSWERED;
         } else {
@@ -262,7 +268,9 @@ void visit_on_completed(void *arg, struct MHD_Connection *connection, void **sta
     }
     eviction_end(visit->caller);
     visit->caller->visit = NULL;
-    visit->caller->deadline_ms = loop_now(face->loop) + face->config->limits.idle_timeout_ms;
+    deadline_idle(visit->caller);
+    if (!list_linked(&visit->caller->listening))
+        list_append(&face->listening, &visit->caller->listening);
     loop_reap(face->loop, visit, visit_free);
 }
 
@@ -271,7 +279,6 @@ void visit_on_completed(void *arg, struct MHD_Connection *connection, void **sta
 static void on_sweep(struct loop_timer *timer)
 {
     struct http_face *face = timer->arg;
-    caller_sweep(face);
     if (loop_now(face->loop) >= face->gone_ms) {
         caller_sweep_gone(face);
         shard_stop_empty(face);
@@ -318,6 +325,7 @@ struct http_face *http_face_new(struct loop *loop, struct gate *gate, const char
     face->tls_check = (struct loop_timer){.on_due = on_tls_check, .arg = face, .name = "certificate check"};
     face->accepted = MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT);
     list_init(&face->callers);
+    list_init(&face->listening);
     list_init(&face->unauthenticated);
     list_init(&face->idle);
     const struct config_listener plain = {.address = (char *)(uintptr_t)address};

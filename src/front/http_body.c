@@ -29,7 +29,7 @@ static bool authenticate(struct visit *visit)
 {
     if (gate_welcomes(visit->face->gate, &visit->arrival)) {
         eviction_authenticated(visit->caller);
-        visit->caller->deadline_ms = loop_now(visit->face->loop) + caller_body_ms(visit->caller);
+        deadline_body(visit->caller);
         return true;
     }
     visit->arrival.op = ARRIVAL_UNREAD;

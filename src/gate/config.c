@@ -251,7 +251,7 @@ static const struct option limit_rows[] = {
      .fallback = "60",
      .min = 100,
      .max = HOUR,
-     .help = "How long a caller may take to send a body, in all, or not read what it is sent."},
+     .help = "How long a caller may take to send a body, in all."},
     {.name = "unauthenticated_body_timeout",
      .type = OPTION_DURATION,
      .offset = AT(unauthenticated_body_timeout_ms),
@@ -261,6 +261,16 @@ static const struct option limit_rows[] = {
      .help = "As `body_timeout`, if that is not shorter, on a connection without an authenticated request so far. "
              "Bodies of more "
              "than 16 KiB are authenticated before they are read."},
+    {.name = "min_rate",
+     .type = OPTION_SIZE,
+     .offset = AT(min_rate),
+     .fallback = "\"1KiB\"",
+     .min = 1,
+     .max = 1024 * MIB,
+     .help = "Bytes a second that a caller must send of a body, or read of an answer or of what waits on its stream; "
+             "one that "
+             "is slower on average over 30 s (or half of `body_timeout`, if that is shorter) is cut off. An idle "
+             "stream is not."},
     {.name = "idle_timeout",
      .type = OPTION_DURATION,
      .offset = AT(idle_timeout_ms),

@@ -11,7 +11,8 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#define EVENTS_A_TURN 48  // few, so that what one turn holds stays in the cache
+#define TIMERS_A_TURN 256  // more may have been set at once; the rest has the next turn
+#define EVENTS_A_TURN 48   // few, so that what one turn holds stays in the cache
 
 struct garbage {
     void *object;
@@ -201,7 +202,7 @@ void loop_timer_stop(struct loop *loop, struct loop_timer *timer)
 
 static void run_timers(struct loop *loop)
 {
-    while (loop->timers && loop->heap[1]->due_ms <= loop->now_ms) {
+    for (int i = 0; i < TIMERS_A_TURN && loop->timers && loop->heap[1]->due_ms <= loop->now_ms; i++) {
         struct loop_timer *timer = loop->heap[1];
         const char *name = timer->name;
         loop_timer_stop(loop, timer);
