@@ -4,7 +4,8 @@
 //   test      = { OPERATOR: operand, … }                   all must hold
 //
 // A pointer to nothing makes a test false (but `present: false` true). A value of a type the operator
-// cannot judge is an error, and an error anywhere is the result unless something is plainly false.
+// cannot judge is an error, and an error anywhere is the result unless something is plainly false. So is whatever would take
+// more work than one decision may: callers choose how much there is to look at.
 //
 // A server may ignore the case of member names and then take "Owner" for "owner". So a key that differs in case alone
 // from a key the condition reads, on the way of a pointer or inside an operand, is an error as well.
@@ -16,6 +17,16 @@
 
 #define EXACT_MAX ((json_int_t)1 << 53)
 #define KEYS_MAX 4096  // callers choose how many keys there are, and every condition looks at all of them
+
+#define ITEM_WORK 16  // what a key or an element counts for
+
+// Takes it from the work that is left; false: there is not that much.
+static bool spend(size_t *work, size_t amount)
+{
+    bool enough = *work >= amount;
+    *work -= enough ? amount : *work;
+    return enough;
+}
 
 // ---- pointers -------------------------------------------------------------------------------
 
@@ -29,12 +40,12 @@ static const json_t *step(const json_t *tree, const char *token)
 }
 
 // Has the object a key that a server may take for this one, or too many to tell?
-static bool has_twin(const json_t *object, const char *key)
+static bool has_twin(const json_t *object, const char *key, size_t *work)
 {
     const char *other;
     json_t *value;
     struct span wanted = span_of(key);
-    if (json_object_size(object) > KEYS_MAX)
+    if (json_object_size(object) > KEYS_MAX || !spend(work, json_object_size(object) * ITEM_WORK))
         return true;
     json_object_foreach((json_t *)(uintptr_t)object, other, value)
         if (fold_equal(span_of(other), wanted) && strcmp(other, key) != 0)
@@ -43,7 +54,7 @@ static bool has_twin(const json_t *object, const char *key)
 }
 
 // The value a JSON Pointer points to, or NULL. Sets *twin if a key on the way has one.
-static const json_t *follow(const json_t *tree, const char *pointer, bool *twin)
+static const json_t *follow(const json_t *tree, const char *pointer, bool *twin, size_t *work)
 {
     while (tree && *pointer == '/') {
         struct buf token = {0};
@@ -51,7 +62,7 @@ static const json_t *follow(const json_t *tree, const char *pointer, bool *twin)
             bool escape = *pointer == '~' && (pointer[1] == '0' || pointer[1] == '1');
             buf_put_char(&token, escape ? (*++pointer == '0' ? '~' : '/') : *pointer);
         }
-        *twin = *twin || (json_is_object(tree) && has_twin(tree, buf_text(&token)));
+        *twin = *twin || (json_is_object(tree) && has_twin(tree, buf_text(&token), work));
         tree = step(tree, buf_text(&token));
         buf_release(&token);
     }
@@ -83,74 +94,77 @@ static bool same(const json_t *a, const json_t *b)
 }
 
 // Has a key of the operand, at any depth, a twin in the value?
-static bool has_twin_inside(const json_t *value, const json_t *operand)
+static bool has_twin_inside(const json_t *value, const json_t *operand, size_t *work)
 {
     const char *key;
     json_t *inner;
     size_t i;
     if (json_is_object(value) && json_is_object(operand))
         json_object_foreach((json_t *)(uintptr_t)operand, key, inner)
-            if (has_twin(value, key) || has_twin_inside(json_object_get(value, key), inner))
+            if (has_twin(value, key, work) || has_twin_inside(json_object_get(value, key), inner, work))
                 return true;
     if (json_is_array(value) && json_is_array(operand))
         json_array_foreach(operand, i, inner)
-            if (has_twin_inside(json_array_get(value, i), inner))
+            if (has_twin_inside(json_array_get(value, i), inner, work))
                 return true;
     return false;
 }
 
-static enum condition_result op_eq(const json_t *value, const json_t *operand)
+static enum condition_result op_eq(const json_t *value, const json_t *operand, size_t *work)
 {
-    if (!comparable(value, operand) || has_twin_inside(value, operand))
+    if (!comparable(value, operand) || has_twin_inside(value, operand, work))
         return CONDITION_ERROR;
     return truth(same(value, operand));
 }
 
-static enum condition_result op_in(const json_t *value, const json_t *operand)
+static enum condition_result op_in(const json_t *value, const json_t *operand, size_t *work)
 {
     size_t i;
     const json_t *item;
     bool twin = false;
     enum condition_result result = CONDITION_ERROR;  // until something of its type is in the list
     json_array_foreach(operand, i, item) {
-        enum condition_result one = op_eq(value, item);
+        enum condition_result one = op_eq(value, item, work);
         if (one == CONDITION_TRUE)
             return one;
         if (one == CONDITION_FALSE)
             result = CONDITION_FALSE;
-        twin = twin || has_twin_inside(value, item);  // then the others do not make it judgeable
+        twin = twin || has_twin_inside(value, item, work);  // then the others do not make it judgeable
     }
     return twin ? CONDITION_ERROR : result;
 }
 
-static enum condition_result op_ne(const json_t *value, const json_t *operand)
+static enum condition_result op_ne(const json_t *value, const json_t *operand, size_t *work)
 {
-    return opposite(op_eq(value, operand));
+    return opposite(op_eq(value, operand, work));
 }
 
-static enum condition_result op_not_in(const json_t *value, const json_t *operand)
+static enum condition_result op_not_in(const json_t *value, const json_t *operand, size_t *work)
 {
-    return opposite(op_in(value, operand));
+    return opposite(op_in(value, operand, work));
 }
 
-static enum condition_result op_glob(const json_t *value, const json_t *operand)
+static enum condition_result op_glob(const json_t *value, const json_t *operand, size_t *work)
 {
     if (!json_is_string(value))
         return CONDITION_ERROR;
     struct span text = span_make(json_string_value(value), json_string_length(value));
     if (json_is_string(operand))
-        return truth(glob_match(json_string_value(operand), text));
+        return spend(work, text.len) ? truth(glob_match(json_string_value(operand), text)) : CONDITION_ERROR;
     size_t i;
     const json_t *item;
-    json_array_foreach(operand, i, item)
+    json_array_foreach(operand, i, item) {
+        if (!spend(work, text.len))
+            return CONDITION_ERROR;
         if (glob_match(json_string_value(item), text))
             return CONDITION_TRUE;
+    }
     return CONDITION_FALSE;
 }
 
-static enum condition_result op_not_glob(const json_t *value, const json_t *operand)
+static enum condition_result op_not_glob(const json_t *value, const json_t *operand, size_t *work)
 {
-    return opposite(op_glob(value, operand));
+    return opposite(op_glob(value, operand, work));
 }
 
 // -1, 0, 1; integers exactly.
@@ -161,42 +175,46 @@ static int order(const json_t *a, const json_t *b)
     return (json_number_value(a) > json_number_value(b)) - (json_number_value(a) < json_number_value(b));
 }
 
-static enum condition_result op_lt(const json_t *value, const json_t *operand)
+static enum condition_result op_lt(const json_t *value, const json_t *operand, size_t *work)
 {
+    (void)work;
     return json_is_number(value) ? truth(order(value, operand) < 0) : CONDITION_ERROR;
 }
 
-static enum condition_result op_gt(const json_t *value, const json_t *operand)
+static enum condition_result op_gt(const json_t *value, const json_t *operand, size_t *work)
 {
+    (void)work;
     return json_is_number(value) ? truth(order(value, operand) > 0) : CONDITION_ERROR;
 }
 
-static enum condition_result op_le(const json_t *value, const json_t *operand)
+static enum condition_result op_le(const json_t *value, const json_t *operand, size_t *work)
 {
-    return opposite(op_gt(value, operand));
+    return opposite(op_gt(value, operand, work));
 }
-static enum condition_result op_ge(const json_t *value, const json_t *operand)
+static enum condition_result op_ge(const json_t *value, const json_t *operand, size_t *work)
 {
-    return opposite(op_lt(value, operand));
+    return opposite(op_lt(value, operand, work));
 }
 
-static enum condition_result op_max_len(const json_t *value, const json_t *operand)
+static enum condition_result op_max_len(const json_t *value, const json_t *operand, size_t *work)
 {
+    (void)work;
     size_t max = (size_t)json_integer_value(operand);
     if (json_is_string(value))
         return truth(json_string_length(value) <= max);
     return json_is_array(value) ? truth(json_array_size(value) <= max) : CONDITION_ERROR;
 }
 
-static enum condition_result op_present(const json_t *value, const json_t *operand)
+static enum condition_result op_present(const json_t *value, const json_t *operand, size_t *work)
 {
+    (void)work;
     (void)value;
     return truth(json_is_true(operand));
 }
 
-static enum condition_result test_all(const json_t *test, const json_t *value);
+static enum condition_result test_all(const json_t *test, const json_t *value, size_t *work);
 
-static enum condition_result op_each(const json_t *value, const json_t *operand)
+static enum condition_result op_each(const json_t *value, const json_t *operand, size_t *work)
 {
     size_t i;
     const json_t *item;
@@ -204,7 +222,7 @@ static enum condition_result op_each(const json_t *value, const json_t *operand)
     if (!json_is_array(value))
         return CONDITION_ERROR;
     json_array_foreach(value, i, item) {
-        enum condition_result one = test_all(operand, item);
+        enum condition_result one = spend(work, ITEM_WORK) ? test_all(operand, item, work) : CONDITION_ERROR;
         if (one == CONDITION_FALSE)
             return one;
         if (one == CONDITION_ERROR)
@@ -213,7 +231,7 @@ static enum condition_result op_each(const json_t *value, const json_t *operand)
     return result;
 }
 
-static enum condition_result op_some(const json_t *value, const json_t *operand)
+static enum condition_result op_some(const json_t *value, const json_t *operand, size_t *work)
 {
     size_t i;
     const json_t *item;
@@ -221,7 +239,7 @@ static enum condition_result op_some(const json_t *value, const json_t *operand)
     if (!json_is_array(value))
         return CONDITION_ERROR;
     json_array_foreach(value, i, item) {
-        enum condition_result one = test_all(operand, item);
+        enum condition_result one = spend(work, ITEM_WORK) ? test_all(operand, item, work) : CONDITION_ERROR;
         if (one == CONDITION_TRUE)
             return one;
         if (one == CONDITION_ERROR)
@@ -256,7 +274,7 @@ static bool a_test(const json_t *operand) { return test_valid(operand, NULL); }
 static const struct operator
 {
     const char *name;
-    enum condition_result (*eval)(const json_t *value, const json_t *operand);
+    enum condition_result (*eval)(const json_t *value, const json_t *operand, size_t *work);
     bool (*valid)(const json_t *operand);
     const char *wants, *failed;  // in words
 }
@@ -350,14 +368,14 @@ bool condition_check(const json_t *when, struct buf *where)
 
 // ---- evaluating -----------------------------------------------------------------------------
 
-static enum condition_result test_all(const json_t *test, const json_t *value)
+static enum condition_result test_all(const json_t *test, const json_t *value, size_t *work)
 {
     const char *name;
     json_t *operand;
     enum condition_result result = CONDITION_TRUE;
     json_object_foreach((json_t *)(uintptr_t)test, name, operand) {
         const struct operator* op = find_operator(name);
-        enum condition_result one = op ? op->eval(value, operand) : CONDITION_ERROR;
+        enum condition_result one = op ? op->eval(value, operand, work) : CONDITION_ERROR;
         if (one == CONDITION_FALSE)
             return one;
         if (one == CONDITION_ERROR)
@@ -377,11 +395,12 @@ static void explain(struct buf *why, const char *pointer, const json_t *test, co
 {
     const char *name;
     json_t *operand;
+    size_t afresh = CONDITION_WORK, *work = &afresh;
     if (!why)
         return;
     json_object_foreach((json_t *)(uintptr_t)test, name, operand) {
         const struct operator* op = find_operator(name);
-        enum condition_result one = op->eval(value, operand);
+        enum condition_result one = op->eval(value, operand, work);
         if (one == CONDITION_TRUE)
             continue;
         buf_printf(why, "%s: ", pointer);
@@ -396,11 +415,11 @@ static void explain(struct buf *why, const char *pointer, const json_t *test, co
     }
 }
 
-static enum condition_result eval_test(const char *pointer, const json_t *test, const json_t *args, struct buf *why,
-                                       bool redact)
+static enum condition_result eval_test(const char *pointer, const json_t *test, const json_t *args, size_t *work,
+                                       struct buf *why, bool redact)
 {
     bool twin = false;
-    const json_t *value = follow(args, pointer, &twin), *present = json_object_get(test, "present");
+    const json_t *value = follow(args, pointer, &twin, work), *present = json_object_get(test, "present");
     if (twin) {
         if (why)
             buf_printf(why, "%s: cannot be judged: another key differs in case only, or there are too many keys",
@@ -413,19 +432,19 @@ static enum condition_result eval_test(const char *pointer, const json_t *test, 
             buf_printf(why, "%s: is missing", pointer);
         return truth(wanted_absent);
     }
-    enum condition_result result = test_all(test, value);
+    enum condition_result result = test_all(test, value, work);
     if (result != CONDITION_TRUE)
         explain(why, pointer, test, value, redact);
     return result;
 }
 
-static enum condition_result eval_any(const json_t *any, const json_t *args, struct buf *why, bool redact)
+static enum condition_result eval_any(const json_t *any, const json_t *args, size_t *work, struct buf *why, bool redact)
 {
     size_t i;
     const json_t *item;
     enum condition_result result = CONDITION_FALSE;
     json_array_foreach(any, i, item) {
-        enum condition_result one = condition_eval(item, args, NULL, redact);
+        enum condition_result one = condition_eval(item, args, work, NULL, redact);
         if (one == CONDITION_TRUE)
             return one;
         if (one == CONDITION_ERROR)
@@ -436,15 +455,15 @@ static enum condition_result eval_any(const json_t *any, const json_t *args, str
     return result;
 }
 
-enum condition_result condition_eval(const json_t *when, const json_t *args, struct buf *why, bool redact)
+enum condition_result condition_eval(const json_t *when, const json_t *args, size_t *work, struct buf *why, bool redact)
 {
     const char *pointer;
     json_t *test;
     enum condition_result result = CONDITION_TRUE;
     json_object_foreach((json_t *)(uintptr_t)when, pointer, test) {
         struct buf *tell = why && why->len == 0 ? why : NULL;
-        enum condition_result one = strcmp(pointer, "any") == 0 ? eval_any(test, args, tell, redact)
-                                                                : eval_test(pointer, test, args, tell, redact);
+        enum condition_result one = strcmp(pointer, "any") == 0 ? eval_any(test, args, work, tell, redact)
+                                                                : eval_test(pointer, test, args, work, tell, redact);
         if (one == CONDITION_FALSE)
             return one;
         if (one == CONDITION_ERROR)
@@ -480,6 +499,7 @@ static json_t *test_values(const json_t *test)
     json_t *item, *one = json_object_get(test, "eq"), *some = json_object_get(test, "in");
     if (!one && !some)
         return NULL;
+    size_t work = CONDITION_WORK;
     json_t *named = some ? json_incref(some) : json_pack("[O]", one), *values = json_array();
     json_array_foreach(named, i, item) {
         if (!is_plain(item)) {
@@ -487,7 +507,7 @@ static json_t *test_values(const json_t *test)
             values = NULL;
             break;
         }
-        if (test_all(test, item) == CONDITION_TRUE && !condition_has(values, item))
+        if (test_all(test, item, &work) == CONDITION_TRUE && !condition_has(values, item))
             json_array_append(values, item);
     }
     json_decref(named);

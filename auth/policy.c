@@ -299,12 +299,13 @@ static const word *candidates(struct policy *policy, const struct policy_questio
 
 // The first rule of `mask` among the candidates whose condition holds, or for a deny cannot be judged.
 static const struct policy_rule *first_match(const struct policy *policy, const word *bits, const word *mask,
-                                             const json_t *args)
+                                             const json_t *args, size_t *work)
 {
     for (size_t w = 0; w < policy->words; w++)
         for (word left = bits[w] & mask[w]; left; left &= left - 1) {
             const struct policy_rule *rule = policy->rules[w * 64 + (size_t)__builtin_ctzll(left)];
-            enum condition_result result = rule->when ? condition_eval(rule->when, args, NULL, true) : CONDITION_TRUE;
+            enum condition_result result =
+                rule->when ? condition_eval(rule->when, args, work, NULL, true) : CONDITION_TRUE;
             if (result == CONDITION_TRUE || (!rule->effect && result == CONDITION_ERROR))
                 return rule;
         }
@@ -336,10 +337,11 @@ struct policy_decision policy_decide(struct policy *policy, const struct policy_
     if (!policy_is_canonical(question))
         return (struct policy_decision){VERDICT_DENY, NULL, "uri_not_canonical"};
     const word *bits = candidates(policy, question);
-    const struct policy_rule *rule = first_match(policy, bits, policy->deny, question->args);
+    size_t work = CONDITION_WORK;
+    const struct policy_rule *rule = first_match(policy, bits, policy->deny, question->args, &work);
     if (rule)
         return (struct policy_decision){VERDICT_DENY, rule, rule->id};
-    rule = first_match(policy, bits, policy->allow, question->args);
+    rule = first_match(policy, bits, policy->allow, question->args, &work);
     if (rule)
         return (struct policy_decision){VERDICT_ALLOW, rule, rule->id};
     return (struct policy_decision){VERDICT_DENY, NULL, "default"};
@@ -448,7 +450,8 @@ const struct policy_rule *policy_shadow(struct policy *policy, const struct poli
     if (!policy || policy->allow_all || !prepared(policy, question) || !policy->shadows ||
         !policy_is_canonical(question))
         return NULL;
-    return first_match(policy, candidates(policy, question), policy->shadow, question->args);
+    size_t work = CONDITION_WORK;
+    return first_match(policy, candidates(policy, question), policy->shadow, question->args, &work);
 }
 
 // ---- rule by rule, in words -----------------------------------------------------------------
@@ -521,7 +524,8 @@ bool policy_rule_matches(const struct policy *policy, const struct policy_rule *
     if (!rule->when)
         return true;
     struct buf reason = {0};
-    enum condition_result result = condition_eval(rule->when, question->args, &reason, redact);
+    size_t work = CONDITION_WORK;
+    enum condition_result result = condition_eval(rule->when, question->args, &work, &reason, redact);
     bool matches = result == CONDITION_TRUE || (result == CONDITION_ERROR && !rule->effect);
     if (!matches && why)
         buf_printf(why, "when %s", buf_text(&reason));

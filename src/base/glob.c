@@ -1,5 +1,6 @@
-// Owns glob matching: iterative, one remembered star, at worst pattern times text.
+// Owns glob matching: in one pass over pattern and text, whatever they are.
 #include "base/glob.h"
+#include "base/buf.h"
 #include "base/mem.h"
 #include <stdlib.h>
 
@@ -14,29 +15,53 @@ static int next(const char **at)
     return (unsigned char)c;
 }
 
+// The literal text at *pattern up to a star or the end, where *pattern is then. One with escapes is put to `room`.
+static struct span take_literal(const char **pattern, struct buf *room)
+{
+    size_t plain = strcspn(*pattern, "*\\");
+    struct span literal = span_make(*pattern, plain);
+    *pattern += plain;
+    if (**pattern != '\\')
+        return literal;
+    buf_clear(room);
+    buf_put_span(room, literal);
+    while (**pattern && **pattern != '*')
+        buf_put_char(room, (char)next(pattern));
+    return buf_span(room);
+}
+
+// After a star: each literal is found as early as it can be, and the last one at the end.
+static bool match_rest(const char *pattern, struct span text, struct buf *room)
+{
+    for (;;) {
+        while (*pattern == '*')
+            pattern++;
+        struct span literal = take_literal(&pattern, room);
+        if (literal.len > text.len)
+            return false;
+        if (!*pattern)
+            return !literal.len || memcmp(text.at + text.len - literal.len, literal.at, literal.len) == 0;
+        const char *found = memmem(text.at, text.len, literal.at, literal.len);
+        if (!found)
+            return false;
+        text = span_after(text, (size_t)(found - text.at) + literal.len);
+    }
+}
+
 bool glob_match(const char *pattern, struct span text)
 {
-    const char *p = pattern, *star = NULL;
-    size_t t = 0, star_text = 0;
-    while (t < text.len) {
-        const char *here = p;
-        int c = *p ? next(&p) : -2;
-        if (c == -1) {
-            star = p;
-            star_text = t;
-        } else if (c == (unsigned char)text.at[t]) {
-            t++;
-        } else if (star) {
-            p = star;
-            t = ++star_text;
-        } else {
-            p = here;
+    size_t t = 0;
+    while (*pattern && *pattern != '*') {
+        if (t == text.len || next(&pattern) != (unsigned char)text.at[t])
             return false;
-        }
+        t++;
     }
-    while (*p == '*')
-        p++;
-    return *p == '\0';
+    if (!*pattern)
+        return t == text.len;
+    struct buf room = {0};
+    bool yes = match_rest(pattern, span_after(text, t), &room);
+    buf_release(&room);
+    return yes;
 }
 
 // A star stands for any run of any bytes, so only a star takes all of them: like a byte that no pattern has, which is NUL.

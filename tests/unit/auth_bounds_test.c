@@ -46,6 +46,7 @@ static void write_file(const char *name, const char *text)
 }
 
 #define RULE_HEAD "{\"id\":\"r\",\"effect\":\"allow\",\"description\":\"long enough to be one\","
+#define DENY_HEAD "{\"id\":\"d\",\"effect\":\"deny\",\"description\":\"long enough to be one\","
 #define SELECTORS "\"tenants\":[\"acme\"],\"subjects\":[\"role:a\"],\"servers\":[\"s\"],\"kinds\":[\"tool\"],"
 #define FILE_HEAD "{\"version\":1,\"description\":\"a file of a test\","
 #define RULES(rules) FILE_HEAD "\"rules\":[" rules "]}"
@@ -325,6 +326,57 @@ static void test_bad_globs(void **state)
     buf_release(&text);
 }
 
+// X21: what would take too much work cannot be judged: no allow matches, and every deny does.
+static void test_too_much_work(void **state)
+{
+    (void)state;
+    enum { CONDITIONS = 100, LENGTH = 1 << 20, EACH = 16 };
+    struct buf any = {0}, text = {0}, value = {0};
+    for (int i = 0; i < CONDITIONS; i++)
+        buf_printf(&any, "%s{\"/x\":{\"glob\":\"*aaaaaaab%d*\"}},{\"/y\":{\"some\":{\"glob\":\"*ab%d*\"}}}",
+                   i ? "," : "", i, i);
+    for (int i = 0; i < LENGTH; i++)
+        buf_put_char(&value, 'a');
+    json_t *list = json_array();
+    for (int i = 0; i < EACH; i++)
+        json_array_append_new(list, json_stringn(value.at, value.len / EACH));
+    json_t *large = json_pack("{s:s%,s:O}", "x", value.at, value.len, "y", list);
+    json_t *small = json_pack("{s:s,s:[]}", "x", "caaaaaaab99c", "y");
+    char *roles[] = {(char[]){"a"}, NULL};
+    struct policy_test test = {.as = {(char[]){"acme"}, (char[]){"corp:cat"}, roles}};
+    struct identity *who = policy_test_identity(&test);
+    for (int deny = 0; deny < 2; deny++) {
+        struct policy_findings findings = {0};
+        buf_clear(&text);
+        if (deny)
+            buf_printf(&text,
+                       RULES(RULE_HEAD SELECTORS "\"names\":[\"n\"]}," DENY_HEAD SELECTORS
+                                                 "\"names\":[\"n\"],\"when\":{\"any\":[%s]}}"),
+                       buf_text(&any));
+        else
+            buf_printf(&text, RULES(RULE_HEAD SELECTORS "\"names\":[\"n\"],\"when\":{\"any\":[%s]}}"), buf_text(&any));
+        struct policy *policy = load_text(buf_text(&text), &findings);
+        assert_non_null(policy);
+        struct policy_question question = {who, "s", POLICY_TOOL, SPAN("n"), large};
+        struct timespec begin, end;
+        clock_gettime(CLOCK_MONOTONIC, &begin);
+        assert_int_equal(policy_decide(policy, &question).verdict, VERDICT_DENY);
+        clock_gettime(CLOCK_MONOTONIC, &end);
+        assert_true(end.tv_sec - begin.tv_sec < 5);
+        question.args = small;
+        assert_int_equal(policy_decide(policy, &question).verdict, deny ? VERDICT_DENY : VERDICT_ALLOW);
+        policy_unref(policy);
+        policy_findings_release(&findings);
+    }
+    json_decref(list);
+    json_decref(large);
+    json_decref(small);
+    identity_unref(who);
+    buf_release(&any);
+    buf_release(&text);
+    buf_release(&value);
+}
+
 int main(void)
 {
 #define TEST(name, function) {name, function, make_directory, remove_directory, NULL},
@@ -336,7 +388,7 @@ int main(void)
         TEST("X20 compiled and in words, the same", test_compiled_agrees)
         TEST("X8 more keys than a condition looks at", test_many_keys)
         TEST("X8 names longer than any rule takes", test_long_names)
-        TEST("X21 patterns made to be slow", test_bad_globs)
+        TEST("X21 patterns made to be slow", test_bad_globs) TEST("X21 more work than a decision may take", test_too_much_work)
     };
     // clang-format on
     return cmocka_run_group_tests(tests, NULL, NULL);
