@@ -13,6 +13,7 @@
 
 #define LINGER_MS 20
 #define RELOAD_MS 500
+#define EXPIRY_RELOADS 2      // after how many of them sessions are looked at for credentials that expired
 #define SERVER_DESCRIPTORS 5  // of one process or connection
 #define OWN_DESCRIPTORS 64
 #define BACKGROUND_JOBS 1024
@@ -35,6 +36,7 @@ struct serve {
     } * policy_files;
     size_t policy_count;
     struct loop_timer reload;
+    unsigned reloads;
     struct http_face *faces[16];
     size_t face_count;
     struct stdio_face *stdio;
@@ -178,7 +180,8 @@ static void reload(struct serve *serve, bool asked)
     for (size_t i = 0; i < serve->face_count; i++)
         failing = failing || http_face_failing(serve->faces[i]);
     gate_certificates_failed(serve->gate, failing);
-    gate_recheck_identities(serve->gate);
+    if (changed || ++serve->reloads % EXPIRY_RELOADS == 0)
+        gate_recheck_identities(serve->gate);
 }
 
 static void on_reload(struct loop_timer *timer)

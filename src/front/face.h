@@ -45,6 +45,8 @@ struct http_face {
     struct loop_timer sweep;
     int64_t gone_ms;  // when to look next for callers that are gone
     struct loop_timer tls_check;
+    struct list streams;  // visit.beat, the one with the longest pause first
+    struct loop_timer heartbeat;
     struct list callers;
     struct list listening;  // caller.listening
     size_t caller_count;
@@ -123,7 +125,8 @@ struct visit {
     struct buf out;  // formatted for the stream, not sent yet
     size_t sent;
     uint64_t received;  // bytes of the body
-    struct loop_timer heartbeat;
+    struct list beat;   // in face->streams
+    int64_t sent_ms;    // when the stream was last sent something
 };
 
 // shard.c
@@ -203,6 +206,7 @@ enum MHD_Result visit_send_answer(struct visit *visit);
 // http_stream.c
 void visit_on_stream(struct arrival *arrival, struct stream *stream, const char *session_id);
 enum MHD_Result visit_send_stream(struct visit *visit);
+void visit_on_heartbeat(struct loop_timer *timer);  // of the face
 
 struct caller *caller_of(struct MHD_Connection *connection);
 // For MHD_OPTION_NOTIFY_CONNECTION and MHD_OPTION_URI_LOG_CALLBACK.

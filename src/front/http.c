@@ -258,7 +258,7 @@ void visit_on_completed(void *arg, struct MHD_Connection *connection, void **sta
     gate_gone(face->gate, &visit->arrival);
     budget_close(&visit->arrival.held);
     budget_close(&visit->held);
-    loop_timer_stop(face->loop, &visit->heartbeat);
+    list_remove(&visit->beat);
     if (visit->stream) {
         stream_detach(visit->stream, visit);
         loop_unwatch(face->loop, &visit->caller->hangup);
@@ -323,9 +323,11 @@ struct http_face *http_face_new(struct loop *loop, struct gate *gate, const char
     face->listener.fd = -1;
     face->sweep = (struct loop_timer){.on_due = on_sweep, .arg = face, .name = "http sweep"};
     face->tls_check = (struct loop_timer){.on_due = on_tls_check, .arg = face, .name = "certificate check"};
+    face->heartbeat = (struct loop_timer){.on_due = visit_on_heartbeat, .arg = face, .name = "heartbeats"};
     face->accepted = MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT);
     list_init(&face->callers);
     list_init(&face->listening);
+    list_init(&face->streams);
     list_init(&face->unauthenticated);
     list_init(&face->idle);
     const struct config_listener plain = {.address = (char *)(uintptr_t)address};
@@ -392,6 +394,7 @@ void http_face_free(struct http_face *face)
         return;
     loop_timer_stop(face->loop, &face->sweep);
     loop_timer_stop(face->loop, &face->tls_check);
+    loop_timer_stop(face->loop, &face->heartbeat);
     accept_stop(face);
     listener_release(&face->listener);
     end_callers(face);

@@ -7,6 +7,8 @@
 
 #define BLOCK_1_0 ((size_t)16 << 10)
 #define BLOCK 1024  // chunks are made in the memory of the connection instead
+#define HEARTBEATS_A_TURN 256
+#define EARLY 64  // the part of a pause by which it may end too soon
 #define PULL_AHEAD ((size_t)256 << 10)
 
 static void put_item(struct visit *visit, const struct stream_item *item)
@@ -29,6 +31,17 @@ static void free_after_end(struct visit *visit)
 {
     MHD_set_connection_option(visit->connection, MHD_CONNECTION_OPTION_TIMEOUT, 1U);
     shard_touch(visit->caller->shard);
+}
+
+// From now until the stream is sent something again.
+static void begin_pause(struct visit *visit)
+{
+    struct http_face *face = visit->face;
+    visit->sent_ms = loop_now(face->loop);
+    list_remove(&visit->beat);
+    list_append(&face->streams, &visit->beat);
+    if (!face->heartbeat.slot)
+        loop_timer_set(face->loop, &face->heartbeat, face->config->timeouts.heartbeat_ms);
 }
 
 static ssize_t read_stream(void *arg, uint64_t position, char *to, size_t room)
@@ -64,18 +77,29 @@ static ssize_t read_stream(void *arg, uint64_t position, char *to, size_t room)
     size_t len = visit->out.len - visit->sent < room ? visit->out.len - visit->sent : room;
     memcpy(to, visit->out.at + visit->sent, len);
     visit->sent += len;
-    loop_timer_set(visit->face->loop, &visit->heartbeat, visit->face->config->timeouts.heartbeat_ms);
+    begin_pause(visit);
     return (ssize_t)len;
 }
 
-static void on_heartbeat(struct loop_timer *timer)
+// All pauses may be of the same length, so a list is in the order in which they end, and one timer is enough. Those that end
+// soon are ended at once: it costs less to wake up for many.
+void visit_on_heartbeat(struct loop_timer *timer)
 {
-    struct visit *visit = timer->arg;
-    loop_timer_set(visit->face->loop, timer, visit->face->config->timeouts.heartbeat_ms);
-    if (!visit->suspended)
-        return;  // it is busy sending, or the caller does not read
-    buf_put_text(&visit->out, ": keepalive\n\n");
-    visit_resume(visit);
+    struct http_face *face = timer->arg;
+    int64_t pause = face->config->timeouts.heartbeat_ms, now = loop_now(face->loop);
+    for (int i = 0; !list_empty(&face->streams); i++) {
+        struct visit *visit = list_entry(face->streams.next, struct visit, beat);
+        int64_t left = visit->sent_ms + pause - now;
+        if (i == HEARTBEATS_A_TURN || left > pause / EARLY) {
+            loop_timer_set(face->loop, timer, left);
+            return;
+        }
+        begin_pause(visit);
+        if (!visit->suspended)
+            continue;  // it is busy sending, or the caller does not read
+        buf_put_text(&visit->out, ": keepalive\n\n");
+        visit_resume(visit);
+    }
 }
 
 static void on_wake(void *arg) { visit_resume(arg); }
@@ -118,7 +142,6 @@ enum MHD_Result visit_send_stream(struct visit *visit)
     MHD_add_response_header(response, "Cache-Control", "no-cache, no-transform");
     MHD_add_response_header(response, "X-Accel-Buffering", "no");
     visit_add_cors(visit, response);
-    visit->heartbeat = (struct loop_timer){.on_due = on_heartbeat, .arg = visit, .name = "heartbeat"};
-    loop_timer_set(visit->face->loop, &visit->heartbeat, visit->face->config->timeouts.heartbeat_ms);
+    begin_pause(visit);
     return visit_queue(visit, 200, response);
 }
