@@ -55,6 +55,7 @@ before(async () => {
     writeFileSync(join(folder.path, 'policy.json'), JSON.stringify(policy));
     issuer = await startIssuer(0, 'ES256');
     gateway = await startGateway({
+        limits: { max_header: '32KiB' }, // so that a giant token is read
         auth: { providers: [{ type: 'jwt', issuer: issuer.issuer, audiences: [AUDIENCE], role_map: { 'mcp:use': 'user' } }] },
         policy: join(folder.path, 'policy.json'),
         mcpServers: { demo: { command: demo } },
