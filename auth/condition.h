@@ -8,8 +8,8 @@
 // An error is neither: an allow rule takes it for no, a deny rule for yes.
 enum condition_result { CONDITION_ERROR, CONDITION_FALSE, CONDITION_TRUE };
 
-// Bytes that the conditions of one decision may look at, all together: some milliseconds.
-#define CONDITION_WORK ((size_t)8 << 20)
+// Bytes that the conditions of one decision may look at, all together: 16 ms at worst.
+#define CONDITION_WORK ((size_t)4 << 20)
 
 // Is this a well-formed `when`? The problem, and the pointer to it below the `when`, go to `where`.
 bool condition_check(const json_t *when, struct buf *where);

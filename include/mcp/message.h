@@ -9,6 +9,8 @@
 
 // Texts above this are parsed, hashed and searched by a worker thread: on the loop that would take more than a few
 // milliseconds. Below it, handing them to the worker costs more than it saves.
+#define MESSAGE_ID_MAX 1024
+#define MESSAGE_METHOD_MAX 256
 #define MESSAGE_LARGE ((size_t)256 << 10)
 
 #define MESSAGE_ID_MAX 1024  // every answer repeats it, errors included

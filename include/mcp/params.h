@@ -4,6 +4,12 @@
 
 #include "mcp/method.h"
 
+// Bytes, as they are in the message. Arguments may be as large as the message.
+#define PARAMS_NAME_MAX 1024                 // of a tool, a prompt or an argument
+#define PARAMS_URI_MAX 8192                  // also of a cursor or a task id
+#define PARAMS_TOKEN_MAX 1024                // a progress token or a request's id
+#define PARAMS_REST_MAX ((size_t)256 << 10)  // everything but the arguments, together
+
 #define PARAMS_KNOWN_MAX 12  // of completion/complete, with all that it may have
 
 struct params {
@@ -14,7 +20,9 @@ struct params {
     } known[PARAMS_KNOWN_MAX];
     size_t count;
     struct span
-        ambiguous;  // the raw name of a member that a server may take for another one; at is NULL: there is none
+        ambiguous;         // the raw name of a member that a server may take for another one; at is NULL: there is none
+    const char *too_long;  // the member that is longer than `max`; "": all but the arguments; NULL: none is
+    size_t max;
 };
 
 // Reads a valid JSON object without duplicate keys. A span of nothing has no members.

@@ -11,6 +11,8 @@
 #define PAGES_MAX 1000
 #define ITEMS_MAX 100000
 #define BYTES_MAX ((size_t)64 << 20)
+#define NAME_MAX_BYTES 1024
+#define URI_MAX_BYTES 8000  // so that callers can send them with a prefix: PARAMS_URI_MAX
 #define DEBOUNCE_MS 50
 
 static const struct kind_row {
@@ -144,6 +146,14 @@ static void add_item(struct fetch *fetch, struct span json)
     struct items *items = &fetch->items;
     if (!scan_find(json, kinds[fetch->kind].key, &raw) || !scan_is_string(raw) || items->count >= ITEMS_MAX)
         return;
+    bool named = fetch->kind == CATALOG_TOOLS || fetch->kind == CATALOG_PROMPTS;
+    size_t max = named ? NAME_MAX_BYTES : URI_MAX_BYTES;
+    if (raw.len - 2 > max) {
+        log_warn("item left out: its name or URI is too long",
+                 LOG_STR("server", upstream_server(fetch->source->upstream)->name),
+                 LOG_STR("what", kinds[fetch->kind].member), LOG_INT("bytes", raw.len - 2), LOG_INT("max", max));
+        return;
+    }
     if (items->count == items->room) {
         items->room = items->room ? items->room * 2 : 16;
         items->at = mem_resize(items->at, items->room * sizeof *items->at);

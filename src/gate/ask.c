@@ -119,6 +119,8 @@ static bool translate(void *arg, int what, struct span raw, struct buf *out)
 {
     const struct question *question = arg;
     struct ask *ask = question->ask;
+    if (what == PART_TOKEN && raw.len > PARAMS_TOKEN_MAX)
+        return false;  // progress of the caller leads nowhere then
     if (what == PART_TOKEN) {
         ask->server_token = mem_span(raw);
         buf_put_int(out, (int64_t)ask->id);
@@ -137,7 +139,7 @@ static bool translate(void *arg, int what, struct span raw, struct buf *out)
 static void remember_elicitation(struct link *link, const struct session *session, struct span params)
 {
     struct span raw;
-    if (!scan_find(params, "elicitationId", &raw) || !scan_is_string(raw))
+    if (!scan_find(params, "elicitationId", &raw) || !scan_is_string(raw) || raw.len > PARAMS_TOKEN_MAX)
         return;
     if (link->elicited.count >= ELICITED_MAX)
         free(map_take_one(&link->elicited));

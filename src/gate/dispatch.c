@@ -64,6 +64,17 @@ enum permit call_permit(const struct call *call, enum policy_kind *kind)
     return row->dispatch && !row->notification ? row->permit : PERMIT_NOBODY;  // a method that we do not have (X10)
 }
 
+static enum phase_result fail_too_long(struct call *call)
+{
+    const struct params *params = &call->params;
+    struct buf text = {0};
+    const char *what = *params->too_long ? params->too_long : "everything but `arguments`";
+    buf_printf(&text, "Invalid params: %s is longer than %zu bytes", what, params->max);
+    call->error_text = arena_copy(&call->arena, buf_span(&text));
+    buf_release(&text);
+    return call_fail(call, ERR_INVALID_PARAMS, call->error_text);
+}
+
 enum phase_result call_route(struct call *call)
 {
     const struct row *row = &rows[call->method];
@@ -76,6 +87,8 @@ enum phase_result call_route(struct call *call)
             "method has; spell it as the protocol does";
         return PHASE_FAIL;
     }
+    if (call->params.too_long)
+        return fail_too_long(call);
     if (call->op != ARRIVAL_MESSAGE || call->message.kind != MESSAGE_REQUEST)
         return PHASE_NEXT;
     if (!row->dispatch || row->notification)

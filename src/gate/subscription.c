@@ -173,7 +173,8 @@ void subscription_fan_out(struct link *link, const struct message *message)
 {
     struct span raw;
     struct buf updated = {0};
-    if (!link->watched.count || !scan_find(message->params, "uri", &raw) || !scan_is_string(raw))
+    if (!link->watched.count || !scan_find(message->params, "uri", &raw) || !scan_is_string(raw) ||
+        raw.len > PARAMS_URI_MAX)
         return;
     scan_decode(raw, &updated);
     struct fan_out news = {.link = link, .tell = tell_update};

@@ -71,6 +71,8 @@ static void owner_free(struct task_owner *owner)
 void task_remember(struct link *link, const struct session *session, struct span id)
 {
     struct buf key = {0};
+    if (id.len > PARAMS_TOKEN_MAX)
+        return;
     struct task_owner *owner = mem_new(struct task_owner);
     owner->identity = identity_ref(session->identity);
     memcpy(owner->session, session->id, sizeof owner->session);

@@ -49,6 +49,10 @@ static bool take_member(struct members *m, struct span key, struct span value)
 static bool classify(struct message *out, const struct members *m, struct err *err)
 {
     bool null_id = m->id.at && m->id.at[0] == 'n';
+    if (m->id.len > MESSAGE_ID_MAX)
+        return err_set(err, ERR_INVALID_REQUEST, "id is longer than %d bytes", MESSAGE_ID_MAX);
+    if (m->method.len > MESSAGE_METHOD_MAX)
+        return err_set(err, ERR_INVALID_REQUEST, "method is longer than %d bytes", MESSAGE_METHOD_MAX);
     if (m->id.at && !null_id) {
         if (!is_id(m->id))
             return err_set(err, ERR_INVALID_REQUEST, "id must be a string or an integer");

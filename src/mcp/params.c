@@ -4,6 +4,8 @@
 // them at U+0000, and then takes "Name" for "name": other than what was routed, judged and counted here. So a member
 // that could be taken for one that its method has is refused. What callers answer to a server's question is not
 // checked: nothing in it is judged.
+//
+// Names, URIs and their like are bounded: every phase, the audit and the log look at them.
 #include "mcp/params.h"
 #include "base/check.h"
 #include "base/fold.h"
@@ -46,6 +48,34 @@ static const struct {
     {"argument", {"name", "value"}},
     {"context", {"arguments"}},
 };
+
+static const struct {
+    const char *in, *name;
+    size_t max;
+} bounds[] = {
+    {NULL, "name", PARAMS_NAME_MAX},
+    {"ref", "name", PARAMS_NAME_MAX},
+    {"argument", "name", PARAMS_NAME_MAX},
+    {NULL, "uri", PARAMS_URI_MAX},
+    {"ref", "uri", PARAMS_URI_MAX},
+    {NULL, "cursor", PARAMS_URI_MAX},
+    {NULL, "taskId", PARAMS_URI_MAX},
+    {NULL, "requestId", PARAMS_TOKEN_MAX},
+    {NULL, "progressToken", PARAMS_TOKEN_MAX},
+    {"_meta", "progressToken", PARAMS_TOKEN_MAX},
+};
+
+static bool is_in(const char *in, const char *wanted) { return wanted ? in && strcmp(in, wanted) == 0 : !in; }
+
+static void check_length(const struct params_member *member, struct params *out)
+{
+    for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i++)
+        if (member->value.len > bounds[i].max && is_in(member->in, bounds[i].in) &&
+            strcmp(member->name, bounds[i].name) == 0) {
+            out->too_long = member->name;
+            out->max = bounds[i].max;
+        }
+}
 
 // The member that the key is, letter by letter; NULL if it is another one. False: a server may take it for one it is not.
 static bool find_member(members known, struct span key, const char **out)
@@ -95,6 +125,7 @@ static void read_object(members known, const char *in, struct span object, struc
             continue;
         CHECK(out->count < PARAMS_KNOWN_MAX);  // each is there once at most
         out->known[out->count++] = (struct params_member){in, member, value};
+        check_length(&out->known[out->count - 1], out);
         if (!in && scan_is_object(value))
             read_inside(member, value, out);
     }
@@ -102,15 +133,21 @@ static void read_object(members known, const char *in, struct span object, struc
 
 void params_read(enum method method, struct span params, struct params *out)
 {
+    struct span arguments = {0};
     *out = (struct params){0};
     read_object(in_params[method], NULL, params, out);
+    (void)params_find(out, NULL, "arguments", &arguments);
+    if (method != METHOD_UNKNOWN && params.len - arguments.len > PARAMS_REST_MAX) {
+        out->too_long = "";
+        out->max = PARAMS_REST_MAX;
+    }
 }
 
 bool params_find(const struct params *params, const char *in, const char *name, struct span *value)
 {
     for (size_t i = 0; i < params->count; i++) {
         const struct params_member *member = &params->known[i];
-        if (strcmp(member->name, name) != 0 || (in ? !member->in || strcmp(member->in, in) != 0 : member->in != NULL))
+        if (strcmp(member->name, name) != 0 || !is_in(member->in, in))
             continue;
         *value = member->value;
         return true;

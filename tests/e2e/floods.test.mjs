@@ -1,4 +1,5 @@
 // A server that says more than anybody can take: its own sessions hear all of it in order, and everybody else is served meanwhile.
+// And lengths that callers and servers choose are bounded.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { afterEach, describe, test } from 'node:test';
@@ -67,4 +68,29 @@ describe('others are served while a server floods', () => {
             assert.ok(grown < 256 * 2 ** 20, `${grown} bytes more than before`);
             for (const stream of streams) stream.drop();
         });
+});
+
+describe('lengths are bounded', () => {
+    const refusals = [
+        ['a name', 'tools/call', { name: 'n'.repeat(1100) }, /name is longer than 1024 bytes/],
+        ['a URI', 'resources/read', { uri: `a:${'u'.repeat(9000)}` }, /uri is longer than 8192 bytes/],
+        ['a progress token', 'tools/call', { name: 'odd__fine', _meta: { progressToken: 't'.repeat(1100) } }, /progressToken is longer than 1024 bytes/],
+        ['all but the arguments', 'ping', { _meta: { more: 'm'.repeat(300_000) } }, /everything but `arguments` is longer than 262144 bytes/]
+    ];
+    for (const [what, method, params, text] of refusals)
+        test(`${what} of a caller: refused, and the error says which`, async () => {
+            await start({ odd: stdioServer.misbehave('long-name', 10) });
+            const session = await Session.open(gateway.url);
+            const { error } = await session.request(method, params);
+            assert.deepEqual([error.code, error.data.reason], [-32602, 'invalid_params']);
+            assert.match(error.message, text);
+            assert.equal(resultText(await session.call('odd__fine', { text: 'x'.repeat(500_000) })), 'fine', 'arguments may be large');
+        });
+
+    test('a name that a server lists: left out, and the log says so', async () => {
+        await start({ odd: stdioServer.misbehave('long-name', 1025) });
+        const session = await Session.open(gateway.url);
+        assert.deepEqual((await session.request('tools/list')).result.tools.map(({ name }) => name), ['odd__fine']);
+        assert.match(gateway.log(), /item left out: its name or URI is too long .*server=odd .*bytes=1025 max=1024/);
+    });
 });

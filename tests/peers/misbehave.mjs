@@ -13,6 +13,7 @@
 //   content-length    frames every message with a Content-Length header, as language servers do
 //   slow-start MS     begins to read that late
 //   pages N           lists N tools, one a page; one of the cursors is the empty string
+//   long-name BYTES   lists a tool with a name of that length, too
 //   hang-list         never answers tools/list
 //   hang-init         never answers initialize
 //   ignore-term       outlives the end of stdin and SIGTERM
@@ -90,6 +91,7 @@ function handle(message, send) {
             });
         case 'tools/list':
             if (mode === 'hang-list') return undefined;
+            if (mode === 'long-name') return answer({ tools: [tool('fine'), tool('n'.repeat(Number(argument)))] });
             return answer(mode === 'pages' ? page(params?.cursor) : { tools: [tool('act'), tool('fine')] });
         case 'tools/call':
             if (params.name === 'act' && acts[mode]) return acts[mode](id, send);

@@ -126,9 +126,52 @@ static void test_find(void **state)
     assert_true(span_is(params.ambiguous, "\"Name\""));
 }
 
+static void test_lengths(void **state)
+{
+    (void)state;
+    static const struct {
+        enum method method;
+        const char *before, *after, *what;
+        size_t max;  // of the value
+    } lengths[] = {
+        {METHOD_TOOLS_CALL, "{\"name\":", "}", "name", PARAMS_NAME_MAX},
+        {METHOD_PROMPTS_GET, "{\"name\":", "}", "name", PARAMS_NAME_MAX},
+        {METHOD_RESOURCES_READ, "{\"uri\":", "}", "uri", PARAMS_URI_MAX},
+        {METHOD_TOOLS_LIST, "{\"cursor\":", "}", "cursor", PARAMS_URI_MAX},
+        {METHOD_TASKS_GET, "{\"taskId\":", "}", "taskId", PARAMS_URI_MAX},
+        {METHOD_CANCELLED, "{\"requestId\":", "}", "requestId", PARAMS_TOKEN_MAX},
+        {METHOD_PROGRESS, "{\"progressToken\":", "}", "progressToken", PARAMS_TOKEN_MAX},
+        {METHOD_TOOLS_CALL, "{\"_meta\":{\"progressToken\":", "}}", "progressToken", PARAMS_TOKEN_MAX},
+        {METHOD_COMPLETE, "{\"ref\":{\"name\":", "}}", "name", PARAMS_NAME_MAX},
+        {METHOD_COMPLETE, "{\"ref\":{\"uri\":", "}}", "uri", PARAMS_URI_MAX},
+        {METHOD_COMPLETE, "{\"argument\":{\"name\":", "}}", "name", PARAMS_NAME_MAX},
+        {METHOD_COMPLETE, "{\"argument\":{\"value\":", "}}", "", PARAMS_REST_MAX - 23},
+        {METHOD_TOOLS_CALL, "{\"arguments\":{\"name\":\"x\"},\"x\":", "}", "", PARAMS_REST_MAX - 19},
+        {METHOD_PING, "{\"_meta\":", "}", "", PARAMS_REST_MAX - 10},
+    };
+    for (size_t i = 0; i < COUNT(lengths); i++)
+        for (size_t more = 0; more < 2; more++) {
+            struct buf text = {0};
+            struct params params;
+            buf_printf(&text, "%s\"%0*d\"%s", lengths[i].before, (int)(lengths[i].max - 2 + more), 0, lengths[i].after);
+            params_read(lengths[i].method, buf_span(&text), &params);
+            assert_row(!params.too_long == !more, lengths[i].before);
+            assert_row(!more || strcmp(params.too_long, lengths[i].what) == 0, lengths[i].before);
+            buf_release(&text);
+        }
+    struct buf large = {0};
+    struct params params;
+    buf_printf(&large, "{\"name\":\"x\",\"arguments\":{\"name\":\"%0*d\"}}", 1 << 20, 0);
+    params_read(METHOD_TOOLS_CALL, buf_span(&large), &params);
+    assert_null(params.too_long);
+    params_read(METHOD_UNKNOWN, buf_span(&large), &params);
+    assert_null(params.too_long);
+    buf_release(&large);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_members), cmocka_unit_test(test_no_params),
-                                       cmocka_unit_test(test_find)};
+                                       cmocka_unit_test(test_find), cmocka_unit_test(test_lengths)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
