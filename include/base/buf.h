@@ -1,4 +1,5 @@
-// A growable byte buffer with a ceiling; going over it sets `overflow` and drops what follows.
+// A growable byte buffer with a ceiling; going over it sets `overflow` and drops what follows. So does the end of memory: a
+// buffer with a ceiling is for what comes from outside. Without one, the end of memory ends the process.
 #ifndef BASE_BUF_H
 #define BASE_BUF_H
 
@@ -13,11 +14,13 @@ struct buf {
     size_t room;
     size_t max;  // 0: no ceiling
     bool overflow;
+    bool no_memory;  // which is why
 };
 
 void buf_release(struct buf *buf);
 void buf_clear(struct buf *buf);  // keeps the memory
 void buf_reserve(struct buf *buf, size_t extra);
+bool buf_try_reserve(struct buf *buf, size_t extra);                // false: there is not so much memory
 void buf_put_more(struct buf *buf, const void *bytes, size_t len);  // buf_put(), when there may be no room
 void buf_put_int(struct buf *buf, int64_t value);
 void buf_printf(struct buf *buf, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -1,4 +1,5 @@
-// Allocation that cannot fail: running out of memory ends the process with a message.
+// Allocation that cannot fail: running out of memory ends the process with a message. Where callers and servers say how
+// much it is, it may fail: that ends their call.
 #ifndef BASE_MEM_H
 #define BASE_MEM_H
 
@@ -7,8 +8,9 @@
 
 void *mem_alloc(size_t size);  // zeroed
 void *mem_resize(void *block, size_t size);
-char *mem_copy(const void *bytes, size_t len);  // NUL-terminated copy
-char *mem_string(const char *text);             // NULL stays NULL
+void *mem_try_resize(void *block, size_t size);  // NULL: there is not so much, and the block stays as it is
+char *mem_copy(const void *bytes, size_t len);   // NUL-terminated copy
+char *mem_string(const char *text);              // NULL stays NULL
 char *mem_span(struct span s);
 // Gives freed memory back to the system if there is much of it. Takes a moment: not for every call.
 void mem_give_back(void);

@@ -20,6 +20,7 @@ struct scan {
     const char *start;
     const char *problem;     // set when a scan fails
     bool reject_duplicates;  // in every object
+    bool no_memory;          // why it failed
 };
 
 void scan_start(struct scan *scan, struct span text, bool reject_duplicates);

@@ -11,6 +11,7 @@ enum frame_status {
     FRAME_MESSAGE,
     FRAME_JUNK,       // a line that cannot be a message; the span shows it
     FRAME_TOO_LARGE,  // a message above the maximum was dropped
+    FRAME_NO_MEMORY,  // a message was dropped for which there was no memory
 };
 
 struct frame {
@@ -18,6 +19,7 @@ struct frame {
     size_t start;    // of what is not consumed yet
     size_t scanned;  // no newline before this
     size_t max;
+    bool no_memory;       // a message was dropped, and frame_next() has not said so yet
     bool skipping;        // dropping the rest of an over-long line
     size_t skip_body;     // dropping the rest of an over-long Content-Length body
     bool content_length;  // the last message came with Content-Length

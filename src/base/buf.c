@@ -15,19 +15,41 @@ void buf_release(struct buf *buf)
 void buf_clear(struct buf *buf)
 {
     buf->len = 0;
-    buf->overflow = false;
+    buf->overflow = buf->no_memory = false;
 }
 
 // One byte more than asked for is always there, for the NUL of buf_text().
-void buf_reserve(struct buf *buf, size_t extra)
+static size_t room_for(const struct buf *buf, size_t extra)
 {
-    size_t need = buf->len + extra + 1;
-    if (need <= buf->room)
-        return;
-    size_t room = buf->room ? buf->room : 64;
+    size_t need = buf->len + extra + 1, room = buf->room ? buf->room : 64;
     while (room < need)
         room += room > (1U << 20) ? room / 4 : room;
-    buf->at = mem_resize(buf->at, room);
+    return room;
+}
+
+bool buf_try_reserve(struct buf *buf, size_t extra)
+{
+    size_t room = room_for(buf, extra);
+    if (room <= buf->room)
+        return true;
+    char *at = mem_try_resize(buf->at, room);
+    if (!at)
+        return false;
+    buf->at = at;
+    buf->room = room;
+    return true;
+}
+
+void buf_reserve(struct buf *buf, size_t extra)
+{
+    if (buf->max) {
+        buf->no_memory = !buf_try_reserve(buf, extra);
+        buf->overflow = buf->overflow || buf->no_memory;
+        return;
+    }
+    size_t room = room_for(buf, extra);
+    if (room > buf->room)
+        buf->at = mem_resize(buf->at, room);
     buf->room = room;
 }
 
@@ -40,6 +62,8 @@ void buf_put_more(struct buf *buf, const void *bytes, size_t len)
         return;
     }
     buf_reserve(buf, len);
+    if (buf->overflow)
+        return;
     memcpy(buf->at + buf->len, bytes, len);
     buf->len += len;
 }

@@ -1,4 +1,4 @@
-// Owns allocation: every block comes from here, and failure ends the process loudly.
+// Owns allocation: every block comes from here, and failure ends the process loudly, unless the size came from outside.
 #include "base/mem.h"
 #include <malloc.h>
 #include <stdio.h>
@@ -17,6 +17,8 @@ static void *checked(void *block, size_t size)
 }
 
 void *mem_alloc(size_t size) { return checked(calloc(1, size ? size : 1), size); }
+
+void *mem_try_resize(void *block, size_t size) { return realloc(block, size ? size : 1); }
 
 void *mem_resize(void *block, size_t size) { return checked(realloc(block, size ? size : 1), size); }
 

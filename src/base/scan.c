@@ -22,7 +22,7 @@ void scan_start(struct scan *scan, struct span text, bool reject_duplicates)
 {
     if (!text.at)
         text.at = "";
-    *scan = (struct scan){text.at, text.at + text.len, text.at, NULL, reject_duplicates};
+    *scan = (struct scan){text.at, text.at + text.len, text.at, NULL, reject_duplicates, false};
 }
 
 void scan_space(struct scan *scan)
@@ -210,25 +210,39 @@ static void keys_release(struct keys *keys)
     free(keys->many);
 }
 
-static void keys_add(struct keys *keys, struct span raw)
+static bool keys_grow(struct keys *keys)
 {
+    size_t room = keys->many ? keys->room * 2 : keys->count * 4;
+    struct span *many = mem_try_resize(keys->many, room * sizeof *many);
+    if (!many)
+        return false;
+    if (!keys->many)
+        memcpy(many, keys->few, sizeof keys->few);
+    keys->many = many;
+    keys->room = room;
+    return true;
+}
+
+// False: there is no memory for it. How many there are, and how long, comes from outside.
+static bool keys_add(struct keys *keys, struct span raw)
+{
+    size_t room = keys->many ? keys->room : sizeof keys->few / sizeof *keys->few;
+    if (keys->count == room && !keys_grow(keys))
+        return false;
     struct span key = span_make(raw.at + 1, raw.len - 2);
     if (memchr(key.at, '\\', key.len)) {
-        struct buf decoded = {0};
+        struct buf decoded = {.max = raw.len + 1};
         buf_put_char(&decoded, '\0');
         scan_decode(raw, &decoded);
+        if (decoded.overflow) {
+            buf_release(&decoded);
+            return false;
+        }
         key.len = decoded.len - 1;
         key.at = buf_take(&decoded, NULL) + 1;
     }
-    if (!keys->many && keys->count == sizeof keys->few / sizeof *keys->few) {
-        keys->room = keys->count * 4;
-        keys->many = mem_alloc(keys->room * sizeof *keys->many);
-        memcpy(keys->many, keys->few, sizeof keys->few);
-    } else if (keys->many && keys->count == keys->room) {
-        keys->room *= 2;
-        keys->many = mem_resize(keys->many, keys->room * sizeof *keys->many);
-    }
     (keys->many ? keys->many : keys->few)[keys->count++] = key;
+    return true;
 }
 
 static int by_bytes(const void *a, const void *b)
@@ -272,8 +286,10 @@ static bool object_at(struct scan *scan, unsigned depth, struct keys *keys)
         scan_space(scan);
         if (!scan_string(scan, &key))
             return false;
-        if (keys)
-            keys_add(keys, key);
+        if (keys && !keys_add(keys, key)) {
+            scan->no_memory = true;
+            return fail(scan, "no memory to compare its keys");
+        }
         scan_space(scan);
         if (scan->at >= scan->end || *scan->at++ != ':')
             return fail(scan, "expected ':'");
@@ -370,7 +386,8 @@ bool scan_document(struct span text, bool reject_duplicates, struct span *value,
         if (scan.at != scan.end)
             ok = fail(&scan, "something follows the JSON value");
     }
-    return ok || err_set(err, ERR_PARSE, "byte %zu: %s", (size_t)(scan.at - scan.start), scan.problem);
+    return ok || err_set(err, scan.no_memory ? ERR_TOO_MANY : ERR_PARSE, "byte %zu: %s", (size_t)(scan.at - scan.start),
+                         scan.problem);
 }
 
 // ---- walking valid text ---------------------------------------------------------------------

@@ -1,10 +1,12 @@
 // Owns bodies of requests while they are read: how large they may be, and what is held for them.
+#include "base/log.h"
 #include "face.h"
 #include "guard.h"
 #include <inttypes.h>
 
 #define RESERVED_BODY ((size_t)256 << 10)
 #define UNAUTHENTICATED_BODY ((size_t)16 << 10)
+#define NO_MEMORY_RETRY_MS 1000
 
 bool visit_measure_body(struct visit *visit, const struct guard_headers *headers, struct err *err)
 {
@@ -90,5 +92,12 @@ void visit_take_body(struct visit *visit, struct span bytes)
         refuse_rest(visit);
     } else {
         buf_put_span(body, bytes);
+    }
+    if (body->no_memory) {
+        struct err err;
+        (void)err_set(&err, ERR_TOO_MANY, "no memory for a body of more than %zu bytes", body->len);
+        log_error("out of memory: a request is refused", LOG_INT("bytes", body->len));
+        visit_refuse(visit, &err, NO_MEMORY_RETRY_MS);
+        refuse_rest(visit);
     }
 }

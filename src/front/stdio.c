@@ -246,7 +246,10 @@ static void take_frames(struct stdio_face *face)
             take_message(face, text);
             continue;
         }
-        message_put_error(&error, (struct span){0}, status == FRAME_JUNK ? ERR_PARSE : ERR_TOO_LARGE, (struct span){0});
+        enum err_code code = status == FRAME_JUNK        ? ERR_PARSE
+                             : status == FRAME_NO_MEMORY ? ERR_TOO_MANY
+                                                         : ERR_TOO_LARGE;
+        message_put_error(&error, (struct span){0}, code, (struct span){0});
         put_message(face, buf_span(&error));
         buf_release(&error);
     }

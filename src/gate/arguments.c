@@ -76,8 +76,8 @@ bool arguments_read(struct call *call, json_t **out)
         return true;
     if (raw.len > ARGUMENTS_MAX)
         return err_set(&call->err, ERR_INVALID_PARAMS, "arguments of %zu bytes cannot be judged by policy", raw.len);
-    if (found && (*out = json_incref(found->tree)))
-        return true;
+    if (found)
+        return (*out = json_incref(found->tree)) || invalid(call, "arguments cannot be judged by policy");
     *out = json_parse(raw, "arguments", &err);
     return *out || err_set(&call->err, ERR_INVALID_PARAMS, "arguments cannot be judged by policy: %.200s", err.detail);
 }

@@ -10,20 +10,6 @@ void frame_init(struct frame *frame, size_t max) { *frame = (struct frame){.max 
 
 void frame_release(struct frame *frame) { buf_release(&frame->in); }
 
-char *frame_room(struct frame *frame, size_t want, size_t *room)
-{
-    if (frame->start) {
-        buf_drop_front(&frame->in, frame->start);
-        frame->scanned -= frame->start;
-        frame->start = 0;
-    }
-    if (frame->in.len == 0 && frame->in.room > (1U << 20))
-        buf_release(&frame->in);  // give back what one large message took
-    buf_reserve(&frame->in, want);
-    *room = frame->in.room - frame->in.len - 1;
-    return frame->in.at + frame->in.len;
-}
-
 void frame_fed(struct frame *frame, size_t len) { frame->in.len += len; }
 
 static struct span rest(const struct frame *frame)
@@ -54,25 +40,35 @@ static bool is_header(struct span text)
     return text.len >= n && strncasecmp(text.at, name, n) == 0;
 }
 
-// At "Content-Length: …": the header block, then so many bytes.
-static enum frame_status next_counted(struct frame *frame, struct span text, struct span *out)
+// The length of a header block that is whole, and that of the body it announces.
+static bool read_head(struct span text, size_t *head, size_t *size)
 {
     size_t seen = text.len < HEADER_MAX ? text.len : HEADER_MAX;  // not the body, which may come in many pieces
     const char *lf = memmem(text.at, seen, "\n\n", 2), *crlf = memmem(text.at, seen, "\r\n\r\n", 4);
     const char *end = crlf && (!lf || crlf < lf) ? crlf + 4 : lf ? lf + 2 : NULL;
-    if (!end) {
+    if (!end)
+        return false;
+    const char *at = text.at + strlen("content-length:");
+    *head = (size_t)(end - text.at);
+    *size = 0;
+    while (at < end && *at == ' ')
+        at++;
+    for (; at < end && *at >= '0' && *at <= '9'; at++)
+        *size = *size > SIZE_MAX / 16 ? SIZE_MAX / 2 : *size * 10 + (size_t)(*at - '0');
+    return true;
+}
+
+// At "Content-Length: …": the header block, then so many bytes.
+static enum frame_status next_counted(struct frame *frame, struct span text, struct span *out)
+{
+    size_t head, size;
+    if (!read_head(text, &head, &size)) {
         if (text.len < HEADER_MAX)
             return FRAME_MORE;
         *out = span_make(text.at, 64);
         consume(frame, text.len);
         return FRAME_JUNK;
     }
-    size_t head = (size_t)(end - text.at), size = 0;
-    const char *at = text.at + strlen("content-length:");
-    while (at < end && *at == ' ')
-        at++;
-    for (; at < end && *at >= '0' && *at <= '9'; at++)
-        size = size > SIZE_MAX / 16 ? SIZE_MAX / 2 : size * 10 + (size_t)(*at - '0');
     if (size > frame->max) {
         frame->skip_body = size;
         consume(frame, head);
@@ -126,8 +122,44 @@ static bool skip(struct frame *frame)
     return newline != NULL;
 }
 
+// There is no memory for the rest of a message, however it goes on.
+static void drop_message(struct frame *frame)
+{
+    struct span text = rest(frame);
+    size_t head, size;
+    bool counted = is_header(text) && read_head(text, &head, &size);
+    if (counted && !frame->skip_body)
+        frame->skip_body = head + size - text.len;
+    else if (!frame->skip_body)
+        frame->skipping = true;
+    frame->no_memory = true;
+    frame->scanned = 0;
+    buf_release(&frame->in);
+}
+
+char *frame_room(struct frame *frame, size_t want, size_t *room)
+{
+    if (frame->start) {
+        buf_drop_front(&frame->in, frame->start);
+        frame->scanned -= frame->start;
+        frame->start = 0;
+    }
+    if (frame->in.len == 0 && frame->in.room > (1U << 20))
+        buf_release(&frame->in);  // give back what one large message took
+    if (!buf_try_reserve(&frame->in, want)) {
+        drop_message(frame);
+        buf_reserve(&frame->in, want);
+    }
+    *room = frame->in.room - frame->in.len - 1;
+    return frame->in.at + frame->in.len;
+}
+
 enum frame_status frame_next(struct frame *frame, struct span *out)
 {
+    if (frame->no_memory) {
+        frame->no_memory = false;
+        return FRAME_NO_MEMORY;
+    }
     if (frame->start >= frame->in.len)
         return FRAME_MORE;
     if ((frame->skipping || frame->skip_body) && !skip(frame))

@@ -408,7 +408,10 @@ static void on_done(void *arg, const struct err *err)
     }
     struct err problem;
     if (exchange->body.overflow) {
-        (void)err_set(&problem, ERR_UPSTREAM_INVALID, "the answer is larger than %zu bytes", exchange->body.max);
+        if (exchange->body.no_memory)
+            (void)err_set(&problem, ERR_TOO_MANY, "no memory for an answer of more than %zu bytes", exchange->body.len);
+        else
+            (void)err_set(&problem, ERR_UPSTREAM_INVALID, "the answer is larger than %zu bytes", exchange->body.max);
         err = &problem;
     }
     if (err) {

