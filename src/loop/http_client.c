@@ -419,7 +419,6 @@ struct http_client *http_client_new(struct loop *loop, struct err *err)
     list_init(&client->unread);
     list_init(&client->idle);
     list_init(&client->retired);
-    list_init(&client->shares);
     client->room = mem_alloc(HTTP_READ_BYTES);
     http_connection_drive(client);
     return client;

@@ -94,10 +94,16 @@ static curl_socket_t on_curl_open(void *arg, curlsocktype purpose, struct curl_s
     return fd;
 }
 
+// When curl opens a connection it closes others of its cache, which it takes for idle: those older than two minutes
+// (CURLOPT_MAXAGE_CONN). One of ours may be a stream: it is closed when it is retired, and not before.
 static int on_curl_close(void *arg, curl_socket_t fd)
 {
     struct http_client *client = arg;
     struct client_socket *socket = (size_t)fd < client->socket_room ? client->sockets[fd] : NULL;
+    if (socket && socket->connection && socket->connection->plain) {
+        socket->given_up = true;
+        return 0;
+    }
     if (socket) {
         client->sockets[fd] = NULL;
         socket->connection = NULL;
@@ -129,44 +135,6 @@ static void on_timer(struct loop_timer *timer)
     http_client_settle(client);
 }
 
-// ---- shares ---------------------------------------------------------------------------------
-
-// For each curl_easy_send and curl_easy_recv curl goes through all connections of the cache that a handle uses. A share is
-// such a cache for few of them. (A multi handle each would do, too, but reads the system's authorities anew.)
-#define SHARED_BY 8
-
-struct http_share {
-    struct list node;  // in the client's `shares`
-    CURLSH *handle;
-    unsigned connections;
-};
-
-static struct http_share *share_get(struct http_client *client)
-{
-    if (list_empty(&client->shares)) {
-        struct http_share *added = mem_new(struct http_share);
-        added->handle = curl_share_init();
-        if (!added->handle || curl_share_setopt(added->handle, CURLSHOPT_SHARE, CURL_LOCK_DATA_CONNECT) != CURLSHE_OK)
-            abort();
-        list_append(&client->shares, &added->node);
-    }
-    struct http_share *share = list_entry(client->shares.next, struct http_share, node);
-    if (++share->connections == SHARED_BY)
-        list_remove(&share->node);
-    return share;
-}
-
-static void share_leave(struct http_client *client, struct http_share *share)
-{
-    list_remove(&share->node);
-    if (--share->connections) {
-        list_append(&client->shares, &share->node);
-    } else {
-        curl_share_cleanup(share->handle);
-        free(share);
-    }
-}
-
 // ---- connections ----------------------------------------------------------------------------
 
 // From its file alone curl reads the system's authorities only once. Beside a file of the server's own they are looked up
@@ -177,6 +145,18 @@ static void set_authorities(CURL *easy, const struct http_target *target)
         curl_easy_setopt(easy, CURLOPT_CAINFO, target->ca_file);
     else
         curl_easy_setopt(easy, CURLOPT_CAPATH, NULL);
+}
+
+// For each curl_easy_send and curl_easy_recv curl goes through all connections of the cache that a handle uses, and for each
+// connection that is opened it closes some of them: this one gets a cache of its own. (A multi handle each would do, too, but
+// reads the system's authorities anew.)
+static void keep_apart(struct http_connection *connection)
+{
+    connection->share = curl_share_init();
+    if (!connection->share ||
+        curl_share_setopt(connection->share, CURLSHOPT_SHARE, CURL_LOCK_DATA_CONNECT) != CURLSHE_OK)
+        abort();
+    curl_easy_setopt(connection->easy, CURLOPT_SHARE, connection->share);
 }
 
 struct http_connection *http_connection_new(struct http_target *target)
@@ -208,10 +188,8 @@ struct http_connection *http_connection_new(struct http_target *target)
     curl_easy_setopt(easy, CURLOPT_HTTPPROXYTUNNEL, 1L);  // through a proxy, never to it
     if (target->loopback || target->allow)                // and never through one of the environment
         curl_easy_setopt(easy, CURLOPT_PROXY, "");
-    if (target->secure) {
-        connection->share = share_get(target->client);
-        curl_easy_setopt(easy, CURLOPT_SHARE, connection->share->handle);
-    }
+    if (target->secure || !target->loopback)
+        keep_apart(connection);
     return connection;
 }
 
@@ -243,10 +221,14 @@ void http_connection_close_retired(struct http_client *client)
     while (!list_empty(&client->retired)) {
         struct http_connection *connection = list_entry(client->retired.next, struct http_connection, node);
         list_remove(&connection->node);
+        int given_up = connection->socket && connection->socket->given_up ? connection->socket->watch.fd : -1;
+        if (connection->socket)
+            connection->socket->connection = NULL;
         curl_multi_remove_handle(client->multi, connection->easy);  // closes the socket, too
         curl_easy_cleanup(connection->easy);
-        if (connection->share)
-            share_leave(client, connection->share);
+        if (given_up >= 0)
+            on_curl_close(client, given_up);
+        curl_share_cleanup(connection->share);
         loop_reap(client->loop, connection, free);
     }
 }

@@ -25,6 +25,7 @@ struct client_socket {
     struct http_connection *connection;  // whose exchanges it carries; NULL while curl opens it
     bool in_use;                         // curl wants its events now
     bool ours;                           // opened by on_curl_open, so on_curl_close will tell of its end
+    bool given_up;                       // curl has closed it, as far as curl knows
 };
 
 struct http_client {
@@ -38,7 +39,6 @@ struct http_client {
     struct list unread;              // connections with more to read than one turn allows
     struct list idle;                // connections, the one that waits longest first
     struct list retired;             // connections to close
-    struct list shares;              // those with room for another connection
     struct client_socket **sockets;  // by descriptor
     size_t socket_room;
     bool kick;
@@ -70,7 +70,7 @@ struct http_connection {
     struct list node;         // in the client's `idle`, `unread` or `retired`
     struct list target_node;  // in the target's `idle`
     CURL *easy;
-    struct http_share *share;      // of a connection with TLS: the handles among which curl looks for it
+    CURLSH *share;                 // NULL: it is in the cache of the multi handle
     struct client_socket *socket;  // once it is open
     struct http_transfer *transfer;
     int64_t idle_since_ms;
