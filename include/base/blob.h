@@ -44,6 +44,8 @@ struct blob_reader {
     const struct blob *blob;
     size_t part, offset;
 };
+struct span blob_rest(const struct blob_reader *reader);              // of its part; empty: there is no more
+void blob_skip(struct blob_reader *reader, size_t len);               // at most that rest
 size_t blob_read(struct blob_reader *reader, char *to, size_t room);  // 0: there is no more
 
 #endif

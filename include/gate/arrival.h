@@ -23,7 +23,8 @@ enum arrival_op {
 struct answer {
     int status;
     enum err_code code;        // what went wrong, or ERR_NONE
-    struct buf body;           // moves to the face; empty: no body
+    struct buf body;           // moves to the face; empty: no body, or
+    struct blob *large;        // a large one, maybe in parts, whose reference moves to the face; NULL: none
     struct budget_hold *held;  // what is held for the body: for budget_hand_over(), valid during the call
     const char *session_id;    // to tell the caller, or NULL; valid during the call
     int64_t retry_ms;          // how long the caller should wait before it tries again; 0: nothing to say

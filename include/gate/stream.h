@@ -24,10 +24,10 @@ struct stream_limits {
     struct budget *budget;  // that its messages count for; NULL: none
 };
 
-// What stream_pull gives: a message, or (message.len == 0) a priming event that only carries its id.
+// What stream_pull gives: a message, or a priming event that only carries its id.
 struct stream_item {
     uint64_t sequence;
-    struct span message;  // valid until the next call on the stream
+    struct blob *message;  // NULL: priming; valid until the next call on the stream
 };
 
 struct stream *stream_new(unsigned index, bool resumable, const struct stream_limits *limits);
@@ -41,6 +41,7 @@ bool stream_attached(const struct stream *stream);
 bool stream_rewind(struct stream *stream, uint64_t sequence);
 
 void stream_prime(struct stream *stream);
+// A message that is in parts has no line ends, so that faces need not look for them.
 void stream_push(struct stream *stream, struct blob *message);    // takes over the reference
 void stream_answer(struct stream *stream, struct blob *message);  // the same, for what the caller asked for
 void stream_end(struct stream *stream);  // nothing follows; the connection closes when all is sent

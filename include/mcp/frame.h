@@ -2,7 +2,7 @@
 #ifndef MCP_FRAME_H
 #define MCP_FRAME_H
 
-#include "base/buf.h"
+#include "base/blob.h"
 #include "base/span.h"
 #include <stdbool.h>
 
@@ -31,5 +31,7 @@ char *frame_room(struct frame *frame, size_t want, size_t *room);  // where to r
 void frame_fed(struct frame *frame, size_t len);
 // The next message; its span lives until the next frame_room().
 enum frame_status frame_next(struct frame *frame, struct span *out);
+// The memory that the message just given lies in; what follows it goes on in other memory.
+struct blob *frame_take(struct frame *frame);
 
 #endif

@@ -12,6 +12,8 @@
 #define MESSAGE_ID_MAX 1024
 #define MESSAGE_METHOD_MAX 256
 #define MESSAGE_LARGE ((size_t)256 << 10)
+// Texts above this are passed on where they are; below it, a copy costs less than what keeps track of them.
+#define MESSAGE_SHARED ((size_t)32 << 10)
 
 #define MESSAGE_ID_MAX 1024  // every answer repeats it, errors included
 

@@ -2,7 +2,7 @@
 #ifndef MCP_REWRITE_H
 #define MCP_REWRITE_H
 
-#include "base/buf.h"
+#include "base/pieces.h"
 #include "base/span.h"
 #include <stdbool.h>
 #include <stddef.h>
@@ -23,5 +23,8 @@ typedef bool rewrite_fn(void *arg, int what, struct span raw, struct buf *out);
 // `out` is untouched.
 bool rewrite_json(struct span json, const struct rewrite_rule *rules, size_t count, rewrite_fn *fn, void *arg,
                   struct buf *out);
+// The same for JSON that lies in a blob: `out` gets the whole text, changed or not, and shares what stays as it is.
+void rewrite_shared(struct blob *owner, struct span json, const struct rewrite_rule *rules, size_t count,
+                    rewrite_fn *fn, void *arg, struct pieces *out);
 
 #endif

@@ -2,7 +2,7 @@
 #ifndef MCP_SSE_H
 #define MCP_SSE_H
 
-#include "base/buf.h"
+#include "base/blob.h"
 #include "base/span.h"
 #include <stdbool.h>
 #include <stdint.h>
@@ -14,23 +14,34 @@ struct sse_event {
 };
 
 struct sse_parser {
-    struct buf line, data, type, id;
+    struct buf line;  // one that has begun and may be a data line, or is none
+    struct buf data, type, id;
     struct buf next_id;  // of the event that is coming; counts when the event is complete
     int64_t retry_ms;    // the last retry: field, or -1
+    bool in_data;        // what comes belongs to the value of a data line
+    bool told;           // the event in `data` was
     bool has_data, has_id, after_cr, started;
     size_t max;  // of one event's data
+};
+
+enum sse_status {
+    SSE_MORE,  // feed more bytes
+    SSE_EVENT,
+    SSE_TOO_LARGE,  // an event above the maximum: nothing more can be read
 };
 
 void sse_init(struct sse_parser *parser, size_t max);
 void sse_release(struct sse_parser *parser);
 void sse_restart(
     struct sse_parser *parser);  // a new connection goes on: half an event is forgotten, the last id is not
-// Feeds bytes; calls on_event for each event that has data, if only empty. False from on_event, or an
-// event above the maximum, stops with false.
-bool sse_push(struct sse_parser *parser, struct span bytes, bool (*on_event)(void *arg, const struct sse_event *event),
-              void *arg);
+// Consumes bytes up to the next event that has data, if only empty. Its spans live until the next call.
+enum sse_status sse_next(struct sse_parser *parser, struct span *bytes, struct sse_event *event);
+struct blob *sse_take(struct sse_parser *parser);  // the data of the event just told, with its memory
 
 // One event; `id` and `type` may be empty. Newlines in the data become several data: lines.
 void sse_put(struct buf *out, struct span id, struct span type, struct span data);
+// The same for data without line ends, which the caller puts after this, and SSE_END after that.
+void sse_put_head(struct buf *out, struct span id, struct span type);
+#define SSE_END "\n\n"
 
 #endif

@@ -28,11 +28,12 @@ enum upstream_state {
     UPSTREAM_CLOSING,  // asked to end; nothing is taken any more
 };
 
-// Exactly one of the three is set.
+// Exactly one of the first three is set.
 struct upstream_reply {
     const struct err *failure;
     struct span result;  // raw JSON, valid during the callback
     struct span error;   // raw JSON-RPC error object, valid during the callback
+    struct blob *owner;  // whose bytes those are, for who refers to them later; NULL: the text is small, copy it
 };
 
 // A request in flight. Embed it zeroed, fill the callbacks, and keep it until on_reply or a cancel.

@@ -51,19 +51,29 @@ void blob_unref(struct blob *blob)
     free(blob);
 }
 
+struct span blob_rest(const struct blob_reader *reader)
+{
+    bool more = reader->part < blob_count(reader->blob);
+    return more ? span_after(blob_part(reader->blob, reader->part), reader->offset) : (struct span){"", 0};
+}
+
+void blob_skip(struct blob_reader *reader, size_t len)
+{
+    reader->offset += len;
+    if (blob_rest(reader).len)
+        return;
+    reader->part++;
+    reader->offset = 0;
+}
+
 size_t blob_read(struct blob_reader *reader, char *to, size_t room)
 {
     size_t put = 0;
-    while (put < room && reader->part < blob_count(reader->blob)) {
-        struct span rest = span_after(blob_part(reader->blob, reader->part), reader->offset);
+    for (struct span rest; put < room && (rest = blob_rest(reader)).len;) {
         size_t len = rest.len < room - put ? rest.len : room - put;
         memcpy(to + put, rest.at, len);
         put += len;
-        reader->offset += len;
-        if (len == rest.len) {
-            reader->part++;
-            reader->offset = 0;
-        }
+        blob_skip(reader, len);
     }
     return put;
 }

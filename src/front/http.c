@@ -239,7 +239,9 @@ static void visit_free(void *object)
     page_free(visit->page);
     buf_release(&visit->arrival.body);
     buf_release(&visit->answer.body);
+    blob_unref(visit->answer.large);
     buf_release(&visit->out);
+    blob_unref(visit->large);
     free(visit);
 }
 

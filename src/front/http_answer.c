@@ -1,4 +1,5 @@
 // Owns answers that are no stream: their headers, the challenge, errors, and the documents that anybody may read.
+#include "base/check.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/scan.h"
@@ -188,16 +189,42 @@ static void add_retry_after(struct MHD_Response *response, int64_t retry_ms)
     MHD_add_response_header(response, "Retry-After", seconds);
 }
 
+static void forget_large(void *arg) { blob_unref(arg); }
+
+// Sent from where it is.
+static struct MHD_Response *large_response(struct blob *large)
+{
+    size_t count = blob_count(large);
+    struct MHD_IoVec *parts = mem_alloc(count * sizeof *parts);
+    for (size_t i = 0; i < count; i++)
+        parts[i] = (struct MHD_IoVec){blob_part(large, i).at, blob_part(large, i).len};
+    struct MHD_Response *response = MHD_create_response_from_iovec(parts, (unsigned)count, forget_large, large);
+    CHECK(response);  // a blob is never as large as the library minds
+    free(parts);
+    return response;
+}
+
+static struct MHD_Response *response_of(struct answer *answer)
+{
+    size_t len = 0;
+    if (answer->large) {
+        struct blob *large = answer->large;
+        answer->large = NULL;
+        return large_response(large);
+    }
+    if (!answer->body.len)
+        return MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT);
+    char *text = buf_take(&answer->body, &len);
+    return MHD_create_response_from_buffer(len, text, MHD_RESPMEM_MUST_FREE);
+}
+
 enum MHD_Result visit_send_answer(struct visit *visit)
 {
     struct answer *answer = &visit->answer;
-    size_t len = 0;
-    bool body = answer->body.len > 0;
+    bool body = answer->body.len > 0 || answer->large;
     if (!body && answer->status == 202 && !visit->origin.at && !*visit->session_id && !visit->face->quiesced)
         return MHD_queue_response(visit->connection, 202, visit->face->accepted);
-    char *text = body ? buf_take(&answer->body, &len) : NULL;
-    struct MHD_Response *response =
-        MHD_create_response_from_buffer(len, text, body ? MHD_RESPMEM_MUST_FREE : MHD_RESPMEM_PERSISTENT);
+    struct MHD_Response *response = response_of(answer);
     if (body)
         MHD_add_response_header(response, "Content-Type",
                                 visit->keys ? "application/jwk-set+json" : "application/json");
@@ -228,6 +255,7 @@ void visit_on_answer(struct arrival *arrival, struct answer *answer)
     visit->answer = *answer;
     visit->answer.session_id = NULL;
     answer->body = (struct buf){0};
+    answer->large = NULL;
     if (answer->held)
         budget_hand_over(answer->held, &visit->held);
     if (answer->session_id)

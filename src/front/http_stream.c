@@ -16,12 +16,46 @@ static void put_item(struct visit *visit, const struct stream_item *item)
     char id[48] = "";
     if (stream_resumable(visit->stream))
         snprintf(id, sizeof id, "%u-%" PRIu64, stream_index(visit->stream), item->sequence);
-    if (item->message.len == 0) {  // priming: only an id, and how long to wait before coming back
+    if (!item->message) {  // priming: only an id, and how long to wait before coming back
         buf_printf(&visit->out, "id: %s\nretry: %lld\ndata: \n\n", id,
                    (long long)visit->face->config->timeouts.retry_ms);
         return;
     }
-    sse_put(&visit->out, span_of(id), span_of("message"), item->message);
+    if (item->message->at) {
+        sse_put(&visit->out, span_of(id), span_of("message"), blob_span(item->message));
+        return;
+    }
+    sse_put_head(&visit->out, span_of(id), span_of("message"));
+    visit->large = blob_ref(item->message);
+    visit->rest = (struct blob_reader){.blob = visit->large};
+}
+
+static void pull(struct visit *visit)
+{
+    struct stream_item item;
+    visit->sent = 0;
+    buf_clear(&visit->out);
+    if (visit->out.room > PULL_AHEAD * 4)
+        buf_release(&visit->out);
+    while (!visit->large && visit->out.len < PULL_AHEAD && stream_pull(visit->stream, &item))
+        put_item(visit, &item);
+}
+
+// What is formatted, and the message in parts behind it.
+static size_t copy(struct visit *visit, char *to, size_t room)
+{
+    size_t len = visit->out.len - visit->sent < room ? visit->out.len - visit->sent : room;
+    memcpy(to, visit->out.at + visit->sent, len);
+    visit->sent += len;
+    if (visit->sent < visit->out.len || !visit->large)
+        return len;
+    len += blob_read(&visit->rest, to + len, room - len);
+    if (blob_rest(&visit->rest).len)
+        return len;
+    blob_unref(visit->large);
+    visit->large = NULL;
+    buf_put_text(&visit->out, SSE_END);
+    return len;
 }
 
 // Without chunks the end of the stream is the end of the connection. The library marks such a connection closed and looks at
@@ -48,7 +82,6 @@ static ssize_t read_stream(void *arg, uint64_t position, char *to, size_t room)
 {
     (void)position;
     struct visit *visit = arg;
-    struct stream_item item;
     visit->caller->shard->active = true;
     if (visit->broken) {
         // The socket is shut down, so writing fails and the library frees the connection. MHD_CONTENT_READER_END_WITH_ERROR
@@ -56,14 +89,8 @@ static ssize_t read_stream(void *arg, uint64_t position, char *to, size_t room)
         *to = '\n';
         return 1;
     }
-    if (visit->sent == visit->out.len) {
-        visit->sent = 0;
-        buf_clear(&visit->out);
-        if (visit->out.room > PULL_AHEAD * 4)
-            buf_release(&visit->out);
-        while (visit->out.len < PULL_AHEAD && stream_pull(visit->stream, &item))
-            put_item(visit, &item);
-    }
+    if (visit->sent == visit->out.len && !visit->large)
+        pull(visit);
     if (visit->out.len == 0) {
         if (stream_over(visit->stream)) {
             if (visit->http_1_0)
@@ -74,9 +101,7 @@ static ssize_t read_stream(void *arg, uint64_t position, char *to, size_t room)
         visit_suspend(visit);
         return 0;
     }
-    size_t len = visit->out.len - visit->sent < room ? visit->out.len - visit->sent : room;
-    memcpy(to, visit->out.at + visit->sent, len);
-    visit->sent += len;
+    size_t len = copy(visit, to, room);
     begin_pause(visit);
     return (ssize_t)len;
 }

@@ -35,6 +35,9 @@ struct stdio_face {
     struct stream *stream;
     struct buf pending;
     size_t sent;
+    struct blob *large;  // a message in parts that follows `pending`; NULL: none
+    struct blob_reader rest;
+    struct buf behind;          // follows that
     bool file, ended, waiting;  // waiting: it is not known yet who calls
     void (*on_end)(void *arg);
     void (*on_refused)(void *arg, const struct err *err);
@@ -44,13 +47,18 @@ struct stdio_face {
 // ---- writing --------------------------------------------------------------------------------
 
 // An answer goes out framed as its request came; anything else as the last message came.
+static bool is_answer_counted(struct stdio_face *face, struct span id)
+{
+    return map_remove(&face->counted, id) != NULL;
+}
+
 static bool is_counted(struct stdio_face *face, struct span message)
 {
     struct span id, outcome;
     bool answer = scan_find(message, "result", &outcome) || scan_find(message, "error", &outcome);
     if (!answer || !scan_find(message, "id", &id))
         return face->frame.content_length;
-    return map_remove(&face->counted, id) != NULL;
+    return is_answer_counted(face, id);
 }
 
 static void note_framing(struct stdio_face *face, struct span message)
@@ -62,39 +70,78 @@ static void note_framing(struct stdio_face *face, struct span message)
 
 static void put_message(struct stdio_face *face, struct span message)
 {
+    struct buf *out = face->large ? &face->behind : &face->pending;
     bool counted = is_counted(face, message);
     if (counted)
-        buf_printf(&face->pending, "Content-Length: %zu\r\n\r\n", message.len);
-    size_t start = face->pending.len;
-    buf_put_span(&face->pending, message);
+        buf_printf(out, "Content-Length: %zu\r\n\r\n", message.len);
+    size_t start = out->len;
+    buf_put_span(out, message);
     if (!counted) {
-        message_flatten(face->pending.at + start, message.len);
-        buf_put_char(&face->pending, '\n');
+        message_flatten(out->at + start, message.len);
+        buf_put_char(out, '\n');
     }
     loop_task_put(face->loop, &face->flush);
 }
 
-static void flush(struct stdio_face *face)
+// An answer, whose id is in its first part.
+static void put_large(struct stdio_face *face, struct blob *message)
+{
+    struct span id;
+    if (scan_find(blob_part(message, 0), "id", &id) && is_answer_counted(face, id))
+        buf_printf(&face->pending, "Content-Length: %zu\r\n\r\n", message->len);
+    else
+        buf_put_char(&face->behind, '\n');
+    face->large = blob_ref(message);
+    face->rest = (struct blob_reader){.blob = message};
+}
+
+// The bytes that go out next; there are none at the end.
+static struct span next_bytes(struct stdio_face *face)
 {
     struct stream_item item;
-    struct err err;
     for (;;) {
-        if (face->sent == face->pending.len) {
-            face->sent = 0;
-            buf_clear(&face->pending);
-            if (!face->stream || !stream_pull(face->stream, &item))
-                break;
-            put_message(face, item.message);
+        if (face->sent < face->pending.len)
+            return span_after(buf_span(&face->pending), face->sent);
+        if (face->large && blob_rest(&face->rest).len)
+            return blob_rest(&face->rest);
+        face->sent = 0;
+        buf_clear(&face->pending);
+        if (face->large) {
+            blob_unref(face->large);
+            face->large = NULL;
+            buf_put_span(&face->pending, buf_span(&face->behind));
+            buf_clear(&face->behind);
+        } else if (!face->stream || !stream_pull(face->stream, &item)) {
+            return (struct span){0};
+        } else if (!item.message->at) {
+            put_large(face, item.message);
+        } else {
+            put_message(face, blob_span(item.message));
         }
-        ssize_t put = write(STDOUT_FILENO, face->pending.at + face->sent, face->pending.len - face->sent);
+    }
+}
+
+static void went_out(struct stdio_face *face, size_t len)
+{
+    if (face->sent < face->pending.len)
+        face->sent += len;
+    else
+        blob_skip(&face->rest, len);
+}
+
+static void flush(struct stdio_face *face)
+{
+    struct err err;
+    for (struct span bytes; (bytes = next_bytes(face)).len;) {
+        ssize_t put = write(STDOUT_FILENO, bytes.at, bytes.len);
         if (put >= 0) {
-            face->sent += (size_t)put;
+            went_out(face, (size_t)put);
         } else if (errno == EAGAIN) {
             if (!loop_watch(face->loop, &face->out, LOOP_WRITE, &err))
                 log_error("cannot wait for standard output", LOG_STR("detail", err.detail));
             return;
         } else if (errno != EINTR) {
-            face->sent = face->pending.len;  // nobody reads; the input will end too
+            went_out(face, bytes.len);  // nobody reads; the input will end too
             break;
         }
     }
@@ -156,6 +203,7 @@ static void on_answer(struct arrival *arrival, struct answer *answer)
     if (answer->body.len)
         put_message(face, buf_span(&answer->body));
     buf_release(&answer->body);
+    blob_unref(answer->large);  // none: those go to the stream
     if (arrival != &face->opening) {
         free(arrival);
         return;
@@ -329,7 +377,7 @@ static void flush_fully(struct stdio_face *face)
     int64_t until = clock_now_ms() + gate_config(face->gate)->timeouts.shutdown_ms;
     struct pollfd out = {.fd = STDOUT_FILENO, .events = POLLOUT};
     flush(face);
-    while (face->sent < face->pending.len && clock_now_ms() < until && poll(&out, 1, 100) >= 0)
+    while (next_bytes(face).len && clock_now_ms() < until && poll(&out, 1, 100) >= 0)
         flush(face);
 }
 
@@ -356,5 +404,7 @@ void stdio_face_free(struct stdio_face *face)
         explicit_bzero(face->authorization.at, face->authorization.len);
     buf_release(&face->authorization);
     buf_release(&face->pending);
+    blob_unref(face->large);
+    buf_release(&face->behind);
     free(face);
 }

@@ -149,7 +149,7 @@ static void remember_elicitation(struct link *link, const struct session *sessio
 static void put_question(struct ask *ask, const struct message *message, struct buf *out)
 {
     struct scope *scope = ask->session->scope;
-    struct shape shape = {scope, ask->link, ask->session->identity};
+    struct shape shape = shape_of(scope, ask->link, ask->session->identity);
     struct question question = {ask, view_prefix(scope->view, ask->link->source).len != 0};
     struct buf id = {0}, first = {0}, second = {0};
     struct span params = message->params;

@@ -9,6 +9,7 @@
 struct offer;
 struct reading;
 struct arguments;
+struct shaping;
 
 // What a phase says to the runner. Zero fails.
 enum phase_result {
@@ -43,7 +44,7 @@ struct call {
 
     // a batch: the parent waits for its parts
     struct call *parent;
-    struct buf batch;
+    struct pieces batch;  // the answers so far, from "[" on
     size_t parts_left;
     bool batched, split;
 
@@ -82,7 +83,10 @@ struct call {
     struct offer *offer;                 // the connect link it waits for, of hosted_offer.c
     int64_t retry_ms;                    // when the caller may try again, told with the error
     const struct upstream_reply *reply;  // of the server; lives only while the call is resumed with it
+    struct upstream_reply kept;          // the same for a large one, without its text
+    struct shaping *shaping;             // makes `answer` of it; NULL: nothing does
     struct buf text;                     // the whole JSON-RPC message
+    struct blob *answer;                 // the same if it is large, or a batch; NULL: it is in `text`
     struct budget_hold text_held;
     struct stream *stream;  // where this call's messages go, once there is one
 };
@@ -100,6 +104,7 @@ void call_open_stream(struct call *call);
 struct call *call_of_request(const struct link *link, const struct upstream_request *request);
 // Begins the answer with a result; the method appends its raw JSON, shaping closes it.
 struct buf *call_begin_result(struct call *call);
+size_t call_answer_len(const struct call *call);  // 0: there is none
 
 // The call was allowed and has waited since: is it still, by the policy now in force? False: call->err says why not.
 bool call_still_allowed(struct call *call) MUST_CHECK;
@@ -107,10 +112,15 @@ bool call_still_allowed(struct call *call) MUST_CHECK;
 // dispatch.c
 enum phase_result call_route(struct call *call);
 enum phase_result call_dispatch(struct call *call);
-void dispatch_abandon(struct call *call);  // takes back what is still out
+void dispatch_abandon(struct call *call);                        // takes back what is still out
+void dispatch_note_task(struct call *call, struct span raw_id);  // the server made one for this call
 // Who may: anybody who is somebody, the policy asked about one thing, or the owner of a task.
 enum permit { PERMIT_NOBODY, PERMIT_ANYBODY, PERMIT_POLICY, PERMIT_OWNER };
 enum permit call_permit(const struct call *call, enum policy_kind *kind);
+
+// shaping.c: `answer` of a large reply; resumes the call, maybe at once.
+void shaping_start(struct call *call, const struct upstream_reply *reply);
+void shaping_drop(struct call *call);
 
 // arguments.c: what the policy judges besides the name, in call->arguments, and as a tree if some rule may look at it; else
 // *out is NULL. False: they are malformed.

@@ -15,6 +15,7 @@
 #define INSTRUCTIONS_MAX 32768
 #define SUBSCRIPTIONS_MAX 1000
 #define TASK_TOKENS_MAX 1000
+#define TASK_ID_MAX 8192  // what is longer works, and is not listed
 
 static method_fn do_initialize, do_ping, do_level, do_list, do_forward, do_subscribe, do_unsubscribe;
 static method_fn do_complete;
@@ -369,15 +370,12 @@ static void on_server_progress(struct upstream_request *request, struct span par
     call_tell(call, blob_take(&text));
 }
 
-// A task was made: remember whose it is, and who wants its progress.
-static void note_task(struct call *call, struct span result)
+void dispatch_note_task(struct call *call, struct span raw_id)
 {
-    struct span task, raw;
-    if (!upstream_abilities(call->link->upstream)->tasks || !scan_find(result, "task", &task) ||
-        !scan_find(task, "taskId", &raw) || !scan_is_string(raw))
-        return;
     struct buf id = {0};
-    scan_decode(raw, &id);
+    if (call->method != METHOD_TOOLS_CALL || raw_id.len > TASK_ID_MAX)
+        return;
+    scan_decode(raw_id, &id);
     task_remember(call->link, call->session, buf_span(&id));
     buf_release(&id);
     if (!call->progress_token.at || call->progress_token.len >= sizeof((struct task_token *)0)->token)
@@ -393,9 +391,22 @@ static void note_task(struct call *call, struct span result)
     buf_release(&token);
 }
 
+// A task was made: remember whose it is, and who wants its progress.
+static void note_task(struct call *call, struct span result)
+{
+    struct span task, raw;
+    if (upstream_abilities(call->link->upstream)->tasks && scan_find(result, "task", &task) &&
+        scan_find(task, "taskId", &raw) && scan_is_string(raw))
+        dispatch_note_task(call, raw);
+}
+
 static void on_server_reply(struct upstream_request *request, const struct upstream_reply *reply)
 {
     struct call *call = request->arg;
+    if (reply->owner) {
+        shaping_start(call, reply);
+        return;
+    }
     list_remove(&call->link_node);
     if (reply->failure)
         call->err = *reply->failure;
@@ -512,6 +523,7 @@ struct call *call_of_request(const struct link *link, const struct upstream_requ
 void dispatch_abandon(struct call *call)
 {
     upstream_cancel(&call->request, "cancelled");
+    shaping_drop(call);
     tasks_list_abandon(call);
 }
 

@@ -123,9 +123,9 @@ bool memory_hold_answer(struct call *call)
     const struct budget *full;
     if (!call->text_held.budget)
         budget_open(&call->text_held, call->session->memory);
-    if (call->text.len <= call->text_held.bytes)
+    if (call_answer_len(call) <= call->text_held.bytes)
         return true;
-    size_t more = call->text.len - call->text_held.bytes;
+    size_t more = call_answer_len(call) - call->text_held.bytes;
     if (call->err.code) {  // small, and always told
         budget_count(&call->text_held, more);
         return true;

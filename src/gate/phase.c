@@ -416,11 +416,19 @@ static enum phase_result dispatch(struct call *call)
 
 // ---- shape ----------------------------------------------------------------------------------
 
-static void put_batch(const struct call *call, struct buf *out)
+static struct blob *take_batch(struct call *call)
 {
-    buf_put_char(out, '[');
-    buf_put_span(out, buf_span(&call->batch));
-    buf_put_char(out, ']');
+    buf_put_char(&call->batch.tail, ']');
+    return pieces_take(&call->batch);
+}
+
+size_t call_answer_len(const struct call *call) { return call->answer ? call->answer->len : call->text.len; }
+
+static void forget_answer(struct call *call)
+{
+    buf_clear(&call->text);
+    blob_unref(call->answer);
+    call->answer = NULL;
 }
 
 struct buf *call_begin_result(struct call *call)
@@ -431,10 +439,12 @@ struct buf *call_begin_result(struct call *call)
     return &call->text;
 }
 
-// What a server answered, translated while it is copied: the only copy of a large result.
+// What a server answered, translated while it is copied; of a large answer, shaping.c has made the text.
 static void shape_reply(struct call *call)
 {
-    struct shape from = {call->scope, call->link, call->identity};
+    if (call->answer)
+        return;
+    struct shape from = shape_of(call->scope, call->link, call->identity);
     struct buf *text = &call->text;
     if (call->reply->error.at) {
         struct buf error = {0};
@@ -452,7 +462,7 @@ static void shape_reply(struct call *call)
 
 static void shape_error(struct call *call)
 {
-    buf_clear(&call->text);
+    forget_answer(call);
     if (call->message.kind == MESSAGE_REQUEST || call->message.kind == MESSAGE_INVALID)
         message_put_error_text(&call->text, call->message.id, call->err.code, call->error_text,
                                buf_span(&call->error_data));
@@ -474,7 +484,7 @@ static enum phase_result shape(struct call *call)
 {
     bool request = call->message.kind == MESSAGE_REQUEST;
     if (call->silent)
-        buf_clear(&call->text);
+        forget_answer(call);
     else if (call->err.code) {
         if (request && call->err.code == ERR_LOGIN) {
             loan_tell(call);
@@ -482,8 +492,8 @@ static enum phase_result shape(struct call *call)
                 return PHASE_WAIT;
         }
         shape_error(call);
-    } else if (call->batch.len)
-        put_batch(call, &call->text);
+    } else if (pieces_len(&call->batch))
+        call->answer = take_batch(call);
     else if (call->reply)
         shape_reply(call);
     else if (call->text.len)
@@ -548,16 +558,27 @@ static enum phase_result record(struct call *call)
 
 // ---- the answer -----------------------------------------------------------------------------
 
+static struct blob *take_answer(struct call *call)
+{
+    struct blob *answer = call->answer ? call->answer : blob_take(&call->text);
+    call->answer = NULL;
+    return answer;
+}
+
 static void to_parent(struct call *call)
 {
     struct call *parent = call->parent;
-    struct buf *text = &call->text;
-    if (text->len && parent->stream) {
-        stream_answer(parent->stream, blob_take(text));
-    } else if (text->len) {
-        if (parent->batch.len)
-            buf_put_char(&parent->batch, ',');
-        buf_put_span(&parent->batch, buf_span(text));
+    struct pieces *batch = &parent->batch;
+    if (parent->stream && call_answer_len(call)) {
+        stream_answer(parent->stream, take_answer(call));
+    } else if (call_answer_len(call)) {
+        buf_put_char(&batch->tail, pieces_len(batch) ? ',' : '[');
+        if (!call->answer) {
+            message_flatten(call->text.at, call->text.len);  // it may be a part now
+            buf_put_span(&batch->tail, buf_span(&call->text));
+        } else {
+            pieces_share_all(batch, call->answer);
+        }
     }
     if (--parent->parts_left == 0)
         call_resume(parent);
@@ -570,14 +591,16 @@ static void deliver(struct call *call)
     } else if (call->arrival) {
         struct arrival *arrival = call->arrival;
         bool failed = call->err.code != ERR_NONE;
-        struct answer answer = {.status = failed           ? err_http_status(call->err.code)
-                                          : call->text.len ? 200
-                                                           : 202,
+        struct answer answer = {.status = failed                  ? err_http_status(call->err.code)
+                                          : call_answer_len(call) ? 200
+                                                                  : 202,
                                 .code = call->err.code,
                                 .body = call->text,
                                 .held = &call->text_held,
+                                .large = call->answer,
                                 .retry_ms = call->retry_ms};
         call->text = (struct buf){0};
+        call->answer = NULL;
         call->arrival = NULL;
         arrival->call = NULL;
         if (call->op == ARRIVAL_END && !failed)
@@ -595,8 +618,8 @@ static void deliver(struct call *call)
         } else {
             arrival->ops->answer(arrival, &answer);
         }
-    } else if (call->stream && call->text.len) {
-        stream_answer(call->stream, blob_take(&call->text));
+    } else if (call->stream && call_answer_len(call)) {
+        stream_answer(call->stream, take_answer(call));
     }  // else the caller is gone
     if (call->stream && !call->pipe && !call->parent) {
         if (call->session)
@@ -609,9 +632,10 @@ static void call_free(void *object)
 {
     struct call *call = object;
     arena_release(&call->arena);
-    buf_release(&call->batch);
+    pieces_release(&call->batch);
     buf_release(&call->error_data);
     buf_release(&call->text);
+    blob_unref(call->answer);
     buf_release(&call->gathered);
     stream_unref(call->stream);
     secret_release(&call->caller_token);
@@ -729,12 +753,8 @@ void call_open_stream(struct call *call)
     arrival->call = NULL;
     if (call->session->revision >= REVISION_2025_11_25)
         stream_prime(call->stream);
-    if (call->batch.len) {  // what was gathered of a batch before the stream was needed
-        struct buf text = {0};
-        put_batch(call, &text);
-        stream_push(call->stream, blob_take(&text));
-        buf_clear(&call->batch);
-    }
+    if (pieces_len(&call->batch))  // what was gathered of a batch before the stream was needed
+        stream_push(call->stream, take_batch(call));
     arrival->ops->stream(arrival, call->stream, NULL);
 }
 

@@ -138,7 +138,7 @@ enum phase_result record_call(struct call *call)
     record.reason = call->err.code ? span_of(err_reason(call->err.code)) : (struct span){0};
     record.duration_us = clock_now_us() - call->started_us;
     record.bytes_in = call->body ? (int64_t)call->body->len : 0;
-    record.bytes_out = (int64_t)call->text.len;
+    record.bytes_out = (int64_t)call_answer_len(call);
     bool put = audit_put(audit, &record);  // a loss is counted, logged and written by the audit itself
     buf_release(&kept);
     buf_release(&address);

@@ -154,7 +154,7 @@ static bool tell_status(struct fan_out *fan_out, struct session *session)
 {
     if (!task_owned(fan_out->link, session, buf_span(&fan_out->key)) || !reach_allowed(session, fan_out->link))
         return false;
-    struct shape shape = {session->scope, fan_out->link, session->identity};
+    struct shape shape = shape_of(session->scope, fan_out->link, session->identity);
     struct buf params = {0}, text = {0};
     bool changed = shape_from_server(&shape, fan_out->params, &params);
     message_put_notification(&text, method_text(METHOD_TASK_STATUS), changed ? buf_span(&params) : fan_out->params);

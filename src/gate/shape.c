@@ -37,9 +37,9 @@ static bool translate(void *arg, int what, struct span raw, struct buf *out)
     scan_decode(raw, &text);
     bool leave = what == PART_LINK && uri_is_web(buf_span(&text));  // callers may fetch these themselves
     if (what == PART_TASK)
-        task_wrap(shape->link, shape->identity, buf_span(&text), &changed);
+        task_wrap(&shape->seal, buf_span(&text), &changed);
     else if (!leave)
-        view_put_uri(shape->scope->view, shape->link->source, buf_span(&text), &changed);
+        uri_wrap(shape->prefix, buf_span(&text), &changed);
     if (!leave)
         scan_encode(buf_span(&changed), out);
     buf_release(&text);
@@ -47,16 +47,46 @@ static bool translate(void *arg, int what, struct span raw, struct buf *out)
     return !leave;
 }
 
+struct shape shape_of(const struct scope *scope, const struct link *link, const struct identity *identity)
+{
+    return (struct shape){view_prefix(scope->view, link->source), upstream_abilities(link->upstream)->tasks,
+                          task_seal(link, identity)};
+}
+
+// Those that may change something.
+struct choice {
+    const struct rewrite_rule *rules;
+    size_t count;
+};
+
+static struct choice choose(const struct shape *shape, bool error)
+{
+    size_t first = shape->tasks ? 0 : TASK_RULES, end = shape->prefix.len ? RULES : TASK_RULES;
+    if (error)
+        return (struct choice){error_rules, shape->prefix.len ? 1 : 0};
+    return (struct choice){rules + first, end - first};
+}
+
+static bool rewrite(const struct shape *shape, bool error, struct span json, struct buf *out)
+{
+    struct choice chosen = choose(shape, error);
+    return chosen.count && rewrite_json(json, chosen.rules, chosen.count, translate, (void *)(uintptr_t)shape, out);
+}
+
 bool shape_from_server(const struct shape *shape, struct span json, struct buf *out)
 {
-    bool bare = view_prefix(shape->scope->view, shape->link->source).len == 0;
-    bool tasks = upstream_abilities(shape->link->upstream)->tasks;
-    size_t first = tasks ? 0 : TASK_RULES, count = (bare ? (size_t)TASK_RULES : (size_t)RULES) - first;
-    return count && rewrite_json(json, rules + first, count, translate, (void *)(uintptr_t)shape, out);
+    return rewrite(shape, false, json, out);
 }
 
 bool shape_error_from_server(const struct shape *shape, struct span json, struct buf *out)
 {
-    return view_prefix(shape->scope->view, shape->link->source).len != 0 &&
-           rewrite_json(json, error_rules, 1, translate, (void *)(uintptr_t)shape, out);
+    return rewrite(shape, true, json, out);
+}
+
+bool shape_changes(const struct shape *shape, bool error) { return choose(shape, error).count > 0; }
+
+void shape_shared(const struct shape *shape, bool error, struct blob *owner, struct span json, struct pieces *out)
+{
+    struct choice chosen = choose(shape, error);
+    rewrite_shared(owner, json, chosen.rules, chosen.count, translate, (void *)(uintptr_t)shape, out);
 }

@@ -11,6 +11,7 @@
 #include "auth/policy.h"
 #include "base/list.h"
 #include "base/map.h"
+#include "base/pieces.h"
 #include "catalog/view.h"
 #include "gate/gate.h"
 #include "gate/stream.h"
@@ -22,6 +23,7 @@
 #include "upstream/upstream.h"
 
 #define SESSION_ID_LEN 43
+#define GATE_KEY_BYTES 32
 
 struct gate {
     struct loop *loop;
@@ -38,16 +40,16 @@ struct gate {
     struct memory memory;
     struct tenant *tenants;  // the first is `default`
     size_t tenant_count;
-    unsigned char key[32];      // for cursors and task ids
-    struct map sessions;        // id -> session
-    struct map session_counts;  // of tally.c, how many of them are theirs
-    struct map process_counts;  // and how many server processes
-    size_t process_count;       // in all
-    struct map links;           // "server\0key" -> link
-    struct map scopes;          // key -> scope
-    struct map tasks;           // "server\0id" -> owner
-    struct map refused;         // of refused.c: address and reason -> how often
-    int64_t refused_since_ms;   // of refused.c: since when `refused_rows` counts
+    unsigned char key[GATE_KEY_BYTES];  // for cursors and task ids
+    struct map sessions;                // id -> session
+    struct map session_counts;          // of tally.c, how many of them are theirs
+    struct map process_counts;          // and how many server processes
+    size_t process_count;               // in all
+    struct map links;                   // "server\0key" -> link
+    struct map scopes;                  // key -> scope
+    struct map tasks;                   // "server\0id" -> owner
+    struct map refused;                 // of refused.c: address and reason -> how often
+    int64_t refused_since_ms;           // of refused.c: since when `refused_rows` counts
     size_t refused_rows;
     struct list calls;     // all calls, oldest first
     struct list quick;     // HTTP calls without a stream yet, oldest first
@@ -266,7 +268,14 @@ struct task_owner {
     struct identity *identity;
     char session[SESSION_ID_LEN + 1];  // decides alone who owns the tasks of callers nobody can tell apart
 };
-void task_wrap(struct link *link, const struct identity *owner, struct span id, struct buf *out);
+// What the ids of one server and owner are sealed with.
+struct task_seal {
+    struct span server, link_key;
+    const unsigned char *secret;  // GATE_KEY_BYTES
+    const struct identity *owner;
+};
+struct task_seal task_seal(const struct link *link, const struct identity *owner);
+void task_wrap(const struct task_seal *seal, struct span id, struct buf *out);
 struct link *task_unwrap(struct scope *scope, const struct identity *owner, struct span wrapped, struct buf *id);
 void task_remember(struct link *link, const struct session *session, struct span id);
 bool task_owned(const struct link *link, const struct session *session, struct span id);
@@ -282,13 +291,18 @@ bool cursor_read(const struct scope *scope, enum catalog_kind kind, uint64_t gen
 void narrow_tool(struct span tool, const json_t *narrowing, struct buf *out);
 
 // ---- shape.c: names and URIs between a server and a caller
+// All that the translation depends on. It is valid while the objects are that it was made of; a copy needs none of them.
 struct shape {
-    struct scope *scope;
-    struct link *link;
-    const struct identity *identity;
+    struct span prefix;  // of URIs; empty: they stay as they are
+    bool tasks;          // the server has tasks
+    struct task_seal seal;
 };
+struct shape shape_of(const struct scope *scope, const struct link *link, const struct identity *identity);
 // A result, params or error object of a server as this caller should see it; true if `out` got it.
 bool shape_from_server(const struct shape *shape, struct span json, struct buf *out);
 bool shape_error_from_server(const struct shape *shape, struct span json, struct buf *out);
+// The same for a large one, which is shared and not copied: `out` gets it, changed or not. It may run on a worker thread.
+bool shape_changes(const struct shape *shape, bool error);  // false: nothing in it, so nobody needs to look
+void shape_shared(const struct shape *shape, bool error, struct blob *owner, struct span json, struct pieces *out);
 
 #endif

@@ -244,7 +244,6 @@ bool stream_pull(struct stream *stream, struct stream_item *out)
     stream->unread_bytes -= answer_weight(event);
     stream->kept_bytes += size_of(event);
     budget_spare(&stream->held, drop_history);
-    out->sequence = event->sequence;
-    out->message = event->message ? blob_span(event->message) : (struct span){"", 0};
+    *out = (struct stream_item){event->sequence, event->message};
     return true;
 }

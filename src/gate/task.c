@@ -12,29 +12,36 @@
 
 static const char *server_of(const struct link *link) { return upstream_server(link->upstream)->name; }
 
-static void put_canonical(const struct link *link, struct span id, struct buf *out)
+static void put_canonical(struct span link_key, struct span id, struct buf *out)
 {
-    buf_put(out, link->key, link->key_len);
+    buf_put_span(out, link_key);
     buf_put_char(out, '\0');
     buf_put_span(out, id);
 }
 
-static void seal(const struct link *link, const struct identity *owner, struct span id, struct buf *out)
+static struct span key_of(const struct link *link) { return span_make(link->key, link->key_len); }
+
+struct task_seal task_seal(const struct link *link, const struct identity *owner)
+{
+    return (struct task_seal){span_of(server_of(link)), key_of(link), link->gate->key, owner};
+}
+
+static void put_seal(const struct task_seal *seal, struct span id, struct buf *out)
 {
     unsigned char mac[SECRET_MAC_BYTES];
     struct buf text = {0};
-    put_canonical(link, id, &text);
-    buf_printf(&text, "%c%s%c%s%c%s", 0, owner->tenant, 0, owner->provider, 0, owner->subject);
-    secret_mac(link->gate->key, sizeof link->gate->key, buf_span(&text), mac);
+    put_canonical(seal->link_key, id, &text);
+    buf_printf(&text, "%c%s%c%s%c%s", 0, seal->owner->tenant, 0, seal->owner->provider, 0, seal->owner->subject);
+    secret_mac(seal->secret, GATE_KEY_BYTES, buf_span(&text), mac);
     secret_encode(out, span_make((const char *)mac, MAC_BYTES));
     buf_release(&text);
 }
 
-void task_wrap(struct link *link, const struct identity *owner, struct span id, struct buf *out)
+void task_wrap(const struct task_seal *seal, struct span id, struct buf *out)
 {
-    buf_put_text(out, server_of(link));
+    buf_put_span(out, seal->server);
     buf_put_char(out, '.');
-    seal(link, owner, id, out);
+    put_seal(seal, id, out);
     buf_put_char(out, '.');
     secret_encode(out, id);
 }
@@ -53,7 +60,8 @@ struct link *task_unwrap(struct scope *scope, const struct identity *owner, stru
         if (!span_is(server, server_of(scope->links[i])))
             continue;
         struct buf mac = {0};
-        seal(scope->links[i], owner, buf_span(id), &mac);
+        struct task_seal seal = task_seal(scope->links[i], owner);
+        put_seal(&seal, buf_span(id), &mac);
         bool ok = mac.len == given.len && secret_equal(mac.at, given.at, given.len);
         buf_release(&mac);
         return ok ? scope->links[i] : NULL;
@@ -78,7 +86,7 @@ void task_remember(struct link *link, const struct session *session, struct span
     memcpy(owner->session, session->id, sizeof owner->session);
     if (link->gate->tasks.count >= TASKS_MAX)
         owner_free(map_take_one(&link->gate->tasks));  // it still works; it is only not listed any more
-    put_canonical(link, id, &key);
+    put_canonical(key_of(link), id, &key);
     owner_free(map_put(&link->gate->tasks, buf_span(&key), owner));
     buf_release(&key);
 }
@@ -86,7 +94,7 @@ void task_remember(struct link *link, const struct session *session, struct span
 bool task_owned(const struct link *link, const struct session *session, struct span id)
 {
     struct buf key = {0};
-    put_canonical(link, id, &key);
+    put_canonical(key_of(link), id, &key);
     const struct task_owner *owner = map_find(&link->gate->tasks, buf_span(&key));
     buf_release(&key);
     if (!owner || !identity_same(owner->identity, session->identity))

@@ -31,7 +31,7 @@ static void ask_page(struct task_page *page, struct span cursor)
 static void gather_task(struct task_page *page, struct span task)
 {
     struct call *call = page->call;
-    struct shape shape = {call->scope, page->link, call->identity};
+    struct shape shape = shape_of(call->scope, page->link, call->identity);
     struct span raw;
     struct buf id = {0};
     if (!scan_find(task, "taskId", &raw) || !scan_is_string(raw))

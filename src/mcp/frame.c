@@ -24,6 +24,17 @@ static void consume(struct frame *frame, size_t len)
         frame->scanned = frame->start;
 }
 
+struct blob *frame_take(struct frame *frame)
+{
+    struct buf following = {0};
+    buf_put_span(&following, rest(frame));
+    frame->scanned -= frame->start;
+    frame->start = 0;
+    struct blob *taken = blob_take(&frame->in);
+    frame->in = following;
+    return taken;
+}
+
 static struct span trim(struct span line)
 {
     while (line.len && memchr(" \t\r\n", line.at[line.len - 1], 4))

@@ -9,17 +9,29 @@ struct rewrite {
     rewrite_fn *fn;
     void *arg;
     struct buf *out;
-    const char *copied;  // everything before this is in `out`
+    struct pieces *pieces;  // whose end `out` is, if what stays is shared
+    struct blob *owner;     // with that
+    const char *copied;     // everything before this is in `out`
     bool changed;
 };
 
 static void walk(struct rewrite *rewrite, struct span value, size_t depth, uint32_t active);
 
+static void put_unchanged(struct rewrite *rewrite, const char *end)
+{
+    struct span text = span_make(rewrite->copied, (size_t)(end - rewrite->copied));
+    if (rewrite->owner)
+        pieces_share(rewrite->pieces, rewrite->owner, text);
+    else
+        buf_put_span(rewrite->out, text);
+    rewrite->copied = end;
+}
+
 static void at_end(struct rewrite *rewrite, size_t rule, struct span value)
 {
     struct buf replacement = {0};
     if (rewrite->fn(rewrite->arg, rewrite->rules[rule].what, value, &replacement)) {
-        buf_put(rewrite->out, rewrite->copied, (size_t)(value.at - rewrite->copied));
+        put_unchanged(rewrite, value.at);
         buf_put_span(rewrite->out, buf_span(&replacement));
         rewrite->copied = value.at + value.len;
         rewrite->changed = true;
@@ -59,12 +71,23 @@ static void walk(struct rewrite *rewrite, struct span value, size_t depth, uint3
             step(rewrite, (struct span){NULL, 0}, item, depth, active);
 }
 
+static uint32_t all(size_t count) { return count >= 32 ? UINT32_MAX : (1U << count) - 1; }
+
 bool rewrite_json(struct span json, const struct rewrite_rule *rules, size_t count, rewrite_fn *fn, void *arg,
                   struct buf *out)
 {
-    struct rewrite rewrite = {rules, count, fn, arg, out, json.at, false};
-    walk(&rewrite, json, 0, count >= 32 ? UINT32_MAX : (1U << count) - 1);
+    struct rewrite rewrite = {.rules = rules, .count = count, .fn = fn, .arg = arg, .out = out, .copied = json.at};
+    walk(&rewrite, json, 0, all(count));
     if (rewrite.changed)
-        buf_put(out, rewrite.copied, (size_t)(json.at + json.len - rewrite.copied));
+        put_unchanged(&rewrite, json.at + json.len);
     return rewrite.changed;
+}
+
+void rewrite_shared(struct blob *owner, struct span json, const struct rewrite_rule *rules, size_t count,
+                    rewrite_fn *fn, void *arg, struct pieces *out)
+{
+    struct rewrite rewrite = {rules, count, fn, arg, &out->tail, out, owner, json.at, false};
+    if (count)
+        walk(&rewrite, json, 0, all(count));
+    put_unchanged(&rewrite, json.at + json.len);
 }

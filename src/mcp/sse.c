@@ -2,6 +2,9 @@
 #include "mcp/sse.h"
 #include <stdlib.h>
 
+#define BOM "\xEF\xBB\xBF"
+#define KEPT_ROOM ((size_t)1 << 20)  // what one large event took beyond that is given back
+
 void sse_init(struct sse_parser *parser, size_t max)
 {
     *parser = (struct sse_parser){.retry_ms = -1, .max = max};
@@ -23,7 +26,7 @@ void sse_restart(struct sse_parser *parser)
     buf_clear(&parser->line);
     buf_clear(&parser->data);
     buf_clear(&parser->type);
-    parser->has_data = parser->has_id = parser->after_cr = parser->started = false;
+    parser->has_data = parser->has_id = parser->after_cr = parser->started = parser->in_data = parser->told = false;
 }
 
 static void take_retry(struct sse_parser *parser, struct span value)
@@ -39,6 +42,14 @@ static void take_retry(struct sse_parser *parser, struct span value)
     parser->retry_ms = ms;
 }
 
+static void take_data(struct sse_parser *parser, struct span value)
+{
+    if (parser->has_data)
+        buf_put_char(&parser->data, '\n');
+    buf_put_span(&parser->data, value);
+    parser->has_data = true;
+}
+
 static void take_field(struct sse_parser *parser, struct span line)
 {
     const char *colon = memchr(line.at, ':', line.len);
@@ -47,10 +58,7 @@ static void take_field(struct sse_parser *parser, struct span line)
     if (value.len && value.at[0] == ' ')
         value = span_after(value, 1);
     if (span_is(name, "data")) {
-        if (parser->has_data)
-            buf_put_char(&parser->data, '\n');
-        buf_put_span(&parser->data, value);
-        parser->has_data = true;
+        take_data(parser, value);
     } else if (span_is(name, "event")) {
         buf_clear(&parser->type);
         buf_put_span(&parser->type, value);
@@ -63,41 +71,69 @@ static void take_field(struct sse_parser *parser, struct span line)
     }
 }
 
-static bool end_event(struct sse_parser *parser, bool (*on_event)(void *, const struct sse_event *), void *arg)
+static void forget_event(struct sse_parser *parser)
 {
-    bool ok = true;
-    if (parser->data.overflow)
-        return false;
+    if (parser->data.room > KEPT_ROOM)
+        buf_release(&parser->data);
+    buf_clear(&parser->data);
+    buf_clear(&parser->type);
+    parser->has_data = parser->told = false;
+}
+
+static enum sse_status end_event(struct sse_parser *parser, struct sse_event *event)
+{
     if (parser->has_id) {
         buf_clear(&parser->id);
         buf_put_span(&parser->id, buf_span(&parser->next_id));
         parser->has_id = false;
     }
-    if (parser->has_data) {
-        struct sse_event event = {.type = parser->type.len ? buf_span(&parser->type) : span_of("message"),
-                                  .data = buf_span(&parser->data),
-                                  .id = buf_span(&parser->id)};
-        ok = on_event(arg, &event);
+    if (!parser->has_data) {
+        forget_event(parser);
+        return SSE_MORE;
     }
-    buf_clear(&parser->data);
-    buf_clear(&parser->type);
-    parser->has_data = false;
-    return ok;
+    *event = (struct sse_event){.type = parser->type.len ? buf_span(&parser->type) : span_of("message"),
+                                .data = buf_span(&parser->data),
+                                .id = buf_span(&parser->id)};
+    parser->told = true;
+    return SSE_EVENT;
 }
 
-static bool end_line(struct sse_parser *parser, struct span line, bool (*on_event)(void *, const struct sse_event *),
-                     void *arg)
+static struct span without_bom(const struct sse_parser *parser, struct span line)
 {
-    if (!parser->started) {
-        parser->started = true;
-        if (span_starts(line, "\xEF\xBB\xBF"))
-            line = span_after(line, 3);
-    }
+    return !parser->started && span_starts(line, BOM) ? span_after(line, strlen(BOM)) : line;
+}
+
+static enum sse_status end_line(struct sse_parser *parser, struct span line, struct sse_event *event)
+{
+    line = without_bom(parser, line);
+    parser->started = true;
     if (line.len == 0)
-        return end_event(parser, on_event, arg);
+        return end_event(parser, event);
+    if (!span_starts(line, "data:") && line.len > parser->line.max)
+        return SSE_TOO_LARGE;
     if (line.at[0] != ':')
         take_field(parser, line);
-    return true;
+    return parser->data.overflow ? SSE_TOO_LARGE : SSE_MORE;
+}
+
+// A part of a line that came in parts. As soon as it is known to be a data line, its value goes where the event is gathered:
+// a large one is in memory once.
+static bool put_part(struct sse_parser *parser, struct span part)
+{
+    struct buf *line = &parser->line;
+    size_t start = sizeof BOM "data: " - 1;
+    if (!parser->in_data && line->len < start) {
+        size_t len = part.len < start - line->len ? part.len : start - line->len;
+        buf_put(line, part.at, len);
+        part = span_after(part, len);
+        struct span begun = without_bom(parser, buf_span(line));
+        if (line->len == start && span_starts(begun, "data:")) {
+            take_field(parser, begun);
+            parser->in_data = parser->started = true;
+        }
+    }
+    buf_put_span(parser->in_data ? &parser->data : line, part);
+    return !parser->data.overflow && !line->overflow;
 }
 
 static const char *find_end(const char *at, const char *end)
@@ -107,45 +143,38 @@ static const char *find_end(const char *at, const char *end)
     return cr ? cr : lf;
 }
 
-bool sse_push(struct sse_parser *parser, struct span bytes, bool (*on_event)(void *arg, const struct sse_event *event),
-              void *arg)
+enum sse_status sse_next(struct sse_parser *parser, struct span *bytes, struct sse_event *event)
 {
-    const char *at = bytes.at, *end = bytes.at + bytes.len;
-    while (at < end) {
-        if (parser->after_cr) {
-            parser->after_cr = false;
-            if (*at == '\n') {
-                at++;
-                continue;
-            }
+    enum sse_status status = SSE_MORE;
+    if (parser->told)
+        forget_event(parser);
+    while (bytes->len && status == SSE_MORE) {
+        bool ended = parser->after_cr && bytes->at[0] == '\n';  // the line that the CR ended
+        parser->after_cr = false;
+        if (ended) {
+            *bytes = span_after(*bytes, 1);
+            continue;
         }
-        const char *stop = find_end(at, end);
-        if (!stop) {
-            buf_put(&parser->line, at, (size_t)(end - at));
-            return !parser->line.overflow;
-        }
-        struct span line = span_make(at, (size_t)(stop - at));
-        if (parser->line.len) {  // its beginning came earlier
-            buf_put_span(&parser->line, line);
-            if (parser->line.overflow)
-                return false;
-            line = buf_span(&parser->line);
-        }
+        const char *stop = find_end(bytes->at, bytes->at + bytes->len);
+        struct span line = span_make(bytes->at, stop ? (size_t)(stop - bytes->at) : bytes->len);
+        *bytes = span_after(*bytes, line.len + (stop ? 1 : 0));
+        if ((!stop || parser->line.len) && !put_part(parser, line))
+            return SSE_TOO_LARGE;
+        if (!stop)
+            break;
         parser->after_cr = *stop == '\r';
-        at = stop + 1;
-        if (line.len > parser->line.max)
-            return false;
-        bool ok = end_line(parser, line, on_event, arg);
+        if (!parser->in_data)
+            status = end_line(parser, parser->line.len ? buf_span(&parser->line) : line, event);
+        parser->in_data = false;
         buf_clear(&parser->line);
-        if (!ok)
-            return false;
     }
-    return true;
+    return status;
 }
 
-void sse_put(struct buf *out, struct span id, struct span type, struct span data)
+struct blob *sse_take(struct sse_parser *parser) { return blob_take(&parser->data); }
+
+void sse_put_head(struct buf *out, struct span id, struct span type)
 {
-    buf_reserve(out, data.len + id.len + type.len + 64);
     if (type.len) {
         buf_put_text(out, "event: ");
         buf_put_span(out, type);
@@ -156,16 +185,19 @@ void sse_put(struct buf *out, struct span id, struct span type, struct span data
         buf_put_span(out, id);
         buf_put_char(out, '\n');
     }
+    buf_put_text(out, "data: ");
+}
+
+void sse_put(struct buf *out, struct span id, struct span type, struct span data)
+{
+    buf_reserve(out, data.len + id.len + type.len + 64);
+    sse_put_head(out, id, type);
     const char *at = data.at ? data.at : "", *end = at + data.len;
-    for (;;) {
-        const char *stop = data.len ? find_end(at, end) : NULL;
-        buf_put_text(out, "data: ");
-        if (data.len)
-            buf_put(out, at, (size_t)((stop ? stop : end) - at));
-        buf_put_char(out, '\n');
-        if (!stop)
-            break;
+    for (const char *stop; data.len && (stop = find_end(at, end));) {
+        buf_put(out, at, (size_t)(stop - at));
+        buf_put_text(out, "\ndata: ");
         at = stop + (stop + 1 < end && stop[0] == '\r' && stop[1] == '\n' ? 2 : 1);
     }
-    buf_put_char(out, '\n');
+    buf_put(out, at, (size_t)(end - at));
+    buf_put_text(out, SSE_END);
 }

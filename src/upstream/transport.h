@@ -66,8 +66,31 @@ struct upstream {
     void *closed_arg;
 };
 
+// A message above MESSAGE_LARGE, or a batch of them, which a worker thread parses. The transport keeps back what follows on
+// the same connection until then.
+struct parsing {
+    struct offload_job job;
+    struct loop_task unaided;  // parses it on the loop, where there is no worker
+    struct blob *owner;
+    struct span text;
+    bool valid;
+    struct message *messages;  // if it is not valid, the first says what is known of it
+    size_t count;
+    struct err err;                                         // why it is not valid
+    void (*on_parsed)(void *arg, struct parsing *parsing);  // NULL: dropped
+    void *arg;
+};
+
+// parsing.c. Takes over the reference; on_parsed comes from the loop, never from inside, and hands it to upstream_on_parsed().
+struct parsing *parsing_start(struct upstream *upstream, struct blob *owner, struct span text,
+                              void (*on_parsed)(void *arg, struct parsing *parsing), void *arg);
+void parsing_drop(struct parsing *parsing);  // no callback follows; NULL is harmless
+
 // From transports. After upstream_on_lost() or upstream_on_stopped() the wire may be gone.
-void upstream_on_message(struct upstream *upstream, struct span text, struct upstream_request *origin);
+// `owner`: whose memory the text is in; NULL: it is copied where it is kept.
+void upstream_on_message(struct upstream *upstream, struct span text, struct blob *owner,
+                         struct upstream_request *origin);
+void upstream_on_parsed(struct upstream *upstream, const struct parsing *parsing, struct upstream_request *origin);
 void upstream_on_request_failed(struct upstream *upstream, struct upstream_request *request, const struct err *err);
 void upstream_on_lost(struct upstream *upstream, const struct err *err);
 void upstream_lose(struct upstream *upstream, const struct err *err);  // the same, at the end of the turn

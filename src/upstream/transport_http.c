@@ -47,6 +47,8 @@ struct exchange {
     unsigned presented;   // the token's version, when it was sent
     struct buf body;
     struct sse_parser parser;
+    struct parsing *parsing;  // a large message of it; NULL: none
+    struct buf held;          // what came after that, of a stream
 };
 
 static const struct http_events exchange_events;
@@ -75,6 +77,7 @@ static void exchange_free(void *object)
     struct exchange *exchange = object;
     sse_release(&exchange->parser);
     buf_release(&exchange->body);
+    buf_release(&exchange->held);
     free(exchange);
 }
 
@@ -89,6 +92,8 @@ static void exchange_end(struct exchange *exchange)
     if (exchange->transfer)
         http_cancel(exchange->transfer);
     exchange->transfer = NULL;
+    parsing_drop(exchange->parsing);
+    exchange->parsing = NULL;
     if (exchange->request)
         exchange->request->transfer = NULL;
     exchange->request = NULL;
@@ -163,32 +168,87 @@ static void on_head(void *arg, struct http_transfer *transfer, int status)
 }
 
 // The rest of a stream whose request is over: nobody may be asked or told on its behalf any more.
+static bool is_stray(const struct exchange *exchange)
+{
+    return exchange->kind != EXCHANGE_LISTEN && !exchange->request;
+}
+
 static void on_stray(struct exchange *exchange, struct span data)
 {
     struct message message;
     struct err err;
-    if (message_parse(data, false, &message, &err) && message.kind == MESSAGE_REQUEST)
+    if (data.len <= MESSAGE_LARGE && message_parse(data, false, &message, &err) && message.kind == MESSAGE_REQUEST)
         upstream_refuse(exchange->wire->upstream, message.id, -32603, "the request this belongs to is over");
 }
 
-static bool on_event(void *arg, const struct sse_event *event)
+static void on_event_parsed(void *arg, struct parsing *parsing);
+
+static void on_event(struct exchange *exchange, const struct sse_event *event)
 {
-    struct exchange *exchange = arg;
-    bool stray = exchange->kind != EXCHANGE_LISTEN && !exchange->request;
-    if (event->data.len && stray)
+    struct upstream *upstream = exchange->wire->upstream;
+    if (is_stray(exchange)) {
         on_stray(exchange, event->data);
-    else if (event->data.len && span_is(event->type, "message"))
-        upstream_on_message(exchange->wire->upstream, event->data, exchange->request);
-    return exchange->transfer != NULL;
+    } else if (!event->data.len || !span_is(event->type, "message")) {
+        return;
+    } else if (event->data.len > MESSAGE_LARGE) {
+        http_pause(exchange->transfer);
+        exchange->parsing =
+            parsing_start(upstream, sse_take(&exchange->parser), event->data, on_event_parsed, exchange);
+    } else {
+        upstream_on_message(upstream, event->data, NULL, exchange->request);
+    }
+}
+
+// False: the rest is not wanted.
+static bool feed(struct exchange *exchange, struct span bytes)
+{
+    struct sse_event event;
+    enum sse_status status = SSE_EVENT;
+    while (!exchange->parsing && (status = sse_next(&exchange->parser, &bytes, &event)) == SSE_EVENT) {
+        on_event(exchange, &event);
+        if (!exchange->transfer)
+            return false;
+    }
+    if (exchange->parsing)
+        buf_put_span(&exchange->held, bytes);
+    return status != SSE_TOO_LARGE;
 }
 
 static bool on_data(void *arg, struct span bytes)
 {
     struct exchange *exchange = arg;
     if (exchange->events)
-        return sse_push(&exchange->parser, bytes, on_event, exchange);
+        return feed(exchange, bytes);
     buf_put_span(&exchange->body, bytes);
     return !exchange->body.overflow;
+}
+
+static void on_done(void *arg, const struct err *err);
+
+// The stream goes on after a large message.
+static void on_event_parsed(void *arg, struct parsing *parsing)
+{
+    struct exchange *exchange = arg;
+    exchange->parsing = NULL;
+    if (!is_stray(exchange))
+        upstream_on_parsed(exchange->wire->upstream, parsing, exchange->request);
+    if (!exchange->transfer)
+        return;
+    struct buf held = exchange->held;
+    exchange->held = (struct buf){0};
+    bool more = feed(exchange, buf_span(&held));
+    buf_release(&held);
+    if (!exchange->transfer || exchange->parsing)
+        return;
+    if (more) {
+        http_resume(exchange->transfer);
+        return;
+    }
+    struct err err;
+    (void)err_set(&err, ERR_UPSTREAM_TRANSPORT, "server \"%s\" sent an event that is too large",
+                  exchange->wire->upstream->server->name);
+    http_cancel(exchange->transfer);
+    on_done(exchange, &err);
 }
 
 // ---- what a finished transfer means ---------------------------------------------------------
@@ -366,9 +426,9 @@ static void bad_status(struct exchange *exchange)
         return;
     }
     bool refused = exchange->initial && status == 401;
-    if (request && !refused && message_parse(buf_span(&exchange->body), false, &message, &err) &&
-        message.kind == MESSAGE_ERROR) {
-        upstream_on_message(upstream, buf_span(&exchange->body), request);
+    if (request && !refused && exchange->body.len <= MESSAGE_LARGE &&
+        message_parse(buf_span(&exchange->body), false, &message, &err) && message.kind == MESSAGE_ERROR) {
+        upstream_on_message(upstream, buf_span(&exchange->body), NULL, request);
         exchange_end(exchange);
         return;
     }
@@ -380,6 +440,41 @@ static void bad_status(struct exchange *exchange)
     if (!request && exchange->kind == EXCHANGE_POST)
         log_warn("server refused a message", LOG_STR("server", upstream->server->name), LOG_INT("status", status));
     fail_request(exchange, &err);
+}
+
+// The answer came as JSON, and nothing follows.
+static void answered(struct exchange *exchange)
+{
+    struct err err;
+    if (!exchange->request) {
+        exchange_end(exchange);
+        return;
+    }
+    (void)err_set(&err, ERR_UPSTREAM_INVALID, "server \"%s\" answered HTTP %d without an answer to the request",
+                  exchange->wire->upstream->server->name, exchange->status);
+    fail_request(exchange, &err);
+}
+
+static void on_answer_parsed(void *arg, struct parsing *parsing)
+{
+    struct exchange *exchange = arg;
+    exchange->parsing = NULL;
+    if (exchange->request)
+        upstream_on_parsed(exchange->wire->upstream, parsing, exchange->request);
+    answered(exchange);
+}
+
+// One that is worth keeping where it is.
+static void take_large(struct exchange *exchange)
+{
+    struct upstream *upstream = exchange->wire->upstream;
+    struct blob *text = blob_take(&exchange->body);
+    if (text->len > MESSAGE_LARGE) {
+        exchange->parsing = parsing_start(upstream, text, blob_span(text), on_answer_parsed, exchange);
+    } else {
+        upstream_on_message(upstream, blob_span(text), text, exchange->request);
+        blob_unref(text);
+    }
 }
 
 static void on_done(void *arg, const struct err *err)
@@ -422,16 +517,13 @@ static void on_done(void *arg, const struct err *err)
         bad_status(exchange);
         return;
     }
-    if (exchange->request && exchange->body.len)
-        upstream_on_message(upstream, buf_span(&exchange->body), exchange->request);
+    if (exchange->request && exchange->body.len > MESSAGE_SHARED)
+        take_large(exchange);
+    else if (exchange->request && exchange->body.len)
+        upstream_on_message(upstream, buf_span(&exchange->body), NULL, exchange->request);
     buf_release(&exchange->body);  // now, while it is warm: the next answer gets the same memory
-    if (!exchange->request) {
-        exchange_end(exchange);
-        return;
-    }
-    (void)err_set(&problem, ERR_UPSTREAM_INVALID, "server \"%s\" answered HTTP %d without an answer to the request",
-                  upstream->server->name, exchange->status);
-    fail_request(exchange, &problem);
+    if (!exchange->parsing)
+        answered(exchange);
 }
 
 static bool may_send(void *arg)

@@ -15,6 +15,8 @@ struct sse_wire {
     struct http_target *stream_target, *post_target;
     struct http_transfer *stream;
     struct sse_parser parser;
+    struct parsing *parsing;  // a large message; NULL: none
+    struct buf held;          // what came after it
     int status;
     unsigned presented;  // version of the token that the stream has, or the last POST had
     struct list posts;
@@ -187,14 +189,59 @@ static bool take_endpoint(struct sse_wire *wire, struct span data)
     return ok;
 }
 
-static bool on_event(void *arg, const struct sse_event *event)
+static void on_parsed(void *arg, struct parsing *parsing);
+
+// False: the stream is over.
+static bool on_event(struct sse_wire *wire, const struct sse_event *event)
 {
-    struct sse_wire *wire = arg;
     if (span_is(event->type, "endpoint"))
         return take_endpoint(wire, event->data);
-    if (event->data.len && span_is(event->type, "message"))
-        upstream_on_message(wire->upstream, event->data, NULL);
+    if (event->data.len > MESSAGE_LARGE && span_is(event->type, "message")) {
+        http_pause(wire->stream);
+        wire->parsing = parsing_start(wire->upstream, sse_take(&wire->parser), event->data, on_parsed, wire);
+    } else if (event->data.len && span_is(event->type, "message")) {
+        upstream_on_message(wire->upstream, event->data, NULL, NULL);
+    }
     return wire->stream != NULL && !wire->upstream->losing;
+}
+
+static bool feed(struct sse_wire *wire, struct span bytes)
+{
+    struct sse_event event;
+    enum sse_status status = SSE_EVENT;
+    while (!wire->parsing && (status = sse_next(&wire->parser, &bytes, &event)) == SSE_EVENT)
+        if (!on_event(wire, &event))
+            return false;
+    if (wire->parsing)
+        buf_put_span(&wire->held, bytes);
+    return status != SSE_TOO_LARGE;
+}
+
+static void on_stream_done(void *arg, const struct err *err);
+
+// The stream goes on after a large message.
+static void on_parsed(void *arg, struct parsing *parsing)
+{
+    struct sse_wire *wire = arg;
+    wire->parsing = NULL;
+    upstream_on_parsed(wire->upstream, parsing, NULL);
+    if (!wire->stream || wire->upstream->losing)
+        return;
+    struct buf held = wire->held;
+    wire->held = (struct buf){0};
+    bool more = feed(wire, buf_span(&held));
+    buf_release(&held);
+    if (!wire->stream || wire->parsing)
+        return;
+    if (more) {
+        http_resume(wire->stream);
+        return;
+    }
+    struct err err;
+    (void)err_set(&err, ERR_UPSTREAM_TRANSPORT, "server \"%s\" sent an event that is not wanted",
+                  wire->upstream->server->name);
+    http_cancel(wire->stream);
+    on_stream_done(wire, &err);
 }
 
 static void on_stream_head(void *arg, struct http_transfer *transfer, int status)
@@ -209,7 +256,7 @@ static void on_stream_head(void *arg, struct http_transfer *transfer, int status
 static bool on_stream_data(void *arg, struct span bytes)
 {
     struct sse_wire *wire = arg;
-    return wire->status == 200 && sse_push(&wire->parser, bytes, on_event, wire);
+    return wire->status == 200 && feed(wire, bytes);
 }
 
 static void on_stream_done(void *arg, const struct err *err)
@@ -296,6 +343,7 @@ static void wire_free(void *object)
 {
     struct sse_wire *wire = object;
     sse_release(&wire->parser);
+    buf_release(&wire->held);
     blob_unref(wire->hello);
     free(wire);
 }
@@ -310,6 +358,8 @@ static void sse_release_wire(struct upstream *upstream)
     if (wire->stream)
         http_cancel(wire->stream);
     wire->stream = NULL;
+    parsing_drop(wire->parsing);
+    wire->parsing = NULL;
     http_target_free(wire->stream_target);
     http_target_free(wire->post_target);
     upstream->wire = NULL;

@@ -35,7 +35,8 @@ struct stdio_wire {
     struct frame frame;
     struct outbox outbox;
     struct buf error_line;
-    bool counted;  // write with Content-Length
+    struct parsing *parsing;  // the message that what follows waits for; NULL: none
+    bool counted;             // write with Content-Length
     bool stopping;
     char *exit;      // how its process ended, which is told when its last words were handed on; NULL: it runs
     int last_reads;  // still allowed then: a grandchild that has the pipe could go on for ever
@@ -60,6 +61,8 @@ static void wire_detach(struct stdio_wire *wire)
     loop_unwatch(loop, &wire->errors);
     loop_task_drop(&wire->flush);
     loop_task_drop(&wire->more);
+    parsing_drop(wire->parsing);
+    wire->parsing = NULL;
 }
 
 static void stdio_release(struct upstream *upstream)
@@ -131,12 +134,30 @@ static void on_junk(const struct stdio_wire *wire, enum frame_status status, str
         log_warn("server sent a message that is too large", LOG_STR("server", server), LOG_INT("max", wire->frame.max));
 }
 
+static void on_parsed(void *arg, struct parsing *parsing);
+
+// Nothing is handed on now.
+static bool is_held(const struct stdio_wire *wire) { return wire->upstream->paused || wire->parsing; }
+
+static void take_message(struct stdio_wire *wire, struct span text)
+{
+    struct upstream *upstream = wire->upstream;
+    if (wire->frame.content_length && upstream->server->framing == SERVER_FRAMING_AUTO)
+        wire->counted = true;
+    if (text.len <= MESSAGE_LARGE) {
+        upstream_on_message(upstream, text, NULL, NULL);
+        return;
+    }
+    loop_unwatch(upstream->spec.loop, &wire->in);
+    wire->parsing = parsing_start(upstream, frame_take(&wire->frame), text, on_parsed, wire);
+}
+
 // Hands on what was read, within a slice of which `left` is left. False: some of it has to wait, or the wire is gone.
 static bool hand_on(struct stdio_wire *wire, int *left)
 {
     struct upstream *upstream = wire->upstream;
     struct span text;
-    while (upstream->wire == wire && !upstream->paused && *left > 0) {
+    while (upstream->wire == wire && !is_held(wire) && *left > 0) {
         enum frame_status status = frame_next(&wire->frame, &text);
         if (status == FRAME_MORE)
             return true;
@@ -145,9 +166,7 @@ static bool hand_on(struct stdio_wire *wire, int *left)
             on_junk(wire, status, text);
             continue;
         }
-        if (wire->frame.content_length && upstream->server->framing == SERVER_FRAMING_AUTO)
-            wire->counted = true;
-        upstream_on_message(upstream, text, NULL);
+        take_message(wire, text);
     }
     return false;
 }
@@ -186,7 +205,7 @@ static void read_slice(struct stdio_wire *wire)
     bool more = true;
     for (int reads = READS_A_TURN; hand_on(wire, &left) && more && reads; reads--)
         more = wire->in.added && (!wire->exit || wire->last_reads-- > 0) && read_once(wire);
-    if (upstream->wire != wire || upstream->paused)
+    if (upstream->wire != wire || is_held(wire))
         return;
     if (wire->exit && !more && left > 0)
         on_gone(wire);
@@ -200,13 +219,30 @@ static void on_readable(struct loop_watch *watch, unsigned events)
 {
     (void)events;
     struct stdio_wire *wire = watch->arg;
-    if (!wire->upstream->paused && !list_linked(&wire->more.node))
+    if (!is_held(wire) && !list_linked(&wire->more.node))
         read_slice(wire);
 }
 
 static void stdio_resume(struct upstream *upstream)
 {
     struct stdio_wire *wire = upstream->wire;
+    loop_task_put(upstream->spec.loop, &wire->more);
+}
+
+// What follows a large message is handed on.
+static void on_parsed(void *arg, struct parsing *parsing)
+{
+    struct stdio_wire *wire = arg;
+    struct upstream *upstream = wire->upstream;
+    struct err err;
+    wire->parsing = NULL;
+    upstream_on_parsed(upstream, parsing, NULL);
+    if (upstream->wire != wire)
+        return;
+    if (!loop_watch(upstream->spec.loop, &wire->in, LOOP_READ, &err)) {
+        log_error("cannot read from a server", LOG_STR("detail", err.detail));
+        half_closed(wire);
+    }
     loop_task_put(upstream->spec.loop, &wire->more);
 }
 
@@ -321,7 +357,7 @@ static void on_exit_told(void *arg, const char *how)
     wire->exit = mem_string(how);
     wire->last_reads = LAST_READS;
     loop_task_drop(&wire->more);
-    if (!wire->upstream->paused)
+    if (!is_held(wire))
         read_slice(wire);
 }
 

@@ -23,6 +23,7 @@
 #define BACKOFF_MAX_MS 30000
 #define HEALTHY_AFTER_MS 10000
 #define INSTRUCTIONS_MAX 8192
+#define REQUEST_MAX ((size_t)4 << 20)  // of a server
 
 static void begin(struct upstream *upstream);
 
@@ -634,7 +635,8 @@ static void on_progress(struct upstream *upstream, const struct message *message
         request->on_progress(request, message->params);
 }
 
-static void on_answer(struct upstream *upstream, const struct message *message, struct upstream_request *origin)
+static void on_answer(struct upstream *upstream, const struct message *message, struct blob *owner,
+                      struct upstream_request *origin)
 {
     struct upstream_request *request = message->id.at ? find_by_id(upstream, message->id) : origin;
     if (!request) {
@@ -642,7 +644,7 @@ static void on_answer(struct upstream *upstream, const struct message *message, 
                   LOG_SPAN("id", message->id));
         return;
     }
-    finish(request, &(struct upstream_reply){.result = message->result, .error = message->error});
+    finish(request, &(struct upstream_reply){.result = message->result, .error = message->error, .owner = owner});
 }
 
 // A message that cannot be read. If it was meant as an answer, its request fails now, not by timeout.
@@ -669,8 +671,35 @@ static void on_unreadable(struct upstream *upstream, struct span text, const str
         fail(request, err);
 }
 
+static void hand_on(struct upstream *upstream, const struct message *message, struct blob *owner,
+                    struct upstream_request *origin)
+{
+    switch (message->kind) {
+    case MESSAGE_RESULT:
+    case MESSAGE_ERROR: on_answer(upstream, message, owner, origin); break;
+    case MESSAGE_NOTIFICATION:
+        if (method_find(message->method) == METHOD_PROGRESS)
+            on_progress(upstream, message);
+        else
+            upstream->spec.listener->on_notification(upstream->spec.arg, upstream, message, origin);
+        break;
+    case MESSAGE_REQUEST:
+        if (span_is(message->method, "ping"))
+            upstream_answer(upstream, message->id, span_of("{}"));
+        else
+            upstream->spec.listener->on_request(upstream->spec.arg, upstream, message, origin);
+        break;
+    case MESSAGE_INVALID: break;
+    }
+}
+
+static struct upstream_request *still(struct upstream_request *origin)
+{
+    return origin && origin->upstream ? origin : NULL;
+}
+
 // 2025-03-26 servers may send several messages as one array.
-static void on_batch(struct upstream *upstream, struct span text, struct upstream_request *origin)
+static void on_batch(struct upstream *upstream, struct span text, struct blob *owner, struct upstream_request *origin)
 {
     struct span array, part;
     struct err err;
@@ -682,41 +711,51 @@ static void on_batch(struct upstream *upstream, struct span text, struct upstrea
     struct scan_walk walk = scan_walk(array);
     while (scan_element(&walk, &part))
         if (scan_is_object(part))
-            upstream_on_message(upstream, part, origin && origin->upstream ? origin : NULL);
+            upstream_on_message(upstream, part, owner, still(origin));
 }
 
-void upstream_on_message(struct upstream *upstream, struct span text, struct upstream_request *origin)
+void upstream_on_message(struct upstream *upstream, struct span text, struct blob *owner,
+                         struct upstream_request *origin)
 {
     struct message message;
     struct err err;
     loop_note(upstream->spec.loop, "server message", upstream->server->name);
-    if (text.len && text.at[0] == '[') {
-        on_batch(upstream, text, origin);
-        return;
-    }
-    if (!message_parse(text, false, &message, &err)) {
+    if (text.len && text.at[0] == '[')
+        on_batch(upstream, text, owner, origin);
+    else if (message_parse(text, false, &message, &err)) {
+        if (owner)  // it is passed on where it is, and faces need not look for line ends
+            message_flatten((char *)(uintptr_t)text.at, text.len);
+        hand_on(upstream, &message, owner, origin);
+    } else
         on_unreadable(upstream, text, &message, origin, &err);
+}
+
+// What nobody asked for and everybody would have to carry: the loop looks at it again and again.
+static bool is_excessive(struct upstream *upstream, const struct message *message)
+{
+    bool excessive = message->kind == MESSAGE_NOTIFICATION
+                         ? message->text.len > MESSAGE_LARGE
+                         : message->kind == MESSAGE_REQUEST && message->text.len > REQUEST_MAX;
+    if (!excessive)
+        return false;
+    log_warn("server sent a request or notification that is too large", LOG_STR("server", upstream->server->name),
+             LOG_INT("bytes", (int64_t)message->text.len));
+    if (message->kind == MESSAGE_REQUEST)
+        upstream_refuse(upstream, message->id, -32603, "the request is too large");
+    return true;
+}
+
+void upstream_on_parsed(struct upstream *upstream, const struct parsing *parsing, struct upstream_request *origin)
+{
+    struct err err = parsing->err;
+    loop_note(upstream->spec.loop, "large server message", upstream->server->name);
+    if (!parsing->valid) {
+        on_unreadable(upstream, parsing->text, parsing->messages, origin, &err);
         return;
     }
-    enum method method;
-    switch (message.kind) {
-    case MESSAGE_RESULT:
-    case MESSAGE_ERROR: on_answer(upstream, &message, origin); break;
-    case MESSAGE_NOTIFICATION:
-        method = method_find(message.method);
-        if (method == METHOD_PROGRESS)
-            on_progress(upstream, &message);
-        else
-            upstream->spec.listener->on_notification(upstream->spec.arg, upstream, &message, origin);
-        break;
-    case MESSAGE_REQUEST:
-        if (span_is(message.method, "ping"))
-            upstream_answer(upstream, message.id, span_of("{}"));
-        else
-            upstream->spec.listener->on_request(upstream->spec.arg, upstream, &message, origin);
-        break;
-    case MESSAGE_INVALID: break;
-    }
+    for (size_t i = 0; i < parsing->count; i++)
+        if (!is_excessive(upstream, &parsing->messages[i]))
+            hand_on(upstream, &parsing->messages[i], parsing->owner, still(origin));
 }
 
 void upstream_pause(struct upstream *upstream) { upstream->paused = true; }

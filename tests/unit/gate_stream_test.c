@@ -32,8 +32,8 @@ static void assert_pulls(struct stream *stream, size_t at_most, const char *want
     struct stream_item item;
     for (size_t i = 0; i < at_most && stream_pull(stream, &item); i++) {
         buf_put_int(&got, (int64_t)item.sequence);
-        if (item.message.len)
-            buf_put_span(&got, item.message);
+        if (item.message)
+            buf_put_span(&got, blob_span(item.message));
         else
             buf_put_char(&got, '-');
     }

@@ -4,22 +4,20 @@
 
 #define MAX 256
 
-// The events of a stream as one text: "type|id|data;" each.
-struct heard {
-    struct buf text;
-    int left;  // say false after so many events; negative: never
-};
-
-static bool on_event(void *arg, const struct sse_event *event)
+// The events of a stream as one text: "type|id|data;" each. False if the parser gave up.
+static bool push(struct sse_parser *parser, struct span bytes, struct buf *heard)
 {
-    struct heard *heard = arg;
-    buf_put_span(&heard->text, event->type);
-    buf_put_char(&heard->text, '|');
-    buf_put_span(&heard->text, event->id);
-    buf_put_char(&heard->text, '|');
-    buf_put_span(&heard->text, event->data);
-    buf_put_char(&heard->text, ';');
-    return heard->left < 0 || --heard->left > 0;
+    struct sse_event event;
+    enum sse_status status;
+    while ((status = sse_next(parser, &bytes, &event)) == SSE_EVENT) {
+        buf_put_span(heard, event.type);
+        buf_put_char(heard, '|');
+        buf_put_span(heard, event.id);
+        buf_put_char(heard, '|');
+        buf_put_span(heard, event.data);
+        buf_put_char(heard, ';');
+    }
+    return status == SSE_MORE;
 }
 
 static const struct stream_row {
@@ -74,10 +72,10 @@ static const struct stream_row {
     {LIT("data: \xC3\xA9\xF0\x9F\x98\x80\n\n"), "message||\xC3\xA9\xF0\x9F\x98\x80;", -1},
 };
 
-static void assert_heard(struct heard *heard, const char *events, const char *label)
+static void assert_heard(struct buf *heard, const char *events, const char *label)
 {
-    assert_span(buf_span(&heard->text), span_of(events), label);
-    buf_release(&heard->text);
+    assert_span(buf_span(heard), span_of(events), label);
+    buf_release(heard);
 }
 
 static void events_come_out_however_the_input_is_split(void **state)
@@ -88,11 +86,11 @@ static void events_come_out_however_the_input_is_split(void **state)
         for (size_t first = 0; first <= row->len; first++)
             for (size_t second = first; second <= row->len; second++) {
                 struct sse_parser parser;
-                struct heard heard = {.left = -1};
+                struct buf heard = {0};
                 sse_init(&parser, MAX);
-                assert_true(sse_push(&parser, span_make(row->stream, first), on_event, &heard));
-                assert_true(sse_push(&parser, span_make(row->stream + first, second - first), on_event, &heard));
-                assert_true(sse_push(&parser, span_make(row->stream + second, row->len - second), on_event, &heard));
+                assert_true(push(&parser, span_make(row->stream, first), &heard));
+                assert_true(push(&parser, span_make(row->stream + first, second - first), &heard));
+                assert_true(push(&parser, span_make(row->stream + second, row->len - second), &heard));
                 assert_heard(&heard, row->events, row->stream);
                 assert_int_equal(parser.retry_ms, row->retry);
                 sse_release(&parser);
@@ -105,35 +103,60 @@ static void events_come_out_byte_by_byte(void **state)
     (void)state;
     for (size_t i = 0; i < COUNT(streams); i++) {
         struct sse_parser parser;
-        struct heard heard = {.left = -1};
+        struct buf heard = {0};
         sse_init(&parser, MAX);
         for (size_t k = 0; k < streams[i].len; k++)
-            assert_true(sse_push(&parser, span_make(streams[i].stream + k, 1), on_event, &heard));
+            assert_true(push(&parser, span_make(streams[i].stream + k, 1), &heard));
         assert_heard(&heard, streams[i].events, streams[i].stream);
         sse_release(&parser);
     }
 }
 
-static void false_from_the_listener_stops_at_once(void **state)
+static void what_follows_an_event_waits(void **state)
 {
     (void)state;
     struct sse_parser parser;
-    struct heard heard = {.left = 2};
+    struct sse_event event;
+    struct span bytes = SPAN("data: a\n\ndata: b\n\n");
     sse_init(&parser, MAX);
-    assert_false(sse_push(&parser, SPAN("data: a\n\ndata: b\n\ndata: c\n\n"), on_event, &heard));
-    assert_heard(&heard, "message||a;message||b;", "stopped");
+    assert_int_equal(sse_next(&parser, &bytes, &event), SSE_EVENT);
+    assert_span(event.data, SPAN("a"), "first");
+    assert_span(bytes, SPAN("data: b\n\n"), "the rest");
+    assert_int_equal(sse_next(&parser, &bytes, &event), SSE_EVENT);
+    assert_span(event.data, SPAN("b"), "second");
+    assert_int_equal(sse_next(&parser, &bytes, &event), SSE_MORE);
+    sse_release(&parser);
+}
+
+// The bytes of a large event are where they were gathered, and the parser goes on without them.
+static void the_data_of_an_event_can_be_taken(void **state)
+{
+    (void)state;
+    struct sse_parser parser;
+    struct sse_event event;
+    struct span bytes = SPAN("id: 1\ndata: abc"), rest = SPAN("def\ndata: ghi\n\ndata: j\n\n");
+    sse_init(&parser, MAX);
+    assert_int_equal(sse_next(&parser, &bytes, &event), SSE_MORE);
+    assert_int_equal(sse_next(&parser, &rest, &event), SSE_EVENT);
+    const char *at = event.data.at;
+    struct blob *taken = sse_take(&parser);
+    assert_ptr_equal(taken->at, at);
+    assert_int_equal(sse_next(&parser, &rest, &event), SSE_EVENT);
+    assert_span(event.data, SPAN("j"), "next");
+    assert_span(event.id, SPAN("1"), "id");
+    assert_span(blob_span(taken), SPAN("abcdef\nghi"), "taken");
+    blob_unref(taken);
     sse_release(&parser);
 }
 
 // Feeds a stream in pieces; false if the parser gave up.
-static bool feed(struct span stream, size_t piece, struct heard *heard)
+static bool feed(struct span stream, size_t piece, struct buf *heard)
 {
     struct sse_parser parser;
     bool ok = true;
     sse_init(&parser, MAX);
     for (size_t at = 0; ok && at < stream.len; at += piece)
-        ok = sse_push(&parser, span_make(stream.at + at, stream.len - at < piece ? stream.len - at : piece), on_event,
-                      heard);
+        ok = push(&parser, span_make(stream.at + at, stream.len - at < piece ? stream.len - at : piece), heard);
     sse_release(&parser);
     return ok;
 }
@@ -161,11 +184,11 @@ static void an_event_above_the_maximum_ends_it(void **state)
     static const size_t pieces[] = {1, 7, 64, 1 << 20};
     for (size_t i = 0; i < COUNT(rows); i++)
         for (size_t k = 0; k < COUNT(pieces); k++) {
-            struct heard heard = {.left = -1};
+            struct buf heard = {0};
             struct buf stream = event_of(rows[i].size, rows[i].lines);
             assert_int_equal(feed(buf_span(&stream), pieces[k], &heard), rows[i].ok);
-            assert_int_equal(heard.text.len > 0, rows[i].ok);
-            buf_release(&heard.text);
+            assert_int_equal(heard.len > 0, rows[i].ok);
+            buf_release(&heard);
             buf_release(&stream);
         }
 }
@@ -175,10 +198,10 @@ static void the_bound_does_not_depend_on_the_split(void **state)
     (void)state;
     for (size_t size = MAX - 2; size < MAX + 80; size++) {
         struct buf stream = event_of(size, 1);
-        struct heard whole = {.left = -1}, pieces = {.left = -1};
+        struct buf whole = {0}, pieces = {0};
         bool first = feed(buf_span(&stream), 1 << 20, &whole), second = feed(buf_span(&stream), 16, &pieces);
-        buf_release(&whole.text);
-        buf_release(&pieces.text);
+        buf_release(&whole);
+        buf_release(&pieces);
         buf_release(&stream);
         assert_int_equal(first, second);
     }
@@ -187,7 +210,7 @@ static void the_bound_does_not_depend_on_the_split(void **state)
 static void a_line_without_end_is_bounded(void **state)
 {
     (void)state;
-    struct heard heard = {.left = -1};
+    struct buf heard = {0};
     char block[MAX * 4];
     memset(block, 'x', sizeof block);
     assert_false(feed(span_make(block, sizeof block), 16, &heard));
@@ -213,7 +236,7 @@ static void what_is_written_is_read_again(void **state)
     };
     for (size_t i = 0; i < COUNT(rows); i++) {
         struct buf out = {0};
-        struct heard heard = {.left = -1};
+        struct buf heard = {0};
         sse_put(&out, span_of(rows[i].id), span_of(rows[i].type), span_of(rows[i].data));
         assert_span(buf_span(&out), span_of(rows[i].raw), rows[i].data);
         assert_true(feed(buf_span(&out), 3, &heard));
@@ -231,7 +254,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(events_come_out_however_the_input_is_split),
         cmocka_unit_test(events_come_out_byte_by_byte),
-        cmocka_unit_test(false_from_the_listener_stops_at_once),
+        cmocka_unit_test(what_follows_an_event_waits),
+        cmocka_unit_test(the_data_of_an_event_can_be_taken),
         cmocka_unit_test(an_event_above_the_maximum_ends_it),
         cmocka_unit_test(the_bound_does_not_depend_on_the_split),
         cmocka_unit_test(a_line_without_end_is_bounded),
