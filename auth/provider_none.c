@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 struct none {
-    const char *name;
+    struct identity *anonymous;
     bool open;  // beyond loopback too
 };
 
@@ -13,12 +13,17 @@ void *provider_none_open(const struct provider_config *config, const struct prov
     (void)world;
     (void)err;
     struct none *none = mem_new(struct none);
-    none->name = provider_name(config);
+    none->anonymous = identity_new(IDENTITY_ANONYMOUS, "default", provider_name(config), "anonymous");
     none->open = config->open;
     return none;
 }
 
-void provider_none_close(void *state) { free(state); }
+void provider_none_close(void *state)
+{
+    struct none *none = state;
+    identity_unref(none->anonymous);
+    free(none);
+}
 
 enum provider_verdict provider_none(void *state, const struct credentials *credentials, struct provider_wait *wait,
                                     struct identity **out)
@@ -27,6 +32,6 @@ enum provider_verdict provider_none(void *state, const struct credentials *crede
     const struct none *none = state;
     if ((!credentials->local && !none->open) || credentials->authorization.at)
         return PROVIDER_REJECT;  // a credential that nobody took is not the same as none
-    *out = identity_new(IDENTITY_ANONYMOUS, "default", none->name, "anonymous");
+    *out = identity_ref(none->anonymous);
     return PROVIDER_ACCEPT;
 }

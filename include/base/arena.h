@@ -7,9 +7,18 @@
 
 struct arena_chunk;
 
+// Chunks of arenas that were released, for the next ones. It outlives the arenas that use it.
+struct arena_store {
+    struct arena_chunk *chunks;
+    size_t count;
+};
+
 struct arena {
     struct arena_chunk *chunks;
+    struct arena_store *store;  // NULL: none
 };
+
+void arena_store_release(struct arena_store *store);
 
 void arena_release(struct arena *arena);
 void *arena_alloc(struct arena *arena, size_t size);       // zeroed, aligned for any type

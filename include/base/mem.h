@@ -15,6 +15,19 @@ char *mem_span(struct span s);
 // Gives freed memory back to the system if there is much of it. Takes a moment: not for every call.
 void mem_give_back(void);
 
+// How many objects of a kind that is made for each call are kept when they are freed, for the next ones: more than one turn of
+// the loop needs. AddressSanitizer is to see every use after their end.
+#ifdef __has_feature
+#define MEM_SANITIZED __has_feature(address_sanitizer)
+#else
+#define MEM_SANITIZED 0
+#endif
+#if defined(__SANITIZE_ADDRESS__) || MEM_SANITIZED
+#define MEM_SPARES 0
+#else
+#define MEM_SPARES 64
+#endif
+
 #define mem_new(type) ((type *)mem_alloc(sizeof(type)))
 
 #endif

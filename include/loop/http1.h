@@ -37,6 +37,7 @@ struct http1 {
 };
 
 void http1_release(struct http1 *answer);  // a zeroed one is ready for use
+void http1_clear(struct http1 *answer);    // so is a cleared one, which keeps a little memory
 // The next event in the bytes, which advance past what it used. `piece` is set for HTTP1_BODY.
 enum http1_event http1_next(struct http1 *answer, struct span *bytes, struct span *piece, struct err *err) MUST_CHECK;
 // The connection was closed: is the answer whole with that?

@@ -4,7 +4,7 @@
 #include <stdalign.h>
 #include <stdlib.h>
 
-#define CHUNK_SIZE 2048
+#define CHUNK_SIZE 4064  // with its head, 4 KiB
 
 struct arena_chunk {
     struct arena_chunk *next;
@@ -12,12 +12,47 @@ struct arena_chunk {
     alignas(max_align_t) char bytes[];
 };
 
+void arena_store_release(struct arena_store *store)
+{
+    for (struct arena_chunk *chunk = store->chunks, *next; chunk; chunk = next) {
+        next = chunk->next;
+        free(chunk);
+    }
+    *store = (struct arena_store){0};
+}
+
+static void chunk_release(struct arena_store *store, struct arena_chunk *chunk)
+{
+    explicit_bzero(chunk->bytes, chunk->used);
+    if (!store || store->count + 1 > MEM_SPARES || chunk->room != CHUNK_SIZE) {
+        free(chunk);
+        return;
+    }
+    chunk->next = store->chunks;
+    store->chunks = chunk;
+    store->count++;
+}
+
+static struct arena_chunk *chunk_new(struct arena_store *store, size_t size)
+{
+    struct arena_chunk *chunk = store ? store->chunks : NULL;
+    if (chunk && size <= CHUNK_SIZE) {
+        store->chunks = chunk->next;
+        store->count--;
+    } else {
+        size_t room = size > CHUNK_SIZE ? size + CHUNK_SIZE : CHUNK_SIZE;
+        chunk = mem_resize(NULL, sizeof *chunk + room);
+        chunk->room = room;
+    }
+    chunk->used = 0;
+    return chunk;
+}
+
 void arena_release(struct arena *arena)
 {
     for (struct arena_chunk *chunk = arena->chunks, *next; chunk; chunk = next) {
         next = chunk->next;
-        explicit_bzero(chunk->bytes, chunk->used);
-        free(chunk);
+        chunk_release(arena->store, chunk);
     }
     arena->chunks = NULL;
 }
@@ -27,11 +62,8 @@ void *arena_alloc(struct arena *arena, size_t size)
     size = (size + alignof(max_align_t) - 1) & ~(alignof(max_align_t) - 1);
     struct arena_chunk *chunk = arena->chunks;
     if (!chunk || chunk->room - chunk->used < size) {
-        size_t room = size > CHUNK_SIZE / 4 ? size + CHUNK_SIZE : CHUNK_SIZE;
-        chunk = mem_resize(NULL, sizeof *chunk + room);
+        chunk = chunk_new(arena->store, size);
         chunk->next = arena->chunks;
-        chunk->used = 0;
-        chunk->room = room;
         arena->chunks = chunk;
     }
     void *block = chunk->bytes + chunk->used;

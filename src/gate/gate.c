@@ -312,6 +312,14 @@ void gate_shutdown(struct gate *gate, void (*on_done)(void *arg), void *arg)
     loop_timer_set(gate->loop, &gate->deadline, 0);
 }
 
+// Calls that ended in this turn are freed before it.
+static void gate_reap(void *object)
+{
+    struct gate *gate = object;
+    arena_store_release(&gate->arenas);
+    free(gate);
+}
+
 void gate_free(struct gate *gate)
 {
     if (!gate)
@@ -340,5 +348,5 @@ void gate_free(struct gate *gate)
     map_release(&gate->process_counts);
     map_release(&gate->links);
     secret_wipe(gate->key, sizeof gate->key);
-    free(gate);
+    loop_reap(gate->loop, gate, gate_reap);
 }

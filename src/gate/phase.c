@@ -176,10 +176,18 @@ static bool comes_too_late(struct call *call)
     return call->gate->closing && !call->in_turn && begins && !err_set(&call->err, ERR_SHUTTING_DOWN, "no new calls");
 }
 
+static struct call *call_new(struct gate *gate)
+{
+    struct arena arena = {.store = &gate->arenas};
+    struct call *call = arena_alloc(&arena, sizeof *call);
+    call->gate = gate;
+    call->arena = arena;
+    return call;
+}
+
 static struct call *part_new(struct call *batch, size_t at)
 {
-    struct call *part = mem_new(struct call);
-    part->gate = batch->gate;
+    struct call *part = call_new(batch->gate);
     part->parent = batch;
     part->op = ARRIVAL_MESSAGE;
     part->identity = identity_ref(batch->identity);
@@ -631,7 +639,7 @@ static void deliver(struct call *call)
 static void call_free(void *object)
 {
     struct call *call = object;
-    arena_release(&call->arena);
+    struct arena arena = call->arena;  // the call is in it
     pieces_release(&call->batch);
     buf_release(&call->error_data);
     buf_release(&call->text);
@@ -641,7 +649,7 @@ static void call_free(void *object)
     secret_release(&call->caller_token);
     identity_unref(call->identity);
     policy_unref(call->policy);
-    free(call);
+    arena_release(&arena);
 }
 
 static void finish(struct call *call)
@@ -770,8 +778,7 @@ void call_tell(struct call *call, struct blob *message)
 
 void call_start(struct gate *gate, struct arrival *arrival)
 {
-    struct call *call = mem_new(struct call);
-    call->gate = gate;
+    struct call *call = call_new(gate);
     call->started_us = clock_now_us();
     call->op = arrival->op;
     call->arrival = arrival;

@@ -19,6 +19,10 @@ bool call_text_param(struct call *call, const char *in, const char *name, struct
     struct span raw;
     if (!params_find(&call->params, in, name, &raw) || !scan_is_string(raw))
         return false;
+    if (!memchr(raw.at, '\\', raw.len)) {  // it stands there as it is
+        *out = arena_span(&call->arena, span_make(raw.at + 1, raw.len - 2));
+        return true;
+    }
     struct buf text = {0};
     scan_decode(raw, &text);
     *out = arena_span(&call->arena, buf_span(&text));

@@ -51,9 +51,10 @@ struct gate {
     struct map refused;                 // of refused.c: address and reason -> how often
     int64_t refused_since_ms;           // of refused.c: since when `refused_rows` counts
     size_t refused_rows;
-    struct list calls;     // all calls, oldest first
-    struct list quick;     // HTTP calls without a stream yet, oldest first
-    struct list fan_outs;  // of fan_out.c: links with messages on their way to sessions, the next one first
+    struct arena_store arenas;  // of calls
+    struct list calls;          // all calls, oldest first
+    struct list quick;          // HTTP calls without a stream yet, oldest first
+    struct list fan_outs;       // of fan_out.c: links with messages on their way to sessions, the next one first
     struct loop_task fan_out;
     uint64_t fan_out_turn;  // of the loop, in which `fan_out_left` is left of the slice
     int fan_out_left;

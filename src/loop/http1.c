@@ -12,11 +12,22 @@
 
 #define HEAD_MAX ((size_t)64 << 10)
 #define CHUNK_DIGITS_MAX 15
+#define KEPT_MAX 2048  // memory for fields, for the next answer
 
 void http1_release(struct http1 *answer)
 {
     buf_release(&answer->line);
     buf_release(&answer->fields);
+}
+
+void http1_clear(struct http1 *answer)
+{
+    struct buf line = answer->line, fields = answer->fields;
+    if (fields.room > KEPT_MAX)
+        buf_release(&fields);
+    buf_release(&line);
+    buf_clear(&fields);
+    *answer = (struct http1){.fields = fields};
 }
 
 const char *http1_field(const struct http1 *answer, const char *name, size_t index)

@@ -17,13 +17,41 @@
 
 // ---- transfers ------------------------------------------------------------------------------
 
-static void transfer_free(void *object)
+static void transfer_free(struct http_transfer *transfer)
 {
-    struct http_transfer *transfer = object;
     http1_release(&transfer->answer);
-    buf_release(&transfer->held);
     http_outgoing_release(&transfer->request);
     free(transfer);
+}
+
+// It is kept, with its buffers, for the next one.
+static void transfer_reap(void *object)
+{
+    struct http_transfer *transfer = object;
+    struct http_client *client = transfer->client;
+    buf_release(&transfer->held);
+    if (client->spare_count + 1 > MEM_SPARES) {
+        transfer_free(transfer);
+        return;
+    }
+    http1_clear(&transfer->answer);
+    http_outgoing_clear(&transfer->request);
+    *transfer = (struct http_transfer){.client = client, .answer = transfer->answer, .request = transfer->request};
+    list_append(&client->spare, &transfer->node);
+    client->spare_count++;
+}
+
+static struct http_transfer *transfer_new(struct http_client *client)
+{
+    if (list_empty(&client->spare)) {
+        struct http_transfer *transfer = mem_new(struct http_transfer);
+        transfer->client = client;
+        return transfer;
+    }
+    struct http_transfer *transfer = list_entry(client->spare.prev, struct http_transfer, node);
+    list_remove(&transfer->node);
+    client->spare_count--;
+    return transfer;
 }
 
 // Nothing is said of it any more. Its connection is retired, unless it was taken from it before.
@@ -36,7 +64,7 @@ static void transfer_end(struct http_transfer *transfer)
     transfer->connection = NULL;
     list_remove(&transfer->node);
     loop_timer_stop(target->client->loop, &transfer->deadline);
-    loop_reap(target->client->loop, transfer, transfer_free);
+    loop_reap(target->client->loop, transfer, transfer_reap);
     if (--target->running == 0 && target->orphan)
         http_target_release(target);
 }
@@ -135,8 +163,8 @@ static bool transfer_feed(struct http_transfer *transfer, struct span bytes)
         case HTTP1_BROKEN: transfer_fail(transfer, err.code, err.detail); return false;
         case HTTP1_MORE: return true;
         case HTTP1_HEAD:
-            if (http_outgoing_sent(&transfer->request))  // it needs no memory any more
-                http_outgoing_release(&transfer->request);
+            if (http_outgoing_sent(&transfer->request))  // it is not needed any more
+                http_outgoing_clear(&transfer->request);
             transfer->events->on_head(transfer->arg, transfer, transfer->answer.status);
             break;
         case HTTP1_BODY:
@@ -341,7 +369,7 @@ static void on_work(struct loop_task *task)
 
 struct http_transfer *http_start(struct http_target *target, const struct http_request *request)
 {
-    struct http_transfer *transfer = mem_new(struct http_transfer);
+    struct http_transfer *transfer = transfer_new(target->client);
     transfer->target = target;
     transfer->events = request->events;
     transfer->arg = request->arg;
@@ -419,9 +447,19 @@ struct http_client *http_client_new(struct loop *loop, struct err *err)
     list_init(&client->unread);
     list_init(&client->idle);
     list_init(&client->retired);
+    list_init(&client->spare);
     client->room = mem_alloc(HTTP_READ_BYTES);
     http_connection_drive(client);
     return client;
+}
+
+// Transfers that ended in this turn are freed before it.
+static void client_reap(void *object)
+{
+    struct http_client *client = object;
+    while (!list_empty(&client->spare))
+        transfer_free(transfer_new(client));
+    free(client);
 }
 
 void http_client_free(struct http_client *client)
@@ -442,5 +480,5 @@ void http_client_free(struct http_client *client)
         free(client->sockets[i]);
     free(client->sockets);
     free(client->room);
-    free(client);
+    loop_reap(client->loop, client, client_reap);
 }

@@ -6,6 +6,7 @@
 #include "http_state.h"
 
 #define COPIED_MAX 16384   // bytes of a body that are cheaper to copy than to send apart
+#define KEPT_MAX 2048      // memory of a request, for the next one
 #define WIPED_BYTES 65536  // headers and forms hold secrets; what is larger than those is the body of a call
 
 static const char *const methods[] = {
@@ -33,7 +34,7 @@ void http_outgoing_init(struct http_outgoing *out, const struct http_target *tar
     size_t body = request->body.len + (large ? large->len : 0);
     size_t extra = request->extra_header ? strlen(request->extra_header) + 2 : 0;
     bool by_reference = large && large->len > COPIED_MAX;
-    *out = (struct http_outgoing){.large = by_reference ? blob_ref(large) : NULL};
+    out->large = by_reference ? blob_ref(large) : NULL;
     buf_reserve(&out->text, target->head.len + extra + body - (by_reference ? large->len : 0) +
                                 64);  // all of it: growing would leave a copy behind
     put_head(&out->text, target, request, body);
@@ -43,12 +44,21 @@ void http_outgoing_init(struct http_outgoing *out, const struct http_target *tar
     out->len = out->text.len + (by_reference ? large->len : 0);
 }
 
+void http_outgoing_clear(struct http_outgoing *out)
+{
+    struct buf text = out->text;
+    secret_wipe(text.at, text.len < WIPED_BYTES ? text.len : WIPED_BYTES);
+    blob_unref(out->large);
+    if (text.room > KEPT_MAX)
+        buf_release(&text);
+    buf_clear(&text);
+    *out = (struct http_outgoing){.text = text};
+}
+
 void http_outgoing_release(struct http_outgoing *out)
 {
-    secret_wipe(out->text.at, out->text.len < WIPED_BYTES ? out->text.len : WIPED_BYTES);
+    http_outgoing_clear(out);
     buf_release(&out->text);
-    blob_unref(out->large);
-    *out = (struct http_outgoing){0};
 }
 
 void http_outgoing_rewind(struct http_outgoing *out) { out->sent = out->part = out->part_sent = 0; }

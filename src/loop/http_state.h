@@ -35,10 +35,12 @@ struct http_client {
     struct loop_timer expiry;
     struct loop_timer more;
     struct loop_task work;
-    struct list waiting;             // transfers to start, or for which their target has no connection left
-    struct list unread;              // connections with more to read than one turn allows
-    struct list idle;                // connections, the one that waits longest first
-    struct list retired;             // connections to close
+    struct list waiting;  // transfers to start, or for which their target has no connection left
+    struct list unread;   // connections with more to read than one turn allows
+    struct list idle;     // connections, the one that waits longest first
+    struct list retired;  // connections to close
+    struct list spare;    // transfers that are over, for the next ones
+    size_t spare_count;
     struct client_socket **sockets;  // by descriptor
     size_t socket_room;
     bool kick;
@@ -89,6 +91,7 @@ struct http_outgoing {
 };
 
 struct http_transfer {
+    struct http_client *client;
     struct http_target *target;
     struct list node;
     struct http_connection *connection;
@@ -108,9 +111,11 @@ struct http_transfer {
 
 // ---- http_outgoing.c ------------------------------------------------------------------------
 
+// Of one that is zeroed or cleared.
 void http_outgoing_init(struct http_outgoing *out, const struct http_target *target,
                         const struct http_request *request);
-void http_outgoing_release(struct http_outgoing *out);  // and wipes what may be secret
+void http_outgoing_clear(struct http_outgoing *out);    // wipes what may be secret, keeps a little memory
+void http_outgoing_release(struct http_outgoing *out);  // keeps none
 void http_outgoing_rewind(struct http_outgoing *out);   // to send it once more
 ssize_t http_outgoing_send(struct http_outgoing *out, struct http_connection *connection);
 static inline bool http_outgoing_sent(const struct http_outgoing *out) { return out->sent == out->len; }

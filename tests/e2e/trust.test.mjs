@@ -31,23 +31,26 @@ function certificate(name, { authority, names = 'DNS:localhost,IP:127.0.0.1', da
 }
 
 /**
- * A TLS front for a plain server: gives its URL, how many connections brought a request, and lets certificates be changed. Connections wait until
- * there are `together` of them.
+ * A TLS front for a plain server: gives its URL, how many connections brought a request, and lets certificates be changed. Requests are passed on when
+ * `together` connections have brought one.
  */
 async function secured(url, name) {
     const front = { requests: 0, together: 0 };
-    const held = [];
+    const held = new Map();
     const pair = of => ({ cert: readFileSync(at(`${of}.crt`)), key: readFileSync(at(`${of}.key`)) });
     const open = new Set();
     const server = createTlsServer(pair(name), socket => {
         const back = connect(Number(new URL(url).port), '127.0.0.1');
         open.add(socket);
         for (const [from, to] of [[socket, back], [back, socket]]) from.on('error', () => to.destroy()).on('close', () => to.destroy());
-        held.push(() => {
-            socket.once('data', () => front.requests++).pipe(back);
-            back.pipe(socket);
+        back.pipe(socket);
+        socket.once('data', () => front.requests++).on('end', () => back.end()).on('data', bytes => {
+            held.set(socket, [...(held.get(socket) ?? []), () => back.write(bytes)]);
+            if (held.size < front.together) return;
+            front.together = 0;
+            for (const writes of held.values()) for (const write of writes) write();
+            held.clear();
         });
-        if (open.size >= front.together) for (const release of held.splice(0)) release();
     }).on('tlsClientError', () => {});
     await new Promise(resolve => server.listen(0, '127.0.0.1', resolve));
     const secure = new URL(url);

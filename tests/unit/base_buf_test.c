@@ -153,6 +153,25 @@ static void an_arena_gives_zeroed_aligned_memory(void **state)
     arena_release(&arena);
 }
 
+static void arenas_that_share_a_store_leave_nothing_behind(void **state)
+{
+    (void)state;
+    struct arena_store store = {0};
+    for (size_t round = 0; round < 3; round++) {
+        struct arena arenas[2] = {{.store = &store}, {.store = &store}};
+        for (size_t i = 0; i < 200; i++) {
+            char *block = arena_alloc(&arenas[i % 2], 300);
+            for (size_t k = 0; k < 300; k++)
+                assert_int_equal(block[k], 0);
+            memset(block, 'x', 300);
+        }
+        arena_release(&arenas[0]);
+        arena_release(&arenas[1]);
+    }
+    arena_store_release(&store);
+    assert_int_equal(store.count, 0);
+}
+
 static void an_arena_copies_bytes_and_ends_them(void **state)
 {
     (void)state;
@@ -177,6 +196,7 @@ int main(void)
         cmocka_unit_test(taking_hands_the_memory_over),
         cmocka_unit_test(a_blob_lives_until_its_last_reference_goes),
         cmocka_unit_test(an_arena_gives_zeroed_aligned_memory),
+        cmocka_unit_test(arenas_that_share_a_store_leave_nothing_behind),
         cmocka_unit_test(an_arena_copies_bytes_and_ends_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
