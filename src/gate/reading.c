@@ -11,6 +11,7 @@
 #include "reading.h"
 #include "base/mem.h"
 #include "base/scan.h"
+#include <stdatomic.h>
 #include <stdlib.h>
 
 struct reading {
@@ -20,13 +21,15 @@ struct reading {
     struct blob *body;
     const struct audit *audit;  // NULL: none
     size_t batch_max;
-    bool running;  // in the pool
+    bool running;      // in the pool
+    atomic_bool over;  // nothing waits for the result any more: the worker stops after the step it is in
     bool done;
     // found
     struct err err;
     bool batch;
     struct read_message *messages;
-    size_t room, count;  // count may be more than batch_max; then no more of them were read
+    size_t room, read;
+    size_t count;  // those that were not read as well: beyond batch_max
 };
 
 static bool is_batch(struct span body)
@@ -55,22 +58,26 @@ static bool read_one(struct span text, struct read_message *out, struct err *err
     return true;
 }
 
-static void read_arguments(struct read_message *read, const struct audit *audit)
+static void read_for_audit(struct arguments *found, const struct audit *audit)
+{
+    audit_digest(found->raw, found->digest);
+    found->kept = mem_new(struct buf);
+    if (audit_arguments(audit, found->raw, found->kept))
+        return;
+    free(found->kept);
+    found->kept = NULL;
+}
+
+static void read_arguments(const struct reading *reading, struct read_message *read)
 {
     struct arguments *found = &read->arguments;
     struct err err;
-    if (!params_find(&read->params, NULL, "arguments", &found->raw))
+    if (reading->over || !params_find(&read->params, NULL, "arguments", &found->raw))
         return;
     found->depth = scan_depth(found->raw);
-    if (audit) {
-        audit_digest(found->raw, found->digest);
-        found->kept = mem_new(struct buf);
-        if (!audit_arguments(audit, found->raw, found->kept)) {
-            free(found->kept);
-            found->kept = NULL;
-        }
-    }
-    if (found->raw.len <= ARGUMENTS_MAX && found->depth <= ARGUMENTS_DEPTH_MAX)
+    if (reading->audit && !reading->over)
+        read_for_audit(found, reading->audit);
+    if (!reading->over && found->raw.len <= ARGUMENTS_MAX && found->depth <= ARGUMENTS_DEPTH_MAX)
         found->tree = json_parse(found->raw, "arguments", &err);
 }
 
@@ -84,11 +91,11 @@ static void release_arguments(struct arguments *found)
 
 static struct read_message *add_message(struct reading *reading)
 {
-    if (reading->count == reading->room) {
+    if (reading->read == reading->room) {
         reading->room = reading->room ? reading->room * 4 : 1;
         reading->messages = mem_resize(reading->messages, reading->room * sizeof *reading->messages);
     }
-    struct read_message *read = &reading->messages[reading->count];
+    struct read_message *read = &reading->messages[reading->read++];
     *read = (struct read_message){0};
     return read;
 }
@@ -100,18 +107,18 @@ static void read_body(struct reading *reading)
     if (!(reading->batch = is_batch(text))) {
         struct read_message *read = add_message(reading);
         if (read_one(text, read, &reading->err) && large)
-            read_arguments(read, reading->audit);
+            read_arguments(reading, read);
         reading->count = 1;
         return;
     }
     if (!scan_document(text, true, &text, &reading->err))
         return;
     for (struct scan_walk walk = scan_walk(text); scan_element(&walk, &part); reading->count++) {
-        if (reading->count >= reading->batch_max)
+        if (reading->count >= reading->batch_max || reading->over)
             continue;
         struct read_message *read = add_message(reading);
         if (read_one(part, read, &read->err) && large)
-            read_arguments(read, reading->audit);
+            read_arguments(reading, read);
     }
 }
 
@@ -119,8 +126,7 @@ static void read_body(struct reading *reading)
 
 static void reading_free(struct reading *reading)
 {
-    size_t kept = reading->count < reading->room ? reading->count : reading->room;
-    for (size_t i = 0; i < kept; i++)
+    for (size_t i = 0; i < reading->read; i++)
         release_arguments(&reading->messages[i].arguments);
     free(reading->messages);
     reading->messages = NULL;
@@ -247,7 +253,7 @@ size_t reading_count(const struct call *call) { return call->reading->count; }
 
 bool reading_has(const struct call *call, enum method method)
 {
-    for (size_t i = 0; i < call->reading->count && i < call->reading->batch_max; i++)
+    for (size_t i = 0; i < call->reading->read; i++)
         if (call->reading->messages[i].method == method)
             return true;
     return false;
@@ -272,6 +278,7 @@ void reading_end(struct call *call)
     if (!reading)
         return;
     reading->call = NULL;
+    reading->over = true;
     if (!reading->running || offload_take_back(reading->pool, &reading->job))
         dispose(reading);
 }

@@ -120,6 +120,13 @@ describe('large messages', () => {
         assert.equal(answers.find(({ id }) => id === 3).error.code, -32600);
     });
 
+    test('of a batch with too many messages are refused', async () => {
+        for (const last of [`{"list":${dense(MiB)}}`, '{}']) {
+            const pings = Array.from({ length: 150 }, (_, i) => `{"jsonrpc":"2.0","id":${i},"method":"ping"}`);
+            assert.match((await postLarge(session, `[${pings},${mirrored(1, last)}]`).answer).body, /-32600/);
+        }
+    });
+
     test('that initialize in a batch, or are no batch of this revision, are refused', async () => {
         const filler = mirrored(1, `{"list":${dense(MiB)}}`);
         const again = `{"jsonrpc":"2.0","id":2,"method":"initi\\u0061lize","params":{}}`;
@@ -156,7 +163,7 @@ test('messages of one pipe keep their order when one of them is large', async ()
 });
 
 test('the gateway stops while it reads large messages', async () => {
-    const gateway = await startGateway({ mcpServers: { m: { command: mirror } } });
+    const gateway = await startGateway({ timeouts: { shutdown: '2s' }, mcpServers: { m: { command: mirror } } });
     const posts = [];
     for (let i = 0; i < 3; i++) posts.push(postLarge(await Session.open(gateway.url), mirrored(1, `{"list":${dense(8 * MiB)}}`)));
     await Promise.all(posts.map(({ sent }) => sent));
