@@ -49,6 +49,7 @@ static void ask_end(struct ask *ask)
     struct gate *gate = ask->session->gate;
     loop_timer_stop(gate->loop, &ask->timer);
     map_remove(&ask->session->asks, map_key_u64(&ask->id));
+    map_remove(&ask->link->asks, span_of(ask->server_id));
     loop_reap(gate->loop, ask, ask_free);
 }
 
@@ -177,7 +178,8 @@ void ask_start(struct link *link, const struct message *message, struct upstream
                           : !call && !reach_sees(session, link) ? "the caller is not ready"
                           : session->state != SESSION_LIVE || !session->ready ? "the caller is not ready"
                           : session->asks.count >= 1000                       ? "too many questions are open"
-                                                        : cannot(session, method, message->params);
+                          : map_find(&link->asks, message->id)                ? "a question with this id is open"
+                                                               : cannot(session, method, message->params);
     if (problem) {
         log_debug("question refused", LOG_STR("server", upstream_server(link->upstream)->name),
                   LOG_SPAN("method", message->method), LOG_STR("why", problem));
@@ -194,6 +196,7 @@ void ask_start(struct link *link, const struct message *message, struct upstream
     ask->timer = (struct loop_timer){.on_due = on_too_late, .arg = ask, .name = "question timeout"};
     loop_timer_set(session->gate->loop, &ask->timer, session->gate->config->timeouts.ask_ms);
     map_put(&session->asks, map_key_u64(&ask->id), ask);
+    map_put(&link->asks, message->id, ask);
     if (method == METHOD_ELICIT)
         remember_elicitation(link, session, message->params);
     put_question(ask, message, &text);
@@ -263,25 +266,17 @@ void ask_on_progress(struct session *session, struct span params, struct span to
 // The server takes a question back.
 void ask_on_cancelled(struct link *link, struct span request_id)
 {
-    void *value;
-    struct span id;
-    for (size_t at = 0; map_next(&link->gate->sessions, &at, NULL, &value);) {
-        struct session *session = value;
-        for (size_t k = 0; map_next(&session->asks, &k, &id, &value);) {
-            struct ask *ask = value;
-            if (ask->link != link || !span_is(request_id, ask->server_id))
-                continue;
-            tell_cancelled(ask, "the server took it back");
-            ask_end(ask);
-            return;
-        }
-    }
+    struct ask *ask = map_find(&link->asks, request_id);
+    if (!ask)
+        return;
+    tell_cancelled(ask, "the server took it back");
+    ask_end(ask);
 }
 
 void ask_drop_session(struct session *session)
 {
     void *value;
-    for (size_t at = 0; map_next(&session->asks, &at, NULL, &value); at = 0) {
+    for (size_t at = 0; map_next(&session->asks, &at, NULL, &value);) {
         struct ask *ask = value;
         refuse(ask->link->upstream, span_of(ask->server_id), ask->method, "the caller is gone");
         ask_end(ask);
@@ -291,15 +286,9 @@ void ask_drop_session(struct session *session)
 void ask_drop_link(struct link *link)
 {
     void *value;
-    for (size_t at = 0; map_next(&link->gate->sessions, &at, NULL, &value);) {
-        struct session *session = value;
-        for (size_t k = 0; map_next(&session->asks, &k, NULL, &value);) {
-            struct ask *ask = value;
-            if (ask->link != link)
-                continue;
-            tell_cancelled(ask, "the server is gone");
-            ask_end(ask);
-            k = 0;
-        }
+    for (size_t at = 0; map_next(&link->asks, &at, NULL, &value);) {
+        struct ask *ask = value;
+        tell_cancelled(ask, "the server is gone");
+        ask_end(ask);
     }
 }

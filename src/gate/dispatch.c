@@ -224,7 +224,7 @@ static enum phase_result do_level(struct call *call)
         return call_fail(call, ERR_INVALID_PARAMS, "params.level is no log level");
     call->session->level = level;
     for (size_t i = 0; i < call->scope->link_count; i++)
-        link_push_level(call->scope->links[i]);
+        level_set(call->scope->links[i], call->session);
     return PHASE_REPLY;
 }
 
@@ -512,12 +512,8 @@ void dispatch_unheard(struct link *link, enum method method, struct span params)
 
 struct call *call_of_request(const struct link *link, const struct upstream_request *request)
 {
-    list_each(node, &link->calls) {
-        struct call *call = list_entry(node, struct call, link_node);
-        if (&call->request == request)
-            return call;
-    }
-    return NULL;
+    struct call *call = request->may_send == may_send ? request->arg : NULL;  // only calls have that
+    return call && call->link == link && list_linked(&call->link_node) ? call : NULL;
 }
 
 void dispatch_abandon(struct call *call)

@@ -8,6 +8,7 @@
 #include "base/secret.h"
 #include "call.h"
 #include "hosted.h"
+#include "level.h"
 #include "refused.h"
 #include <stdlib.h>
 
@@ -41,6 +42,7 @@ static void on_sweep(struct loop_timer *timer)
     struct gate *gate = timer->arg;
     stream_slow_calls(gate);
     reach_sweep(gate);
+    level_sweep(gate);
     if (++gate->sweeps % 20 == 0) {
         sweep_sessions(gate);
         refused_sweep(gate);
@@ -111,6 +113,7 @@ struct gate *gate_new(const struct gate_parts *parts)
     secret_random(&gate->next_request, sizeof gate->next_request);
     list_init(&gate->calls);
     list_init(&gate->quick);
+    list_init(&gate->levels);
     fan_out_init(gate);
     gate->sweep = (struct loop_timer){.on_due = on_sweep, .arg = gate, .name = "gate sweep"};
     loop_timer_set(loop, &gate->sweep, SWEEP_MS);

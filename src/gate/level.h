@@ -1,12 +1,15 @@
-// The log levels of MCP, in order.
+// MCP's log levels, by number: debug is 0.
 #ifndef GATE_LEVEL_H
 #define GATE_LEVEL_H
 
-#include "base/span.h"
+#include "state.h"
 
-#define LEVEL_UNSET 1  // info: what a session that never set a level is taken to want
+int level_parse(struct span raw_string);  // raw JSON; -1 if it is none
 
-int level_parse(struct span raw_string);  // -1 if it is none
-const char *level_text(int level);
+// Which level a server is asked for: the lowest that a session wants which may use anything of it.
+void level_push(struct link *link);                                         // asks, if it has another one
+void level_set(struct link *link, const struct session *session);           // the session has set its own
+void level_session_ends(struct link *link, const struct session *session);  // it is no longer in its scope
+void level_sweep(struct gate *gate);  // for servers that may be asked for less now
 
 #endif

@@ -140,7 +140,7 @@ static void on_state(void *arg, struct upstream *upstream)
         link->level = -1;
         source_refresh(link->source);
         subscription_renew(link);
-        link_push_level(link);
+        level_push(link);
         break;
     case UPSTREAM_DOWN:
     case UPSTREAM_BACKOFF:
@@ -284,6 +284,7 @@ static void link_free(void *object)
     for (size_t at = 0; map_next(&link->elicited, &at, NULL, &value);)
         free(value);
     map_release(&link->elicited);
+    map_release(&link->asks);
     for (size_t at = 0; map_next(&link->task_tokens, &at, NULL, &value);)
         free(value);
     map_release(&link->task_tokens);
@@ -307,6 +308,7 @@ static void link_close(struct link *link, int64_t within_ms)
     link->owner = NULL;
     ask_drop_link(link);
     fan_out_drop_all(link);
+    list_remove(&link->level_node);
     gate->links_closing++;
     upstream_close(link->upstream, within_ms, on_link_closed, link);
 }
@@ -326,30 +328,6 @@ void link_recheck_all(struct gate *gate)
         if (link->access && access_recheck(link->access))
             upstream_restart(link->upstream);
     }
-}
-
-void link_push_level(struct link *link)
-{
-    int level = -1;
-    bool any = false;
-    if (upstream_state(link->upstream) != UPSTREAM_READY || !upstream_abilities(link->upstream)->logging)
-        return;
-    list_each(use, &link->uses)
-        list_each(node, &list_entry(use, struct scope_use, node)->scope->sessions) {
-            const struct session *session = list_entry(node, struct session, scope_node);
-            bool uses = reach_allowed(session, link);
-            int wanted = session->level >= 0 ? session->level : LEVEL_UNSET;
-            any = any || (uses && session->level >= 0);
-            if (uses && (level < 0 || wanted < level))
-                level = wanted;
-        }
-    if (!any || level == link->level)
-        return;
-    struct buf params = {0};
-    link->level = level;
-    buf_printf(&params, "{\"level\":\"%s\"}", level_text(level));
-    dispatch_unheard(link, METHOD_SET_LEVEL, buf_span(&params));
-    buf_release(&params);
 }
 
 // ---- scopes ---------------------------------------------------------------------------------

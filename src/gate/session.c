@@ -4,6 +4,7 @@
 #include "base/scan.h"
 #include "base/secret.h"
 #include "call.h"
+#include "level.h"
 #include <assert.h>
 #include <stdlib.h>
 
@@ -133,7 +134,7 @@ void session_end(struct session *session)
         fan_out_session_ends(session);
         list_remove(&session->scope_node);
         for (size_t i = 0; i < session->scope->link_count; i++)
-            link_push_level(session->scope->links[i]);
+            level_session_ends(session->scope->links[i], session);
         scope_release(session->scope);
         session->scope = NULL;
     }

@@ -56,6 +56,7 @@ struct gate {
     struct list quick;          // HTTP calls without a stream yet, oldest first
     struct list fan_outs;       // of fan_out.c: links with messages on their way to sessions, the next one first
     struct loop_task fan_out;
+    struct list levels;     // of level.c: links whose sessions may want less of the log
     uint64_t fan_out_turn;  // of the loop, in which `fan_out_left` is left of the slice
     int fan_out_left;
     uint64_t policy_epoch;  // counts swaps of policies and rules that expired
@@ -98,7 +99,7 @@ struct link {
     unsigned refs;         // scopes
     struct list uses;      // struct scope_use: those scopes
     struct list fan_outs;  // struct fan_out: what is on its way to its sessions, oldest first
-    struct list fan_out_node;
+    struct list fan_out_node, level_node;
     struct list calls;      // in flight here
     struct session *owner;  // with isolation `session`
     const char *tenant;
@@ -106,6 +107,7 @@ struct link {
     struct identity *counted_for;  // the identity its process counts for; NULL: none
     bool counted;                  // its process is, in process.c
     struct map watched;            // resource URI -> struct watched
+    struct map asks;               // raw id of the server -> struct ask: its open questions
     struct map elicited;           // elicitation id -> session id, for notifications/elicitation/complete
     struct map task_tokens;        // our progress token -> struct task_token, for tasks whose call is over
     int level;                     // last log level sent, -1: none
@@ -224,7 +226,6 @@ bool scope_settled(const struct session *session);
 struct link *scope_link(const struct scope *scope, const struct source *source);
 void scope_release_all(struct gate *gate);
 void link_close_all(struct gate *gate, int64_t within_ms);
-void link_push_level(struct link *link);
 void link_recheck_all(struct gate *gate);  // grants may have been deleted by another process
 
 // ---- fan_out.c

@@ -57,6 +57,7 @@ async function open(subject, token = secrets[subject]) {
     session.call = (name, args = {}) => session.ask('tools/call', { name: `p__${name}`, arguments: args });
     session.texts = () => JSON.stringify(session.got);
     session.renew = newer => (headers.authorization = `Bearer ${newer}`);
+    session.end = () => send(gateway.url, { method: 'DELETE', headers });
     session.close = async () => {
         events.drop();
         await reading;
@@ -107,6 +108,26 @@ test('X10 a level that somebody sets who may not use the server is not told to i
     await ann.ask('logging/setLevel', { level: 'info' });
     await until(() => ann.texts().includes('level info'), 5_000, 'the level');
     assert.doesNotMatch(ann.texts(), /level debug/);
+    await closeAll(sessions);
+});
+
+test('a server is asked for the lowest level that a session wants, and for a higher one when that session has ended', async () => {
+    await start('shared');
+    const sessions = { ann: await open('ann'), other: await open('ann') };
+    const { ann, other } = sessions;
+    await ann.ask('tools/list');
+    const levels = () => [...ann.texts().matchAll(/level (\w+)/g)].map(([, level]) => level);
+    const become = (...wanted) => until(() => levels().join() === wanted.join(), 5_000, wanted.join());
+    await ann.ask('logging/setLevel', { level: 'info' });
+    await become('info');
+    await other.ask('logging/setLevel', { level: 'debug' });
+    await become('info', 'debug');
+    await other.ask('logging/setLevel', { level: 'info' });
+    await become('info', 'debug', 'info');
+    await other.ask('logging/setLevel', { level: 'debug' });
+    await become('info', 'debug', 'info', 'debug');
+    await other.end();
+    await become('info', 'debug', 'info', 'debug', 'info');
     await closeAll(sessions);
 });
 
