@@ -422,10 +422,8 @@ const char *http_transfer_header(struct http_transfer *transfer, const char *nam
 
 const char *http_transfer_address(struct http_transfer *transfer)
 {
-    char *address = NULL;
-    if (transfer->connection)
-        curl_easy_getinfo(transfer->connection->easy, CURLINFO_PRIMARY_IP, &address);
-    return address;
+    const struct http_connection *connection = transfer->connection;
+    return connection && *connection->address ? connection->address : NULL;
 }
 
 // ---- the client -----------------------------------------------------------------------------

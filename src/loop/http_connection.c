@@ -3,12 +3,13 @@
 //   opening ─► busy ⇄ idle ─► retired
 //
 // curl resolves, connects, secures and tunnels (CURLOPT_CONNECT_ONLY); from then on the socket's events are the
-// client's. A handle stays with the multi handle as long as its connection is used. Multi functions are forbidden inside
-// curl's callbacks, so closing is done at the end of the turn.
+// client's. A handle stays with the multi handle as long as its connection is used, unless that is plain: then the socket is
+// taken over. Multi functions are forbidden inside curl's callbacks, so closing is done at the end of the turn.
 #include "base/mem.h"
 #include "http_state.h"
 #include <errno.h>
 #include <linux/sockios.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -94,22 +95,23 @@ static curl_socket_t on_curl_open(void *arg, curlsocktype purpose, struct curl_s
     return fd;
 }
 
-// When curl opens a connection it closes others of its cache, which it takes for idle: those older than two minutes
-// (CURLOPT_MAXAGE_CONN). One of ours may be a stream: it is closed when it is retired, and not before.
+static void socket_free(struct client_socket *socket)
+{
+    struct http_client *client = socket->client;
+    client->sockets[socket->watch.fd] = NULL;
+    socket->connection = NULL;
+    loop_unwatch(client->loop, &socket->watch);
+    loop_reap(client->loop, socket, free);
+}
+
 static int on_curl_close(void *arg, curl_socket_t fd)
 {
     struct http_client *client = arg;
     struct client_socket *socket = (size_t)fd < client->socket_room ? client->sockets[fd] : NULL;
-    if (socket && socket->connection && socket->connection->plain) {
-        socket->given_up = true;
+    if (socket && socket->kept)
         return 0;
-    }
-    if (socket) {
-        client->sockets[fd] = NULL;
-        socket->connection = NULL;
-        loop_unwatch(client->loop, &socket->watch);
-        loop_reap(client->loop, socket, free);
-    }
+    if (socket)
+        socket_free(socket);
     return close(fd);
 }
 
@@ -176,7 +178,7 @@ struct http_connection *http_connection_new(struct http_target *target)
     curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L);
     curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
-    curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, (long)HTTP_READ_BYTES);
+    curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, 1024L);  // it has little to read
     set_authorities(easy, target);
     curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)target->connect_timeout_ms);
     curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, on_curl_open);
@@ -221,13 +223,13 @@ void http_connection_close_retired(struct http_client *client)
     while (!list_empty(&client->retired)) {
         struct http_connection *connection = list_entry(client->retired.next, struct http_connection, node);
         list_remove(&connection->node);
-        int given_up = connection->socket && connection->socket->given_up ? connection->socket->watch.fd : -1;
-        if (connection->socket)
-            connection->socket->connection = NULL;
-        curl_multi_remove_handle(client->multi, connection->easy);  // closes the socket, too
-        curl_easy_cleanup(connection->easy);
-        if (given_up >= 0)
-            on_curl_close(client, given_up);
+        if (connection->easy) {
+            curl_multi_remove_handle(client->multi, connection->easy);  // closes the socket, too
+            curl_easy_cleanup(connection->easy);
+        } else {
+            close(connection->socket->watch.fd);
+            socket_free(connection->socket);
+        }
         curl_share_cleanup(connection->share);
         loop_reap(client->loop, connection, free);
     }
@@ -297,13 +299,27 @@ bool http_connection_watch(struct http_connection *connection, unsigned events, 
     return loop_watch(connection->target->client->loop, &connection->socket->watch, events, err);
 }
 
+// A handle takes more memory than all the rest of a connection, and a plain socket needs none.
+static void drop_handle(struct http_connection *connection)
+{
+    connection->socket->kept = true;
+    curl_multi_remove_handle(connection->target->client->multi, connection->easy);
+    curl_easy_cleanup(connection->easy);
+    connection->easy = NULL;
+}
+
 void http_connection_opened(struct http_connection *connection, curl_socket_t fd)
 {
     connection->socket = socket_get(connection->target->client, fd);
     connection->socket->connection = connection;
+    const char *address = NULL;
     long tunnel = 0;  // a proxy's answer, if there is one: the way to it may have TLS of its own
+    curl_easy_getinfo(connection->easy, CURLINFO_PRIMARY_IP, &address);
     curl_easy_getinfo(connection->easy, CURLINFO_HTTP_CONNECTCODE, &tunnel);
+    snprintf(connection->address, sizeof connection->address, "%s", address ? address : "");
     connection->plain = !connection->target->secure && !tunnel;
+    if (connection->plain)
+        drop_handle(connection);
 }
 
 void http_connection_drive(struct http_client *client)

@@ -12,6 +12,7 @@
 #include "loop/http1.h"
 #include "loop/http_client.h"
 #include <curl/curl.h>
+#include <netinet/in.h>
 
 #define HTTP_READ_BYTES 65536
 // Connections of one target that may be busy at once. What is urgent has its own, and takes none from the rest.
@@ -25,7 +26,7 @@ struct client_socket {
     struct http_connection *connection;  // whose exchanges it carries; NULL while curl opens it
     bool in_use;                         // curl wants its events now
     bool ours;                           // opened by on_curl_open, so on_curl_close will tell of its end
-    bool given_up;                       // curl has closed it, as far as curl knows
+    bool kept;                           // curl is done with it, and must not close it
 };
 
 struct http_client {
@@ -69,9 +70,9 @@ struct http_target {
 
 struct http_connection {
     struct http_target *target;
-    struct list node;         // in the client's `idle`, `unread` or `retired`
-    struct list target_node;  // in the target's `idle`
-    CURL *easy;
+    struct list node;              // in the client's `idle`, `unread` or `retired`
+    struct list target_node;       // in the target's `idle`
+    CURL *easy;                    // NULL: a plain connection that is open
     CURLSH *share;                 // NULL: it is in the cache of the multi handle
     struct client_socket *socket;  // once it is open
     struct http_transfer *transfer;
@@ -79,7 +80,8 @@ struct http_connection {
     bool used;   // it has carried an exchange before
     bool plain;  // nothing is between HTTP and the socket
     bool retired;
-    bool disallowed;  // its address was refused
+    bool disallowed;                 // its address was refused
+    char address[INET6_ADDRSTRLEN];  // of the server or the proxy; "": not known
     char problem[CURL_ERROR_SIZE];
 };
 
