@@ -9,6 +9,9 @@
 // One that takes none of them, or asks faster than it listens, is given up.
 #define TRANSPORT_UNASKED_MAX 4096
 
+// Events of one stream that are handed on in a turn: then the others have their turn, however much this one talks.
+#define TRANSPORT_EVENTS_A_TURN 128
+
 struct transport {
     const char *name;
     // Begins; the handshake may be sent at once when it returns true.

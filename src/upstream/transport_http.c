@@ -48,10 +48,13 @@ struct exchange {
     struct buf body;
     struct sse_parser parser;
     struct parsing *parsing;  // a large message of it; NULL: none
-    struct buf held;          // what came after that, of a stream
+    struct buf held;          // what came after that or after a slice, of a stream
+    bool waiting;             // `held` is to be read when nothing holds it back any more
+    struct loop_task more;
 };
 
 static const struct http_events exchange_events;
+static void on_more(struct loop_task *task);
 
 static struct exchange *exchange_new(struct http_wire *wire, enum exchange_kind kind, struct upstream_request *request)
 {
@@ -64,6 +67,7 @@ static struct exchange *exchange_new(struct http_wire *wire, enum exchange_kind 
     if (exchange->unasked)
         wire->unasked++;
     exchange->generation = wire->generation;
+    exchange->more = (struct loop_task){.run = on_more, .arg = exchange, .name = "server events"};
     exchange->body.max = wire->upstream->spec.max_message;
     sse_init(&exchange->parser, wire->upstream->spec.max_message);
     list_append(&wire->exchanges, &exchange->node);
@@ -98,6 +102,7 @@ static void exchange_end(struct exchange *exchange)
         exchange->request->transfer = NULL;
     exchange->request = NULL;
     loop_timer_stop(loop, &exchange->wait);
+    loop_task_drop(&exchange->more);
     list_remove(&exchange->node);
     loop_reap(loop, exchange, exchange_free);
 }
@@ -137,6 +142,8 @@ static void exchange_start(struct exchange *exchange, enum http_method method, s
     };
     exchange->status = 0;
     sse_restart(&exchange->parser);
+    buf_clear(&exchange->held);
+    exchange->waiting = false;
     exchange->transfer = http_start(exchange->wire->target, &request);
     buf_release(&header);
 }
@@ -199,19 +206,26 @@ static void on_event(struct exchange *exchange, const struct sse_event *event)
     }
 }
 
-// False: the rest is not wanted.
+static bool is_held(const struct exchange *exchange) { return exchange->parsing || exchange->wire->upstream->paused; }
+
+// Hands on the events of a slice; the rest waits. False: it is not wanted.
 static bool feed(struct exchange *exchange, struct span bytes)
 {
     struct sse_event event;
     enum sse_status status = SSE_EVENT;
-    while (!exchange->parsing && (status = sse_next(&exchange->parser, &bytes, &event)) == SSE_EVENT) {
+    for (int left = TRANSPORT_EVENTS_A_TURN; !is_held(exchange) && left > 0; left--) {
+        if ((status = sse_next(&exchange->parser, &bytes, &event)) != SSE_EVENT)
+            return status != SSE_TOO_LARGE;
         on_event(exchange, &event);
         if (!exchange->transfer)
             return false;
     }
-    if (exchange->parsing)
-        buf_put_span(&exchange->held, bytes);
-    return status != SSE_TOO_LARGE;
+    buf_put_span(&exchange->held, bytes);
+    exchange->waiting = true;
+    http_pause(exchange->transfer);
+    if (!is_held(exchange))
+        loop_task_put_later(exchange->wire->upstream->spec.loop, &exchange->more);
+    return true;
 }
 
 static bool on_data(void *arg, struct span bytes)
@@ -225,20 +239,14 @@ static bool on_data(void *arg, struct span bytes)
 
 static void on_done(void *arg, const struct err *err);
 
-// The stream goes on after a large message.
-static void on_event_parsed(void *arg, struct parsing *parsing)
+static void go_on(struct exchange *exchange)
 {
-    struct exchange *exchange = arg;
-    exchange->parsing = NULL;
-    if (!is_stray(exchange))
-        upstream_on_parsed(exchange->wire->upstream, parsing, exchange->request);
-    if (!exchange->transfer)
-        return;
     struct buf held = exchange->held;
     exchange->held = (struct buf){0};
+    exchange->waiting = false;
     bool more = feed(exchange, buf_span(&held));
     buf_release(&held);
-    if (!exchange->transfer || exchange->parsing)
+    if (!exchange->transfer || exchange->waiting)
         return;
     if (more) {
         http_resume(exchange->transfer);
@@ -249,6 +257,34 @@ static void on_event_parsed(void *arg, struct parsing *parsing)
                   exchange->wire->upstream->server->name);
     http_cancel(exchange->transfer);
     on_done(exchange, &err);
+}
+
+static void on_more(struct loop_task *task)
+{
+    struct exchange *exchange = task->arg;
+    if (exchange->waiting && !is_held(exchange))
+        go_on(exchange);
+}
+
+// The stream goes on after a large message.
+static void on_event_parsed(void *arg, struct parsing *parsing)
+{
+    struct exchange *exchange = arg;
+    exchange->parsing = NULL;
+    if (!is_stray(exchange))
+        upstream_on_parsed(exchange->wire->upstream, parsing, exchange->request);
+    if (exchange->transfer && !is_held(exchange))
+        go_on(exchange);
+}
+
+static void http_resume_wire(struct upstream *upstream)
+{
+    const struct http_wire *wire = upstream->wire;
+    list_each(node, &wire->exchanges) {
+        struct exchange *exchange = list_entry(node, struct exchange, node);
+        if (exchange->waiting)
+            loop_task_put(upstream->spec.loop, &exchange->more);
+    }
 }
 
 // ---- what a finished transfer means ---------------------------------------------------------
@@ -636,4 +672,5 @@ const struct transport transport_http = {
     .greet = http_greet,
     .stop = http_stop,
     .release = http_release,
+    .resume = http_resume_wire,
 };

@@ -16,7 +16,9 @@ struct sse_wire {
     struct http_transfer *stream;
     struct sse_parser parser;
     struct parsing *parsing;  // a large message; NULL: none
-    struct buf held;          // what came after it
+    struct buf held;          // what came after it or after a slice
+    bool waiting;             // `held` is to be read when nothing holds it back any more
+    struct loop_task more;
     int status;
     unsigned presented;  // version of the token that the stream has, or the last POST had
     struct list posts;
@@ -205,33 +207,37 @@ static bool on_event(struct sse_wire *wire, const struct sse_event *event)
     return wire->stream != NULL && !wire->upstream->losing;
 }
 
+static bool is_held(const struct sse_wire *wire) { return wire->parsing || wire->upstream->paused; }
+
+// Hands on the events of a slice; the rest waits. False: it is not wanted.
 static bool feed(struct sse_wire *wire, struct span bytes)
 {
     struct sse_event event;
     enum sse_status status = SSE_EVENT;
-    while (!wire->parsing && (status = sse_next(&wire->parser, &bytes, &event)) == SSE_EVENT)
+    for (int left = TRANSPORT_EVENTS_A_TURN; !is_held(wire) && left > 0; left--) {
+        if ((status = sse_next(&wire->parser, &bytes, &event)) != SSE_EVENT)
+            return status != SSE_TOO_LARGE;
         if (!on_event(wire, &event))
             return false;
-    if (wire->parsing)
-        buf_put_span(&wire->held, bytes);
-    return status != SSE_TOO_LARGE;
+    }
+    buf_put_span(&wire->held, bytes);
+    wire->waiting = true;
+    http_pause(wire->stream);
+    if (!is_held(wire))
+        loop_task_put_later(wire->upstream->spec.loop, &wire->more);
+    return true;
 }
 
 static void on_stream_done(void *arg, const struct err *err);
 
-// The stream goes on after a large message.
-static void on_parsed(void *arg, struct parsing *parsing)
+static void go_on(struct sse_wire *wire)
 {
-    struct sse_wire *wire = arg;
-    wire->parsing = NULL;
-    upstream_on_parsed(wire->upstream, parsing, NULL);
-    if (!wire->stream || wire->upstream->losing)
-        return;
     struct buf held = wire->held;
     wire->held = (struct buf){0};
+    wire->waiting = false;
     bool more = feed(wire, buf_span(&held));
     buf_release(&held);
-    if (!wire->stream || wire->parsing)
+    if (!wire->stream || wire->waiting)
         return;
     if (more) {
         http_resume(wire->stream);
@@ -242,6 +248,30 @@ static void on_parsed(void *arg, struct parsing *parsing)
                   wire->upstream->server->name);
     http_cancel(wire->stream);
     on_stream_done(wire, &err);
+}
+
+static void on_more(struct loop_task *task)
+{
+    struct sse_wire *wire = task->arg;
+    if (wire->waiting && wire->stream && !wire->upstream->losing && !is_held(wire))
+        go_on(wire);
+}
+
+// The stream goes on after a large message.
+static void on_parsed(void *arg, struct parsing *parsing)
+{
+    struct sse_wire *wire = arg;
+    wire->parsing = NULL;
+    upstream_on_parsed(wire->upstream, parsing, NULL);
+    if (wire->stream && !wire->upstream->losing && !is_held(wire))
+        go_on(wire);
+}
+
+static void sse_resume(struct upstream *upstream)
+{
+    struct sse_wire *wire = upstream->wire;
+    if (wire->waiting)
+        loop_task_put(upstream->spec.loop, &wire->more);
 }
 
 static void on_stream_head(void *arg, struct http_transfer *transfer, int status)
@@ -291,6 +321,7 @@ static bool sse_start(struct upstream *upstream, struct err *err)
     (void)err;
     struct sse_wire *wire = mem_new(struct sse_wire);
     wire->upstream = upstream;
+    wire->more = (struct loop_task){.run = on_more, .arg = wire, .name = "server events"};
     list_init(&wire->posts);
     sse_init(&wire->parser, upstream->spec.max_message);
     wire->stream_target =
@@ -363,6 +394,7 @@ static void sse_release_wire(struct upstream *upstream)
     http_target_free(wire->stream_target);
     http_target_free(wire->post_target);
     upstream->wire = NULL;
+    loop_task_drop(&wire->more);
     loop_reap(upstream->spec.loop, wire, wire_free);
 }
 
@@ -381,4 +413,5 @@ const struct transport transport_sse = {
     .greet = sse_greet,
     .stop = sse_stop,
     .release = sse_release_wire,
+    .resume = sse_resume,
 };

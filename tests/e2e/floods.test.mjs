@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { afterEach, describe, test } from 'node:test';
 
-import { startGateway, stdioServer, until } from './gateway.mjs';
+import { program, startGateway, startPeer, stdioServer, until } from './gateway.mjs';
 import { resultText, Session } from './raw.mjs';
 
 const WAIT_MS = 60_000;
@@ -47,6 +47,23 @@ test('every session hears every message once and in order, and who called before
         while (data.length < MESSAGES) data.push((await stream.notification('notifications/message')).message.params.data);
         assert.deepEqual(data, wanted);
         stream.drop();
+    }
+});
+
+test('over HTTP as well', async () => {
+    const peer = await startPeer(program.misbehave, 'count', MESSAGES * 10, '--http');
+    try {
+        await start({ counter: { url: peer.url } });
+        const streams = await listen(gateway.url, SESSIONS);
+        const caller = await Session.open(gateway.url);
+        assert.equal(resultText(await caller.call('counter__act')), 'counted');
+        for (const stream of streams) {
+            for (let i = 0; i < MESSAGES * 10; i++)
+                assert.equal((await stream.notification('notifications/message')).message.params.data, i);
+            stream.drop();
+        }
+    } finally {
+        await peer.stop();
     }
 });
 

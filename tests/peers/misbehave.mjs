@@ -136,10 +136,17 @@ function serveStdio() {
     lines.on('close', () => mode !== 'ignore-term' && process.exit(0));
 }
 
-/** Streamable HTTP: every request is answered with an event stream. */
+/** Streamable HTTP: every request is answered with an event stream. What `count` counts comes on a stream of its own. */
 function serveHttp() {
     const sessions = new Set();
+    const event = body => Buffer.concat([Buffer.from('event: message\ndata: '), Buffer.from(body), Buffer.from('\n\n')]);
+    let listener;
     listen('/mcp', async (req, res) => {
+        if (req.method === 'GET' && mode === 'count') {
+            res.writeHead(200, { 'content-type': 'text/event-stream' }).flushHeaders();
+            listener = res;
+            return undefined;
+        }
         if (req.method !== 'POST') return res.writeHead(req.method === 'DELETE' ? 200 : 405).end();
         const message = await json(req);
         const session = req.headers['mcp-session-id'];
@@ -156,7 +163,8 @@ function serveHttp() {
         res.writeHead(200, { 'content-type': 'text/event-stream' });
         res.flushHeaders();
         handle(message, body => {
-            res.write(Buffer.concat([Buffer.from('event: message\ndata: '), Buffer.from(body), Buffer.from('\n\n')]));
+            if (mode === 'count' && body.includes('notifications/message')) return listener.write(event(body));
+            res.write(event(body));
             return flooding ? sleep(0) : res.end();
         });
     });
