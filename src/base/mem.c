@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define FREE_MAX ((size_t)4 << 20)
+#define FREE_MAX ((size_t)2 << 20)
 #define TRIM_PAD ((size_t)1 << 20)
 
 static void *checked(void *block, size_t size)
