@@ -46,7 +46,7 @@ void blob_unref(struct blob *blob)
         budget_close(blob->held);
     free(blob->held);
     if (blob->wiped && blob->at)
-        explicit_bzero(blob->at, blob->len);
+        mem_wipe(blob->at, blob->len);
     free(blob->at);
     free(blob);
 }

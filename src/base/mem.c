@@ -1,11 +1,16 @@
 // Owns allocation: every block comes from here, and failure ends the process loudly, unless the size came from outside.
 #include "base/mem.h"
 #include <malloc.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
 #define FREE_MAX ((size_t)2 << 20)
 #define TRIM_PAD ((size_t)1 << 20)
+#define DISCARD_MIN ((size_t)1 << 20)
+#define DISCARD_STEP ((size_t)256 << 10)
+#define PAGE ((size_t)64 << 10)  // at least, on every system
 
 static void *checked(void *block, size_t size)
 {
@@ -34,6 +39,23 @@ char *mem_copy(const void *bytes, size_t len)
 char *mem_string(const char *text) { return text ? mem_copy(text, strlen(text)) : NULL; }
 
 char *mem_span(struct span s) { return mem_copy(s.at, s.len); }
+
+// Whole pages go back to the system instead, a few at a time: to unmap many takes milliseconds, for which the address space
+// is locked, and the loop would wait for a worker of low priority that is not running.
+void mem_wipe(void *block, size_t len)
+{
+    char *at = block, *end = at + len;
+    char *first = (char *)(((uintptr_t)at + PAGE - 1) & ~(uintptr_t)(PAGE - 1));
+    if (len < DISCARD_MIN) {
+        explicit_bzero(block, len);
+        return;
+    }
+    explicit_bzero(at, (size_t)(first - at));
+    for (at = first; (size_t)(end - at) >= DISCARD_STEP; at += DISCARD_STEP)
+        if (madvise(at, DISCARD_STEP, MADV_DONTNEED) != 0)
+            explicit_bzero(at, DISCARD_STEP);
+    explicit_bzero(at, (size_t)(end - at));
+}
 
 // The C library gives back only the end of its heap, and one long-lived block there keeps all the rest.
 void mem_give_back(void)

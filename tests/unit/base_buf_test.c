@@ -1,8 +1,10 @@
 // Tests the byte buffer, blobs and arenas.
 #include "base/arena.h"
 #include "base/blob.h"
+#include "base/mem.h"
 #include "unit.h"
 #include <stdalign.h>
+#include <stdlib.h>
 
 static void puts_and_prints(void **state)
 {
@@ -185,6 +187,22 @@ static void an_arena_copies_bytes_and_ends_them(void **state)
     arena_release(&arena);
 }
 
+static void wiping_leaves_nothing_and_nothing_else_is_touched(void **state)
+{
+    (void)state;
+    enum { SIZE = 4 << 20 };
+    static const size_t ranges[][2] = {{0, 10}, {1, 1 << 20}, {4095, (3 << 20) + 17}, {65536, 2 << 20}, {7, 0}};
+    char *block = mem_alloc(SIZE);
+    for (size_t i = 0; i < COUNT(ranges); i++) {
+        memset(block, 'x', SIZE);
+        mem_wipe(block + ranges[i][0], ranges[i][1]);
+        for (size_t at = 0; at < SIZE; at++)
+            if ((block[at] == 0) != (at >= ranges[i][0] && at < ranges[i][0] + ranges[i][1]))
+                fail_msg("range %zu, byte %zu", i, at);
+    }
+    free(block);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -195,6 +213,7 @@ int main(void)
         cmocka_unit_test(grows_with_what_is_put),
         cmocka_unit_test(taking_hands_the_memory_over),
         cmocka_unit_test(a_blob_lives_until_its_last_reference_goes),
+        cmocka_unit_test(wiping_leaves_nothing_and_nothing_else_is_touched),
         cmocka_unit_test(an_arena_gives_zeroed_aligned_memory),
         cmocka_unit_test(arenas_that_share_a_store_leave_nothing_behind),
         cmocka_unit_test(an_arena_copies_bytes_and_ends_them),
