@@ -178,7 +178,6 @@ struct http_connection *http_connection_new(struct http_target *target)
     curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L);
     curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
-    curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, 1024L);  // it has little to read
     set_authorities(easy, target);
     curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)target->connect_timeout_ms);
     curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, on_curl_open);
@@ -190,7 +189,10 @@ struct http_connection *http_connection_new(struct http_target *target)
     curl_easy_setopt(easy, CURLOPT_HTTPPROXYTUNNEL, 1L);  // through a proxy, never to it
     if (target->loopback || target->allow)                // and never through one of the environment
         curl_easy_setopt(easy, CURLOPT_PROXY, "");
-    if (target->secure || !target->loopback)
+    bool kept = target->secure || !target->loopback;  // the handle, for TLS or a proxy
+    // curl allocates as much, whoever reads, and reads no more than that at once.
+    curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, kept ? (long)HTTP_READ_BYTES : 1024L);
+    if (kept)
         keep_apart(connection);
     return connection;
 }
