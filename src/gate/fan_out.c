@@ -26,7 +26,8 @@ static void go_to(struct fan_out *fan_out, struct list *use)
 {
     drop_texts(fan_out);
     fan_out->use = use;
-    fan_out->session = is_over(fan_out) ? NULL : scope_at(use)->sessions.next;
+    if (!is_over(fan_out))
+        fan_out->session = scope_at(use)->sessions.next;
 }
 
 // Tells sessions within what is left of the slice; true: all of them were told.
@@ -53,11 +54,16 @@ static void fan_out_release(struct fan_out *fan_out)
     buf_release(&fan_out->kept);
 }
 
-static void fan_out_free(struct fan_out *fan_out)
+static void fan_out_free(void *object)
+{
+    fan_out_release(object);
+    free(object);
+}
+
+static void fan_out_end(struct fan_out *fan_out)
 {
     list_remove(&fan_out->node);
-    fan_out_release(fan_out);
-    free(fan_out);
+    loop_reap(fan_out->link->gate->loop, fan_out, fan_out_free);
 }
 
 // What is left of this turn's slice.
@@ -106,13 +112,13 @@ void fan_out_start(const struct fan_out *news)
 static void run_link(struct link *link, int *left)
 {
     struct fan_out *fan_out = list_entry(link->fan_outs.next, struct fan_out, node);
-    if (!fan_out->session && !is_over(fan_out))
+    if (!fan_out->use)
         go_to(fan_out, link->uses.next);
     list_remove(&link->fan_out_node);
     list_append(&link->gate->fan_outs, &link->fan_out_node);  // the others come first now
     if (!step(fan_out, left))
         return;
-    fan_out_free(fan_out);
+    fan_out_end(fan_out);
     if (!list_empty(&link->fan_outs))
         return;
     list_remove(&link->fan_out_node);
@@ -162,7 +168,7 @@ void fan_out_use_ends(const struct link *link, const struct scope_use *use)
 void fan_out_drop_all(struct link *link)
 {
     for (struct fan_out *fan_out; (fan_out = current(link));)
-        fan_out_free(fan_out);
+        fan_out_end(fan_out);
     list_remove(&link->fan_out_node);
     upstream_resume(link->upstream);
 }

@@ -21,8 +21,8 @@ struct fan_out {
     struct blob *texts[FAN_OUT_TEXTS];  // made by `tell` for the sessions of one scope
 
     // how far it has come
-    struct list *use;      // in link->uses
-    struct list *session;  // in that scope's sessions; NULL: it has not begun
+    struct list *use;      // in link->uses; NULL: it has not begun
+    struct list *session;  // in that scope's sessions
     struct buf kept;       // the params, when they outlive the message
 };
 

@@ -56,7 +56,7 @@ void relay_lists_changed(struct link *link, unsigned kinds)
     // The same news that has not set out yet takes this along.
     struct list *last = link->fan_outs.prev;
     struct fan_out *queued = last == &link->fan_outs ? NULL : list_entry(last, struct fan_out, node);
-    if (queued && queued->tell == tell_changes && !queued->session)
+    if (queued && queued->tell == tell_changes && !queued->use)
         queued->kinds |= kinds;
     else
         fan_out_start(&(struct fan_out){.link = link, .tell = tell_changes, .kinds = kinds});
