@@ -26,8 +26,10 @@ struct blob *blob_take(struct buf *buf);  // takes the buffer's memory
 struct blob *blob_copy(struct span bytes);
 struct blob *blob_ref(struct blob *blob);
 void blob_unref(struct blob *blob);
-// It takes over what was held for its text, until it is freed: then its last reference must be dropped on the loop's thread.
-void blob_hold(struct blob *blob, struct budget_hold *held);
+// It takes over the bytes that are held for its text, until it is freed: then its last reference must be dropped on the loop's
+// thread.
+void blob_hold(struct blob *blob, struct budget_hold *held, size_t bytes);
+void blob_step_back(const struct blob *blob);  // others may use the reserves that it has, or its parts
 
 // Of a blob that is one run of bytes.
 static inline struct span blob_span(const struct blob *blob) { return (struct span){blob->at, blob->len}; }

@@ -43,7 +43,7 @@ struct budget_hold {
     size_t wanted;                               // it waits for so many more
     struct list node;                            // among those that wait, or the spare ones
     void (*on_room)(struct budget_hold *hold);   // it has got what it wanted
-    void (*on_spare)(struct budget_hold *hold);  // gives up what it can, for others of its budget
+    void (*on_spare)(struct budget_hold *hold);  // gives something up, for others of its budget
     void *arg;
 };
 
@@ -61,14 +61,17 @@ bool budget_await(struct budget_hold *hold, size_t more, const struct budget **f
 // What is in memory already counts, room or not.
 void budget_count(struct budget_hold *hold, size_t more);
 void budget_shrink(struct budget_hold *hold, size_t less);  // to nothing: others may use the reserves that it has
-// It belongs to another budget of the same root now; false, and nothing has changed: there it has no room.
-bool budget_move(struct budget_hold *hold, struct budget *budget, const struct budget **full) MUST_CHECK;
+// It belongs to another budget of the same root now, where it may use reserves that are free if `reserve`. False, and nothing
+// has changed: there it has no room.
+bool budget_move(struct budget_hold *hold, struct budget *budget, bool reserve, const struct budget **full) MUST_CHECK;
 // `to` gets the bytes of `from`, which is closed, its reserves, and its budget if `to` has none. They are in memory already:
 // they count for the budget of `to` even if they are too many there.
 void budget_hand_over(struct budget_hold *from, struct budget_hold *to);
+// The same for some of the bytes; `from` stays open, without reserves.
+void budget_split(struct budget_hold *from, struct budget_hold *to, size_t bytes);
 // Others may use the reserves that it has.
 void budget_step_back(struct budget_hold *hold);
-// Asked once to give up what it can when another hold of its budget has no room. Not while it waits.
+// Asked once to give something up when another hold of its budget has no room; it may offer more then. Not while it waits.
 void budget_spare(struct budget_hold *hold, void (*on_spare)(struct budget_hold *hold));
 void budget_close(struct budget_hold *hold);  // harmless if it has no budget
 

@@ -31,9 +31,10 @@ enum upstream_state {
 // Exactly one of the first three is set.
 struct upstream_reply {
     const struct err *failure;
-    struct span result;  // raw JSON, valid during the callback
-    struct span error;   // raw JSON-RPC error object, valid during the callback
-    struct blob *owner;  // whose bytes those are, for who refers to them later; NULL: the text is small, copy it
+    struct span result;        // raw JSON, valid during the callback
+    struct span error;         // raw JSON-RPC error object, valid during the callback
+    struct budget_hold *held;  // what the text is held by, for who keeps a copy of it; NULL: nothing, or `owner`
+    struct blob *owner;        // whose bytes those are, for who refers to them later; NULL: the text is small, copy it
 };
 
 // A request in flight. Embed it zeroed, fill the callbacks, and keep it until on_reply or a cancel.
@@ -45,6 +46,7 @@ struct upstream_request {
     bool (*may_send)(struct upstream_request *request, struct err *err);
     void *arg;
     const struct identity *who;  // whose call it is; NULL: the connection's own business
+    struct budget *memory;       // that an answer counts for while it is read; NULL: the connection's
     // private to the upstream and its transport
     struct upstream *upstream;
     uint64_t id;
@@ -52,7 +54,8 @@ struct upstream_request {
     struct loop_timer timeout;
     int64_t started_ms;
     int64_t held_until_ms;
-    struct blob *text;  // while it waits for the server to be ready, or may be sent again
+    int64_t stopped_ms;  // since when its time does not count; 0: it does
+    struct blob *text;   // while it waits for the server to be ready, or may be sent again
     void *transfer;
     bool initial, resent;
     bool renewed;  // it was refused, and got another token
@@ -87,6 +90,8 @@ struct upstream_spec {
     struct access *access;        // what is presented to the server; NULL: nothing. Outlives the upstream
     struct assertion *assertion;  // tells it who calls; NULL: nothing does. Outlives the upstream
     struct offload *background;   // reads large messages; NULL: they are read on the loop. Outlives the upstream
+    struct budget
+        *memory;  // that messages of the server count for while they are read; NULL: none. Outlives the upstream
 };
 
 struct upstream *upstream_new(const struct upstream_spec *spec);

@@ -20,13 +20,21 @@ struct blob *blob_copy(struct span bytes)
     return blob;
 }
 
-void blob_hold(struct blob *blob, struct budget_hold *held)
+void blob_hold(struct blob *blob, struct budget_hold *held, size_t bytes)
 {
     if (!held->budget)
         return;
     if (!blob->held)
         blob->held = mem_new(struct budget_hold);
-    budget_hand_over(held, blob->held);
+    budget_split(held, blob->held, bytes);
+}
+
+void blob_step_back(const struct blob *blob)
+{
+    if (blob->held)
+        budget_step_back(blob->held);
+    for (size_t i = 0; i < blob->part_count; i++)
+        blob_step_back(blob->parts[i].owner);
 }
 
 struct blob *blob_ref(struct blob *blob)

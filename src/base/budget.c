@@ -79,7 +79,7 @@ static struct budget *find_full(struct budget *from, const struct budget *end, c
     return full;
 }
 
-// The same, after others of its budget have given up what they can.
+// The same, after others of its budget have given up what is spare.
 static struct budget *make_room(const struct budget_hold *hold, size_t more)
 {
     struct budget *full;
@@ -225,11 +225,16 @@ static void count_for(struct budget_hold *hold, struct budget *budget)
     budget_unref(old);
 }
 
-bool budget_move(struct budget_hold *hold, struct budget *budget, const struct budget **full)
+bool budget_move(struct budget_hold *hold, struct budget *budget, bool reserve, const struct budget **full)
 {
     if (!hold->budget || hold->budget == budget)
         return true;
-    const struct budget *none = find_full(budget, shared(budget, hold->budget), hold, hold->bytes);
+    struct budget *end = shared(budget, hold->budget), *none = find_full(budget, end, hold, hold->bytes);
+    for (struct budget *at = budget; none && reserve && at != end; at = at->parent)
+        at->favoured = at->favoured || !at->bound ? at->favoured : hold;
+    none = none ? find_full(budget, end, hold, hold->bytes) : NULL;
+    if (none)
+        leave_reserves(budget, end, hold);
     if (full)
         *full = none;
     if (!none)
@@ -237,19 +242,30 @@ bool budget_move(struct budget_hold *hold, struct budget *budget, const struct b
     return !none;
 }
 
-void budget_hand_over(struct budget_hold *from, struct budget_hold *to)
+void budget_split(struct budget_hold *from, struct budget_hold *to, size_t bytes)
 {
     if (!from->budget)
         return;
+    CHECK(bytes <= from->bytes);
     if (!to->budget)
         budget_open(to, from->budget);
-    if (from->budget != to->budget)
-        count_for(from, to->budget);
-    for (struct budget *at = to->budget; at; at = at->parent)
+    struct budget *end = shared(to->budget, from->budget);
+    for (struct budget *at = from->budget; at != end; at = at->parent)
+        at->used -= bytes;
+    for (struct budget *at = to->budget; at != end; at = at->parent)
+        at->used += bytes;
+    leave_reserves(from->budget, end, from);
+    for (struct budget *at = end; at; at = at->parent)
         if (at->favoured == from)
             at->favoured = to;
-    to->bytes += from->bytes;
-    from->bytes = 0;
+    to->bytes += bytes;
+    from->bytes -= bytes;
+    tell_room(root_of(to->budget));
+}
+
+void budget_hand_over(struct budget_hold *from, struct budget_hold *to)
+{
+    budget_split(from, to, from->bytes);
     budget_close(from);
 }
 
@@ -267,6 +283,7 @@ void budget_spare(struct budget_hold *hold, void (*on_spare)(struct budget_hold 
         return;
     hold->on_spare = on_spare;
     list_append(&hold->budget->spare, &hold->node);
+    tell_room(root_of(hold->budget));
 }
 
 void budget_close(struct budget_hold *hold)

@@ -403,14 +403,14 @@ static void note_task(struct call *call, struct span result)
 static void on_server_reply(struct upstream_request *request, const struct upstream_reply *reply)
 {
     struct call *call = request->arg;
-    if (reply->owner) {
+    if (reply->owner && memory_hold_reply(call, reply->owner)) {
         shaping_start(call, reply);
         return;
     }
     list_remove(&call->link_node);
     if (reply->failure)
         call->err = *reply->failure;
-    else
+    else if (!reply->owner)
         call->reply = reply;
     if (reply->result.at && call->method == METHOD_TOOLS_CALL)
         note_task(call, reply->result);
@@ -434,6 +434,7 @@ static enum phase_result do_forward(struct call *call)
     call->request.on_progress = on_server_progress;
     call->request.arg = call;
     call->request.who = call->identity;
+    call->request.memory = call->session->memory;
     upstream_reserve(call->link->upstream, &call->request);
     buf_reserve(&text.tail, (call->message.params.len < SHARED_MIN ? call->message.params.len : 0) + 256);
     message_begin_request(&text.tail, call->request.id, method_text(call->method));

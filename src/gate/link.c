@@ -243,6 +243,9 @@ static struct link *link_get(struct gate *gate, const struct server *server, str
         // Anonymous callers cannot be told apart, so their processes count for none of them.
         if (server->isolation != SERVER_SHARED && session->identity->proof != IDENTITY_ANONYMOUS)
             link->counted_for = identity_ref(session->identity);
+        link->memory =
+            budget_ref(server->isolation == SERVER_SHARED ? gate_tenant(gate, session->identity->tenant)->memory
+                                                          : session->memory);
         list_init(&link->calls);
         list_init(&link->uses);
         list_init(&link->fan_outs);
@@ -255,7 +258,8 @@ static struct link *link_get(struct gate *gate, const struct server *server, str
                                      link,
                                      link->access = link_access(link, server, session->identity),
                                      link->assertion = link_assertion(gate, server, session->identity),
-                                     gate->background};
+                                     gate->background,
+                                     link->memory};
         link->upstream = upstream_new(&spec);
         link->source = source_new(gate->loop, link->upstream, on_source_change, link);
         link->key_len = key.len;
@@ -275,6 +279,7 @@ static void link_free(void *object)
     process_ended(link);
     source_free(link->source);
     upstream_free(link->upstream);
+    budget_unref(link->memory);
     access_free(link->access);
     identity_unref(link->user);
     identity_unref(link->counted_for);

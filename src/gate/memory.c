@@ -9,6 +9,8 @@
 #include "call.h"
 #include <stdlib.h>
 
+#define MORE_MAX 4096  // bytes that an answer may be longer than that of the server
+
 struct memory_identity {
     struct gate *gate;
     struct budget *budget;
@@ -113,20 +115,39 @@ bool memory_hold_call(struct call *call)
     struct budget *budget = call->session->memory;
     if (!call->held.budget)
         budget_open(&call->held, budget);
-    if (budget_move(&call->held, budget, &full) && budget_grow(&call->held, sizeof *call, &full))
+    if (budget_move(&call->held, budget, false, &full) && budget_grow(&call->held, sizeof *call, &full))
         return true;
     return memory_refuse(full, call->held.bytes + sizeof *call, &call->err);
+}
+
+bool memory_hold_reply(struct call *call, struct blob *owner)
+{
+    const struct budget *full;
+    return !owner->held || budget_move(owner->held, call->session->memory, true, &full) ||
+           memory_refuse(full, owner->len, &call->err);
+}
+
+// What came on a connection of the caller's own counts for it already.
+static void take_over(struct call *call)
+{
+    struct budget_hold *read = call->reply ? call->reply->held : NULL;
+    size_t len = call->text.len;
+    if (read && read->budget == call->text_held.budget)
+        budget_split(read, &call->text_held, len < read->bytes ? len : read->bytes);
 }
 
 bool memory_hold_answer(struct call *call)
 {
     const struct budget *full;
+    if (call->answer)  // its parts are held for their own
+        return true;
     if (!call->text_held.budget)
         budget_open(&call->text_held, call->session->memory);
-    if (call_answer_len(call) <= call->text_held.bytes)
+    take_over(call);
+    if (call->text.len <= call->text_held.bytes)
         return true;
-    size_t more = call_answer_len(call) - call->text_held.bytes;
-    if (call->err.code) {  // small, and always told
+    size_t more = call->text.len - call->text_held.bytes;
+    if (call->err.code || (call->text_held.bytes && more <= MORE_MAX)) {  // small, and always told
         budget_count(&call->text_held, more);
         return true;
     }

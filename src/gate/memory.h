@@ -3,7 +3,7 @@
 #define GATE_MEMORY_H
 
 #include "auth/identity.h"
-#include "base/budget.h"
+#include "base/blob.h"
 #include "base/map.h"
 #include "loop/loop.h"
 
@@ -31,6 +31,7 @@ size_t memory_used(const struct memory_identity *own);  // of its budget
 bool memory_refuse(const struct budget *full, size_t more, struct err *err);
 // A call counts for its caller once it is in a session. False: call->err says which limit has no room.
 bool memory_hold_call(struct call *call) MUST_CHECK;
-bool memory_hold_answer(struct call *call) MUST_CHECK;  // the same for its text, until the caller has read it
+bool memory_hold_reply(struct call *call, struct blob *owner) MUST_CHECK;  // the same for the text of a large reply,
+bool memory_hold_answer(struct call *call) MUST_CHECK;  // and for the answer, until the caller has read it
 
 #endif

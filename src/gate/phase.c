@@ -163,7 +163,7 @@ static enum phase_result open_session(struct call *call)
     call->new_session = true;
     join_session(call, session_new(gate, call->identity, call->op == ARRIVAL_PIPE));
     call->session->profile = call->profile;
-    return memory_hold_call(call) ? PHASE_NEXT : put_off(call, MEMORY_RETRY_MS);
+    return memory_hold_call(call) ? PHASE_NEXT : PHASE_FAIL;
 }
 
 // While the gateway stops it takes only what belongs to calls in flight: what their callers answer and tell, and those
@@ -198,9 +198,8 @@ static struct call *part_new(struct call *batch, size_t at)
     list_append(&batch->gate->calls, &part->node);
     join_session(part, batch->session);
     reading_take_part(batch, at, part);
-    if (!part->err.code && !memory_hold_call(part))
-        (void)put_off(part, MEMORY_RETRY_MS);
-    part->phase = part->err.code || comes_too_late(part) ? PHASE_SHAPE : PHASE_ROUTE;
+    bool over = part->err.code || !memory_hold_call(part) || comes_too_late(part);
+    part->phase = over ? PHASE_SHAPE : PHASE_ROUTE;
     return part;
 }
 
@@ -243,7 +242,7 @@ static enum phase_result find_session(struct call *call)
     reach_renew(found, call->identity);
     join_session(call, found);
     loan_begin(call);
-    return memory_hold_call(call) ? PHASE_NEXT : put_off(call, MEMORY_RETRY_MS);
+    return memory_hold_call(call) ? PHASE_NEXT : PHASE_FAIL;
 }
 
 // May the message come now, in this session?
@@ -471,6 +470,8 @@ static void shape_reply(struct call *call)
 static void shape_error(struct call *call)
 {
     forget_answer(call);
+    if (call->err.code == ERR_MEMORY)
+        (void)put_off(call, MEMORY_RETRY_MS);
     if (call->message.kind == MESSAGE_REQUEST || call->message.kind == MESSAGE_INVALID)
         message_put_error_text(&call->text, call->message.id, call->err.code, call->error_text,
                                buf_span(&call->error_data));
@@ -479,10 +480,9 @@ static void shape_error(struct call *call)
 // It is kept until its caller has read it.
 static enum phase_result count_answer(struct call *call)
 {
-    if (!call->session || call->reply || memory_hold_answer(call))
+    if (!call->session || memory_hold_answer(call))
         return PHASE_NEXT;
     buf_release(&call->text);
-    (void)put_off(call, MEMORY_RETRY_MS);
     shape_error(call);
     return PHASE_FAIL;
 }
@@ -570,6 +570,7 @@ static struct blob *take_answer(struct call *call)
 {
     struct blob *answer = call->answer ? call->answer : blob_take(&call->text);
     call->answer = NULL;
+    blob_hold(answer, &call->text_held, call->text_held.bytes);
     return answer;
 }
 
@@ -587,6 +588,7 @@ static void to_parent(struct call *call)
         } else {
             pieces_share_all(batch, call->answer);
         }
+        budget_hand_over(&call->text_held, &parent->text_held);
     }
     if (--parent->parts_left == 0)
         call_resume(parent);

@@ -103,6 +103,7 @@ struct link {
     struct list calls;      // in flight here
     struct session *owner;  // with isolation `session`
     const char *tenant;
+    struct budget *memory;         // that messages count for while they are read
     struct identity *user;         // whose grant it uses; NULL: nobody's in particular
     struct identity *counted_for;  // the identity its process counts for; NULL: none
     bool counted;                  // its process is, in process.c

@@ -54,7 +54,10 @@ static size_t weight(const struct event *event) { return event->answer ? 0 : siz
 static size_t answer_weight(const struct event *event) { return event->answer ? size_of(event) : 0; }
 
 // What counts for the stream: a message that is held for its own is left out.
-static size_t cost(const struct blob *message) { return EVENT_COST + (message && !message->held ? message->len : 0); }
+static size_t cost(const struct blob *message)
+{
+    return EVENT_COST + (message && message->at && !message->held ? message->len : 0);
+}
 
 static void drop_oldest(struct stream *stream)
 {
@@ -111,11 +114,31 @@ static void trim(struct stream *stream)
 
 void stream_attach(struct stream *stream, const struct stream_sink *sink) { stream->sink = *sink; }
 
+// What was sent, and while nobody is attached everything, is here only for a caller that may come back.
+static bool has_kept(const struct stream *stream) { return stream_attached(stream) ? stream->sent : stream->count; }
+
+static void offer_kept(struct stream *stream);
+
+static void drop_kept(struct budget_hold *hold)
+{
+    struct stream *stream = hold->arg;
+    if (has_kept(stream))
+        drop_oldest(stream);
+    offer_kept(stream);
+}
+
+static void offer_kept(struct stream *stream)
+{
+    if (has_kept(stream))
+        budget_spare(&stream->held, drop_kept);
+}
+
 void stream_detach(struct stream *stream, const void *arg)
 {
     if (stream->sink.arg == arg)
         stream->sink = (struct stream_sink){0};
     trim(stream);
+    offer_kept(stream);
 }
 
 size_t stream_kept(const struct stream *stream) { return stream->kept_bytes + stream->unsent_bytes; }
@@ -127,6 +150,7 @@ void stream_cut(struct stream *stream)
     stream->sink = (struct stream_sink){0};
     if (sink.cut)
         sink.cut(sink.arg);
+    offer_kept(stream);
 }
 
 bool stream_rewind(struct stream *stream, uint64_t sequence)
@@ -212,6 +236,7 @@ static void push(struct stream *stream, struct blob *message, bool answer)
         while (stream->unsent_bytes > bytes && stream->count > 1)
             drop_oldest(stream);
     }
+    offer_kept(stream);
     wake(stream);
 }
 
@@ -227,23 +252,18 @@ void stream_end(struct stream *stream)
     wake(stream);
 }
 
-static void drop_history(struct budget_hold *hold)
-{
-    struct stream *stream = hold->arg;
-    while (stream->sent)
-        drop_oldest(stream);
-}
-
 bool stream_pull(struct stream *stream, struct stream_item *out)
 {
-    trim(stream);  // what was pulled before has been copied by now
+    if (stream->sent && event_at(stream, stream->sent - 1)->message)  // what was pulled before has been sent by now
+        blob_step_back(event_at(stream, stream->sent - 1)->message);
+    trim(stream);
     if (stream->sent == stream->count)
         return false;
     struct event *event = event_at(stream, stream->sent++);
     stream->unsent_bytes -= weight(event);
     stream->unread_bytes -= answer_weight(event);
     stream->kept_bytes += size_of(event);
-    budget_spare(&stream->held, drop_history);
+    offer_kept(stream);
     *out = (struct stream_item){event->sequence, event->message};
     return true;
 }

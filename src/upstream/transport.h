@@ -45,8 +45,10 @@ struct upstream {
     struct upstream_abilities abilities;
     struct buf instructions, info;
     uint64_t next_id;
-    struct map in_flight;  // id -> request
-    struct list waiting;   // for READY
+    struct map in_flight;       // id -> request
+    struct list waiting;        // for READY
+    struct budget_hold *taken;  // what the message that is being handed on is held by; NULL: nothing
+    int64_t stopped_ms;         // since when the time of its requests does not count; 0: it does
     struct upstream_request hello;
     struct loop_timer retry;
     struct loop_task fail_later;  // failures that must not come from inside upstream_send()
@@ -108,10 +110,33 @@ void upstream_on_greeted_late(struct upstream *upstream, unsigned version);
 void upstream_on_refused(struct upstream *upstream, struct upstream_request *request, unsigned version);
 // It wants one with more scope: once more with that, or it fails.
 void upstream_on_narrow(struct upstream *upstream, struct upstream_request *request, unsigned version);
+// We are not reading what the server sends, for lack of room: that time does not count. NULL: for all requests.
+void upstream_stop_clock(struct upstream *upstream, struct upstream_request *request);
+void upstream_start_clock(struct upstream *upstream, struct upstream_request *request);  // harmless if it runs
 // Before the first byte of a request that may have waited; false: the transport fails it with this error.
 bool upstream_may_send(struct upstream_request *request, struct err *err);
 void upstream_switch(struct upstream *upstream, const struct transport *transport);
 // Before each transfer: the header that tells the server who calls, if it wants one. NULL: not for a caller's request.
 void upstream_assert(struct upstream *upstream, struct http_target *target, const struct upstream_request *request);
+
+// intake.c
+struct intake {
+    struct upstream *upstream;
+    struct budget_hold held;
+    void (*on_room)(void *arg);
+    void *arg;
+    bool told;  // that it waits, in the log
+};
+void intake_open(struct intake *intake, struct upstream *upstream, struct budget *memory, void (*on_room)(void *arg),
+                 void *arg);
+// So many bytes in all are to be kept. False: not before on_room(), which comes from the loop; until then nothing more is
+// read.
+bool intake_cover(struct intake *intake, size_t bytes) MUST_CHECK;
+bool intake_waits(const struct intake *intake);
+void intake_keep(struct intake *intake, size_t bytes);            // of what was taken, only so many are still kept
+void intake_hand_over(struct intake *intake, struct blob *blob);  // which has the memory of a message now
+// upstream_on_message(), whose receiver may take over what the message is held by.
+void intake_deliver(struct intake *intake, struct span text, struct blob *owner, struct upstream_request *origin);
+void intake_close(struct intake *intake);  // harmless if it was never opened
 
 #endif

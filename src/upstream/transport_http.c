@@ -48,13 +48,15 @@ struct exchange {
     struct buf body;
     struct sse_parser parser;
     struct parsing *parsing;  // a large message of it; NULL: none
-    struct buf held;          // what came after that or after a slice, of a stream
+    struct buf held;          // what came after that or after a slice, or waits for room
     bool waiting;             // `held` is to be read when nothing holds it back any more
     struct loop_task more;
+    struct intake intake;
 };
 
 static const struct http_events exchange_events;
 static void on_more(struct loop_task *task);
+static void on_room(void *arg);
 
 static struct exchange *exchange_new(struct http_wire *wire, enum exchange_kind kind, struct upstream_request *request)
 {
@@ -70,6 +72,8 @@ static struct exchange *exchange_new(struct http_wire *wire, enum exchange_kind 
     exchange->more = (struct loop_task){.run = on_more, .arg = exchange, .name = "server events"};
     exchange->body.max = wire->upstream->spec.max_message;
     sse_init(&exchange->parser, wire->upstream->spec.max_message);
+    struct budget *memory = request && request->memory ? request->memory : wire->upstream->spec.memory;
+    intake_open(&exchange->intake, wire->upstream, memory, on_room, exchange);
     list_append(&wire->exchanges, &exchange->node);
     if (request)
         request->transfer = exchange;
@@ -98,8 +102,11 @@ static void exchange_end(struct exchange *exchange)
     exchange->transfer = NULL;
     parsing_drop(exchange->parsing);
     exchange->parsing = NULL;
-    if (exchange->request)
+    intake_close(&exchange->intake);
+    if (exchange->request) {
+        upstream_start_clock(exchange->wire->upstream, exchange->request);
         exchange->request->transfer = NULL;
+    }
     exchange->request = NULL;
     loop_timer_stop(loop, &exchange->wait);
     loop_task_drop(&exchange->more);
@@ -156,6 +163,24 @@ static bool is_type(const char *header, const char *type)
     return header && strncasecmp(header, type, len) == 0 && (!header[len] || strchr("; \t", header[len]));
 }
 
+// What of it is in memory.
+static size_t kept(const struct exchange *exchange)
+{
+    return exchange->body.len + exchange->held.len + exchange->parser.data.len + exchange->parser.line.len;
+}
+
+// Is there room for so many bytes in all? False: nothing more is read until there is.
+static bool find_room(struct exchange *exchange, size_t bytes)
+{
+    if (intake_cover(&exchange->intake, bytes))
+        return true;
+    exchange->waiting = true;
+    http_pause(exchange->transfer);
+    if (exchange->request)
+        upstream_stop_clock(exchange->wire->upstream, exchange->request);
+    return false;
+}
+
 static void on_head(void *arg, struct http_transfer *transfer, int status)
 {
     struct exchange *exchange = arg;
@@ -165,6 +190,8 @@ static void on_head(void *arg, struct http_transfer *transfer, int status)
     size_t expected = length ? strtoul(length, NULL, 10) : 0;
     if (expected < RESERVE_MAX)
         buf_reserve(&exchange->body, expected);
+    if (expected <= exchange->body.max)
+        (void)find_room(exchange, expected);
     if (exchange->wire->upstream->spec.access && (status == 401 || status == 403))
         access_hear(exchange->wire->upstream->spec.access, transfer);
     const char *session = http_transfer_header(transfer, "mcp-session-id");
@@ -198,15 +225,19 @@ static void on_event(struct exchange *exchange, const struct sse_event *event)
     } else if (!event->data.len || !span_is(event->type, "message")) {
         return;
     } else if (event->data.len > MESSAGE_LARGE) {
+        struct blob *text = sse_take(&exchange->parser);
+        intake_hand_over(&exchange->intake, text);
         http_pause(exchange->transfer);
-        exchange->parsing =
-            parsing_start(upstream, sse_take(&exchange->parser), event->data, on_event_parsed, exchange);
+        exchange->parsing = parsing_start(upstream, text, event->data, on_event_parsed, exchange);
     } else {
-        upstream_on_message(upstream, event->data, NULL, exchange->request);
+        intake_deliver(&exchange->intake, event->data, NULL, exchange->request);
     }
 }
 
-static bool is_held(const struct exchange *exchange) { return exchange->parsing || exchange->wire->upstream->paused; }
+static bool is_held(const struct exchange *exchange)
+{
+    return exchange->parsing || exchange->wire->upstream->paused || intake_waits(&exchange->intake);
+}
 
 // Hands on the events of a slice; the rest waits. False: it is not wanted.
 static bool feed(struct exchange *exchange, struct span bytes)
@@ -228,13 +259,26 @@ static bool feed(struct exchange *exchange, struct span bytes)
     return true;
 }
 
+// False: the rest is not wanted.
+static bool take(struct exchange *exchange, struct span bytes)
+{
+    bool more = true;
+    if (exchange->events)
+        more = feed(exchange, bytes);
+    else
+        buf_put_span(&exchange->body, bytes);
+    if (!exchange->ended)
+        intake_keep(&exchange->intake, exchange->events ? kept(exchange) : SIZE_MAX);
+    return more && !exchange->body.overflow;
+}
+
 static bool on_data(void *arg, struct span bytes)
 {
     struct exchange *exchange = arg;
-    if (exchange->events)
-        return feed(exchange, bytes);
-    buf_put_span(&exchange->body, bytes);
-    return !exchange->body.overflow;
+    if (find_room(exchange, kept(exchange) + bytes.len))
+        return take(exchange, bytes);
+    buf_put_span(&exchange->held, bytes);
+    return true;
 }
 
 static void on_done(void *arg, const struct err *err);
@@ -244,7 +288,7 @@ static void go_on(struct exchange *exchange)
     struct buf held = exchange->held;
     exchange->held = (struct buf){0};
     exchange->waiting = false;
-    bool more = feed(exchange, buf_span(&held));
+    bool more = take(exchange, buf_span(&held));
     buf_release(&held);
     if (!exchange->transfer || exchange->waiting)
         return;
@@ -264,6 +308,14 @@ static void on_more(struct loop_task *task)
     struct exchange *exchange = task->arg;
     if (exchange->waiting && !is_held(exchange))
         go_on(exchange);
+}
+
+static void on_room(void *arg)
+{
+    struct exchange *exchange = arg;
+    if (exchange->request)
+        upstream_start_clock(exchange->wire->upstream, exchange->request);
+    loop_task_put(exchange->wire->upstream->spec.loop, &exchange->more);
 }
 
 // The stream goes on after a large message.
@@ -505,6 +557,7 @@ static void take_large(struct exchange *exchange)
 {
     struct upstream *upstream = exchange->wire->upstream;
     struct blob *text = blob_take(&exchange->body);
+    intake_hand_over(&exchange->intake, text);
     if (text->len > MESSAGE_LARGE) {
         exchange->parsing = parsing_start(upstream, text, blob_span(text), on_answer_parsed, exchange);
     } else {
@@ -556,7 +609,7 @@ static void on_done(void *arg, const struct err *err)
     if (exchange->request && exchange->body.len > MESSAGE_SHARED)
         take_large(exchange);
     else if (exchange->request && exchange->body.len)
-        upstream_on_message(upstream, buf_span(&exchange->body), NULL, exchange->request);
+        intake_deliver(&exchange->intake, buf_span(&exchange->body), NULL, exchange->request);
     buf_release(&exchange->body);  // now, while it is warm: the next answer gets the same memory
     if (!exchange->parsing)
         answered(exchange);

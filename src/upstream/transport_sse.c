@@ -16,9 +16,10 @@ struct sse_wire {
     struct http_transfer *stream;
     struct sse_parser parser;
     struct parsing *parsing;  // a large message; NULL: none
-    struct buf held;          // what came after it or after a slice
+    struct buf held;          // what came after it or after a slice, or waits for room
     bool waiting;             // `held` is to be read when nothing holds it back any more
     struct loop_task more;
+    struct intake intake;  // of the stream
     int status;
     unsigned presented;  // version of the token that the stream has, or the last POST had
     struct list posts;
@@ -199,15 +200,25 @@ static bool on_event(struct sse_wire *wire, const struct sse_event *event)
     if (span_is(event->type, "endpoint"))
         return take_endpoint(wire, event->data);
     if (event->data.len > MESSAGE_LARGE && span_is(event->type, "message")) {
+        struct blob *text = sse_take(&wire->parser);
+        intake_hand_over(&wire->intake, text);
         http_pause(wire->stream);
-        wire->parsing = parsing_start(wire->upstream, sse_take(&wire->parser), event->data, on_parsed, wire);
+        wire->parsing = parsing_start(wire->upstream, text, event->data, on_parsed, wire);
     } else if (event->data.len && span_is(event->type, "message")) {
-        upstream_on_message(wire->upstream, event->data, NULL, NULL);
+        intake_deliver(&wire->intake, event->data, NULL, NULL);
     }
     return wire->stream != NULL && !wire->upstream->losing;
 }
 
-static bool is_held(const struct sse_wire *wire) { return wire->parsing || wire->upstream->paused; }
+static bool is_held(const struct sse_wire *wire)
+{
+    return wire->parsing || wire->upstream->paused || intake_waits(&wire->intake);
+}
+
+static size_t kept(const struct sse_wire *wire)
+{
+    return wire->held.len + wire->parser.data.len + wire->parser.line.len;
+}
 
 // Hands on the events of a slice; the rest waits. False: it is not wanted.
 static bool feed(struct sse_wire *wire, struct span bytes)
@@ -228,6 +239,14 @@ static bool feed(struct sse_wire *wire, struct span bytes)
     return true;
 }
 
+static bool take(struct sse_wire *wire, struct span bytes)
+{
+    bool more = feed(wire, bytes);
+    if (wire->stream)
+        intake_keep(&wire->intake, kept(wire));
+    return more;
+}
+
 static void on_stream_done(void *arg, const struct err *err);
 
 static void go_on(struct sse_wire *wire)
@@ -235,7 +254,7 @@ static void go_on(struct sse_wire *wire)
     struct buf held = wire->held;
     wire->held = (struct buf){0};
     wire->waiting = false;
-    bool more = feed(wire, buf_span(&held));
+    bool more = take(wire, buf_span(&held));
     buf_release(&held);
     if (!wire->stream || wire->waiting)
         return;
@@ -274,6 +293,13 @@ static void sse_resume(struct upstream *upstream)
         loop_task_put(upstream->spec.loop, &wire->more);
 }
 
+static void on_room(void *arg)
+{
+    struct sse_wire *wire = arg;
+    upstream_start_clock(wire->upstream, NULL);
+    loop_task_put(wire->upstream->spec.loop, &wire->more);
+}
+
 static void on_stream_head(void *arg, struct http_transfer *transfer, int status)
 {
     struct sse_wire *wire = arg;
@@ -286,7 +312,15 @@ static void on_stream_head(void *arg, struct http_transfer *transfer, int status
 static bool on_stream_data(void *arg, struct span bytes)
 {
     struct sse_wire *wire = arg;
-    return wire->status == 200 && feed(wire, bytes);
+    if (wire->status != 200)
+        return false;
+    if (intake_cover(&wire->intake, kept(wire) + bytes.len))
+        return take(wire, bytes);
+    buf_put_span(&wire->held, bytes);
+    wire->waiting = true;
+    http_pause(wire->stream);
+    upstream_stop_clock(wire->upstream, NULL);
+    return true;
 }
 
 static void on_stream_done(void *arg, const struct err *err)
@@ -324,6 +358,7 @@ static bool sse_start(struct upstream *upstream, struct err *err)
     wire->more = (struct loop_task){.run = on_more, .arg = wire, .name = "server events"};
     list_init(&wire->posts);
     sse_init(&wire->parser, upstream->spec.max_message);
+    intake_open(&wire->intake, upstream, upstream->spec.memory, on_room, wire);
     wire->stream_target =
         http_target_new(upstream->spec.http, upstream->server->url, upstream->server->start_timeout_ms);
     http_target_trust(wire->stream_target, upstream->server->tls.ca_file);
@@ -391,6 +426,8 @@ static void sse_release_wire(struct upstream *upstream)
     wire->stream = NULL;
     parsing_drop(wire->parsing);
     wire->parsing = NULL;
+    intake_close(&wire->intake);
+    upstream_start_clock(upstream, NULL);
     http_target_free(wire->stream_target);
     http_target_free(wire->post_target);
     upstream->wire = NULL;

@@ -34,6 +34,7 @@ struct stdio_wire {
     struct loop_task flush, more;
     struct frame frame;
     struct outbox outbox;
+    struct intake intake;
     struct buf error_line;
     struct parsing *parsing;  // the message that what follows waits for; NULL: none
     bool counted;             // write with Content-Length
@@ -63,6 +64,8 @@ static void wire_detach(struct stdio_wire *wire)
     loop_task_drop(&wire->more);
     parsing_drop(wire->parsing);
     wire->parsing = NULL;
+    intake_close(&wire->intake);
+    upstream_start_clock(wire->upstream, NULL);
 }
 
 static void stdio_release(struct upstream *upstream)
@@ -137,7 +140,10 @@ static void on_junk(const struct stdio_wire *wire, enum frame_status status, str
 static void on_parsed(void *arg, struct parsing *parsing);
 
 // Nothing is handed on now.
-static bool is_held(const struct stdio_wire *wire) { return wire->upstream->paused || wire->parsing; }
+static bool is_held(const struct stdio_wire *wire)
+{
+    return wire->upstream->paused || wire->parsing || (intake_waits(&wire->intake) && !wire->stopping);
+}
 
 static void take_message(struct stdio_wire *wire, struct span text)
 {
@@ -145,11 +151,13 @@ static void take_message(struct stdio_wire *wire, struct span text)
     if (wire->frame.content_length && upstream->server->framing == SERVER_FRAMING_AUTO)
         wire->counted = true;
     if (text.len <= MESSAGE_LARGE) {
-        upstream_on_message(upstream, text, NULL, NULL);
+        intake_deliver(&wire->intake, text, NULL, NULL);
         return;
     }
+    struct blob *owner = frame_take(&wire->frame);
+    intake_hand_over(&wire->intake, owner);
     loop_unwatch(upstream->spec.loop, &wire->in);
-    wire->parsing = parsing_start(upstream, frame_take(&wire->frame), text, on_parsed, wire);
+    wire->parsing = parsing_start(upstream, owner, text, on_parsed, wire);
 }
 
 // Hands on what was read, within a slice of which `left` is left. False: some of it has to wait, or the wire is gone.
@@ -167,6 +175,8 @@ static bool hand_on(struct stdio_wire *wire, int *left)
             continue;
         }
         take_message(wire, text);
+        if (upstream->wire == wire)
+            intake_keep(&wire->intake, wire->frame.in.len - wire->frame.start);
     }
     return false;
 }
@@ -176,6 +186,16 @@ static void half_closed(struct stdio_wire *wire)
 {
     if (!wire->stopping)
         child_end(wire->child, HALF_CLOSED_MS);
+}
+
+// Without room nothing more is read, and what was read is not handed on.
+static bool find_room(struct stdio_wire *wire)
+{
+    if (intake_cover(&wire->intake, wire->frame.in.len - wire->frame.start))
+        return true;
+    loop_unwatch(wire->upstream->spec.loop, &wire->in);
+    upstream_stop_clock(wire->upstream, NULL);
+    return false;
 }
 
 // True when there may be more to read.
@@ -192,7 +212,7 @@ static bool read_once(struct stdio_wire *wire)
         return false;
     }
     frame_fed(&wire->frame, (size_t)got);
-    return (size_t)got == room;
+    return find_room(wire) && (size_t)got == room;
 }
 
 static void on_gone(struct stdio_wire *wire);
@@ -229,21 +249,33 @@ static void stdio_resume(struct upstream *upstream)
     loop_task_put(upstream->spec.loop, &wire->more);
 }
 
-// What follows a large message is handed on.
-static void on_parsed(void *arg, struct parsing *parsing)
+static void go_on(struct stdio_wire *wire)
 {
-    struct stdio_wire *wire = arg;
     struct upstream *upstream = wire->upstream;
     struct err err;
-    wire->parsing = NULL;
-    upstream_on_parsed(upstream, parsing, NULL);
-    if (upstream->wire != wire)
-        return;
     if (!loop_watch(upstream->spec.loop, &wire->in, LOOP_READ, &err)) {
         log_error("cannot read from a server", LOG_STR("detail", err.detail));
         half_closed(wire);
     }
     loop_task_put(upstream->spec.loop, &wire->more);
+}
+
+// What follows a large message is handed on.
+static void on_parsed(void *arg, struct parsing *parsing)
+{
+    struct stdio_wire *wire = arg;
+    struct upstream *upstream = wire->upstream;
+    wire->parsing = NULL;
+    upstream_on_parsed(upstream, parsing, NULL);
+    if (upstream->wire == wire)
+        go_on(wire);
+}
+
+static void on_room(void *arg)
+{
+    struct stdio_wire *wire = arg;
+    upstream_start_clock(wire->upstream, NULL);
+    go_on(wire);
 }
 
 // ---- writing --------------------------------------------------------------------------------
@@ -405,6 +437,7 @@ static bool stdio_start(struct upstream *upstream, struct err *err)
     wire->flush = (struct loop_task){.run = on_flush, .arg = wire, .name = "server stdin"};
     wire->more = (struct loop_task){.run = on_more, .arg = wire, .name = "server stdout"};
     frame_init(&wire->frame, upstream->spec.max_message);
+    intake_open(&wire->intake, upstream, upstream->spec.memory, on_room, wire);
     wire->in = (struct loop_watch){
         .fd = child_stdout(wire->child), .on_ready = on_readable, .arg = wire, .name = "server stdout"};
     wire->out = (struct loop_watch){

@@ -87,6 +87,10 @@ static void on_timeout(struct loop_timer *timer)
     struct upstream_request *request = timer->arg;
     struct upstream *upstream = request->upstream;
     struct err err;
+    if (request->stopped_ms || upstream->stopped_ms) {
+        loop_timer_set(upstream->spec.loop, timer, upstream->server->timeout_ms);
+        return;
+    }
     int64_t waited = loop_now(upstream->spec.loop) - request->started_ms;
     (void)err_set(&err, ERR_UPSTREAM_TIMEOUT, "server \"%s\": no answer after %lld ms", upstream->server->name,
                   (long long)waited);
@@ -105,6 +109,32 @@ static void arm(struct upstream_request *request)
     if (request->initial)
         ms = upstream->server->start_timeout_ms;
     loop_timer_set(upstream->spec.loop, &request->timeout, ms < left ? ms : left);
+}
+
+void upstream_stop_clock(struct upstream *upstream, struct upstream_request *request)
+{
+    int64_t *stopped_ms = request ? &request->stopped_ms : &upstream->stopped_ms;
+    *stopped_ms = loop_now(upstream->spec.loop);
+}
+
+static void start_clock(struct upstream_request *request, int64_t stopped_ms)
+{
+    request->started_ms += loop_now(request->upstream->spec.loop) - stopped_ms;
+    if (request->timeout.slot)
+        arm(request);
+}
+
+void upstream_start_clock(struct upstream *upstream, struct upstream_request *request)
+{
+    int64_t *since = request ? &request->stopped_ms : &upstream->stopped_ms, stopped_ms = *since;
+    void *value;
+    *since = 0;
+    if (!stopped_ms)
+        return;
+    if (request)
+        start_clock(request, stopped_ms);
+    for (size_t at = 0; !request && map_next(&upstream->in_flight, &at, NULL, &value);)
+        start_clock(value, stopped_ms);
 }
 
 void upstream_touch(struct upstream_request *request)
@@ -644,7 +674,8 @@ static void on_answer(struct upstream *upstream, const struct message *message, 
                   LOG_SPAN("id", message->id));
         return;
     }
-    finish(request, &(struct upstream_reply){.result = message->result, .error = message->error, .owner = owner});
+    finish(request, &(struct upstream_reply){
+                        .result = message->result, .error = message->error, .owner = owner, .held = upstream->taken});
 }
 
 // A message that cannot be read. If it was meant as an answer, its request fails now, not by timeout.

@@ -3,9 +3,10 @@ import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { once } from 'node:events';
 import { writeFileSync } from 'node:fs';
-import { request } from 'node:http';
+import { createServer, request } from 'node:http';
+import { connect } from 'node:net';
 import { join } from 'node:path';
-import { text } from 'node:stream/consumers';
+import { json, text } from 'node:stream/consumers';
 import { after, before, describe, test } from 'node:test';
 
 import { binary, startGateway, stdioServer, temporaryDirectory, until } from './gateway.mjs';
@@ -51,7 +52,10 @@ async function open(gateway, subject, version = '2025-11-25') {
     return { headers, ask };
 }
 
-const ping = (size = 0) => JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'ping' }) + ' '.repeat(size); // params have a bound of their own
+const ping = () => JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'ping' });
+/** A call of about that size, of a tool that does not exist: it is read and judged, and that is all. */
+const padded = size => JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'tools/call', params: { name: 'm__none', arguments: { pad: 'x'.repeat(size) } } });
+const assertRead = answer => assert.equal(reply(answer).error.data.reason, 'denied'); // as everything that does not exist
 
 /** Sends the head of a request and `sent` bytes of its body; the rest never comes. Dropped when the test is over. */
 async function hang(t, gateway, headers, { length, sent = 1 }) {
@@ -80,11 +84,11 @@ describe('bodies', () => {
         const res = await third.answer;
         assertRefused({ status: res.statusCode, headers: res.headers, body: await text(res) });
         await gateway.line(/request refused.*memory_limit.*limits\.identity_memory/, WAIT_MS);
-        assert.equal(reply(await bob.ask(ping(MIB - 200))).error, undefined, 'another identity has its own');
+        assertRead(await bob.ask(padded(MIB - 200))); // another identity has its own
         assert.equal(reply(await alice.ask(ping())).error, undefined, 'small requests have room left');
         for (const { drop } of held) drop();
-        await until(async () => (await gateway.memory()).held === 0, WAIT_MS, 'bodies that were given up count no more');
-        assert.equal(reply(await alice.ask(ping(MIB - 200))).error, undefined);
+        await until(async () => (await gateway.memory()).held < KIB, WAIT_MS, 'bodies that were given up count no more');
+        assertRead(await alice.ask(padded(MIB - 200)));
     });
 
     test('a body that does not say how large it is is counted as it comes', async t => {
@@ -104,14 +108,14 @@ describe('bodies', () => {
         for (let i = 0; i < 4; i++) await hang(t, gateway, {}, { length: 16 * KIB });
         await until(async () => (await gateway.memory()).unauthenticated === 64 * KIB, WAIT_MS, 'they have used it up');
         assert.equal((await send(gateway.url, { headers: post(), body: ping() })).status, 401);
-        assert.equal(reply(await alice.ask(ping(KIB))).error, undefined);
+        assert.equal(reply(await alice.ask(ping())).error, undefined);
     });
 
     test('the bound in all holds for identities together', async t => {
         const gateway = await start(t, { limits: { memory: 4 * MIB, identity_memory: 0 } }), alice = await open(gateway, 'alice'), bob = await open(gateway, 'bob');
         for (const { headers } of [alice, bob]) await hang(t, gateway, headers, { length: MIB });
         await until(async () => (await gateway.memory()).held >= 2 * MIB, WAIT_MS, 'both are counted');
-        assertRefused(await alice.ask(ping(MIB - 200)));
+        assertRefused(await alice.ask(padded(MIB - 200)));
         await gateway.line(/request refused.*\(limits\.memory\)/, WAIT_MS);
     });
 });
@@ -125,7 +129,7 @@ describe('calls in flight', () => {
         assertRefused(await alice.ask(act(3)));
         for (const requestId of [1, 2]) await alice.ask({ jsonrpc: '2.0', method: 'notifications/cancelled', params: { requestId } });
         await Promise.all(calls);
-        await until(async () => (await gateway.memory()).held === 0, WAIT_MS, 'nothing is held for calls that are over');
+        await until(async () => (await gateway.memory()).held < KIB, WAIT_MS, 'nothing is held for calls that are over');
     });
 });
 
@@ -161,6 +165,91 @@ describe('a caller that is denied everything', () => {
         });
         assert.ok(most > 0 && most <= MIB, `${most} bytes were held`);
         assert.ok(statuses.has(429), `some of it was refused: ${[...statuses]}`);
+    });
+});
+
+/** A server over HTTP whose tool answers with `size` bytes, as JSON that says how long it is or as an event; to so many calls at once. */
+async function startServer(t, size, { events = false, together = 1 } = {}) {
+    const results = {
+        initialize: { protocolVersion: '2025-11-25', capabilities: { tools: {} }, serverInfo: { name: 'large', version: '1' } },
+        'tools/list': { tools: [{ name: 'act', inputSchema: { type: 'object' } }] },
+        'tools/call': { content: [{ type: 'text', text: 'x'.repeat(size) }] }
+    };
+    const waiting = [];
+    const server = createServer(async (req, res) => {
+        if (req.method !== 'POST') return res.writeHead(405).end();
+        const { id, method } = await json(req);
+        if (id === undefined) return res.writeHead(202).end();
+        const message = JSON.stringify({ jsonrpc: '2.0', id, result: results[method] ?? {} });
+        const body = events ? `data: ${message}\n\n` : message;
+        waiting.push(() => res.writeHead(200, events ? { 'content-type': 'text/event-stream' } : { 'content-type': 'application/json', 'content-length': body.length }).end(body));
+        if (method !== 'tools/call' || waiting.length === together) for (const answer of waiting.splice(0)) answer();
+    }).listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    t.after(() => server.close().closeAllConnections());
+    return { url: `http://127.0.0.1:${server.address().port}/mcp` };
+}
+
+describe('large answers', () => {
+    const SIZE = 900 * KIB, BOUND = MIB + 128 * KIB;
+    const LIMITS = { max_body: 64 * KIB, max_message: MIB, identity_memory: 0, memory: BOUND };
+    const servers = {
+        'HTTP and JSON': t => startServer(t, SIZE, { together: 8 }),
+        'HTTP and events': t => startServer(t, SIZE, { together: 8, events: true }),
+        stdio: async () => stdioServer.misbehave('huge', SIZE)
+    };
+    const act = id => ({ jsonrpc: '2.0', id, method: 'tools/call', params: { name: 'big__act', arguments: {} } });
+
+    for (const [name, start_server] of Object.entries(servers)) {
+        test(`${name}: calls wait for room instead of failing, and every one is answered`, async t => {
+            const gateway = await start(t, { mcpServers: { big: await start_server(t) }, limits: LIMITS });
+            const alice = await open(gateway, 'alice'), bob = await open(gateway, 'bob');
+            let going = true, most = 0;
+            const look = (async () => {
+                while (going) most = Math.max(most, (await gateway.memory()).held);
+            })();
+            const answers = await Promise.all(Array.from({ length: 8 }, (_, id) => (id % 2 ? alice : bob).ask(act(id))));
+            going = false;
+            await look;
+            for (const [id, answer] of answers.entries()) {
+                const { result, error } = reply(answer);
+                assert.equal(error, undefined, JSON.stringify(error));
+                assert.equal(result.content[0].text.length, SIZE, `answer ${id}`);
+            }
+            assert.ok(most > 0 && most <= BOUND, `${most} bytes were held`);
+            if (name !== 'stdio') await gateway.line(/reading from a server waits for room server=big limit=limits\.memory/, WAIT_MS);
+            await until(async () => (await gateway.memory()).held < KIB, WAIT_MS, 'nothing is held afterwards');
+        });
+    }
+
+    test('an answer above the maximum does not keep others waiting', async t => {
+        const [big, long] = await Promise.all([[SIZE, 8], [3 * MIB, 4]].map(([size, together]) => startServer(t, size, { events: true, together })));
+        const gateway = await start(t, { mcpServers: { big, long }, limits: LIMITS }), alice = await open(gateway, 'alice');
+        const calls = Array.from({ length: 12 }, (_, id) => ({ ...act(id), params: { name: id % 3 ? 'big__act' : 'long__act', arguments: {} } }));
+        const answers = await Promise.all(calls.map(call => alice.ask(call)));
+        for (const [id, answer] of answers.entries()) {
+            const { result, error } = reply(answer);
+            if (id % 3) assert.equal(result.content[0].text.length, SIZE);
+            else assert.match(error.data.reason, /^upstream_/);
+        }
+    });
+
+    test('a caller that does not read its answers holds up nobody whose bound is another', async t => {
+        const size = 20 * MIB; // more than sockets take
+        const limits = { max_body: 64 * KIB, max_message: 24 * MIB, identity_memory: 25 * MIB, memory: 128 * MIB };
+        const gateway = await start(t, { mcpServers: { big: await startServer(t, size) }, limits }), alice = await open(gateway, 'alice'), bob = await open(gateway, 'bob');
+        const { hostname, port } = new URL(gateway.url);
+        const unread = Array.from({ length: 3 }, (_, id) => {
+            const body = JSON.stringify(act(id)), headers = { host: `${hostname}:${port}`, ...post(alice.headers), 'content-length': body.length };
+            const socket = connect(port, hostname, () => socket.write(`POST /mcp HTTP/1.1\r\n${Object.entries(headers).map(([name, value]) => `${name}: ${value}\r\n`).join('')}\r\n${body}`));
+            t.after(() => socket.destroy());
+            return socket.on('error', () => {});
+        });
+        await gateway.line(/reading from a server waits for room server=big limit=limits\.identity_memory/, WAIT_MS);
+        for (let id = 0; id < 2; id++) assert.equal(reply(await bob.ask(act(id))).result.content[0].text.length, size);
+        assert.equal(reply(await alice.ask(ping())).error, undefined, 'not even its own small calls');
+        for (const socket of unread) socket.destroy();
+        assert.equal(reply(await alice.ask(act(9))).result.content[0].text.length, size);
     });
 });
 

@@ -111,11 +111,11 @@ static void a_hold_moves_with_its_bytes(void **state)
     const struct budget *full;
     budget_open(&hold, strangers);
     assert_true(grow(&hold, 21));
-    assert_false(budget_move(&hold, one, &full));
+    assert_false(budget_move(&hold, one, false, &full));
     assert_ptr_equal(full, one);
     assert_int_equal(strangers->used, 21);
     budget_shrink(&hold, 1);
-    assert_true(budget_move(&hold, one, &full));
+    assert_true(budget_move(&hold, one, false, &full));
     assert_int_equal(strangers->used, 0);
     assert_int_equal(one->used, 20);
     assert_int_equal(all->used, 20);
@@ -128,6 +128,31 @@ static void a_hold_moves_with_its_bytes(void **state)
     budget_close(&kept);
     budget_unref(one);
     budget_unref(strangers);
+    budget_unref(all);
+}
+
+static void an_answer_moves_into_a_reserve_that_is_free(void **state)
+{
+    (void)state;
+    struct budget *all = make(NULL, 200, 0), *one = make(all, 60, 50);
+    struct budget_hold a = {0}, b = {0};
+    const struct budget *full;
+    budget_open(&a, all);
+    budget_open(&b, all);
+    assert_true(grow(&a, 50) && grow(&b, 11));
+    assert_false(budget_move(&a, one, false, &full));
+    assert_null(one->favoured);
+    assert_true(budget_move(&a, one, true, &full));
+    assert_ptr_equal(one->favoured, &a);
+    assert_false(budget_move(&b, one, true, &full));
+    assert_ptr_equal(full, one);
+    budget_shrink(&b, 1);
+    assert_true(budget_move(&b, one, true, &full));
+    assert_int_equal(one->used, 60);
+    assert_int_equal(all->used, 60);
+    budget_close(&a);
+    budget_close(&b);
+    budget_unref(one);
     budget_unref(all);
 }
 
@@ -393,6 +418,7 @@ int main(void)
         cmocka_unit_test(growing_counts_at_every_level_or_at_none),
         cmocka_unit_test(a_hold_without_a_budget_is_not_counted),
         cmocka_unit_test(a_hold_moves_with_its_bytes),
+        cmocka_unit_test(an_answer_moves_into_a_reserve_that_is_free),
         cmocka_unit_test(what_is_in_memory_is_counted_even_above_a_bound),
         cmocka_unit_test(spare_bytes_go_first_and_only_those_of_the_same_budget),
         cmocka_unit_test(a_hold_without_bytes_has_no_reserve),

@@ -320,13 +320,35 @@ static void what_is_kept_for_replay_goes_first_when_the_budget_has_no_room(void 
     attach(stream, &sink);
     push_all(old, "abc");
     assert_pulls(old, 2, "1a2b");
-    push_all(stream, "def");  // the first two of the other make room
+    push_all(stream, "def");  // the first of the other makes room
     assert_int_equal(sink.cut, 0);
-    assert_false(stream_rewind(old, 1));
-    assert_all(old, "3c");
+    assert_false(stream_rewind(old, 0));
+    assert_true(stream_rewind(old, 1));
+    assert_all(old, "2b3c");
     assert_all(stream, "1d2e3f");
     stream_unref(old);
     stream_unref(stream);
+    budget_unref(budget);
+}
+
+static void an_answer_that_nobody_is_there_to_read_goes_when_the_budget_has_no_room(void **state)
+{
+    (void)state;
+    struct sink sink;
+    struct budget *budget = budget_of(3 * 65);
+    struct stream_limits limits = {1000, 100, budget};
+    struct stream *left = stream_new(0, true, &limits);
+    struct budget_hold hold = {0};
+    budget_open(&hold, budget);
+    attach(left, &sink);
+    stream_answer(left, blob_copy(SPAN("a")));
+    assert_false(budget_grow(&hold, 3 * 65, NULL));
+    stream_detach(left, &sink);
+    assert_true(budget_grow(&hold, 3 * 65, NULL));
+    assert_all(left, "");
+    assert_false(stream_rewind(left, 0));
+    budget_close(&hold);
+    stream_unref(left);
     budget_unref(budget);
 }
 
@@ -362,8 +384,9 @@ static void an_answer_that_is_held_for_its_own_counts_once(void **state)
     struct blob *answer = blob_copy(SPAN("12345678"));
     budget_open(&held, budget);
     assert_true(budget_grow(&held, 1000, NULL));
-    blob_hold(answer, &held);
-    assert_null(held.budget);
+    blob_hold(answer, &held, 1000);
+    assert_int_equal(held.bytes, 0);
+    budget_close(&held);
     stream_answer(stream, answer);
     assert_int_equal(budget->used, 1064);
     assert_all(stream, "112345678");
@@ -403,6 +426,7 @@ int main(void)
         cmocka_unit_test(answers_that_nobody_fetches_are_counted_apart),
         cmocka_unit_test(its_messages_count_for_its_budget_until_they_are_dropped),
         cmocka_unit_test(what_is_kept_for_replay_goes_first_when_the_budget_has_no_room),
+        cmocka_unit_test(an_answer_that_nobody_is_there_to_read_goes_when_the_budget_has_no_room),
         cmocka_unit_test(a_caller_that_is_behind_is_cut_when_the_budget_has_no_room),
         cmocka_unit_test(an_answer_that_is_held_for_its_own_counts_once),
         cmocka_unit_test(references_keep_it),

@@ -1,0 +1,59 @@
+// Owns what a server's messages hold of a budget while they are read, and waiting for room.
+//
+// Bytes are counted before they are kept. Without room the transport stops reading, and what it has of the last block waits
+// beside; so a connection that waits keeps at most one block that does not count.
+#include "base/log.h"
+#include "transport.h"
+
+static void on_room(struct budget_hold *hold)
+{
+    struct intake *intake = hold->arg;
+    intake->on_room(intake->arg);
+}
+
+void intake_open(struct intake *intake, struct upstream *upstream, struct budget *memory, void (*on_room_given)(void *),
+                 void *arg)
+{
+    *intake = (struct intake){.upstream = upstream, .on_room = on_room_given, .arg = arg};
+    intake->held.on_room = on_room;
+    intake->held.arg = intake;
+    if (memory)
+        budget_open(&intake->held, memory);
+}
+
+bool intake_waits(const struct intake *intake) { return intake->held.wanted > 0; }
+
+// Not for more than one message may have: what is longer is not kept, and nothing waits for room above the reserve.
+bool intake_cover(struct intake *intake, size_t bytes)
+{
+    const struct budget *full;
+    size_t max = intake->upstream->spec.max_message, needed = bytes < max ? bytes : max, taken = intake->held.bytes;
+    if (needed <= taken || budget_await(&intake->held, needed - taken, &full))
+        return true;
+    if (!intake->told)
+        log_info("reading from a server waits for room", LOG_STR("server", intake->upstream->server->name),
+                 LOG_STR("limit", full->option), LOG_INT("held", (int64_t)full->used));
+    intake->told = true;
+    return false;
+}
+
+void intake_keep(struct intake *intake, size_t bytes)
+{
+    if (bytes < intake->held.bytes)
+        budget_shrink(&intake->held, intake->held.bytes - bytes);
+}
+
+void intake_hand_over(struct intake *intake, struct blob *blob)
+{
+    blob_hold(blob, &intake->held, blob->len < intake->held.bytes ? blob->len : intake->held.bytes);
+}
+
+void intake_deliver(struct intake *intake, struct span text, struct blob *owner, struct upstream_request *origin)
+{
+    struct upstream *upstream = intake->upstream;
+    upstream->taken = &intake->held;
+    upstream_on_message(upstream, text, owner, origin);
+    upstream->taken = NULL;
+}
+
+void intake_close(struct intake *intake) { budget_close(&intake->held); }
