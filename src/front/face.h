@@ -124,7 +124,7 @@ struct visit {
     struct stream *stream;
     struct buf out;  // formatted for the stream, not sent yet
     size_t sent;
-    struct blob *large;  // a message in parts that follows `out`; NULL: none
+    struct blob *large;  // an answer, or a message in parts that follows `out`; NULL: none
     struct blob_reader rest;
     uint64_t received;  // bytes of the body
     struct list beat;   // in face->streams

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#define LARGE_BLOCK 65536
 #define RETRY_AFTER "3"  // seconds, with 503
 
 void visit_add_cors(const struct visit *visit, struct MHD_Response *response)
@@ -191,8 +192,8 @@ static void add_retry_after(struct MHD_Response *response, int64_t retry_ms)
 
 static void forget_large(void *arg) { blob_unref(arg); }
 
-// Sent from where it is.
-static struct MHD_Response *large_response(struct blob *large)
+// In parts, sent from where it is.
+static struct MHD_Response *response_of_parts(struct blob *large)
 {
     size_t count = blob_count(large);
     struct MHD_IoVec *parts = mem_alloc(count * sizeof *parts);
@@ -204,14 +205,30 @@ static struct MHD_Response *large_response(struct blob *large)
     return response;
 }
 
-static struct MHD_Response *response_of(struct answer *answer)
+static ssize_t read_large(void *arg, uint64_t position, char *to, size_t room)
 {
+    (void)position;
+    struct visit *visit = arg;
+    visit->caller->shard->active = true;
+    return (ssize_t)blob_read(&visit->rest, to, room);
+}
+
+// Left to itself the library sends as much as the caller takes, and holds up the loop for tens of milliseconds: block by block.
+static struct MHD_Response *response_in_blocks(struct visit *visit, struct blob *large)
+{
+    visit->large = large;
+    visit->rest = (struct blob_reader){.blob = large};
+    return MHD_create_response_from_callback(large->len, LARGE_BLOCK, read_large, visit, NULL);
+}
+
+static struct MHD_Response *response_of(struct visit *visit)
+{
+    struct answer *answer = &visit->answer;
+    struct blob *large = answer->large;
     size_t len = 0;
-    if (answer->large) {
-        struct blob *large = answer->large;
-        answer->large = NULL;
-        return large_response(large);
-    }
+    answer->large = NULL;
+    if (large)
+        return large->len > MESSAGE_LARGE ? response_in_blocks(visit, large) : response_of_parts(large);
     if (!answer->body.len)
         return MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT);
     char *text = buf_take(&answer->body, &len);
@@ -224,7 +241,7 @@ enum MHD_Result visit_send_answer(struct visit *visit)
     bool body = answer->body.len > 0 || answer->large;
     if (!body && answer->status == 202 && !visit->origin.at && !*visit->session_id && !visit->face->quiesced)
         return MHD_queue_response(visit->connection, 202, visit->face->accepted);
-    struct MHD_Response *response = response_of(answer);
+    struct MHD_Response *response = response_of(visit);
     if (body)
         MHD_add_response_header(response, "Content-Type",
                                 visit->keys ? "application/jwk-set+json" : "application/json");
