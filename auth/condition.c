@@ -21,10 +21,10 @@
 #define ITEM_WORK 16  // what a key or an element counts for
 
 // Takes it from the work that is left; false: there is not that much.
-static bool spend(size_t *work, size_t amount)
+static bool spend(struct condition_work *work, size_t amount)
 {
-    bool enough = *work >= amount;
-    *work -= enough ? amount : *work;
+    bool enough = work->left >= amount;
+    work->left -= enough ? amount : work->left;
     return enough;
 }
 
@@ -40,7 +40,7 @@ static const json_t *step(const json_t *tree, const char *token)
 }
 
 // Has the object a key that a server may take for this one, or too many to tell?
-static bool has_twin(const json_t *object, const char *key, size_t *work)
+static bool has_twin(const json_t *object, const char *key, struct condition_work *work)
 {
     const char *other;
     json_t *value;
@@ -54,7 +54,7 @@ static bool has_twin(const json_t *object, const char *key, size_t *work)
 }
 
 // The value a JSON Pointer points to, or NULL. Sets *twin if a key on the way has one.
-static const json_t *follow(const json_t *tree, const char *pointer, bool *twin, size_t *work)
+static const json_t *follow(const json_t *tree, const char *pointer, bool *twin, struct condition_work *work)
 {
     while (tree && *pointer == '/') {
         struct buf token = {0};
@@ -94,7 +94,7 @@ static bool same(const json_t *a, const json_t *b)
 }
 
 // Has a key of the operand, at any depth, a twin in the value?
-static bool has_twin_inside(const json_t *value, const json_t *operand, size_t *work)
+static bool has_twin_inside(const json_t *value, const json_t *operand, struct condition_work *work)
 {
     const char *key;
     json_t *inner;
@@ -110,14 +110,14 @@ static bool has_twin_inside(const json_t *value, const json_t *operand, size_t *
     return false;
 }
 
-static enum condition_result op_eq(const json_t *value, const json_t *operand, size_t *work)
+static enum condition_result op_eq(const json_t *value, const json_t *operand, struct condition_work *work)
 {
     if (!comparable(value, operand) || has_twin_inside(value, operand, work))
         return CONDITION_ERROR;
     return truth(same(value, operand));
 }
 
-static enum condition_result op_in(const json_t *value, const json_t *operand, size_t *work)
+static enum condition_result op_in(const json_t *value, const json_t *operand, struct condition_work *work)
 {
     size_t i;
     const json_t *item;
@@ -134,17 +134,17 @@ static enum condition_result op_in(const json_t *value, const json_t *operand, s
     return twin ? CONDITION_ERROR : result;
 }
 
-static enum condition_result op_ne(const json_t *value, const json_t *operand, size_t *work)
+static enum condition_result op_ne(const json_t *value, const json_t *operand, struct condition_work *work)
 {
     return opposite(op_eq(value, operand, work));
 }
 
-static enum condition_result op_not_in(const json_t *value, const json_t *operand, size_t *work)
+static enum condition_result op_not_in(const json_t *value, const json_t *operand, struct condition_work *work)
 {
     return opposite(op_in(value, operand, work));
 }
 
-static enum condition_result op_glob(const json_t *value, const json_t *operand, size_t *work)
+static enum condition_result op_glob(const json_t *value, const json_t *operand, struct condition_work *work)
 {
     if (!json_is_string(value))
         return CONDITION_ERROR;
@@ -162,7 +162,7 @@ static enum condition_result op_glob(const json_t *value, const json_t *operand,
     return CONDITION_FALSE;
 }
 
-static enum condition_result op_not_glob(const json_t *value, const json_t *operand, size_t *work)
+static enum condition_result op_not_glob(const json_t *value, const json_t *operand, struct condition_work *work)
 {
     return opposite(op_glob(value, operand, work));
 }
@@ -175,28 +175,28 @@ static int order(const json_t *a, const json_t *b)
     return (json_number_value(a) > json_number_value(b)) - (json_number_value(a) < json_number_value(b));
 }
 
-static enum condition_result op_lt(const json_t *value, const json_t *operand, size_t *work)
+static enum condition_result op_lt(const json_t *value, const json_t *operand, struct condition_work *work)
 {
     (void)work;
     return json_is_number(value) ? truth(order(value, operand) < 0) : CONDITION_ERROR;
 }
 
-static enum condition_result op_gt(const json_t *value, const json_t *operand, size_t *work)
+static enum condition_result op_gt(const json_t *value, const json_t *operand, struct condition_work *work)
 {
     (void)work;
     return json_is_number(value) ? truth(order(value, operand) > 0) : CONDITION_ERROR;
 }
 
-static enum condition_result op_le(const json_t *value, const json_t *operand, size_t *work)
+static enum condition_result op_le(const json_t *value, const json_t *operand, struct condition_work *work)
 {
     return opposite(op_gt(value, operand, work));
 }
-static enum condition_result op_ge(const json_t *value, const json_t *operand, size_t *work)
+static enum condition_result op_ge(const json_t *value, const json_t *operand, struct condition_work *work)
 {
     return opposite(op_lt(value, operand, work));
 }
 
-static enum condition_result op_max_len(const json_t *value, const json_t *operand, size_t *work)
+static enum condition_result op_max_len(const json_t *value, const json_t *operand, struct condition_work *work)
 {
     (void)work;
     size_t max = (size_t)json_integer_value(operand);
@@ -205,16 +205,16 @@ static enum condition_result op_max_len(const json_t *value, const json_t *opera
     return json_is_array(value) ? truth(json_array_size(value) <= max) : CONDITION_ERROR;
 }
 
-static enum condition_result op_present(const json_t *value, const json_t *operand, size_t *work)
+static enum condition_result op_present(const json_t *value, const json_t *operand, struct condition_work *work)
 {
     (void)work;
     (void)value;
     return truth(json_is_true(operand));
 }
 
-static enum condition_result test_all(const json_t *test, const json_t *value, size_t *work);
+static enum condition_result test_all(const json_t *test, const json_t *value, struct condition_work *work);
 
-static enum condition_result op_each(const json_t *value, const json_t *operand, size_t *work)
+static enum condition_result op_each(const json_t *value, const json_t *operand, struct condition_work *work)
 {
     size_t i;
     const json_t *item;
@@ -231,7 +231,7 @@ static enum condition_result op_each(const json_t *value, const json_t *operand,
     return result;
 }
 
-static enum condition_result op_some(const json_t *value, const json_t *operand, size_t *work)
+static enum condition_result op_some(const json_t *value, const json_t *operand, struct condition_work *work)
 {
     size_t i;
     const json_t *item;
@@ -274,7 +274,7 @@ static bool a_test(const json_t *operand) { return test_valid(operand, NULL); }
 static const struct operator
 {
     const char *name;
-    enum condition_result (*eval)(const json_t *value, const json_t *operand, size_t *work);
+    enum condition_result (*eval)(const json_t *value, const json_t *operand, struct condition_work *work);
     bool (*valid)(const json_t *operand);
     const char *wants, *failed;  // in words
 }
@@ -368,7 +368,7 @@ bool condition_check(const json_t *when, struct buf *where)
 
 // ---- evaluating -----------------------------------------------------------------------------
 
-static enum condition_result test_all(const json_t *test, const json_t *value, size_t *work)
+static enum condition_result test_all(const json_t *test, const json_t *value, struct condition_work *work)
 {
     const char *name;
     json_t *operand;
@@ -395,7 +395,7 @@ static void explain(struct buf *why, const char *pointer, const json_t *test, co
 {
     const char *name;
     json_t *operand;
-    size_t afresh = CONDITION_WORK, *work = &afresh;
+    struct condition_work afresh = {CONDITION_WORK}, *work = &afresh;
     if (!why)
         return;
     json_object_foreach((json_t *)(uintptr_t)test, name, operand) {
@@ -415,8 +415,8 @@ static void explain(struct buf *why, const char *pointer, const json_t *test, co
     }
 }
 
-static enum condition_result eval_test(const char *pointer, const json_t *test, const json_t *args, size_t *work,
-                                       struct buf *why, bool redact)
+static enum condition_result eval_test(const char *pointer, const json_t *test, const json_t *args,
+                                       struct condition_work *work, struct buf *why, bool redact)
 {
     bool twin = false;
     const json_t *value = follow(args, pointer, &twin, work), *present = json_object_get(test, "present");
@@ -438,7 +438,8 @@ static enum condition_result eval_test(const char *pointer, const json_t *test, 
     return result;
 }
 
-static enum condition_result eval_any(const json_t *any, const json_t *args, size_t *work, struct buf *why, bool redact)
+static enum condition_result eval_any(const json_t *any, const json_t *args, struct condition_work *work,
+                                      struct buf *why, bool redact)
 {
     size_t i;
     const json_t *item;
@@ -455,7 +456,8 @@ static enum condition_result eval_any(const json_t *any, const json_t *args, siz
     return result;
 }
 
-enum condition_result condition_eval(const json_t *when, const json_t *args, size_t *work, struct buf *why, bool redact)
+enum condition_result condition_eval(const json_t *when, const json_t *args, struct condition_work *work,
+                                     struct buf *why, bool redact)
 {
     const char *pointer;
     json_t *test;
@@ -499,7 +501,7 @@ static json_t *test_values(const json_t *test)
     json_t *item, *one = json_object_get(test, "eq"), *some = json_object_get(test, "in");
     if (!one && !some)
         return NULL;
-    size_t work = CONDITION_WORK;
+    struct condition_work work = {CONDITION_WORK};
     json_t *named = some ? json_incref(some) : json_pack("[O]", one), *values = json_array();
     json_array_foreach(named, i, item) {
         if (!is_plain(item)) {

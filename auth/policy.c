@@ -299,7 +299,7 @@ static const word *candidates(struct policy *policy, const struct policy_questio
 
 // The first rule of `mask` among the candidates whose condition holds, or for a deny cannot be judged.
 static const struct policy_rule *first_match(const struct policy *policy, const word *bits, const word *mask,
-                                             const json_t *args, size_t *work)
+                                             const json_t *args, struct condition_work *work)
 {
     for (size_t w = 0; w < policy->words; w++)
         for (word left = bits[w] & mask[w]; left; left &= left - 1) {
@@ -337,7 +337,7 @@ struct policy_decision policy_decide(struct policy *policy, const struct policy_
     if (!policy_is_canonical(question))
         return (struct policy_decision){VERDICT_DENY, NULL, "uri_not_canonical"};
     const word *bits = candidates(policy, question);
-    size_t work = CONDITION_WORK;
+    struct condition_work work = {CONDITION_WORK};
     const struct policy_rule *rule = first_match(policy, bits, policy->deny, question->args, &work);
     if (rule)
         return (struct policy_decision){VERDICT_DENY, rule, rule->id};
@@ -450,7 +450,7 @@ const struct policy_rule *policy_shadow(struct policy *policy, const struct poli
     if (!policy || policy->allow_all || !prepared(policy, question) || !policy->shadows ||
         !policy_is_canonical(question))
         return NULL;
-    size_t work = CONDITION_WORK;
+    struct condition_work work = {CONDITION_WORK};
     return first_match(policy, candidates(policy, question), policy->shadow, question->args, &work);
 }
 
@@ -524,7 +524,7 @@ bool policy_rule_matches(const struct policy *policy, const struct policy_rule *
     if (!rule->when)
         return true;
     struct buf reason = {0};
-    size_t work = CONDITION_WORK;
+    struct condition_work work = {CONDITION_WORK};
     enum condition_result result = condition_eval(rule->when, question->args, &work, &reason, redact);
     bool matches = result == CONDITION_TRUE || (result == CONDITION_ERROR && !rule->effect);
     if (!matches && why)
