@@ -106,6 +106,29 @@ static void messages_come_out_in_pieces_of_any_size(void **state)
         }
 }
 
+// What follows a message goes on without the memory that was taken with it.
+static void a_message_can_be_taken_with_its_memory(void **state)
+{
+    (void)state;
+    static const char input[] = " {\"a\":1}\nContent-Length: 2\r\n\r\n[]{\"b\"";
+    struct frame frame;
+    struct span text;
+    struct buf out = {0};
+    size_t room;
+    frame_init(&frame, MAX);
+    memcpy(frame_room(&frame, sizeof input, &room), input, sizeof input - 1);
+    frame_fed(&frame, sizeof input - 1);
+    assert_int_equal(frame_next(&frame, &text), FRAME_MESSAGE);
+    struct blob *taken = frame_take(&frame);
+    feed(&frame, SPAN(":2}\n"), &out);
+    assert_span(buf_span(&out), SPAN("#[]><{\"b\":2}>"), "what follows");
+    assert_true(text.at >= taken->at && text.at + text.len <= taken->at + taken->len);
+    assert_span(text, SPAN("{\"a\":1}"), "taken");
+    blob_unref(taken);
+    buf_release(&out);
+    frame_release(&frame);
+}
+
 static void the_maximum_itself_passes(void **state)
 {
     (void)state;
@@ -207,6 +230,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(messages_come_out_however_the_input_is_split),
         cmocka_unit_test(messages_come_out_in_pieces_of_any_size),
+        cmocka_unit_test(a_message_can_be_taken_with_its_memory),
         cmocka_unit_test(the_maximum_itself_passes),
         cmocka_unit_test(a_header_without_end_is_junk),
         cmocka_unit_test(a_header_that_ends_too_late_is_junk),

@@ -80,6 +80,33 @@ static void only_what_a_rule_names_changes(void **state)
     }
 }
 
+// The same texts with something large in them, which is not copied.
+static void what_is_shared_changes_alike(void **state)
+{
+    (void)state;
+    static char filler[5000];
+    memset(filler, ' ', sizeof filler);
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        struct buf text = {0}, got = {0};
+        struct pieces out = {0};
+        int calls = 0;
+        buf_put(&text, filler, sizeof filler);
+        buf_put_text(&text, rows[i].before);
+        struct blob *owner = blob_take(&text);
+        pieces_share(&out, owner, span_make(owner->at, sizeof filler));
+        rewrite_shared(owner, span_after(blob_span(owner), sizeof filler), rules, COUNT(rules), change, &calls, &out);
+        blob_unref(owner);
+        struct blob *whole = pieces_take(&out);
+        struct blob_reader reader = {.blob = whole};
+        buf_reserve(&got, whole->len);
+        got.len = blob_read(&reader, got.at, whole->len);
+        assert_span(span_after(buf_span(&got), sizeof filler), span_of(rows[i].after ? rows[i].after : rows[i].before),
+                    rows[i].before);
+        blob_unref(whole);
+        buf_release(&got);
+    }
+}
+
 static void without_rules_nothing_changes(void **state)
 {
     (void)state;
@@ -117,6 +144,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_what_a_rule_names_changes),
+        cmocka_unit_test(what_is_shared_changes_alike),
         cmocka_unit_test(without_rules_nothing_changes),
         cmocka_unit_test(thirty_two_rules_are_all_followed),
     };
