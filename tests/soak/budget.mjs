@@ -328,8 +328,8 @@ async function main() {
     const servers = { http: await startUpstream('http'), sse: await startUpstream('sse'), slow: await startSlowServer() };
     const good = ['ana', 'ben'].map(subject => newToken(subject, 'default'));
     const bad = ['rough', 'rude'].flatMap(tenant => ['carl', 'dora', 'emil'].map(subject => newToken(subject, tenant)));
-    await start(servers);
     try {
+        await start(servers);
         const first = await Promise.all([...good, ...bad].map(token => Caller.open(token)));
         for (const caller of first) for (const server of SERVERS) await caller.ask(call(`${server}__huge`, { bytes: 100 }));
         await Promise.all(first.map(caller => caller.close()));
@@ -349,7 +349,7 @@ async function main() {
         await until(() => resident(gateway.pid) <= rest + LEFT, PATIENCE_MS, 'memory').catch(() => expect(false, `memory after all: ${megabytes(resident(gateway.pid) - rest)} more than at rest`));
         console.log(`afterwards: ${megabytes(resident(gateway.pid) - rest)} more than at rest`);
     } finally {
-        await gateway.stop();
+        await gateway?.stop();
         for (const server of Object.values(servers)) await server.stop();
     }
     for (const what of wrong) console.log(`WRONG: ${what}`);
