@@ -14,6 +14,7 @@
 enum { STDIO_READ = 256 * 1024, STDIO_BACKLOG = 8 * 1024 * 1024, STDIO_FLOOD = 256 * 1024 };
 
 static struct buf stdio_in, stdio_out;
+static size_t stdio_seen; /* bytes of stdio_in without a newline: not looked at again while a long line arrives */
 static size_t stdio_sent; /* bytes of stdio_out already written */
 
 static enum rpc_flood stdio_flood;
@@ -44,15 +45,16 @@ static void answer_lines(void)
 {
     size_t at = 0;
 
-    while (at < stdio_in.len) {
+    while (stdio_seen < stdio_in.len) {
         char *line = stdio_in.data + at;
-        char *nl = memchr(line, '\n', stdio_in.len - at);
+        char *nl = memchr(stdio_in.data + stdio_seen, '\n', stdio_in.len - stdio_seen);
         if (!nl)
             break;
         answer_line((struct span){line, (size_t)(nl - line)});
-        at += (size_t)(nl - line) + 1;
+        at = stdio_seen = (size_t)(nl - stdio_in.data) + 1;
     }
     buf_drop(&stdio_in, at);
+    stdio_seen = stdio_in.len;
 }
 
 /* False at the end of the input. */

@@ -4,7 +4,7 @@
 
 streams=10000 stream_rounds=11 stream_idle=15 # seconds: as long as a heartbeat takes to reach every stream
 if [ "$quick" -eq 1 ]; then
-    streams=2000 stream_rounds=5 stream_idle=4
+    streams=4000 stream_rounds=5 stream_idle=4
 fi
 stream_figures='' # KB of a stream, per cent of a core, and the p50 in microseconds without and with the streams
 
