@@ -189,6 +189,8 @@ static void finish_call(struct load_conn *c, const struct http1_message *m)
     load_answers++;
     if (why) {
         report(c, why);
+        if (load_errors <= LOAD_ERRORS_SHOWN)
+            fprintf(stderr, "  HTTP %d: %.*s\n", m->status, m->body.len < 300 ? (int)m->body.len : 300, m->body.at);
     } else if (c->measured && (!load_end_ns || load_gap_ns || now <= load_end_ns)) {
         count_call(c->started_ns, now);
         count_delayed(c, now);

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { STDIO_READ = 256 * 1024, STDIO_BACKLOG = 8 * 1024 * 1024, STDIO_FLOOD = 256 * 1024 };
+enum { STDIO_READ = 256 * 1024, STDIO_BACKLOG = 8 * 1024 * 1024, STDIO_FLOOD = 64 * 1024 };
 
 static struct buf stdio_in, stdio_out;
 static size_t stdio_seen; /* bytes of stdio_in without a newline: not looked at again while a long line arrives */
