@@ -16,7 +16,7 @@ void pieces_release(struct pieces *pieces);
 // Appends a part of a blob that is one run of bytes, and keeps a reference to it. What is shorter than a part costs is copied.
 void pieces_share(struct pieces *pieces, struct blob *owner, struct span part);
 void pieces_share_all(struct pieces *pieces, struct blob *blob);  // appends a whole blob, in parts or not
-// The text as a blob; the pieces are empty again.
+// The text as a blob, in one run of bytes if it is small and shares nothing; the pieces are empty again.
 struct blob *pieces_take(struct pieces *pieces);
 
 static inline size_t pieces_len(const struct pieces *pieces) { return pieces->len + pieces->tail.len; }

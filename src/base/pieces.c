@@ -5,6 +5,8 @@
 
 #define COPIED_MAX \
     1024  // bytes that are cheaper to copy than to refer to; also bounds the parts of a text of many changes
+#define FLAT_MAX \
+    ((size_t)64 << 10)  // what is larger is a part, even if it is the only one: its readers do not copy it whole
 
 static void add(struct pieces *pieces, struct blob *owner, struct span text)
 {
@@ -52,7 +54,7 @@ void pieces_share_all(struct pieces *pieces, struct blob *blob)
 
 struct blob *pieces_take(struct pieces *pieces)
 {
-    if (!pieces->count)
+    if (!pieces->count && pieces->tail.len <= FLAT_MAX)
         return blob_take(&pieces->tail);
     seal(pieces);
     struct blob *blob = mem_new(struct blob);

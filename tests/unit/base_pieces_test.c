@@ -83,6 +83,19 @@ static void a_text_of_its_own_is_one_run_of_bytes(void **state)
     blob_unref(blob);
 }
 
+static void a_large_text_of_its_own_is_a_part(void **state)
+{
+    (void)state;
+    struct pieces pieces = {0};
+    for (int i = 0; i < 10000; i++)
+        buf_put_text(&pieces.tail, "0123456789");
+    struct blob *blob = pieces_take(&pieces);
+    assert_null(blob->at);
+    assert_int_equal(blob_count(blob), 1);
+    assert_int_equal(blob->len, 100000);
+    blob_unref(blob);
+}
+
 static void a_blob_in_parts_is_a_part_of_another(void **state)
 {
     (void)state;
@@ -116,6 +129,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shares_large_parts_and_copies_small_ones),
         cmocka_unit_test(a_text_of_its_own_is_one_run_of_bytes),
+        cmocka_unit_test(a_large_text_of_its_own_is_a_part),
         cmocka_unit_test(a_blob_in_parts_is_a_part_of_another),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
