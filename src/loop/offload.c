@@ -5,8 +5,8 @@
 // The worker is there only while there is work: in a process with a second thread the kernel counts the users of a file at
 // each read and write, which is 0.2 us of every call (docs/performance.md).
 //
-// The mutex guards both lists and the flags; a job itself is handed over, never shared. The worker is detached: the loop never
-// waits for a thread of low priority to end.
+// The mutex guards both lists and the flags; a job itself is handed over, never shared. A worker that has nothing left to do is
+// detached when the next one starts, so that the loop never waits for a thread of low priority to end; the last one is joined.
 #include "loop/offload.h"
 #include "base/mem.h"
 #include <errno.h>
@@ -25,6 +25,8 @@
 struct offload {
     struct loop *loop;
     struct loop_watch watch;  // the eventfd: something is in `finished`
+    pthread_t worker;
+    bool started;  // there is one, or it has ended and is neither detached nor joined
     pthread_mutex_t lock;
     pthread_cond_t idle;
     struct list waiting, finished;
@@ -98,12 +100,13 @@ static void on_finished(struct loop_watch *watch, unsigned events)
 static bool start_worker(struct offload *pool)
 {
     sigset_t all, before;
-    pthread_t worker;
+    if (pool->started)
+        pthread_detach(pool->worker);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    bool started = pthread_create(&worker, NULL, work, pool) == 0 && pthread_detach(worker) == 0;
+    pool->started = pthread_create(&pool->worker, NULL, work, pool) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return started;
+    return pool->started;
 }
 
 static void release(void *object)
@@ -148,9 +151,9 @@ void offload_free(struct offload *pool)
         return;
     pthread_mutex_lock(&pool->lock);
     pool->stopping = true;
-    while (pool->working)
-        pthread_cond_wait(&pool->idle, &pool->lock);
     pthread_mutex_unlock(&pool->lock);
+    if (pool->started)
+        pthread_join(pool->worker, NULL);  // what libraries keep for the thread is freed at its end
     loop_unwatch(pool->loop, &pool->watch);
     deliver(pool);
     close(pool->watch.fd);
