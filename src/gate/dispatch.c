@@ -500,13 +500,14 @@ static enum phase_result do_unsubscribe(struct call *call)
 static void forget_answer(struct upstream_request *request, const struct upstream_reply *reply)
 {
     (void)reply;
-    free(request);
+    loop_reap(request->arg, request, free);  // what came with the answer is still being handed on
 }
 
 void dispatch_unheard(struct link *link, enum method method, struct span params)
 {
     struct upstream_request *request = mem_new(struct upstream_request);
     request->on_reply = forget_answer;
+    request->arg = link->gate->loop;
     upstream_reserve(link->upstream, request);
     upstream_send(request, method_text(method), params);
 }
