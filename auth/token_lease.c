@@ -306,7 +306,7 @@ void token_lease_start(struct token_store *store, struct token_lease *lease, con
     work->phase = TRYING;
     work->generation = generation;
     work->give_up_ms = loop_now(store->loop) + (lease->wait_ms ? lease->wait_ms : WAIT_MS);
-    work->timer = (struct loop_timer){.on_due = on_timer, .arg = work};
+    work->timer = (struct loop_timer){.on_due = on_timer, .arg = work, .name = "token lease"};
     grant_key_encode(&whole, &work->key);
     list_append(&store->leases, &work->node);
     try_now(work);

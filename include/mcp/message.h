@@ -7,15 +7,14 @@
 #include "base/span.h"
 #include <stdbool.h>
 
+#define MESSAGE_ID_MAX 1024  // every answer repeats it, errors included
+#define MESSAGE_METHOD_MAX 256
+
 // Texts above this are parsed, hashed and searched by a worker thread: on the loop that would take more than a few
 // milliseconds. Below it, handing them to the worker costs more than it saves.
-#define MESSAGE_ID_MAX 1024
-#define MESSAGE_METHOD_MAX 256
 #define MESSAGE_LARGE ((size_t)256 << 10)
 // Texts above this are passed on where they are; below it, a copy costs less than what keeps track of them.
 #define MESSAGE_SHARED ((size_t)32 << 10)
-
-#define MESSAGE_ID_MAX 1024  // every answer repeats it, errors included
 
 enum message_kind {
     MESSAGE_INVALID,

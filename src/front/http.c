@@ -1,8 +1,8 @@
 // Owns the HTTP face: a listener, and the life of each request (a visit).
 //
-// A visit that waits for the gate is suspended; the answer resumes it. Things that libmicrohttpd does not do are done here, in
-// shard.c and in caller.c: absolute deadlines for headers and bodies (its timeout is for silence only), noticing that the
-// caller hung up while suspended, waiting in TLS handshakes, and running again after a resume.
+// A visit that waits for the gate is suspended if the answer does not come soon (shard.c). What libmicrohttpd does not do is
+// done by other files: absolute deadlines and minimum rates (its timeout is for silence only) by deadline.c, running again after
+// a resume by shard.c, noticing that the caller hung up while suspended and waiting in TLS handshakes by caller.c.
 #include "front/http.h"
 #include "base/log.h"
 #include "base/mem.h"

@@ -71,7 +71,7 @@ struct call {
     // to the server and back
     struct upstream_request request;
     struct span progress_token;  // raw, of the caller
-    unsigned fan_out;            // requests of a merged tasks/list still out
+    unsigned pages_out;          // requests of a merged tasks/list that are not answered yet
     struct task_page *task_pages;
     struct buf gathered;
 

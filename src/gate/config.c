@@ -145,9 +145,8 @@ static const struct option limit_rows[] = {
      .min = 0,
      .max = MEMORY_MAX,
      .help = "Bytes held for all callers: bodies, calls in flight, answers that are being read or wait for their "
-             "caller, and "
-             "streams. When they are used up, callers are answered 429 `memory_limit`, and reading from servers "
-             "pauses. At least `max_message` and twice `max_body`; 0: no bound."},
+             "caller, and streams. When they are used up, callers are answered 429 `memory_limit`, and reading from "
+             "servers pauses. At least `max_message` plus twice `max_body`; 0: no bound."},
     {.name = "identity_memory",
      .type = OPTION_SIZE,
      .offset = AT(identity_memory),

@@ -15,7 +15,7 @@
 #define INSTRUCTIONS_MAX 32768
 #define SUBSCRIPTIONS_MAX 1000
 #define TASK_TOKENS_MAX 1000
-#define TASK_ID_MAX 8192  // what is longer works, and is not listed
+#define TASK_ID_MAX 8192  // what is longer is not remembered: callers cannot send it (PARAMS_URI_MAX)
 
 static method_fn do_initialize, do_ping, do_level, do_list, do_forward, do_subscribe, do_unsubscribe;
 static method_fn do_complete;

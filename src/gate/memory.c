@@ -39,7 +39,7 @@ void memory_init(struct gate *gate)
     const struct config_limits *limits = &gate->config->limits;
     const struct config_tenant *others = gate->config->tenants.at;
     memory->loop = gate->loop;
-    memory->serve = (struct loop_task){.run = on_serve, .arg = memory};
+    memory->serve = (struct loop_task){.run = on_serve, .arg = memory, .name = "memory"};
     memory->all = make(gate, NULL, "limits.memory", limits->memory);
     memory->all->on_room = on_room;
     memory->all->arg = memory;

@@ -64,7 +64,7 @@ static void on_task_page(struct upstream_request *request, const struct upstream
             return;
         }
     }
-    if (--call->fan_out == 0)
+    if (--call->pages_out == 0)
         call_resume(call);
 }
 
@@ -72,7 +72,7 @@ enum phase_result tasks_list(struct call *call)
 {
     if (!call->dispatched) {
         call->dispatched = true;
-        call->fan_out = 1;  // ours, until all are sent
+        call->pages_out = 1;  // ours, until all are sent
         for (size_t i = 0; i < call->scope->link_count; i++) {
             struct link *link = call->scope->links[i];
             if (upstream_state(link->upstream) != UPSTREAM_READY || !upstream_abilities(link->upstream)->tasks_list ||
@@ -85,10 +85,10 @@ enum phase_result tasks_list(struct call *call)
             page->request.arg = page;
             page->next = call->task_pages;
             call->task_pages = page;
-            call->fan_out++;
+            call->pages_out++;
             ask_page(page, (struct span){0});
         }
-        if (--call->fan_out)
+        if (--call->pages_out)
             return PHASE_WAIT;
     }
     struct buf *out = call_begin_result(call);

@@ -56,8 +56,6 @@ static bool classify(struct message *out, const struct members *m, struct err *e
     if (m->id.at && !null_id) {
         if (!is_id(m->id))
             return err_set(err, ERR_INVALID_REQUEST, "id must be a string or an integer");
-        if (m->id.len > MESSAGE_ID_MAX)
-            return err_set(err, ERR_INVALID_REQUEST, "id has more than %d bytes", MESSAGE_ID_MAX);
         out->id = m->id;
     }
     if (!m->jsonrpc.at || !span_is(m->jsonrpc, "\"2.0\""))
