@@ -455,8 +455,8 @@ struct http_client *http_client_new(struct loop *loop, struct err *err)
 static void client_reap(void *object)
 {
     struct http_client *client = object;
-    while (!list_empty(&client->spare))
-        transfer_free(transfer_new(client));
+    list_each(node, &client->spare)
+        transfer_free(list_entry(node, struct http_transfer, node));
     free(client);
 }
 

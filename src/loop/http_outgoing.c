@@ -67,6 +67,8 @@ static void advance(struct http_outgoing *out, size_t count)
 {
     size_t text = out->sent < out->text.len ? out->text.len - out->sent : 0;
     out->sent += count;
+    if (!out->large)
+        return;
     out->part_sent += count > text ? count - text : 0;
     while (out->part_sent && out->part_sent >= blob_part(out->large, out->part).len)
         out->part_sent -= blob_part(out->large, out->part++).len;
