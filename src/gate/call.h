@@ -91,20 +91,27 @@ struct call {
     struct stream *stream;  // where this call's messages go, once there is one
 };
 
+// call.c
+struct call *call_new(struct gate *gate);
+void call_free(void *object);  // for loop_reap()
+// Something for the caller that belongs to this call: opens an event stream if there is none yet.
+void call_tell(struct call *call, struct blob *message);
+void call_open_stream(struct call *call);
+size_t call_answer_len(const struct call *call);  // 0: there is none
+struct blob *call_take_batch(struct call *call);  // the answers that were gathered
+void call_deliver(struct call *call);             // the answer, to whoever waits for it
+
+// phase.c
 void call_start(struct gate *gate, struct arrival *arrival);
 void call_resume(struct call *call);
 // Ends it without an answer: its caller cancelled it.
 void call_end_silently(struct call *call, const char *reason);
 // Ends it with an error, whose text `reason` is: the gateway stops, or the session is over.
 void call_break_off(struct call *call, enum err_code code, const char *reason);
-// Something for the caller that belongs to this call: opens an event stream if there is none yet.
-void call_tell(struct call *call, struct blob *message);
-void call_open_stream(struct call *call);
 // The call that a request to a server was sent for; NULL if it was for none.
 struct call *call_of_request(const struct link *link, const struct upstream_request *request);
 // Begins the answer with a result; the method appends its raw JSON, shaping closes it.
 struct buf *call_begin_result(struct call *call);
-size_t call_answer_len(const struct call *call);  // 0: there is none
 
 // The call was allowed and has waited since: is it still, by the policy now in force? False: call->err says why not.
 bool call_still_allowed(struct call *call) MUST_CHECK;
