@@ -103,9 +103,18 @@ static bool scan_escape(struct scan *scan)
 {
     if (scan->at >= scan->end)
         return fail(scan, "unfinished string");
-    char c = *scan->at++;
-    if (c != 'u')
-        return memchr("\"\\/bfnrt", c, 8) ? true : fail(scan, "bad escape in a string");
+    switch (*scan->at++) {
+    case '"':
+    case '\\':
+    case '/':
+    case 'b':
+    case 'f':
+    case 'n':
+    case 'r':
+    case 't': return true;
+    case 'u': break;
+    default: return fail(scan, "bad escape in a string");
+    }
     int unit = hex4(scan->at, scan->end);
     if (unit < 0 || (unit >= 0xDC00 && unit <= 0xDFFF))
         return fail(scan, "bad \\u escape in a string");
