@@ -79,6 +79,12 @@ static void keep_alive(int fd)
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
 }
 
+void caller_cork(struct caller *caller, bool on)
+{
+    int value = on;
+    setsockopt(caller->fd, IPPROTO_TCP, TCP_CORK, &value, sizeof value);  // fails for a Unix socket, which needs none
+}
+
 static void caller_open(struct shard *shard, struct MHD_Connection *connection, void **context)
 {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);

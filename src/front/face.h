@@ -126,6 +126,7 @@ struct visit {
     size_t sent;
     struct blob *large;  // an answer, or a message in parts that follows `out`; NULL: none
     struct blob_reader rest;
+    bool corked;        // the last segment waits until all of the answer is there
     uint64_t received;  // bytes of the body
     struct list beat;   // in face->streams
     int64_t sent_ms;    // when the stream was last sent something
@@ -220,6 +221,8 @@ void caller_park_starved(struct shard *shard);
 void caller_unpark(struct caller *caller);
 // Ends the connection from our side.
 void caller_close(struct caller *caller);
+// A corked connection sends full segments only.
+void caller_cork(struct caller *caller, bool on);
 // Closes the connections of callers that have closed theirs, where the library does not notice.
 void caller_sweep_gone(struct http_face *face);
 

@@ -260,6 +260,8 @@ void visit_on_completed(void *arg, struct MHD_Connection *connection, void **sta
     gate_gone(face->gate, &visit->arrival);
     budget_close(&visit->arrival.held);
     budget_close(&visit->held);
+    if (visit->corked)
+        caller_cork(visit->caller, false);
     list_remove(&visit->beat);
     if (visit->stream) {
         stream_detach(visit->stream, visit);

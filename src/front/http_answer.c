@@ -192,8 +192,8 @@ static void add_retry_after(struct MHD_Response *response, int64_t retry_ms)
 
 static void forget_large(void *arg) { blob_unref(arg); }
 
-// In parts, sent from where it is.
-static struct MHD_Response *response_of_parts(struct blob *large)
+// In parts, sent from where it is. Left to itself the library sends the head alone, and wakes the caller for it.
+static struct MHD_Response *response_of_parts(struct visit *visit, struct blob *large)
 {
     size_t count = blob_count(large);
     struct MHD_IoVec *parts = mem_alloc(count * sizeof *parts);
@@ -202,6 +202,8 @@ static struct MHD_Response *response_of_parts(struct blob *large)
     struct MHD_Response *response = MHD_create_response_from_iovec(parts, (unsigned)count, forget_large, large);
     CHECK(response);  // a blob is never as large as the library minds
     free(parts);
+    visit->corked = true;
+    caller_cork(visit->caller, true);
     return response;
 }
 
@@ -228,7 +230,7 @@ static struct MHD_Response *response_of(struct visit *visit)
     size_t len = 0;
     answer->large = NULL;
     if (large)
-        return large->len > MESSAGE_LARGE ? response_in_blocks(visit, large) : response_of_parts(large);
+        return large->len > MESSAGE_LARGE ? response_in_blocks(visit, large) : response_of_parts(visit, large);
     if (!answer->body.len)
         return MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT);
     char *text = buf_take(&answer->body, &len);
