@@ -188,7 +188,7 @@ static void on_done(void *arg, const struct err *err)
         take_keys(source);
 }
 
-static const struct http_events events = {on_head, on_data, on_done, NULL};
+static const struct http_events events = {on_head, on_data, on_done, NULL, NULL};
 
 bool jwks_source_may_fetch(const char *url, const char *on_word_of)
 {

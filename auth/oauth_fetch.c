@@ -55,7 +55,7 @@ static void on_done(void *arg, const struct err *err)
     fetch->on_done(fetch);
 }
 
-static const struct http_events events = {on_head, on_data, on_done, NULL};
+static const struct http_events events = {on_head, on_data, on_done, NULL, NULL};
 
 struct address_policy oauth_fetch_policy(int64_t learned, const char *url, char *const *allowed)
 {

@@ -29,6 +29,8 @@ struct http_events {
     // Before the first byte of the request goes out, and again before it is repeated on another connection: the transfer may
     // have waited for one. False: the callback has cancelled the transfer. May be NULL.
     bool (*may_send)(void *arg);
+    // Where that many bytes of the body are to be read to, which on_data() then gets there; NULL: elsewhere. May be NULL.
+    char *(*body_room)(void *arg, size_t bytes);
 };
 
 struct http_request {

@@ -114,7 +114,7 @@ static void on_page_done(void *arg, const struct err *err)
                                      login->status));
 }
 
-static const struct http_events page_events = {on_page_head, on_page_data, on_page_done, NULL};
+static const struct http_events page_events = {on_page_head, on_page_data, on_page_done, NULL, NULL};
 
 static void visit_page(struct login *login, const char *url)
 {

@@ -202,12 +202,29 @@ static void transfer_at_close(struct http_transfer *transfer)
                                          : "the server closed the connection without an answer");
 }
 
+// Where the next bytes are read to. A body of known length goes where it is kept, if its owner has a place for it, with one
+// byte more: what follows it tells that the connection cannot be used again.
+static char *transfer_room(struct http_transfer *transfer, size_t *size)
+{
+    const struct http1 *answer = &transfer->answer;
+    char *room = NULL;
+    *size = answer->state == HTTP1_AT_BODY ? (size_t)answer->left + 1 : 0;
+    if (*size && transfer->events->body_room)
+        room = transfer->events->body_room(transfer->arg, *size);
+    if (room)
+        return room;
+    *size = transfer->answered ? HTTP_READ_BYTES : HTTP_FIRST_BYTES;
+    return transfer->target->client->room;
+}
+
 static void connection_read(struct http_connection *connection)
 {
     struct http_transfer *transfer = connection->transfer;
     struct http_client *client = connection->target->client;
     for (int i = 0; i < READS_A_TURN; i++) {
-        ssize_t count = http_connection_receive(connection, client->room, HTTP_READ_BYTES);
+        size_t size;
+        char *room = transfer_room(transfer, &size);
+        ssize_t count = http_connection_receive(connection, room, size);
         if (count == HTTP_LATER)
             return;
         if (count == HTTP_BROKEN) {
@@ -218,9 +235,9 @@ static void connection_read(struct http_connection *connection)
             transfer_at_close(transfer);
             return;
         }
-        if (!transfer_feed(transfer, span_make(client->room, (size_t)count)))
+        if (!transfer_feed(transfer, span_make(room, (size_t)count)))
             return;
-        if (count < HTTP_READ_BYTES && connection->plain)  // with TLS, curl may hold more than the socket
+        if ((size_t)count < size && connection->plain)  // with TLS, curl may hold more than the socket
             return;
     }
     if (connection->plain)

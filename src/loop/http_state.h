@@ -15,6 +15,7 @@
 #include <netinet/in.h>
 
 #define HTTP_READ_BYTES 65536
+#define HTTP_FIRST_BYTES 16384  // with the head; the body after them may have a place of its own
 // Connections of one target that may be busy at once. What is urgent has its own, and takes none from the rest.
 #define HTTP_BUSY_MAX 256
 #define HTTP_BUSY_URGENT_MAX 32

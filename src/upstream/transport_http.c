@@ -265,6 +265,8 @@ static bool take(struct exchange *exchange, struct span bytes)
     bool more = true;
     if (exchange->events)
         more = feed(exchange, bytes);
+    else if (bytes.at == exchange->body.at + exchange->body.len)  // of body_room()
+        exchange->body.len += bytes.len;
     else
         buf_put_span(&exchange->body, bytes);
     if (!exchange->ended)
@@ -279,6 +281,14 @@ static bool on_data(void *arg, struct span bytes)
         return take(exchange, bytes);
     buf_put_span(&exchange->held, bytes);
     return true;
+}
+
+static char *body_room(void *arg, size_t bytes)
+{
+    const struct exchange *exchange = arg;
+    const struct buf *body = &exchange->body;
+    bool fits = bytes < body->room - body->len && bytes <= body->max - body->len;
+    return fits && !exchange->events ? body->at + body->len : NULL;
 }
 
 static void on_done(void *arg, const struct err *err);
@@ -630,7 +640,7 @@ static bool may_send(void *arg)
     return false;
 }
 
-static const struct http_events exchange_events = {on_head, on_data, on_done, may_send};
+static const struct http_events exchange_events = {on_head, on_data, on_done, may_send, body_room};
 
 // ---- the transport --------------------------------------------------------------------------
 

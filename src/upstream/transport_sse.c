@@ -345,8 +345,8 @@ static void on_stream_done(void *arg, const struct err *err)
     upstream_lose(upstream, err);
 }
 
-static const struct http_events post_events = {on_post_head, on_post_data, on_post_done, may_send};
-static const struct http_events stream_events = {on_stream_head, on_stream_data, on_stream_done, NULL};
+static const struct http_events post_events = {on_post_head, on_post_data, on_post_done, may_send, NULL};
+static const struct http_events stream_events = {on_stream_head, on_stream_data, on_stream_done, NULL, NULL};
 
 // ---- the transport --------------------------------------------------------------------------
 

@@ -184,7 +184,7 @@ static void on_done(void *arg, const struct err *err)
         loop_stop(loop);
 }
 
-static const struct http_events events = {on_head, on_data, on_done, NULL};
+static const struct http_events events = {on_head, on_data, on_done, NULL, NULL};
 
 static void start(struct caller *caller, struct span body, int64_t timeout_ms)
 {
@@ -295,6 +295,72 @@ static void a_post_that_the_server_heard_is_never_sent_again(void **state)
     expect_failure(ERR_UPSTREAM_DIED);
     assert_int_equal(accepted, 1);
     assert_int_equal(step_at, 2);
+}
+
+// ---- a caller with a place for the body -----------------------------------------------------
+
+struct placed {
+    struct buf body;
+    size_t in_place;  // bytes of it
+};
+
+static void on_placed_head(void *arg, struct http_transfer *transfer, int status)
+{
+    struct placed *placed = arg;
+    (void)transfer;
+    assert_int_equal(status, 200);
+    buf_reserve(&placed->body, 65536);
+}
+
+static char *placed_room(void *arg, size_t bytes)
+{
+    struct placed *placed = arg;
+    assert_true(bytes <= placed->body.room - placed->body.len);
+    return placed->body.at + placed->body.len;
+}
+
+static bool on_placed_data(void *arg, struct span bytes)
+{
+    struct placed *placed = arg;
+    if (bytes.at == placed->body.at + placed->body.len) {
+        placed->in_place += bytes.len;
+        placed->body.len += bytes.len;
+    } else {
+        buf_put_span(&placed->body, bytes);
+    }
+    return true;
+}
+
+static void on_placed_done(void *arg, const struct err *err)
+{
+    (void)arg;
+    assert_null(err);
+    loop_stop(loop);
+}
+
+// What follows it is seen all the same: the connection is not used again.
+static void a_body_of_known_length_is_read_to_its_place(void **state)
+{
+    (void)state;
+    static const struct http_events placed_events = {on_placed_head, on_placed_data, on_placed_done, NULL, placed_room};
+    struct placed placed = {0};
+    struct http_request request = {.events = &placed_events, .arg = &placed};
+    struct buf answer = {0}, body = {0};
+    for (int i = 0; i < 10000; i++)
+        buf_printf(&body, "%04d", i);
+    buf_put_text(&answer, "HTTP/1.1 200 OK\r\nContent-Length: 40000\r\nX-Name: value\r\n\r\n");
+    buf_put_span(&answer, buf_span(&body));
+    buf_put_text(&answer, "HTTP/1.1 200 OK\r\n");
+    steps = (const struct step[]){{buf_text(&answer), false, 0, false}, {ANSWER, false, 0, false}};
+    http_start(target, &request);
+    loop_run(loop);
+    assert_string_equal(buf_text(&placed.body), buf_text(&body));
+    assert_true(placed.in_place >= 20000);
+    exchange("200 ok.");
+    assert_int_equal(accepted, 2);
+    buf_release(&placed.body);
+    buf_release(&answer);
+    buf_release(&body);
 }
 
 // The server stopped to listen before all of the request had come to it.
@@ -613,6 +679,7 @@ static void knows_usable_urls(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        test(a_body_of_known_length_is_read_to_its_place),
         test(sends_the_request_whole_and_keeps_the_connection),
         test(a_connection_closed_before_it_is_used_again_is_not_used),
         test(what_harms_nobody_is_tried_once_more_when_a_kept_connection_is_closed),
