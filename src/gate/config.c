@@ -153,7 +153,8 @@ static const struct option limit_rows[] = {
      .fallback = "\"256MiB\"",
      .min = 0,
      .max = MEMORY_MAX,
-     .help = "The same for one identity, unless it is anonymous, and for all requests that are not authenticated yet."},
+     .help = "The same for one identity, unless it is anonymous, and for all requests that are not authenticated yet. "
+             "At least `max_message` plus twice `max_body`; 0: no bound."},
     {.name = "connections",
      .type = OPTION_INT,
      .offset = AT(connections),
@@ -669,9 +670,9 @@ static bool check_memory(const struct config *config, int64_t bytes, const char 
     int64_t least = config->limits.max_message + 2 * config->limits.max_body;
     return bytes == 0 || bytes >= least ||
            err_set(err, ERR_CONFIG,
-                   "%s: %s: %" PRId64 " bytes are less than /limits/max_message and twice /limits/max_body, %" PRId64
-                   " bytes in all; raise it, or lower those",
-                   file, path, bytes, least);
+                   "%s: %s: %" PRId64 " bytes are less than the %" PRId64 " of /limits/max_message (%" PRId64
+                   ") plus twice /limits/max_body (%" PRId64 "); raise it, or lower those",
+                   file, path, bytes, least, config->limits.max_message, config->limits.max_body);
 }
 
 // Those of the tenants from `first` on; `file` is NULL: each has one of its own in the folder.

@@ -105,8 +105,8 @@ size_t memory_used(const struct memory_identity *own) { return own->budget->used
 
 bool memory_refuse(const struct budget *full, size_t more, struct err *err)
 {
-    return err_set(err, ERR_MEMORY, "no room for %zu bytes: %zu of %zu are held (%s)", more, full->used, full->bound,
-                   full->option);
+    return err_set(err, ERR_MEMORY, "no room for %zu bytes: %zu of %zu are held, and %zu reserved for an answer (%s)",
+                   more, full->used, full->bound, full->reserve, full->option);
 }
 
 bool memory_hold_call(struct call *call)

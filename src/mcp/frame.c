@@ -5,6 +5,7 @@
 #include <strings.h>
 
 #define HEADER_MAX 4096
+#define KEPT_ROOM (1U << 20)
 
 void frame_init(struct frame *frame, size_t max) { *frame = (struct frame){.max = max}; }
 
@@ -155,8 +156,6 @@ char *frame_room(struct frame *frame, size_t want, size_t *room)
         frame->scanned -= frame->start;
         frame->start = 0;
     }
-    if (frame->in.len == 0 && frame->in.room > (1U << 20))
-        buf_release(&frame->in);  // give back what one large message took
     if (!buf_try_reserve(&frame->in, want)) {
         drop_message(frame);
         buf_reserve(&frame->in, want);
@@ -165,14 +164,25 @@ char *frame_room(struct frame *frame, size_t want, size_t *room)
     return frame->in.at + frame->in.len;
 }
 
+// Everything was handed on: what a large line took is freed now, since the next one may be long in coming.
+static void give_back(struct frame *frame)
+{
+    if (frame->in.room <= KEPT_ROOM)
+        return;
+    buf_release(&frame->in);
+    frame->start = frame->scanned = 0;
+}
+
 enum frame_status frame_next(struct frame *frame, struct span *out)
 {
     if (frame->no_memory) {
         frame->no_memory = false;
         return FRAME_NO_MEMORY;
     }
-    if (frame->start >= frame->in.len)
+    if (frame->start >= frame->in.len) {
+        give_back(frame);
         return FRAME_MORE;
+    }
     if ((frame->skipping || frame->skip_body) && !skip(frame))
         return FRAME_MORE;
     struct span text = rest(frame);

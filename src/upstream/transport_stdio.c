@@ -134,7 +134,8 @@ static void on_junk(const struct stdio_wire *wire, enum frame_status status, str
     else if (status == FRAME_NO_MEMORY)
         log_error("out of memory: a server's message is dropped", LOG_STR("server", server));
     else
-        log_warn("server sent a message that is too large", LOG_STR("server", server), LOG_INT("max", wire->frame.max));
+        log_warn("server sent a message that is too large", LOG_STR("server", server), LOG_INT("max", wire->frame.max),
+                 LOG_STR("option", "limits.max_message"));
 }
 
 static void on_parsed(void *arg, struct parsing *parsing);
@@ -167,8 +168,10 @@ static bool hand_on(struct stdio_wire *wire, int *left)
     struct span text;
     while (upstream->wire == wire && !is_held(wire) && *left > 0) {
         enum frame_status status = frame_next(&wire->frame, &text);
-        if (status == FRAME_MORE)
+        if (status == FRAME_MORE) {
+            intake_keep(&wire->intake, wire->frame.in.len - wire->frame.start);  // lines that are no messages are gone
             return true;
+        }
         *left -= status == FRAME_MESSAGE ? SLICE_MESSAGE : 1;
         if (status != FRAME_MESSAGE) {
             on_junk(wire, status, text);

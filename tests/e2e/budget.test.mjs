@@ -116,7 +116,7 @@ describe('bodies', () => {
         for (const { headers } of [alice, bob]) await hang(t, gateway, headers, { length: MIB });
         await until(async () => (await gateway.memory()).held >= 2 * MIB, WAIT_MS, 'both are counted');
         assertRefused(await alice.ask(padded(MIB - 200)));
-        await gateway.line(/request refused.*\(limits\.memory\)/, WAIT_MS);
+        await gateway.line(/request refused.*no room for \d+ bytes: \d+ of \d+ are held, and \d+ reserved for an answer \(limits\.memory\)/, WAIT_MS);
     });
 });
 
@@ -222,6 +222,15 @@ describe('large answers', () => {
         });
     }
 
+    test('nothing is held for a line above the maximum when it is dropped, and the log names the option', async t => {
+        const big = { ...stdioServer.misbehave('huge', 3 * MIB), timeout: 1 };
+        const gateway = await start(t, { mcpServers: { big }, limits: LIMITS }), alice = await open(gateway, 'alice');
+        const answer = await alice.ask(act(1));
+        assert.equal(reply(answer).error.data.reason, 'upstream_timeout');
+        await gateway.line(/server sent a message that is too large server=big max=1048576 option=limits\.max_message/, WAIT_MS);
+        await until(async () => (await gateway.memory()).held < KIB, WAIT_MS, 'nothing is held afterwards');
+    });
+
     test('an answer above the maximum does not keep others waiting', async t => {
         const [big, long] = await Promise.all([[SIZE, 8], [3 * MIB, 4]].map(([size, together]) => startServer(t, size, { events: true, together })));
         const gateway = await start(t, { mcpServers: { big, long }, limits: LIMITS }), alice = await open(gateway, 'alice');
@@ -263,7 +272,7 @@ test('a configuration whose bounds are too small is refused, with both options n
     for (const [path, limits] of Object.entries(rows)) {
         writeFileSync(config, JSON.stringify({ mcpServers: {}, ...limits }));
         assert.throws(() => execFileSync(binary, ['config', 'check', '--config', config], { stdio: 'pipe' }), ({ stderr }) => {
-            assert.ok(String(stderr).includes(`${path}: 104857600 bytes are less than /limits/max_message and twice /limits/max_body, 218103808 bytes in all`), String(stderr));
+            assert.ok(String(stderr).includes(`${path}: 104857600 bytes are less than the 218103808 of /limits/max_message (83886080) plus twice /limits/max_body (67108864); raise it`), String(stderr));
             return true;
         });
     }
