@@ -128,8 +128,11 @@ void call_open_stream(struct call *call)
     arrival->call = NULL;
     if (call->session->revision >= REVISION_2025_11_25)
         stream_prime(call->stream);
-    if (pieces_len(&call->batch))  // what was gathered of a batch before the stream was needed
-        stream_push(call->stream, call_take_batch(call));
+    if (pieces_len(&call->batch)) {  // what was gathered of a batch before the stream was needed
+        struct blob *gathered = call_take_batch(call);
+        blob_hold(gathered, &call->text_held, call->text_held.bytes);
+        stream_push(call->stream, gathered);
+    }
     arrival->ops->stream(arrival, call->stream, NULL);
 }
 
