@@ -29,6 +29,8 @@ void blob_unref(struct blob *blob);
 // It takes over the bytes that are held for its text, until it is freed: then its last reference must be dropped on the loop's
 // thread.
 void blob_hold(struct blob *blob, struct budget_hold *held, size_t bytes);
+// Is this the only reference? Then nothing is held for it any more, and it may be dropped on any thread.
+bool blob_let_go(struct blob *blob);
 void blob_step_back(const struct blob *blob);  // others may use the reserves that it has, or its parts
 
 // Of a blob that is one run of bytes.

@@ -29,6 +29,15 @@ void blob_hold(struct blob *blob, struct budget_hold *held, size_t bytes)
     budget_split(held, blob->held, bytes);
 }
 
+bool blob_let_go(struct blob *blob)
+{
+    if (__atomic_load_n(&blob->refs, __ATOMIC_ACQUIRE) > 1)
+        return false;
+    if (blob->held)
+        budget_close(blob->held);
+    return true;
+}
+
 void blob_step_back(const struct blob *blob)
 {
     if (blob->held)

@@ -19,6 +19,8 @@ enum phase_result {
     PHASE_REPLY,  // skip to shaping the answer
 };
 
+#define SHARED_MIN ((size_t)64 << 10)  // of a body, to a server: below it, a copy costs less than a reference
+
 struct call {
     struct gate *gate;
     struct list node, quick_node, session_node, unread_node, link_node, wait_node;

@@ -304,8 +304,6 @@ static enum phase_result do_list(struct call *call)
 
 // ---- dispatch: sent to the server -----------------------------------------------------------
 
-#define SHARED_MIN ((size_t)64 << 10)  // below it, a copy costs less than a reference
-
 // Where the params name the thing that the method is about.
 static bool find_target_param(const struct call *call, struct span *raw)
 {

@@ -109,15 +109,24 @@ bool memory_refuse(const struct budget *full, size_t more, struct err *err)
                    more, full->used, full->bound, full->reserve, full->option);
 }
 
+// What is large is not copied: it may be on its way to a server when the call is over. The parts of a batch share a body.
+static void hold_body(struct call *call)
+{
+    struct blob *body = call->body;
+    if (body && !body->held && body->len >= SHARED_MIN && body->len <= call->held.bytes)
+        blob_hold(body, &call->held, body->len);
+}
+
 bool memory_hold_call(struct call *call)
 {
     const struct budget *full;
     struct budget *budget = call->session->memory;
     if (!call->held.budget)
         budget_open(&call->held, budget);
-    if (budget_move(&call->held, budget, false, &full) && budget_grow(&call->held, sizeof *call, &full))
-        return true;
-    return memory_refuse(full, call->held.bytes + sizeof *call, &call->err);
+    if (!budget_move(&call->held, budget, false, &full) || !budget_grow(&call->held, sizeof *call, &full))
+        return memory_refuse(full, call->held.bytes + sizeof *call, &call->err);
+    hold_body(call);
+    return true;
 }
 
 bool memory_hold_reply(struct call *call, struct blob *owner)

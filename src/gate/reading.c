@@ -141,9 +141,14 @@ static void on_freed(struct offload_job *job) { free(job->arg); }
 // Wiping and returning the memory of a large message takes milliseconds.
 static void dispose(struct reading *reading)
 {
+    bool large = reading->body->len > MESSAGE_LARGE;
     reading->job.run = run_free;
     reading->job.done = on_freed;
-    if (blob_span(reading->body).len > MESSAGE_LARGE && offload_put(reading->pool, &reading->job))
+    if (!blob_let_go(reading->body)) {  // it is on its way to a server
+        blob_unref(reading->body);
+        reading->body = NULL;
+    }
+    if (large && offload_put(reading->pool, &reading->job))
         return;
     reading_free(reading);
     free(reading);

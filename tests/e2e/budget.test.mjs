@@ -131,6 +131,29 @@ describe('calls in flight', () => {
         await Promise.all(calls);
         await until(async () => (await gateway.memory()).held < KIB, WAIT_MS, 'nothing is held for calls that are over');
     });
+
+    for (const version of ['2025-11-25', '2025-03-26'])
+        test(`count with their bodies while these may be sent, also when they were cancelled${version < '2025-06' ? ', in a batch' : ''}`, async t => {
+            let called = false;
+            const server = createServer(async (req, res) => {
+                if (req.method !== 'POST') return res.writeHead(405).end();
+                const { id, method } = await json(req);
+                if (id === undefined) return res.writeHead(202).end();
+                if (method === 'tools/call') return (called = true); // never answered
+                const results = { initialize: { protocolVersion: '2025-11-25', capabilities: { tools: {} }, serverInfo: { name: 'deaf', version: '1' } }, 'tools/list': { tools: [{ name: 'act', inputSchema: { type: 'object' } }] } };
+                return res.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify({ jsonrpc: '2.0', id, result: results[method] ?? {} }));
+            }).listen(0, '127.0.0.1');
+            await once(server, 'listening');
+            t.after(() => server.close().closeAllConnections());
+            const gateway = await start(t, { mcpServers: { deaf: { type: 'http', url: `http://127.0.0.1:${server.address().port}/mcp` } } }), alice = await open(gateway, 'alice', version);
+            const act = { jsonrpc: '2.0', id: 1, method: 'tools/call', params: { name: 'deaf__act', arguments: { pad: 'x'.repeat(900 * KIB) } } };
+            const call = alice.ask(version < '2025-06' ? [act] : act);
+            await until(() => called, WAIT_MS, 'it is in flight');
+            await alice.ask({ jsonrpc: '2.0', method: 'notifications/cancelled', params: { requestId: 1 } });
+            await call;
+            assert.ok((await gateway.memory()).largest_identity > 900 * KIB, 'it may be sent once more');
+            await until(async () => (await gateway.memory()).held < KIB, WAIT_MS, 'its transfer is given up');
+        });
 });
 
 describe('a caller that is denied everything', () => {
