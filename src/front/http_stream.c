@@ -6,7 +6,7 @@
 #include <stdio.h>
 
 #define BLOCK_1_0 ((size_t)16 << 10)
-#define BLOCK 1024  // chunks are made in the memory of the connection instead
+#define BLOCK 1  // not used: chunks are made in the memory of the connection
 #define HEARTBEATS_A_TURN 256
 #define EARLY 64  // the part of a pause by which it may end too soon
 #define PULL_AHEAD ((size_t)256 << 10)

@@ -175,7 +175,7 @@ bool stream_rewind(struct stream *stream, uint64_t sequence)
 static void append(struct stream *stream, struct blob *message, bool answer)
 {
     if (stream->count == stream->room) {
-        size_t room = stream->room ? stream->room * 2 : 8;
+        size_t room = stream->room ? stream->room * 2 : 2;
         struct event *ring = mem_alloc(room * sizeof *ring);
         for (size_t i = 0; i < stream->count; i++)
             ring[i] = *event_at(stream, i);

@@ -13,7 +13,8 @@
 // Of one connection; then the others have theirs.
 #define READS_A_TURN 8
 #define SENDS_A_TURN 8
-#define MORE_MS 1  // until the others have had theirs
+#define MORE_MS 1        // until the others have had theirs
+#define OPENED_A_TURN 8  // connections
 
 // ---- transfers ------------------------------------------------------------------------------
 
@@ -105,7 +106,7 @@ static void transfer_lost(struct http_transfer *transfer, bool closed, const cha
         transfer->retried = true;
         http_outgoing_rewind(&transfer->request);
         list_append(&client->waiting, &transfer->node);
-        loop_task_put(client->loop, &client->work);
+        loop_task_put(client->loop, &client->start);
         return;
     }
     transfer_fail(transfer, ERR_UPSTREAM_DIED, why);
@@ -344,13 +345,13 @@ void http_client_settle(struct http_client *client)
     }
 }
 
-// No server gets all our descriptors, however many of its answers are outstanding.
-static void transfer_go(struct http_transfer *transfer)
+// No server gets all our descriptors, however many of its answers are outstanding. True: a connection is opened for it.
+static bool transfer_go(struct http_transfer *transfer)
 {
     struct http_target *target = transfer->target;
     if (target->busy[transfer->urgent] >= (transfer->urgent ? HTTP_BUSY_URGENT_MAX : HTTP_BUSY_MAX)) {
         list_append(&target->client->waiting, &transfer->node);  // until one of its connections is left
-        return;
+        return false;
     }
     struct http_connection *connection = transfer->retried ? NULL : http_connection_find_idle(target);
     bool open = connection != NULL;
@@ -363,18 +364,31 @@ static void transfer_go(struct http_transfer *transfer)
         transfer_send(transfer);
     else
         curl_multi_add_handle(target->client->multi, connection->easy);
+    return !open;
+}
+
+// Where many connections are needed, they are opened over some turns: curl takes about 10 KB for each until it is open.
+static void on_start(struct loop_task *task)
+{
+    struct http_client *client = task->arg;
+    struct list now;
+    int opened = 0;
+    list_move_all(&now, &client->waiting);
+    while (!list_empty(&now)) {
+        struct http_transfer *transfer = list_entry(now.next, struct http_transfer, node);
+        list_remove(&transfer->node);
+        if (opened == OPENED_A_TURN)
+            list_append(&client->waiting, &transfer->node);
+        else if (transfer_go(transfer))
+            opened++;
+    }
+    if (opened == OPENED_A_TURN)
+        loop_task_put_later(client->loop, task);
 }
 
 static void on_work(struct loop_task *task)
 {
     struct http_client *client = task->arg;
-    struct list now;
-    list_move_all(&now, &client->waiting);
-    while (!list_empty(&now)) {
-        struct http_transfer *transfer = list_entry(now.next, struct http_transfer, node);
-        list_remove(&transfer->node);
-        transfer_go(transfer);
-    }
     if (client->kick) {
         int running;
         client->kick = false;
@@ -398,7 +412,7 @@ struct http_transfer *http_start(struct http_target *target, const struct http_r
     if (request->timeout_ms)
         loop_timer_set(target->client->loop, &transfer->deadline, request->timeout_ms);
     list_append(&target->client->waiting, &transfer->node);
-    loop_task_put(target->client->loop, &target->client->work);
+    loop_task_put(target->client->loop, &target->client->start);
     return transfer;
 }
 
@@ -457,6 +471,7 @@ struct http_client *http_client_new(struct loop *loop, struct err *err)
         return NULL;
     }
     client->more = (struct loop_timer){.on_due = on_more, .arg = client, .name = "http client"};
+    client->start = (struct loop_task){.run = on_start, .arg = client, .name = "http client"};
     client->work = (struct loop_task){.run = on_work, .arg = client, .name = "http client"};
     list_init(&client->waiting);
     list_init(&client->unread);
@@ -483,12 +498,12 @@ void http_client_free(struct http_client *client)
         return;
     while (!list_empty(&client->idle))  // a target may be freed after its client
         http_connection_retire(list_entry(client->idle.next, struct http_connection, node));
-    loop_task_drop(&client->work);
-    on_work(&client->work);
+    http_connection_close_retired(client);
     loop_timer_stop(client->loop, &client->timer);
     loop_timer_stop(client->loop, &client->expiry);
     loop_timer_stop(client->loop, &client->more);
     curl_multi_cleanup(client->multi);
+    loop_task_drop(&client->start);
     loop_task_drop(&client->work);
     loop_timer_stop(client->loop, &client->timer);
     for (size_t i = 0; i < client->socket_room; i++)

@@ -199,9 +199,12 @@ struct http_connection *http_connection_new(struct http_target *target)
 
 static void leave(struct http_connection *connection)
 {
+    struct http_client *client = connection->target->client;
     if (connection->transfer)
         connection->target->busy[connection->transfer->urgent]--;
     connection->transfer = NULL;
+    if (!list_empty(&client->waiting))
+        loop_task_put(client->loop, &client->start);
 }
 
 // Out of all lists; the `work` task closes it.
@@ -248,8 +251,6 @@ void http_connection_rest(struct http_connection *connection)
     list_append(&connection->target->idle, &connection->target_node);
     if (!client->expiry.slot)
         loop_timer_set(client->loop, &client->expiry, IDLE_MS);
-    if (!list_empty(&client->waiting))
-        loop_task_put(client->loop, &client->work);
 }
 
 static void on_expiry(struct loop_timer *timer)

@@ -36,12 +36,13 @@ struct http_client {
     struct loop_timer timer;
     struct loop_timer expiry;
     struct loop_timer more;
-    struct loop_task work;
-    struct list waiting;  // transfers to start, or for which their target has no connection left
-    struct list unread;   // connections with more to read than one turn allows
-    struct list idle;     // connections, the one that waits longest first
-    struct list retired;  // connections to close
-    struct list spare;    // transfers that are over, for the next ones
+    struct loop_task start;  // those in `waiting`
+    struct loop_task work;   // curl's, and connections to close
+    struct list waiting;     // transfers to start, or for which their target has no connection left
+    struct list unread;      // connections with more to read than one turn allows
+    struct list idle;        // connections, the one that waits longest first
+    struct list retired;     // connections to close
+    struct list spare;       // transfers that are over, for the next ones
     size_t spare_count;
     struct client_socket **sockets;  // by descriptor
     size_t socket_room;
