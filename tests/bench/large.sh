@@ -45,8 +45,8 @@ print_large() {
         [ -n "$upstream" ] || continue
         bar=$bar_large words='no budget'
         [ "$budget" -eq 0 ] || bar=$bar_large_budget words="a budget of $budget MB"
-        print_figure "$large_calls x 50 MB, $upstream, $words: $peak MB above idle in $seconds s" large "$peak" '<=' $bar ' MB'
-        print_figure "$large_calls x 50 MB, $upstream, $words: $calls answered" large "$calls" '==' $large_calls
+        print_figure "$large_calls x 50 MB, $upstream, $words: $peak MB above idle in $seconds s" "$peak" '<=' $bar ' MB'
+        print_figure "$large_calls x 50 MB, $upstream, $words: $calls answered" "$calls" '==' $large_calls
         json_row "large-$upstream-$budget" peak_mb "$peak" seconds "$seconds" answers "$calls"
     done <<<"${large_figures%$'\n'}"
 }

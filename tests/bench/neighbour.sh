@@ -110,8 +110,8 @@ print_neighbour() {
         junk) words='a server that sends junk lines' ;;
         notes) words="a server that sends notifications, $neighbour_sessions sessions" ;;
         esac
-        print_figure "neighbour, $words: p50 $p50 us, p99 $p99 us, max $max us of $calls calls" neighbour "$p99" '<=' "$(neighbour_bar)" ' us'
-        [ "$errors" -eq 0 ] || print_figure "neighbour, $words: $errors errors" neighbour "$errors" '==' 0
+        print_figure "neighbour, $words: p50 $p50 us, p99 $p99 us, max $max us of $calls calls" "$p99" '<=' "$(neighbour_bar)" ' us'
+        [ "$errors" -eq 0 ] || print_figure "neighbour, $words: $errors errors" "$errors" '==' 0
         json_row "neighbour-$what" p50_us "$p50" p99_us "$p99" max_us "$max" calls "$calls" errors "$errors"
     done
 }

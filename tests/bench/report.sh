@@ -23,18 +23,13 @@ json_row() { # NAME VALUE... : pairs of keys and JSON values, empty ones null
     json_rows+=("$text}")
 }
 
-# TITLE VALUE OPERATOR BAR [UNIT]: sets $verdict and, when the bar is missed, $missed.
+# VALUE OPERATOR BAR [UNIT]: sets $verdict and, when the bar is missed, $missed.
 judge_row() {
-    verdict="$(judge "$2" "$3" "$4") ($3 $4${5:-})"
-    [[ $verdict == MISSED* ]] || return 0
-    if [[ $not_yet == *" $1 "* ]]; then
-        verdict="to reach: $3 $4${5:-}"
-    else
-        missed=1
-    fi
+    verdict="$(judge "$1" "$2" "$3") ($2 $3${4:-})"
+    [[ $verdict != MISSED* ]] || missed=1
 }
 
-# TEXT TITLE VALUE OPERATOR BAR [UNIT]: a line of its own, with the verdict on one figure in it.
+# TEXT VALUE OPERATOR BAR [UNIT]: a line of its own, with the verdict on one figure in it.
 print_figure() {
     local verdict
     judge_row "${@:2}"
@@ -50,7 +45,7 @@ print_row() {
         errors=$((errors + $(errors_in "$row" "$name")))
     done
     [ -z "$gate" ] || rss=$(rss_mb "${pid[$5]}")
-    [ -z "$gate" ] || [ -z "$bar" ] || judge_row "$title" "$ratio" '>=' "$bar"
+    [ -z "$gate" ] || [ -z "$bar" ] || judge_row "$ratio" '>=' "$bar"
     if [ "$errors" -ne 0 ]; then
         verdict="MISSED ($errors errors)" missed=1
     fi
@@ -77,8 +72,8 @@ print_memory() {
     local name mb highest=0
     if [ -n "${pid[http-256]:-}" ]; then
         mb=$(peak_mb "${pid[http-256]}")
-        print_figure "resident memory, idle: $idle_mb MB" memory "$idle_mb" '<=' "$bar_rss_idle" ' MB'
-        print_figure "resident memory with 256 connections, at most: $mb MB" memory "$mb" '<=' "$bar_rss_256" ' MB'
+        print_figure "resident memory, idle: $idle_mb MB" "$idle_mb" '<=' "$bar_rss_idle" ' MB'
+        print_figure "resident memory with 256 connections, at most: $mb MB" "$mb" '<=' "$bar_rss_256" ' MB'
         json_row memory idle_mb "$idle_mb" mb_256 "$mb"
     fi
     for name in http stdio list guarded-http guarded-stdio; do
@@ -87,7 +82,7 @@ print_memory() {
         highest=$(awk "BEGIN { print ($mb > $highest ? $mb : $highest) }")
     done
     [ "$highest" != 0 ] || return 0
-    print_figure "resident memory after all rows, of the largest gateway: $highest MB" rss "$highest" '<=' "$bar_rss" ' MB'
+    print_figure "resident memory after all rows, of the largest gateway: $highest MB" "$highest" '<=' "$bar_rss" ' MB'
     json_rows+=("\"rss_mb\":$highest")
 }
 
@@ -96,8 +91,8 @@ print_decide() { # one line for each number of rules; callers by turns are held 
     [ -n "$decisions" ] || return 0
     while read -r line; do
         rules=$(field rules "$line") verdict=''
-        [ "$rules" -ne 1000 ] || judge_row decide "$(field ns "$line")" '<' "$bar_decide" ' ns'
-        [ "$rules" -ne 5000 ] || judge_row decide "$(field p99_ns "$line")" '<' "$bar_decide_p99" ' ns p99'
+        [ "$rules" -ne 1000 ] || judge_row "$(field ns "$line")" '<' "$bar_decide" ' ns'
+        [ "$rules" -ne 5000 ] || judge_row "$(field p99_ns "$line")" '<' "$bar_decide_p99" ' ns p99'
         json_rows+=("\"decide-$rules\":$line")
         [ "$json" -eq 1 ] || printf 'decide, %5s rules: %s ns, %s ns for the same caller again, p99 %s ns  %s\n' "$rules" \
             "$(field ns "$line")" "$(field same_ns "$line")" "$(field p99_ns "$line")" "$verdict"
@@ -124,7 +119,7 @@ print_token() {
     ns=$(field ns "$lookups")
     json_rows+=("\"token\":$lookups")
     print_figure "token, $(field users "$lookups") users: $ns ns: $(field store_ns "$lookups") ns to find it, $(
-        field access_ns "$lookups") ns to be given it" token "$ns" '<' "$bar_token" ' ns'
+        field access_ns "$lookups") ns to be given it" "$ns" '<' "$bar_token" ' ns'
 }
 
 print_foot() {

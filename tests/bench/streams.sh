@@ -71,8 +71,8 @@ print_streams() {
     local kb percent alone beside ratio
     [ -n "$stream_figures" ] || return 0
     read -r kb percent alone beside ratio <<<"$stream_figures"
-    print_figure "$streams idle streams: $kb KB each" stream-kb "$kb" '<=' $bar_stream_kb ' KB'
-    print_figure "$streams idle streams: $percent % of a core" streams "$percent" '<' $bar_stream_cpu ' %'
-    print_figure "$streams idle streams: p50 of a call $beside us, $alone us without, ratio $ratio" streams "$ratio" '<=' $bar_stream_p50
+    print_figure "$streams idle streams: $kb KB each" "$kb" '<=' $bar_stream_kb ' KB'
+    print_figure "$streams idle streams: $percent % of a core" "$percent" '<' $bar_stream_cpu ' %'
+    print_figure "$streams idle streams: p50 of a call $beside us, $alone us without, ratio $ratio" "$ratio" '<=' $bar_stream_p50
     json_row streams streams "$streams" kb_each "$kb" cpu_percent "$percent" p50_us_alone "$alone" p50_us "$beside" ratio "$ratio"
 }
