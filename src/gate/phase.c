@@ -224,6 +224,8 @@ static bool reads_too_little(const struct call *call, const struct session *on)
 static enum phase_result find_session(struct call *call)
 {
     struct session *found = session_find(call->gate, call->session_id);
+    if (!found && call->gate->closed_down)
+        return (enum phase_result)err_set(&call->err, ERR_SHUTTING_DOWN, "all sessions have ended");
     if (!found || !identity_same(found->identity, call->identity) || found->pipe != call->pipe ||
         found->profile != call->profile)
         return (enum phase_result)err_set(&call->err, ERR_UNKNOWN_SESSION,
