@@ -41,7 +41,7 @@ static void yield_to_others(void)
 {
     struct sched_param none = {0};
     (void)sched_setscheduler(0, SCHED_BATCH, &none);
-    (void)setpriority(PRIO_PROCESS, 0, BACKGROUND_NICE);
+    (void)setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + BACKGROUND_NICE);
 }
 
 static void *work(void *arg)

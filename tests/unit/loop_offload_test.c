@@ -110,7 +110,7 @@ static void a_background_worker_yields_to_the_loop(void **state)
     offload_set_background(pool);
     assert_true(offload_put(pool, &make(&one, 'x')->job));
     assert_true(offload_wait(pool, 10000));
-    assert_true(one.nice > nice);
+    assert_true(one.nice > nice || nice == 19);  // which is the most
     assert_int_equal(one.policy, SCHED_BATCH);
     assert_int_equal(getpriority(PRIO_PROCESS, 0), nice);
     assert_int_equal(sched_getscheduler(0), policy);
