@@ -48,7 +48,7 @@ struct blob_reader {
     const struct blob *blob;
     size_t part, offset;
 };
-struct span blob_rest(const struct blob_reader *reader);              // of its part; empty: there is no more
+struct span blob_rest(const struct blob_reader *reader);              // of its part; empty at the end of the blob
 void blob_skip(struct blob_reader *reader, size_t len);               // at most that rest
 size_t blob_read(struct blob_reader *reader, char *to, size_t room);  // 0: there is no more
 
