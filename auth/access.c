@@ -35,6 +35,18 @@ int64_t access_now(const struct access *access)
     return access->spec.clock ? access->spec.clock() : (int64_t)time(NULL);
 }
 
+// There is a grant in the store, or there should be one.
+static bool is_stored(const struct access *access)
+{
+    return access->spec.store && (access->spec.mode == ACCESS_SHARED || access->spec.mode == ACCESS_USER);
+}
+
+// Others have written to the store since it was read.
+static bool is_outdated(const struct access *access)
+{
+    return is_stored(access) && access->seen != token_store_version(access->spec.store);
+}
+
 static bool takes_caller(const struct access *access)
 {
     return access_mode_asks(access->spec.mode) && access_takes_caller(access->spec.options);
@@ -106,12 +118,14 @@ void access_hold(struct access *access, const struct grant *grant)
     grant_ref(grant);
     grant_unref(access->grant);
     access->grant = grant;
+    access->shown = grant->generation;
     buf_put_text(&header, "Bearer ");
     buf_put_span(&header, secret_span(&grant->is.access_token));
     secret_set(&access->header, buf_span(&header));
     secret_wipe(header.at, header.room);
     buf_release(&header);
     access->version++;
+    access->gone = access->renew_next = false;
     access->retry_ms = access->retry_at = 0;
     access->outcome = (struct err){0};
     access_set_state(access, STATE_HELD);
@@ -137,6 +151,7 @@ static void drop(struct access *access)
     access->grant = NULL;
     secret_release(&access->header);
     access->version++;
+    access->renew_next = false;
     access->retry_ms = access->retry_at = 0;
     access_set_state(access, STATE_EMPTY);
 }
@@ -173,9 +188,8 @@ void access_need_login(struct access *access, const char *why)
 }
 
 // Twice as long as last time, at least as long as the server asked for, and a little at random (F12).
-static void back_off(struct access *access)
+static void back_off(struct access *access, int64_t asked)
 {
-    int64_t asked = access->state == STATE_REFRESHING ? access->fetch.retry_after_ms : 0;
     unsigned char random;
     access->retry_ms = access->retry_ms ? access->retry_ms * 2 : RETRY_FIRST_MS;
     if (access->retry_ms < asked)
@@ -190,6 +204,8 @@ static void back_off(struct access *access)
 void access_tell_failure(struct access *access)
 {
     access->outcome = access->failure;
+    if (access->failure.retry_after_ms)  // what is left of it
+        access->outcome.retry_after_ms = access->retry_at - loop_now(access->spec.loop);
     access_end_lease(access);
     access_set_state(access, access->grant ? STATE_HELD : STATE_EMPTY);
     if (access->grant && !takes_caller(access))
@@ -217,13 +233,31 @@ void access_fail(struct access *access, const struct err *err)
     access->failure = access->outcome;
     if (access->state == STATE_REFRESHING)
         access_note_refresh(access, &access->outcome);
-    back_off(access);
+    back_off(access, err->retry_after_ms);
     access_tell_failure(access);
 }
 
 static bool usable(const struct access *access, const struct grant *grant)
 {
     return grant_fresh(grant, access_now(access), 0);
+}
+
+// ---- what the server does not take ----------------------------------------------------------
+
+void access_hold_back(struct access *access)
+{
+    access->held_back.generation = access->shown;
+    access->held_back.version = access->version;
+    access->held_back.until = loop_now(access->spec.loop) + RETRY_FIRST_MS;
+}
+
+static bool holding_back(const struct access *access) { return loop_now(access->spec.loop) < access->held_back.until; }
+
+static void tell_refusal(struct access *access)
+{
+    access->renew_next = false;
+    access_refused(access, false, &access->outcome);
+    tell(access);
 }
 
 // ---- finding --------------------------------------------------------------------------------
@@ -252,21 +286,51 @@ const struct grant *access_pick(struct grant *const *grants, size_t count, const
     return best;
 }
 
+static void renew(struct access *access);
+
+// What is held is what there is.
+static void keep(struct access *access)
+{
+    access->outcome = (struct err){0};
+    access_set_state(access, STATE_HELD);
+    if (access->renew_next) {
+        renew(access);
+        return;
+    }
+    schedule(access);
+    tell(access);
+}
+
+static void find(struct access *access);
+
 static void on_listed(struct token_request *request)
 {
     struct access *access = request->arg;
+    bool held = access->grant && usable(access, access->grant);
     if (request->answer == TOKEN_FAILED) {
-        access_fail(access, &request->err);
+        if (held)
+            keep(access);
+        else
+            access_fail(access, &request->err);
         return;
     }
     const struct grant *found = access_pick(request->grants, request->count, access->server_url);
+    bool refused = found && found->generation == access->held_back.generation && holding_back(access);
     const struct grant *damaged = access_pick(request->damaged, request->damaged_count, access->server_url);
     if (!found && damaged) {  // S7: that is not "logged out"
         struct err err;
         grant_damaged(damaged, &request->err, &err);
         access_fail(access, &err);
+    } else if (!found && is_outdated(access)) {
+        find(access);  // a request that came meanwhile must have what was written before it
     } else if (!found) {
+        access->gone = access->gone || access->grant;
         access_need_login(access, NULL);
+    } else if (usable(access, found) && refused) {
+        access_set_state(access, access->grant ? STATE_HELD : STATE_EMPTY);
+        tell_refusal(access);
+    } else if (held && found->generation == access->grant->generation) {
+        keep(access);
     } else if (usable(access, found)) {
         access_hold(access, found);
     } else if (found->is.dead_at || !found->is.refresh_token.len) {
@@ -362,6 +426,7 @@ static void find(struct access *access)
         return;
     }
     access_set_state(access, STATE_FINDING);
+    access->seen = token_store_version(access->spec.store);
     access->request.on_done = on_listed;
     token_store_list(access->spec.store, &filter, &access->request);
 }
@@ -383,6 +448,18 @@ static void begin(struct access *access)
 
 static bool idle(const struct access *access) { return access->state == STATE_EMPTY || access->state == STATE_HELD; }
 
+// The server does not take what is held.
+static void renew(struct access *access)
+{
+    access->renew_next = false;
+    if (access->state == STATE_HELD && !access_mode_asks(access->spec.mode) && !access->grant->is.refresh_token.len) {
+        access_hold_back(access);
+        find(access);
+    } else {
+        begin(access);
+    }
+}
+
 static void on_due(struct loop_timer *timer)
 {
     struct access *access = timer->arg;
@@ -396,7 +473,12 @@ void access_get(struct access *access, struct access_wait *wait)
     list_append(&access->waiting, &wait->node);
     access->refused = false;
     bool fixed = access->spec.mode == ACCESS_STATIC || access->spec.mode == ACCESS_NONE;
-    if (fixed || (access->state == STATE_HELD && usable(access, access->grant))) {
+    bool refused = access->state == STATE_HELD && access->version == access->held_back.version && holding_back(access);
+    if (refused && access_mode_asks(access->spec.mode)) {
+        tell_refusal(access);
+    } else if (refused || (access->state == STATE_HELD && is_outdated(access))) {  // is there another one by now?
+        find(access);
+    } else if (fixed || (access->state == STATE_HELD && usable(access, access->grant))) {
         access->outcome = (struct err){0};
         tell(access);
     } else if (idle(access)) {
@@ -416,11 +498,10 @@ void access_renew(struct access *access, unsigned version, struct access_wait *w
     } else if (version != access->version && access->state == STATE_HELD) {  // another one came meanwhile
         access->outcome = (struct err){0};
         tell(access);
-    } else if (access->state == STATE_HELD && !access_mode_asks(access->spec.mode) &&
-               !access->grant->is.refresh_token.len) {
-        access_need_login(access, "the token is refused");
+    } else if (access->state == STATE_FINDING && access->grant) {
+        access->renew_next = true;
     } else if (idle(access)) {
-        begin(access);
+        renew(access);
     }
 }
 
@@ -428,6 +509,9 @@ void access_cancel(struct access_wait *wait) { list_remove(&wait->node); }
 
 bool access_stale(const struct access *access)
 {
+    if (is_stored(access))
+        return access->state == STATE_EMPTY || access->state == STATE_FINDING ||
+               (access->state == STATE_HELD && is_outdated(access));
     return access_mode_asks(access->spec.mode) && !(access->grant && usable(access, access->grant));
 }
 
@@ -474,6 +558,17 @@ void access_forget(struct access *access)
         begin(access);
 }
 
+int64_t access_login(const struct access *access)
+{
+    return is_stored(access) && access->grant ? access->grant->is.login : 0;
+}
+
+int64_t access_connect(struct access *access)
+{
+    access->gone = false;
+    return access_login(access);
+}
+
 static void on_checked(struct token_request *request)
 {
     struct access *access = request->arg;
@@ -485,12 +580,16 @@ static void on_checked(struct token_request *request)
         access->gone = true;
     } else if (request->answer == TOKEN_DONE && request->grant->generation > access->grant->generation &&
                !access_adopt(access, request->grant) && usable(access, request->grant)) {
+        int64_t login = access_login(access);
         access_hold(access, request->grant);
+        access->gone = access_login(access) != login;
     }
 }
 
 bool access_recheck(struct access *access)
 {
+    if (!idle(access))  // what is being looked for decides
+        return false;
     bool gone = access->gone;
     access->gone = false;
     if (access->state != STATE_HELD || !access->spec.store || access_mode_asks(access->spec.mode) || access->check.work)

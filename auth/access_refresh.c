@@ -246,7 +246,9 @@ void access_on_refreshed(struct oauth_fetch *fetch)
         access_fail(access, &fetch->err);
         return;
     }
-    switch (oauth_tokens_parse(&answer, access->sent, old.scope, &access->arena, &fresh, &err)) {
+    enum oauth_verdict verdict = oauth_tokens_parse(&answer, access->sent, old.scope, &access->arena, &fresh, &err);
+    err.retry_after_ms = fetch->retry_after_ms;
+    switch (verdict) {
     case OAUTH_VERDICT_GRANTED: break;
     case OAUTH_VERDICT_DEAD: bury(access, "the authorization server refused the refresh token"); return;
     case OAUTH_VERDICT_RESOURCE:
@@ -352,6 +354,7 @@ void access_lease(struct access *access)
 {
     struct grant_key key = grant_key(access->grant);
     access_set_state(access, STATE_LEASING);
+    access->seen = token_store_version(access->spec.store);
     access->without_resource = access->resource_noted = false;
     access->leased = true;
     access->turn_ends = loop_now(access->spec.loop) + TURN_MS;

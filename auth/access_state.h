@@ -43,6 +43,7 @@ struct access {
     enum access_saving saving;
     struct err doubt;  // told when it is saved
     bool refused;      // the server wants a token
+    bool renew_next;   // it refused the one that is just looked up
     struct list waiting;
     struct err outcome;  // of what was last tried
     struct list told;    // those who will hear of it at the end of the turn
@@ -51,10 +52,17 @@ struct access {
     struct loop_timer due;
     int64_t retry_ms, retry_at;  // the pause after a failure, and when it is over (loop_now); 0: none
     struct err failure;          // told while it lasts
-    struct arena heard;          // of the challenge
+    struct {                     // what the server did not take,
+        int64_t generation;      // of the grant that was last held; 0: it is not stored
+        unsigned version;
+        int64_t until;  // and until when it is not shown again (loop_now)
+    } held_back;
+    int64_t shown;       // generation of the grant that was last held
+    struct arena heard;  // of the challenge
     struct oauth_challenge challenge;
     struct token_request check;  // is what is held still there?
-    bool gone;                   // it was found not to be
+    bool gone;                   // it was found not to be, or to be from another login
+    uint64_t seen;               // token_store_version() when it was last looked for
     char *issuer;                // of the first token that was asked for
     struct secret lent;          // the caller's own token, while calls that came with it are under way
     int64_t lent_until;

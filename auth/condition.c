@@ -8,17 +8,21 @@
 // more work than one decision may: callers choose how much there is to look at.
 //
 // A server may ignore the case of member names and then take "Owner" for "owner". So a key that differs in case alone
-// from a key the condition reads, on the way of a pointer or inside an operand, is an error as well.
+// from a key the condition reads, on the way of a pointer or inside an operand, is an error as well. And it may end a
+// text at U+0000, or drop or replace a lone surrogate, which json_parse_arguments() turns into U+0000: such a text is
+// an error.
 #include "condition.h"
 #include "base/fold.h"
 #include "base/glob.h"
 #include "base/mem.h"
+#include "base/scan.h"
 #include <stdlib.h>
 
 #define EXACT_MAX ((json_int_t)1 << 53)
 #define KEYS_MAX 4096  // callers choose how many keys there are, and every condition looks at all of them
 
-#define ITEM_WORK 16  // what a key or an element counts for
+#define ITEM_WORK 16    // what a key or an element counts for
+#define TEXT_STRIDE 16  // bytes that are searched in the time it takes to compare one
 
 // Takes it from the work that is left; false: there is not that much.
 static bool spend(struct condition_work *work, size_t amount)
@@ -110,11 +114,34 @@ static bool has_twin_inside(const json_t *value, const json_t *operand, struct c
     return false;
 }
 
-static enum condition_result op_eq(const json_t *value, const json_t *operand, struct condition_work *work)
+// May a server read a text of the value, at any depth, as another one? Or is there too much to tell?
+static bool is_unclear(const json_t *value, struct condition_work *work)
+{
+    const char *key;
+    json_t *inner;
+    size_t i;
+    if (json_is_string(value))
+        return !spend(work, json_string_length(value) / TEXT_STRIDE) ||
+               memchr(json_string_value(value), '\0', json_string_length(value));
+    json_object_foreach((json_t *)(uintptr_t)value, key, inner)
+        if (!spend(work, ITEM_WORK) || is_unclear(inner, work))
+            return true;
+    json_array_foreach(value, i, inner)
+        if (!spend(work, ITEM_WORK) || is_unclear(inner, work))
+            return true;
+    return false;
+}
+
+static enum condition_result equals(const json_t *value, const json_t *operand, struct condition_work *work)
 {
     if (!comparable(value, operand) || has_twin_inside(value, operand, work))
         return CONDITION_ERROR;
     return truth(same(value, operand));
+}
+
+static enum condition_result op_eq(const json_t *value, const json_t *operand, struct condition_work *work)
+{
+    return is_unclear(value, work) ? CONDITION_ERROR : equals(value, operand, work);
 }
 
 static enum condition_result op_in(const json_t *value, const json_t *operand, struct condition_work *work)
@@ -123,8 +150,10 @@ static enum condition_result op_in(const json_t *value, const json_t *operand, s
     const json_t *item;
     bool twin = false;
     enum condition_result result = CONDITION_ERROR;  // until something of its type is in the list
+    if (is_unclear(value, work))
+        return CONDITION_ERROR;
     json_array_foreach(operand, i, item) {
-        enum condition_result one = op_eq(value, item, work);
+        enum condition_result one = equals(value, item, work);
         if (one == CONDITION_TRUE)
             return one;
         if (one == CONDITION_FALSE)
@@ -146,7 +175,7 @@ static enum condition_result op_not_in(const json_t *value, const json_t *operan
 
 static enum condition_result op_glob(const json_t *value, const json_t *operand, struct condition_work *work)
 {
-    if (!json_is_string(value))
+    if (!json_is_string(value) || is_unclear(value, work))
         return CONDITION_ERROR;
     struct span text = span_make(json_string_value(value), json_string_length(value));
     if (json_is_string(operand))
@@ -198,10 +227,9 @@ static enum condition_result op_ge(const json_t *value, const json_t *operand, s
 
 static enum condition_result op_max_len(const json_t *value, const json_t *operand, struct condition_work *work)
 {
-    (void)work;
     size_t max = (size_t)json_integer_value(operand);
     if (json_is_string(value))
-        return truth(json_string_length(value) <= max);
+        return is_unclear(value, work) ? CONDITION_ERROR : truth(json_string_length(value) <= max);
     return json_is_array(value) ? truth(json_array_size(value) <= max) : CONDITION_ERROR;
 }
 
@@ -387,7 +415,8 @@ static enum condition_result test_all(const json_t *test, const json_t *value, s
 static void put_json(struct buf *out, const json_t *value)
 {
     char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
-    buf_printf(out, "%.80s", text ? text : "?");
+    struct span shown = span_of(text ? text : "?");
+    buf_put(out, shown.at, scan_cut(shown, 80));
     free(text);
 }
 

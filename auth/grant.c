@@ -25,6 +25,7 @@ static const struct field table[] = {
     {FIELD_TIME,   16, AT(doubts)},
     {FIELD_TIME,   17, AT(doubted_at)},
     {FIELD_TIME,   18, AT(learned)},
+    {FIELD_TIME,   19, AT(login)},
     {0},
 };
 // clang-format on
@@ -42,6 +43,13 @@ char *grant_user(const struct identity *identity)
             buf_put_char(&user, *at);
     buf_printf(&user, "/%s", identity->subject);
     return buf_take(&user, NULL);
+}
+
+int64_t grant_login_new(void)
+{
+    int64_t login;
+    secret_random(&login, sizeof login);
+    return login ? login : 1;
 }
 
 struct grant *grant_new(const struct grant_key *key, struct grant_fields *fields)

@@ -4,7 +4,6 @@
 
 #define CONNECT_MS 5000
 #define HEADERS_MAX 8
-#define RETRY_AFTER_MAX 86400
 
 static void wipe(struct buf *buf)
 {
@@ -24,12 +23,9 @@ static void on_head(void *arg, struct http_transfer *transfer, int status)
 {
     struct oauth_fetch *fetch = arg;
     const char *header;
-    uint64_t seconds;
     fetch->status = status;
     address_policy_learn(fetch->policy, http_transfer_address(transfer));
-    const char *after = http_transfer_header(transfer, "retry-after");  // as a date it is not understood
-    if (after && span_to_u64(span_of(after), &seconds) && seconds < RETRY_AFTER_MAX)
-        fetch->retry_after_ms = (int64_t)seconds * 1000;
+    fetch->retry_after_ms = http_transfer_retry_after(transfer);
     keep_header(&fetch->type, transfer, "content-type");
     keep_header(&fetch->location, transfer, "location");
     for (size_t i = 0; i < HEADERS_MAX && (header = http_transfer_header_at(transfer, "www-authenticate", i)); i++)

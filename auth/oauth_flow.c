@@ -258,7 +258,8 @@ static void make_grant(struct oauth_flow *flow)
                                   .client_id = mem_string(attempt->client.id),
                                   .client_redirect = mem_string(attempt->client.dynamic ? attempt->redirect_uri : NULL),
                                   .auth_method = mem_string(oauth_method_text(attempt->client.method)),
-                                  .learned = (int64_t)flow->policy.learned};
+                                  .learned = (int64_t)flow->policy.learned,
+                                  .login = grant_login_new()};
     secret_set(&fields.access_token, span_of(flow->tokens.access));
     if (flow->tokens.refresh)
         secret_set(&fields.refresh_token, span_of(flow->tokens.refresh));
@@ -279,6 +280,7 @@ static void on_token(struct oauth_flow *flow)
     enum oauth_verdict verdict =
         oauth_tokens_parse(&answer, flow->sent, flow->attempt.scope, &flow->arena, &flow->tokens, &err);
     if (verdict != OAUTH_VERDICT_GRANTED) {
+        err.retry_after_ms = flow->fetch.retry_after_ms;
         if (!try_again(flow, verdict))
             flow_end(flow, OAUTH_END_TOKEN, &err);
         return;

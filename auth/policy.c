@@ -41,7 +41,7 @@ struct index {
 
 struct policy {
     unsigned refs;
-    bool allow_all, has_conditions;
+    bool allow_all;
     char digest[65];
     struct policy_source source;
     struct policy_rule **rules;
@@ -50,8 +50,8 @@ struct policy {
     size_t test_count;
     struct index tenants, subjects, servers, names;
     word *kinds[POLICY_KINDS];
-    word *deny, *allow, *shadow;
-    bool shadows;  // there are any
+    word *deny, *allow, *shadow, *conditional;
+    bool shadows, has_conditions;  // there are any
     word *scratch;
     word *caller;             // rules about the principals and the tenant
     struct identity *asking;  // of this one: mostly the same caller asks again
@@ -204,8 +204,9 @@ static void set_live(struct policy *policy, int64_t now)
     memset(policy->deny, 0, policy->words * sizeof(word));
     memset(policy->allow, 0, policy->words * sizeof(word));
     memset(policy->shadow, 0, policy->words * sizeof(word));
+    memset(policy->conditional, 0, policy->words * sizeof(word));
     policy->next_expiry = INT64_MAX;
-    policy->shadows = false;
+    policy->shadows = policy->has_conditions = false;
     for (size_t i = 0; i < policy->count; i++) {
         const struct policy_rule *rule = policy->rules[i];
         if (rule->expires_at && rule->expires_at <= now)
@@ -214,6 +215,10 @@ static void set_live(struct policy *policy, int64_t now)
             policy->next_expiry = rule->expires_at;
         bits_set(rule->mode ? policy->shadow : rule->effect ? policy->allow : policy->deny, i);
         policy->shadows = policy->shadows || rule->mode;
+        if (rule->when) {
+            bits_set(policy->conditional, i);
+            policy->has_conditions = true;
+        }
     }
 }
 
@@ -230,12 +235,11 @@ static void compile(struct policy *policy, int64_t now)
     policy->deny = bits_new(policy);
     policy->allow = bits_new(policy);
     policy->shadow = bits_new(policy);
+    policy->conditional = bits_new(policy);
     policy->scratch = bits_new(policy);
     policy->caller = bits_new(policy);
     for (size_t i = 0; i < policy->count; i++)
         compile_rule(policy, i);
-    for (size_t i = 0; i < policy->count; i++)
-        policy->has_conditions = policy->has_conditions || policy->rules[i]->when;
     set_live(policy, now);
 }
 
@@ -326,6 +330,17 @@ static bool prepared(struct policy *policy, const struct policy_question *questi
         return false;
     (void)policy_next_expiry(policy);
     return true;
+}
+
+bool policy_looks_at_arguments(struct policy *policy, const struct policy_question *question)
+{
+    if (!policy || !policy->has_conditions || !prepared(policy, question))
+        return false;
+    const word *bits = candidates(policy, question);
+    for (size_t w = 0; w < policy->words; w++)
+        if (bits[w] & policy->conditional[w])
+            return true;
+    return false;
 }
 
 struct policy_decision policy_decide(struct policy *policy, const struct policy_question *question)
@@ -716,6 +731,7 @@ void policy_unref(struct policy *policy)
     free(policy->deny);
     free(policy->allow);
     free(policy->shadow);
+    free(policy->conditional);
     free(policy->scratch);
     free(policy->caller);
     identity_unref(policy->asking);
@@ -726,8 +742,6 @@ void policy_unref(struct policy *policy)
 }
 
 bool policy_is_open(const struct policy *policy) { return policy->allow_all; }
-
-bool policy_has_conditions(const struct policy *policy) { return policy->has_conditions; }
 
 const char *policy_digest(const struct policy *policy) { return policy->digest; }
 size_t policy_rule_count(const struct policy *policy) { return policy->count; }

@@ -39,8 +39,11 @@ static bool text_of(struct span object, const char *key, char **out)
     if (!scan_find(object, key, &raw) || !scan_is_string(raw))
         return false;
     scan_decode(raw, &text);
-    *out = buf_take(&text, NULL);
-    return true;
+    bool whole = !scan_has_half(buf_span(&text));  // servers' items with such names are never offered
+    if (whole)
+        *out = buf_take(&text, NULL);
+    buf_release(&text);
+    return whole;
 }
 
 // What only one kind has tells it.

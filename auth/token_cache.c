@@ -48,8 +48,10 @@ void token_cache_clear(struct token_store *store)
 
 void token_cache_checked(struct token_store *store, int64_t newest, int64_t started_ms)
 {
-    if (newest != store->newest)
+    if (newest != store->newest) {
         token_cache_clear(store);
+        store->version++;
+    }
     store->newest = newest;
     store->checked_ms = started_ms;
 }

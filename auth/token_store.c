@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { CLOSE_MS = 5000, SWEEP_MS = 3600000 };
+enum { CLOSE_MS = 5000, SWEEP_MS = 3600000, SOON_MS = 20 };
 
 // ---- works ----------------------------------------------------------------------------------
 
@@ -385,19 +385,35 @@ static void finish_poll(struct token_work *work)
     store->polling = NULL;
     if (work->answer == TOKEN_DONE)
         token_cache_checked(store, work->newest, work->started_ms);
-    if (store->cache.count && !store->closing)
-        loop_timer_set(store->loop, &store->poll, TOKEN_STORE_POLL_MS);
+    if ((store->cache.count || store->poll_soon) && !store->closing)
+        loop_timer_set(store->loop, &store->poll, store->poll_soon ? SOON_MS : TOKEN_STORE_POLL_MS);
 }
 
 static void on_poll(struct loop_timer *timer)
 {
     struct token_store *store = timer->arg;
-    if (!store->cache.count)
+    if (!store->cache.count && !store->poll_soon)
         return;
+    store->poll_soon = false;
     store->polling = token_work_new(store, NULL, run_poll);
     store->polling->finish = finish_poll;
     token_work_start(store->polling);
 }
+
+static void on_news(void *arg, enum store_news news)
+{
+    struct token_store *store = arg;
+    if (news == STORE_CLOSED) {
+        token_cache_clear(store);
+        store->version++;
+    } else if (!store->poll_soon && !store->closing) {
+        store->poll_soon = true;
+        if (!store->polling)
+            loop_timer_set(store->loop, &store->poll, SOON_MS);
+    }
+}
+
+uint64_t token_store_version(const struct token_store *store) { return store->version; }
 
 // ---- what is over ---------------------------------------------------------------------------
 
@@ -433,6 +449,7 @@ struct token_store *token_store_open(struct loop *loop, const struct record_conf
     if (opened && (store->vault = vault_open(vault, opened, err)) &&
         vault_shared_key(store->vault, opened, store->key, err)) {
         if ((store->store = store_new(loop, opened, err))) {
+            store_watch(store->store, on_news, store);
             on_sweep(&store->sweep);
             return store;
         }

@@ -18,8 +18,10 @@ struct token_store {
     struct map cache;  // encoded key -> struct token_cached
     struct list recent;
     int64_t newest, checked_ms;
+    uint64_t version;  // token_store_version()
     struct loop_timer poll, sweep;
     struct token_work *polling;
+    bool poll_soon;  // a process has begun to write
 
     struct list works;    // requests on the worker
     struct list refused;  // requests there was no room for; their on_done is still to come

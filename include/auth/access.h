@@ -113,7 +113,8 @@ void access_get(struct access *access, struct access_wait *wait);
 // The server refused (401) the token of this version: gets another one.
 void access_renew(struct access *access, unsigned version, struct access_wait *wait);
 void access_cancel(struct access_wait *wait);
-// Time has run out for the token: it must not be sent any more, and access_get() gets another one.
+// The token must not be sent as it is: its time has run out, or others have changed what is in the store. access_get()
+// gets the one that is good now.
 bool access_stale(const struct access *access);
 
 // The token a caller came with, and its end, for as long as the call lasts: to be exchanged when that is needed. It goes
@@ -122,11 +123,21 @@ bool access_stale(const struct access *access);
 void access_lend(struct access *access, struct span token, int64_t expires);
 void access_return(struct access *access);
 
+// The server does not take what it was shown, and nothing better could be got. For a short time access_get() gives the
+// same only after another login: however often callers ask, neither the server nor the authorization server is asked.
+void access_hold_back(struct access *access);
+
 // The grant was given anew or taken back: what is held is let go of, and who waits gets what there is now.
 void access_forget(struct access *access);
 // To be called about once a second: looks whether what is held is still in the store, where another process may have
-// deleted or replaced it. True, once, when it was found to be gone; then nothing is held any more.
+// deleted or replaced it. True, once, when it was found to be gone, and nothing is held any more, or to be from another
+// login.
 bool access_recheck(struct access *access);
+// Which login the token is from: another number after another login, the same after a refresh. 0: not known, or the
+// mode has no logins.
+int64_t access_login(const struct access *access);
+// The same, for a connection that begins now: that something was gone before does not concern it.
+int64_t access_connect(struct access *access);
 
 // What the server said when it refused (401, or 403 for want of scope), from the head of its answer; kept for a login.
 void access_hear(struct access *access, struct http_transfer *transfer);

@@ -36,6 +36,7 @@ struct grant_fields {
     int64_t doubts;      // refusals that say little, since it last worked
     int64_t doubted_at;  // the first of them
     int64_t learned;     // the kinds of addresses its endpoints may be at (auth/address.h); 0: not known
+    int64_t login;       // grant_login_new(): which login it is from, also after it was refreshed; 0: not known
 };
 
 enum {
@@ -51,6 +52,8 @@ struct grant {
     char *tenant, *user, *issuer, *resource;
     struct grant_fields is;
 };
+
+int64_t grant_login_new(void);  // of a login that was made just now, and of no other
 
 // Takes over what `fields` holds and zeroes it.
 struct grant *grant_new(const struct grant_key *key, struct grant_fields *fields);

@@ -105,6 +105,8 @@ void policy_findings_release(struct policy_findings *findings);
 // Names of tools and prompts are; URIs and templates must have their one spelling (auth/policy_uri.h). What is not is denied
 // before a rule is asked, by "uri_not_canonical": the rules are about that spelling.
 bool policy_is_canonical(const struct policy_question *question);
+// Does deciding it need the arguments: is a rule with conditions, a shadow rule included, about it?
+bool policy_looks_at_arguments(struct policy *policy, const struct policy_question *question);
 struct policy_decision policy_decide(struct policy *policy, const struct policy_question *question);
 // May it be listed? Conditions are left out: allowed with some arguments, and not always denied.
 bool policy_visible(struct policy *policy, const struct policy_question *question);
@@ -125,9 +127,8 @@ bool policy_value_in(const json_t *values, const json_t *value);  // with the eq
 // The shadow rules that would match, which never decide.
 const struct policy_rule *policy_shadow(struct policy *policy, const struct policy_question *question);
 
-bool policy_is_open(const struct policy *policy);         // the built-in one that allows all
-bool policy_has_conditions(const struct policy *policy);  // some rule looks at arguments
-const char *policy_digest(const struct policy *policy);   // SHA-256 of the formatted files, hex
+bool policy_is_open(const struct policy *policy);        // the built-in one that allows all
+const char *policy_digest(const struct policy *policy);  // SHA-256 of the formatted files, hex
 size_t policy_rule_count(const struct policy *policy);
 const struct policy_rule *policy_rule_at(const struct policy *policy, size_t i);
 size_t policy_test_count(const struct policy *policy);

@@ -87,6 +87,9 @@ void token_request_release(struct token_request *request);  // cancels, and lets
 // A grant of this key that was found or saved before, or NULL: then ask token_store_find(). Not a new reference.
 const struct grant *token_store_cached(struct token_store *store, const struct grant_key *key);
 
+// Another number after others have changed something: what was read before that may not be true any more.
+uint64_t token_store_version(const struct token_store *store);
+
 void token_store_find(struct token_store *store, const struct grant_key *key, struct token_request *request);
 // `generation`: what must be stored now, 0: nothing. After TOKEN_DONE `request->grant` is the grant as it is stored.
 void token_store_save(struct token_store *store, const struct grant *grant, int64_t generation,

@@ -24,6 +24,8 @@ struct budget {
     size_t used;
     struct budget_hold *favoured;              // may use the reserve
     struct list spare;                         // budget_hold.node of those that can give something up, oldest first
+    struct list offering;                      // budget.node of those below that had something spare or below them
+    struct list node;                          // among those of its parent
     struct list waiting;                       // of the root: budget_hold.node of those that wait, oldest first
     unsigned refs;                             // with its holds and the budgets below
     void (*on_unused)(struct budget *budget);  // before it is freed; may be NULL
@@ -43,7 +45,7 @@ struct budget_hold {
     size_t wanted;                               // it waits for so many more
     struct list node;                            // among those that wait, or the spare ones
     void (*on_room)(struct budget_hold *hold);   // it has got what it wanted
-    void (*on_spare)(struct budget_hold *hold);  // gives something up, for others of its budget
+    void (*on_spare)(struct budget_hold *hold);  // gives something up, for others
     void *arg;
 };
 
@@ -71,7 +73,8 @@ void budget_hand_over(struct budget_hold *from, struct budget_hold *to);
 void budget_split(struct budget_hold *from, struct budget_hold *to, size_t bytes);
 // Others may use the reserves that it has.
 void budget_step_back(struct budget_hold *hold);
-// Asked once to give something up when another hold of its budget has no room; it may offer more then. Not while it waits.
+// Asked once to give something up when another hold of its budget has no room, or one of any other at a level that is full
+// for it even with the reserve; it may offer more then. Not while it waits.
 void budget_spare(struct budget_hold *hold, void (*on_spare)(struct budget_hold *hold));
 void budget_close(struct budget_hold *hold);  // harmless if it has no budget
 

@@ -6,6 +6,7 @@
 #define BASE_ERR_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #define MUST_CHECK __attribute__((warn_unused_result))
 
@@ -26,7 +27,7 @@
     X(UPSTREAM_DIED,       200, -32001, "upstream_died",          "The server ended before it answered") \
     X(UPSTREAM_TIMEOUT,    200, -32001, "upstream_timeout",       "The server did not answer in time") \
     X(UPSTREAM_INVALID,    200, -32001, "upstream_invalid",       "The server sent something that is not a valid answer") \
-    X(UPSTREAM_TRANSPORT,  200, -32001, "upstream_transport",     "The connection to the server failed") \
+    X(UPSTREAM_TRANSPORT,  200, -32001, "upstream_transport",     "The server could not be reached, or answered with an HTTP error") \
     X(UNAVAILABLE,         200, -32002, "server_unavailable",     "The server is not available")   \
     X(NO_PROFILE,          404, -32000, "profile_not_found",      "Profile not found")             \
     X(NOT_FOUND,           404, -32000, "not_found",              "Nothing is served at this path") \
@@ -41,7 +42,7 @@
     X(BAD_ORIGIN,          403, -32000, "forbidden_origin",       "Forbidden: this Origin may not call the gateway") \
     X(NO_SESSION,          400, -32000, "session_missing",        "Bad request: Mcp-Session-Id header is required") \
     X(UNKNOWN_SESSION,     404, -32001, "session_unknown",        "Session not found")             \
-    X(BAD_VERSION,         400, -32000, "unsupported_version",    "Bad request: unsupported protocol version") \
+    X(BAD_VERSION,         400, -32022, "unsupported_version",    "Unsupported protocol version: send initialize, which negotiates one") \
     X(STREAM_CONFLICT,     409, -32000, "stream_conflict",        "Conflict: this session already has a stream") \
     X(UNKNOWN_EVENT,       400, -32000, "event_unknown",          "Bad request: the event to resume after is not known any more") \
     X(NOT_INITIALIZED,     400, -32600, "not_initialized",        "Invalid request: initialize first") \
@@ -74,6 +75,7 @@ enum err_code {
 struct err {
     enum err_code code;
     const char *where;
+    int64_t retry_after_ms;  // it may help to try again then; 0: not known when
     char detail[512];
 };
 

@@ -10,6 +10,9 @@ void json_setup(void);  // once, before any tree is made: what jansson frees is 
 
 // Text from outside: duplicate keys are refused. `what` names the source in the error.
 json_t *json_parse(struct span text, const char *what, struct err *err) MUST_CHECK;
+// Arguments, for a policy to judge. A lone surrogate, which jansson does not know, becomes U+0000; conditions judge
+// no text that holds U+0000, and a key that does is refused.
+json_t *json_parse_arguments(struct span text, const char *what, struct err *err) MUST_CHECK;
 json_t *json_parse_file(const char *path, struct err *err) MUST_CHECK;
 
 #endif

@@ -54,8 +54,16 @@ static inline bool scan_is_number(struct span v)
 }
 
 bool scan_is_utf8(struct span text);                        // any text, not JSON
+void scan_mend(char *text, size_t len);                     // makes it UTF-8, in place: U+FFFD or '?' for the rest
+size_t scan_cut(struct span text, size_t max);              // how much of UTF-8 fits, whole characters only
 void scan_decode(struct span raw_string, struct buf *out);  // appends the string's characters
 void scan_encode(struct span text, struct buf *out);        // appends a quoted JSON string
-void scan_encode_lossy(struct span text, struct buf *out);  // same; what is no UTF-8, and NUL, becomes U+FFFD
+void scan_encode_lossy(struct span text, struct buf *out);  // same; what is not UTF-8, and NUL, becomes U+FFFD
+void scan_put_before(struct span text, struct span raw_string, struct buf *out);  // the string, with the text in front
+
+// Half a surrogate pair ("\ud83d" alone) is valid JSON but not a character, and readers disagree about it.
+bool scan_has_half(struct span text);  // of decoded text
+// Appends JSON text, valid or not, with "\u0000" in place of each half. False, and nothing appended: it has no half.
+bool scan_mask_halves(struct span json, struct buf *out);
 
 #endif

@@ -16,8 +16,8 @@ struct source_item {
 
 struct source;
 
-// Some lists of the source are new; `kinds` has a bit for each that really changed. Also called, with
-// 0, when a first load ended without success.
+// A fetch has ended; `kinds` has a bit for each list that is another one now. Also called, with 0, when the server went
+// down.
 typedef void source_change_fn(void *arg, struct source *source, unsigned kinds);
 
 struct source *source_new(struct loop *loop, struct upstream *upstream, source_change_fn *on_change, void *arg);
@@ -27,7 +27,21 @@ void source_load(struct source *source);           // begins, unless loaded or o
 bool source_settled(const struct source *source);  // its first load has ended, well or not
 bool source_loaded(const struct source *source);
 void source_changed(struct source *source, enum catalog_kind kind);  // the server said list_changed
-// A server nobody was logged in to: perhaps somebody is now. It is settled again when that is known.
+// Until when a caller of `asked_ms` waits for a pending list: its patience, after the list became pending; 0: it need
+// not.
+struct source_patience {
+    int64_t known_ms;    // for a server that starts, and for a change that it announced
+    int64_t doubted_ms;  // for a change that may not exist: source_doubt()
+};
+int64_t source_wait_until(const struct source *source, enum catalog_kind kind, int64_t asked_ms,
+                          const struct source_patience *patience);
+// A caller waits: the change that was announced is fetched without a pause.
+void source_hurry(struct source *source);
+// The server answered a call, which may have changed its lists.
+void source_answered(struct source *source);
+// A caller needs the list: it is fetched again if a call may have changed it.
+void source_doubt(struct source *source, enum catalog_kind kind);
+// A server that wanted a login: perhaps its user has logged in since. It is settled again when that is known.
 void source_look_again(struct source *source);
 void source_refresh(struct source *source);    // the server is ready, anew: fetch everything
 void source_went_down(struct source *source);  // keeps the lists; reloads when it is back

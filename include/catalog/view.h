@@ -27,10 +27,10 @@ struct view_entry {
 struct view *view_new(const struct view_naming *naming);
 void view_free(struct view *view);
 void view_add(struct view *view, struct source *source);  // in the order of the configuration
-void view_dirty(struct view *view);
+void view_dirty(struct view *view, unsigned kinds);       // a bit for each list that is another one now
 size_t view_sources(const struct view *view);
 struct source *view_source(const struct view *view, size_t i);
-uint64_t view_generation(struct view *view);
+uint64_t view_generation(struct view *view, enum catalog_kind kind);  // another one when the list is
 
 const struct view_entry *view_find(struct view *view, enum catalog_kind kind, struct span exposed);
 size_t view_count(struct view *view, enum catalog_kind kind);
@@ -38,6 +38,8 @@ const struct view_entry *view_entry_at(struct view *view, enum catalog_kind kind
 // Who would have a name that is not there, had its lists ever come; `original` is what it would call the thing.
 struct source *view_unlisted(const struct view *view, enum catalog_kind kind, struct span exposed,
                              struct span *original);
+// Whether a name or URI that is not there may be this server's once its lists are.
+bool view_may_have(const struct view *view, enum catalog_kind kind, const struct source *source, struct span exposed);
 // The rendered items from..to, comma between, for a list result.
 void view_render(struct view *view, enum catalog_kind kind, size_t from, size_t to, struct buf *out);
 

@@ -46,8 +46,9 @@ struct arrival {
     struct span profile;  // its name, which nobody checked; at is NULL without
     struct buf body;      // moves to the gate, with what is held for it
     struct budget_hold held;
-    bool pipe;           // the answer goes to the session's pipe
-    bool authenticated;  // set by the gate as soon as the providers have accepted the caller
+    bool pipe;                   // the answer goes to the session's pipe
+    bool authenticated;          // set by the gate as soon as the providers have accepted the caller
+    const struct identity *who;  // set by the gate when it is known, for the log; a reference that the face lets go of
     const struct arrival_ops *ops;
     void *arg;
     void *call;  // the gate's

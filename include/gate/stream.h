@@ -3,6 +3,7 @@
 #ifndef GATE_STREAM_H
 #define GATE_STREAM_H
 
+#include "auth/identity.h"
 #include "base/blob.h"
 #include "base/list.h"
 #include <stdbool.h>
@@ -19,9 +20,10 @@ struct stream_sink {
 };
 
 struct stream_limits {
-    size_t bytes;           // that may wait unsent
-    size_t events;          // kept for replay
-    struct budget *budget;  // that its messages count for; NULL: none
+    size_t bytes;                // that may wait unsent
+    size_t events;               // kept for replay
+    struct budget *budget;       // that its messages count for; NULL: none
+    const struct identity *who;  // whose it is, for the log; NULL: not known
 };
 
 // What stream_pull gives: a message, or a priming event that only carries its id.
@@ -50,8 +52,9 @@ void stream_cut(struct stream *stream);
 bool stream_pull(struct stream *stream, struct stream_item *out);
 bool stream_over(const struct stream *stream);  // ended, and everything pulled
 bool stream_ended(const struct stream *stream);
-size_t stream_kept(const struct stream *stream);    // bytes held for replay or unsent
-size_t stream_unread(const struct stream *stream);  // bytes of answers that the caller has not fetched
+size_t stream_kept(const struct stream *stream);     // bytes held for replay or unsent
+size_t stream_unread(const struct stream *stream);   // bytes of answers that the caller has not fetched
+size_t stream_waiting(const struct stream *stream);  // bytes of all that was not pulled yet
 unsigned stream_index(const struct stream *stream);
 bool stream_resumable(const struct stream *stream);
 

@@ -68,6 +68,8 @@ void http_resume(
 const char *http_transfer_header(struct http_transfer *transfer, const char *name);
 // The same for a header that came several times; NULL: not so often.
 const char *http_transfer_header_at(struct http_transfer *transfer, const char *name, size_t index);
+// What its Retry-After says, as seconds or as a date, in milliseconds from now and a day at most; 0: nothing.
+int64_t http_transfer_retry_after(struct http_transfer *transfer);
 // The IP address it is answered from, as text; from the head on, and NULL if there is none.
 const char *http_transfer_address(struct http_transfer *transfer);
 

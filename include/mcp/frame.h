@@ -10,7 +10,7 @@ enum frame_status {
     FRAME_MORE,  // feed more bytes
     FRAME_MESSAGE,
     FRAME_JUNK,       // a line that cannot be a message; the span shows it
-    FRAME_TOO_LARGE,  // a message above the maximum was dropped
+    FRAME_TOO_LARGE,  // a message above the maximum is dropped; the span shows how it begins
     FRAME_NO_MEMORY,  // a message was dropped for which there was no memory
 };
 

@@ -24,8 +24,16 @@ enum message_kind {
     MESSAGE_ERROR,
 };
 
+// What a message is meant to be, as far as it could be read: also of one that is not valid.
+enum message_role {
+    MESSAGE_UNCLEAR,
+    MESSAGE_ASKS,     // a request or a notification
+    MESSAGE_ANSWERS,  // a result or an error
+};
+
 struct message {
     enum message_kind kind;
+    enum message_role role;
     struct span text;
     struct span id;      // raw JSON, so type and value stay exact; at is NULL without one
     struct span method;  // characters
@@ -36,7 +44,7 @@ struct message {
 };
 
 // Parses one message. With `strict` (what callers send) duplicate keys anywhere are refused.
-// ERR_PARSE: no JSON. ERR_INVALID_REQUEST: JSON, but no message; `id` is set if it could be read.
+// ERR_PARSE: no JSON. ERR_INVALID_REQUEST: JSON, but no message; `role` and `id` are set if they could be read.
 bool message_parse(struct span text, bool strict, struct message *out, struct err *err) MUST_CHECK;
 
 void message_copy(struct message *to, const struct message *from);  // whose text stays where it is

@@ -5,12 +5,14 @@
 #include "mcp/method.h"
 
 // Bytes, as they are in the message. Arguments may be as large as the message.
-#define PARAMS_NAME_MAX 1024                 // of a tool, a prompt or an argument
-#define PARAMS_URI_MAX 8192                  // also of a cursor or a task id
-#define PARAMS_TOKEN_MAX 1024                // a progress token or a request's id
-#define PARAMS_REST_MAX ((size_t)256 << 10)  // everything but the arguments, together
+#define PARAMS_NAME_MAX 1024                        // of a tool, a prompt or an argument
+#define PARAMS_URI_MAX 8192                         // also of a cursor or a task id
+#define PARAMS_CAPABILITIES_MAX ((size_t)64 << 10)  // of a caller: servers of its own get them as they are
+#define PARAMS_TOKEN_MAX 1024                       // a progress token or a request's id
+#define PARAMS_REST_MAX ((size_t)256 << 10)         // everything but the arguments, together
 
-#define PARAMS_KNOWN_MAX 12  // of completion/complete, with all that it may have
+#define PARAMS_KNOWN_MAX 13                                    // of completion/complete, with all that it may have
+#define PARAMS_RELATED "io.modelcontextprotocol/related-task"  // in _meta: the task that a message belongs to
 
 struct params {
     struct params_member {

@@ -7,9 +7,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define REWRITE_DEPTH 6
+#define REWRITE_DEPTH 8
 
-// A path of member names; "*" stands for every element of an array.
+// A path of member names; "*" stands for every element of an array, and "*:kind" for those elements that are objects
+// whose `type` is "kind", or for such an object alone, where it stands in place of an array. Where it does, rules by
+// member name do not count.
 struct rewrite_rule {
     const char *path[REWRITE_DEPTH + 1];
     int what;

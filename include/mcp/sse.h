@@ -20,6 +20,8 @@ struct sse_parser {
     int64_t retry_ms;    // the last retry: field, or -1
     bool in_data;        // what comes belongs to the value of a data line
     bool told;           // the event in `data` was
+    bool excess;         // the event in `data` is too large, which the next sse_next() reports
+    bool skipping;       // the rest of it is dropped
     bool has_data, has_id, after_cr, started;
     size_t max;  // of one event's data
 };
@@ -27,7 +29,7 @@ struct sse_parser {
 enum sse_status {
     SSE_MORE,  // feed more bytes
     SSE_EVENT,
-    SSE_TOO_LARGE,  // an event above the maximum: nothing more can be read
+    SSE_TOO_LARGE,  // an event above the maximum is dropped; its data show how it begins
 };
 
 void sse_init(struct sse_parser *parser, size_t max);

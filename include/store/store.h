@@ -28,6 +28,14 @@ struct store *store_new(struct loop *loop, struct record_store *records, struct 
 // `done`.
 void store_free(struct store *store);
 
+// What others do to the records. It may be told too often, and where the system does not tell (records in memory, a
+// file system of another machine) it never is.
+enum store_news {
+    STORE_WRITING,  // a process is at it, this one or another; what is written can be read in a moment
+    STORE_CLOSED,   // another process has closed them: whatever it has written can be read
+};
+void store_watch(struct store *store, void (*on_news)(void *arg, enum store_news news), void *arg);
+
 bool store_start(struct store *store, struct store_job *job) MUST_CHECK;  // false: too many are waiting
 // Waits until all jobs are done, or the time is over (false). For commands, which have nothing else to do, and for a
 // stop; outside of the loop's events.

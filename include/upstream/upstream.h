@@ -34,6 +34,7 @@ struct upstream_reply {
     struct span result;        // raw JSON, valid during the callback
     struct span error;         // raw JSON-RPC error object, valid during the callback
     struct budget_hold *held;  // what the text is held by, for who keeps a copy of it; NULL: nothing, or `owner`
+    int64_t retry_after_ms;    // with an error: the server said when to try again; 0: it did not
     struct blob *owner;        // whose bytes those are, for who refers to them later; NULL: the text is small, copy it
 };
 
@@ -46,6 +47,7 @@ struct upstream_request {
     bool (*may_send)(struct upstream_request *request, struct err *err);
     void *arg;
     const struct identity *who;  // whose call it is; NULL: the connection's own business
+    const char *list;            // the member of the result whose elements are good one by one; NULL: it is good or not
     struct budget *memory;       // that an answer counts for while it is read; NULL: the connection's
     // private to the upstream and its transport
     struct upstream *upstream;
@@ -54,8 +56,9 @@ struct upstream_request {
     struct loop_timer timeout;
     int64_t started_ms;
     int64_t held_until_ms;
-    int64_t stopped_ms;  // since when its time does not count; 0: it does
-    struct blob *text;   // while it waits for the server to be ready, or may be sent again
+    int64_t patience_ms;  // that the server asked for with its answer
+    int64_t stopped_ms;   // since when its time does not count; 0: it does
+    struct blob *text;    // while it waits for the server to be ready, or may be sent again
     void *transfer;
     bool initial, resent;
     bool renewed;  // it was refused, and got another token
@@ -76,7 +79,8 @@ struct upstream_listener {
 };
 
 struct upstream_abilities {
-    bool tools, prompts, resources, subscribe, completions, logging, tasks, tasks_list;
+    bool tools_changed, prompts_changed, resources_changed;  // it says so when that list changes
+    bool tools, prompts, resources, completions, logging, tasks, tasks_list;
 };
 
 struct upstream_spec {
@@ -111,6 +115,9 @@ void upstream_send(struct upstream_request *request, const char *method, struct 
 void upstream_send_message(struct upstream_request *request, struct blob *message);
 // Forgets it and tells the server; on_reply will not be called. Harmless when it is not in flight.
 void upstream_cancel(struct upstream_request *request, const char *reason);
+// Forgets it; true: the server has got it, under `request->id`: upstream_tell_cancelled() is to follow.
+bool upstream_forget(struct upstream_request *request) MUST_CHECK;
+void upstream_tell_cancelled(struct upstream *upstream, uint64_t id, const char *reason);
 // The time it may still go without an answer starts anew.
 void upstream_touch(struct upstream_request *request);
 // While somebody is asked on its behalf it may take at least this long; 0: no longer.
@@ -119,8 +126,9 @@ void upstream_hold(struct upstream_request *request, int64_t patience_ms);
 void upstream_notify(struct upstream *upstream, const char *method, struct span params);
 void upstream_answer(struct upstream *upstream, struct span id, struct span result);
 void upstream_refuse(struct upstream *upstream, struct span id, int code, const char *reason);
-// A whole message that is not a request, as it is. Takes over the reference.
+// A whole message, as it is: an answer, or a notification. Both take over the reference.
 void upstream_pass(struct upstream *upstream, struct blob *message);
+void upstream_pass_notification(struct upstream *upstream, struct blob *message);
 
 // Nothing more is read from the server, and nothing of what was read is handed on, until upstream_resume(): for a listener that
 // cannot keep up. Both may be called from its callbacks, and are harmless when they change nothing.
@@ -131,12 +139,15 @@ enum upstream_state upstream_state(const struct upstream *upstream);
 const struct server *upstream_server(const struct upstream *upstream);
 const struct upstream_abilities *upstream_abilities(const struct upstream *upstream);
 struct span upstream_instructions(const struct upstream *upstream);  // decoded; empty if none
-struct span upstream_info(const struct upstream *upstream);          // serverInfo, raw JSON; empty before the handshake
+struct span upstream_declared(const struct upstream *upstream);  // capabilities, raw JSON; empty: none, or above 16 KiB
+struct span upstream_info(const struct upstream *upstream);      // serverInfo, raw JSON; empty before the handshake
 enum revision upstream_revision(const struct upstream *upstream);
 const char *upstream_problem(const struct upstream *upstream);  // why it is down, for operators; "" if it is not
 bool upstream_needs_login(const struct upstream *upstream);     // and whether that is why
 // Why it was not even started: ERR_LOGIN, ERR_PROCESSES; ERR_NONE: it was, or no request has needed it yet.
 enum err_code upstream_refusal(const struct upstream *upstream);
+// It is in a pause that the server asked for (Retry-After): how long from now; 0: it is not.
+int64_t upstream_pause_left(const struct upstream *upstream);
 // Appends the last lines, at most `max`, that a stdio server wrote to stderr since it was last started.
 void upstream_put_stderr(const struct upstream *upstream, size_t max, struct buf *out);
 long upstream_pid(const struct upstream *upstream);  // of a stdio server; 0 otherwise

@@ -15,6 +15,7 @@ struct budget *budget_new(struct budget *parent, const struct budget_spec *spec)
                               .reserve = spec->reserve,
                               .refs = 1};
     list_init(&budget->spare);
+    list_init(&budget->offering);
     list_init(&budget->waiting);
     return budget;
 }
@@ -30,6 +31,7 @@ void budget_unref(struct budget *budget)
     while (budget && --budget->refs == 0) {
         struct budget *parent = budget->parent;
         CHECK(budget->used == 0 && !budget->favoured);
+        list_remove(&budget->node);
         if (budget->on_unused)
             budget->on_unused(budget);
         free(budget);
@@ -79,15 +81,34 @@ static struct budget *find_full(struct budget *from, const struct budget *end, c
     return full;
 }
 
-// The same, after others of its budget have given up what is spare.
-static struct budget *make_room(const struct budget_hold *hold, size_t more)
+// Of this budget the oldest, else of those below in turn. False: nothing is spare.
+static bool give_up_one(struct budget *budget)
 {
-    struct budget *full;
-    while ((full = find_full(hold->budget, NULL, hold, more)) && !list_empty(&hold->budget->spare)) {
-        struct budget_hold *spare = list_entry(hold->budget->spare.next, struct budget_hold, node);
+    if (!list_empty(&budget->spare)) {
+        struct budget_hold *spare = list_entry(budget->spare.next, struct budget_hold, node);
         list_remove(&spare->node);
         spare->on_spare(spare);
+        return true;
     }
+    while (!list_empty(&budget->offering)) {
+        struct budget *below = list_entry(budget->offering.next, struct budget, node);
+        list_remove(&below->node);
+        if (list_empty(&below->spare) && list_empty(&below->offering))
+            continue;
+        list_append(&budget->offering, &below->node);
+        if (give_up_one(below))
+            return true;
+    }
+    return false;
+}
+
+// The same, after others of the lowest level have given up what is spare.
+static struct budget *make_room(struct budget *from, const struct budget *end, const struct budget_hold *hold,
+                                size_t more)
+{
+    struct budget *full;
+    while ((full = find_full(from, end, hold, more)) && !list_empty(&from->spare))
+        give_up_one(from);
     return full;
 }
 
@@ -126,11 +147,15 @@ static void leave_reserves(struct budget *from, const struct budget *end, const 
             from->favoured = NULL;
 }
 
+// The one whose turn it is waits for nothing that others only keep: some of the reserve may have become spare.
 static struct budget *try_waiting(struct budget_hold *hold, size_t more)
 {
-    struct budget *full = make_room(hold, more);
-    if (full && take_reserves(hold, full))
+    struct budget *full = make_room(hold->budget, NULL, hold, more);
+    while (full && take_reserves(hold, full)) {
         full = find_full(hold->budget, NULL, hold, more);
+        if (!full || !give_up_one(full))
+            break;
+    }
     if (!full)
         budget_count(hold, more);
     return full;
@@ -165,7 +190,7 @@ bool budget_grow(struct budget_hold *hold, size_t more, const struct budget **fu
 {
     if (!hold->budget)
         return true;
-    const struct budget *none = make_room(hold, more);
+    const struct budget *none = make_room(hold->budget, NULL, hold, more);
     if (full)
         *full = none;
     if (!none)
@@ -229,7 +254,7 @@ bool budget_move(struct budget_hold *hold, struct budget *budget, bool reserve, 
 {
     if (!hold->budget || hold->budget == budget)
         return true;
-    struct budget *end = shared(budget, hold->budget), *none = find_full(budget, end, hold, hold->bytes);
+    struct budget *end = shared(budget, hold->budget), *none = make_room(budget, end, hold, hold->bytes);
     for (struct budget *at = budget; none && reserve && at != end; at = at->parent)
         at->favoured = at->favoured || !at->bound ? at->favoured : hold;
     none = none ? find_full(budget, end, hold, hold->bytes) : NULL;
@@ -283,6 +308,8 @@ void budget_spare(struct budget_hold *hold, void (*on_spare)(struct budget_hold 
         return;
     hold->on_spare = on_spare;
     list_append(&hold->budget->spare, &hold->node);
+    for (struct budget *at = hold->budget; at->parent && !list_linked(&at->node); at = at->parent)
+        list_append(&at->parent->offering, &at->node);
     tell_room(root_of(hold->budget));
 }
 

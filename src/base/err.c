@@ -1,5 +1,6 @@
 // Owns the error table's look-ups and the one way to set an error.
 #include "base/err.h"
+#include "base/scan.h"
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -20,10 +21,12 @@ bool err_set_at(struct err *err, enum err_code code, const char *where, const ch
         return false;
     err->code = code;
     err->where = where;
+    err->retry_after_ms = 0;
     va_list args;
     va_start(args, format);
     vsnprintf(err->detail, sizeof err->detail, format, args);
     va_end(args);
+    scan_mend(err->detail, strlen(err->detail));  // what was cut, here or by the format, may end inside a character
     return false;
 }
 

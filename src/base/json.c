@@ -2,6 +2,7 @@
 #include "base/json.h"
 #include "base/buf.h"
 #include "base/mem.h"
+#include "base/scan.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
@@ -29,18 +30,29 @@ static void hide_controls(char *text)
             *text = '?';
 }
 
-json_t *json_parse(struct span text, const char *what, struct err *err)
+static json_t *parse(struct span text, size_t flags, const char *what, struct err *err)
 {
     json_error_t problem;
     if (text.len == 0) {
         (void)err_set(err, ERR_PARSE, "%s:1:1: the file is empty", what);
         return NULL;
     }
-    json_t *tree = json_loadb(text.at, text.len, JSON_REJECT_DUPLICATES, &problem);
+    json_t *tree = json_loadb(text.at, text.len, JSON_REJECT_DUPLICATES | flags, &problem);
     if (!tree) {
         hide_controls(problem.text);
         (void)err_set(err, ERR_PARSE, "%s:%d:%d: %s", what, problem.line, problem.column, problem.text);
     }
+    return tree;
+}
+
+json_t *json_parse(struct span text, const char *what, struct err *err) { return parse(text, 0, what, err); }
+
+json_t *json_parse_arguments(struct span text, const char *what, struct err *err)
+{
+    struct buf masked = {0};
+    bool halves = scan_mask_halves(text, &masked);
+    json_t *tree = parse(halves ? buf_span(&masked) : text, JSON_ALLOW_NUL, what, err);
+    buf_release(&masked);
     return tree;
 }
 

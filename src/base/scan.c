@@ -1,7 +1,12 @@
 // Owns the strict JSON scanner: RFC 8259 grammar, valid UTF-8, bounded depth, spans instead of a tree.
 //
 // Fuzzed against jansson (tests/fuzz/fuzz_scan.c): what the one accepts the other accepts, but for
-// numbers beyond double range and "\u0000", which only the scanner takes, because it converts nothing.
+// numbers beyond double range, "\u0000" and lone surrogates, which only the scanner takes, because it converts nothing.
+//
+// A lone surrogate is the escape of half a pair, such as "\ud83d": JSON.stringify and json.dumps write it for an emoji
+// cut in half. Decoded, it is the three bytes that UTF-8 would use if surrogates were characters (WTF-8); nothing else
+// decodes to them, since raw bytes like these are refused, and encoding turns them into the escape again. Text that
+// holds one is not UTF-8: scan_has_half() finds it before a policy judges it, and scan_encode_lossy() writes U+FFFD.
 #include "base/scan.h"
 #include "base/mem.h"
 #include <stdint.h>
@@ -98,7 +103,7 @@ static int hex4(const char *at, const char *end)
     return value;
 }
 
-// After the backslash. Surrogates must come in pairs.
+// After the backslash.
 static bool scan_escape(struct scan *scan)
 {
     if (scan->at >= scan->end)
@@ -115,18 +120,9 @@ static bool scan_escape(struct scan *scan)
     case 'u': break;
     default: return fail(scan, "bad escape in a string");
     }
-    int unit = hex4(scan->at, scan->end);
-    if (unit < 0 || (unit >= 0xDC00 && unit <= 0xDFFF))
+    if (hex4(scan->at, scan->end) < 0)
         return fail(scan, "bad \\u escape in a string");
     scan->at += 4;
-    if (unit < 0xD800 || unit > 0xDBFF)
-        return true;
-    if (scan->end - scan->at < 6 || scan->at[0] != '\\' || scan->at[1] != 'u')
-        return fail(scan, "lone surrogate in a string");
-    int low = hex4(scan->at + 2, scan->end);
-    if (low < 0xDC00 || low > 0xDFFF)
-        return fail(scan, "lone surrogate in a string");
-    scan->at += 6;
     return true;
 }
 
@@ -561,6 +557,13 @@ static void put_codepoint(struct buf *out, unsigned cp)
     buf_put(out, utf8, len);
 }
 
+// The second half of the pair whose first half ends at `at`, an escape as well; -1: it is not there.
+static int low_half(const char *at, const char *end)
+{
+    int unit = end - at >= 6 && at[0] == '\\' && at[1] == 'u' ? hex4(at + 2, end) : -1;
+    return unit >= 0xDC00 && unit <= 0xDFFF ? unit : -1;
+}
+
 static const char *decode_escape(const char *at, const char *end, struct buf *out)
 {
     static const char names[] = "\"\\/bfnrt", values[] = "\"\\/\b\f\n\r\t";
@@ -570,10 +573,9 @@ static const char *decode_escape(const char *at, const char *end, struct buf *ou
             buf_put_char(out, values[found - names]);
         return at + 1;
     }
-    int unit = hex4(at + 1, end);
+    int unit = hex4(at + 1, end), low = -1;
     at += 5;
-    if (unit >= 0xD800 && unit <= 0xDBFF && end - at >= 6) {
-        int low = hex4(at + 2, end);
+    if (unit >= 0xD800 && unit <= 0xDBFF && (low = low_half(at, end)) >= 0) {
         put_codepoint(out, 0x10000U + (((unsigned)unit - 0xD800U) << 10) + ((unsigned)low - 0xDC00U));
         return at + 6;
     }
@@ -590,6 +592,69 @@ void scan_decode(struct span raw_string, struct buf *out)
         buf_put(out, at, (size_t)(stop - at));
         at = slash ? decode_escape(slash + 1, end, out) : end;
     }
+}
+
+static bool is_half(const char *at, const char *end)
+{
+    const unsigned char *byte = (const unsigned char *)at;
+    return end - at >= 3 && byte[0] == 0xED && byte[1] >= 0xA0 && byte[1] <= 0xBF && (byte[2] & 0xC0) == 0x80;
+}
+
+bool scan_has_half(struct span text)
+{
+    const char *at = text.at ? text.at : "", *end = at + text.len;
+    for (; (at = memchr(at, 0xED, (size_t)(end - at))); at++)
+        if (is_half(at, end))
+            return true;
+    return false;
+}
+
+void scan_mend(char *text, size_t len)
+{
+    for (size_t i = 0, one; i < len; i += one) {
+        one = utf8_len((const unsigned char *)text + i, len - i);
+        if (one)
+            continue;
+        one = is_half(text + i, text + len) ? 3 : 1;
+        memcpy(text + i, one == 3 ? "\xEF\xBF\xBD" : "?", one);
+    }
+}
+
+size_t scan_cut(struct span text, size_t max)
+{
+    if (text.len <= max)
+        return text.len;
+    while (max > 0 && ((unsigned char)text.at[max] & 0xC0) == 0x80)
+        max--;
+    return max;
+}
+
+// Is the escape at `at` half a pair? `len` is the length of the escape, or of the whole pair.
+static bool is_lone(const char *at, const char *end, size_t *len)
+{
+    int unit = end - at >= 6 && at[1] == 'u' ? hex4(at + 2, end) : -1;
+    bool high = unit >= 0xD800 && unit <= 0xDBFF, low = unit >= 0xDC00 && unit <= 0xDFFF;
+    bool pair = high && low_half(at + 6, end) >= 0;
+    *len = pair ? 12 : unit >= 0 ? 6 : 2;
+    return (high && !pair) || low;
+}
+
+bool scan_mask_halves(struct span json, struct buf *out)
+{
+    const char *start = json.at ? json.at : "", *end = start + json.len, *copied = start, *at = start;
+    size_t len;
+    while (at < end && (at = memchr(at, '\\', (size_t)(end - at)))) {  // only strings have any
+        if (is_lone(at, end, &len)) {
+            buf_put(out, copied, (size_t)(at - copied));
+            buf_put_text(out, "\\u0000");
+            copied = at + len;
+        }
+        at += len;
+    }
+    if (copied == start)
+        return false;
+    buf_put(out, copied, (size_t)(end - copied));
+    return true;
 }
 
 static void encode_char(unsigned char c, struct buf *out)
@@ -615,9 +680,22 @@ static const bool is_plain[256] = {
 static const char *skip_unchanged(const char *at, const char *end, bool lossy)
 {
     at = skip_plain(at, end);
-    while (at < end && (is_plain[(unsigned char)*at] || (!lossy && (unsigned char)*at >= 0x80)))
+    while (at < end && (is_plain[(unsigned char)*at] || (!lossy && (unsigned char)*at >= 0x80 && !is_half(at, end))))
         at++;
     return at;
+}
+
+// What is not ASCII, or NUL, and not left as it is; gives its length.
+static size_t encode_odd(const char *at, const char *end, struct buf *out, bool lossy)
+{
+    const unsigned char *byte = (const unsigned char *)at;
+    size_t len = *at ? utf8_len(byte, (size_t)(end - at)) : 0;
+    bool half = !len && is_half(at, end);
+    if (half && !lossy)
+        buf_printf(out, "\\u%04x", 0xD000U | (byte[1] & 0x3FU) << 6 | (byte[2] & 0x3FU));
+    else
+        buf_put(out, len ? at : "\xEF\xBF\xBD", len ? len : 3);
+    return half ? 3 : len ? len : 1;
 }
 
 static void encode(struct span text, struct buf *out, bool lossy)
@@ -635,9 +713,7 @@ static void encode(struct span text, struct buf *out, bool lossy)
             encode_char((unsigned char)*at++, out);
             continue;
         }
-        size_t len = *at ? utf8_len((const unsigned char *)at, (size_t)(end - at)) : 0;
-        buf_put(out, len ? at : "\xEF\xBF\xBD", len ? len : 3);
-        at += len ? len : 1;
+        at += encode_odd(at, end, out, lossy);
     }
     buf_put_char(out, '"');
 }
@@ -645,3 +721,10 @@ static void encode(struct span text, struct buf *out, bool lossy)
 void scan_encode(struct span text, struct buf *out) { encode(text, out, false); }
 
 void scan_encode_lossy(struct span text, struct buf *out) { encode(text, out, true); }
+
+void scan_put_before(struct span text, struct span raw_string, struct buf *out)
+{
+    scan_encode(text, out);
+    out->len--;  // its quote
+    buf_put_span(out, span_after(raw_string, 1));
+}

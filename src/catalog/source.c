@@ -1,4 +1,15 @@
 // Owns one upstream's lists: fetching all pages, comparing with what was there, replacing whole lists.
+//
+// A list is pending from the time its server begins to start, or announces a change, until a fetch that began after
+// that has ended, well or not. A caller that comes while a list is pending waits for it (source_wait_until). It does
+// not wait for changes that are announced later, so a server that announces changes without end does not block its
+// callers (tests/e2e/views.test.mjs).
+//
+// A call may have changed the lists of its server. The announcement may still be under way on another connection, or
+// the server may not announce changes at all. Until the list has been fetched again it is in doubt, and the next caller
+// that needs it has it fetched (source_doubt): at most one fetch of each list for each answer of the server. Most calls
+// change nothing, and a server that runs one call at a time answers that fetch only after a long call. So callers wait
+// for it for a short time only.
 #include "catalog/source.h"
 #include "base/arena.h"
 #include "base/log.h"
@@ -9,16 +20,19 @@
 #include <stdlib.h>
 
 #define PAGES_MAX 1000
-#define ITEMS_MAX 100000
+#define ITEMS_MAX 100000  // that are looked at, usable or not
+#define LEFT_OUT_TOLD 20  // of a list, in the log, each with its fault
 #define BYTES_MAX ((size_t)64 << 20)
 #define NAME_MAX_BYTES 1024
 #define URI_MAX_BYTES 8000  // so that callers can send them with a prefix: PARAMS_URI_MAX
 #define DEBOUNCE_MS 50
+#define PUT_OFF_MAX_MS 300000
+#define UNDER_WAY_MS 250  // after an answer, an announcement may still come on another connection
 
 static const struct kind_row {
     enum method method;
     const char *member, *key;
-} kinds[CATALOG_KINDS] = {
+} kind_rows[CATALOG_KINDS] = {
     [CATALOG_TOOLS] = {METHOD_TOOLS_LIST, "tools", "name"},
     [CATALOG_PROMPTS] = {METHOD_PROMPTS_LIST, "prompts", "name"},
     [CATALOG_RESOURCES] = {METHOD_RESOURCES_LIST, "resources", "uri"},
@@ -32,6 +46,12 @@ struct items {
     unsigned char digest[SECRET_MAC_BYTES];
 };
 
+// Why and since when a list has to be fetched.
+struct pending {
+    int64_t since_ms;  // 0: it does not have to be
+    bool doubted;      // only because a call may have changed it
+};
+
 struct fetch {
     struct source *source;
     enum catalog_kind kind;
@@ -39,7 +59,10 @@ struct fetch {
     struct items items;
     struct buf seen;  // everything so far, for the digest
     unsigned pages;
-    bool running, again;
+    size_t index;            // of the item at hand, over all pages
+    size_t left_out;         // items that cannot be offered
+    struct pending next;     // the fetch that has not begun
+    struct pending running;  // the one that runs; 0: callers do not wait for it
 };
 
 struct source {
@@ -50,10 +73,13 @@ struct source {
     struct items lists[CATALOG_KINDS];
     struct fetch fetches[CATALOG_KINDS];
     struct loop_timer debounce;
-    unsigned to_fetch;  // kinds that changed, waiting for the debounce
-    unsigned running;
-    unsigned changed;
-    bool loading, loaded, failed, tried;
+    int64_t starting_ms;  // since when the server has been starting, for the first load; 0: it is not
+    int64_t answered_ms;  // when the server last answered a call; 0: it has not yet
+    unsigned doubted;     // kinds that have not been fetched since
+    unsigned running;     // kinds that are being fetched
+    unsigned changed;     // kinds that are new, and not announced yet
+    bool loaded, failed, tried;
+    int64_t not_before;  // the server wants to be asked again no earlier (loop_now)
 };
 
 static void items_release(struct items *items)
@@ -71,6 +97,14 @@ static bool can(const struct source *source, enum catalog_kind kind)
                                      : abilities->resources;
 }
 
+static bool announces(const struct source *source, enum catalog_kind kind)
+{
+    const struct upstream_abilities *abilities = upstream_abilities(source->upstream);
+    return kind == CATALOG_TOOLS     ? abilities->tools_changed
+           : kind == CATALOG_PROMPTS ? abilities->prompts_changed
+                                     : abilities->resources_changed;
+}
+
 // ---- fetching -------------------------------------------------------------------------------
 
 static void send_page(struct fetch *fetch, struct span cursor)
@@ -82,88 +116,176 @@ static void send_page(struct fetch *fetch, struct span cursor)
         buf_put_char(&params, '}');
     }
     upstream_reserve(fetch->source->upstream, &fetch->request);
-    upstream_send(&fetch->request, method_text(kinds[fetch->kind].method), buf_span(&params));
+    upstream_send(&fetch->request, method_text(kind_rows[fetch->kind].method), buf_span(&params));
     buf_release(&params);
 }
 
-static void begin(struct source *source, enum catalog_kind kind)
+// Resources and templates change together: they are fetched and announced as one.
+static unsigned together(unsigned kinds)
 {
-    struct fetch *fetch = &source->fetches[kind];
-    if (fetch->running) {
-        fetch->again = true;
-        return;
-    }
-    fetch->running = true;
-    fetch->again = false;
-    fetch->pages = 0;
-    source->running++;
-    items_release(&fetch->items);
-    buf_clear(&fetch->seen);
-    send_page(fetch, (struct span){0});
+    const unsigned both = 1U << CATALOG_RESOURCES | 1U << CATALOG_TEMPLATES;
+    return kinds & both ? kinds | both : kinds;
 }
 
-static void settle(struct source *source)
+// A kind that is being fetched is left alone; the end of the fetch begins the next one.
+static void begin(struct source *source, unsigned kinds)
 {
-    if (source->running)
+    unsigned idle = kinds & ~together(source->running);
+    for (int kind = 0; kind < CATALOG_KINDS; kind++) {
+        struct fetch *fetch = &source->fetches[kind];
+        if (!(idle >> kind & 1) || !can(source, (enum catalog_kind)kind))
+            continue;
+        source->running |= 1U << kind;
+        source->doubted &= ~(1U << kind);
+        fetch->running = fetch->next;
+        fetch->next = (struct pending){0};
+        fetch->pages = 0;
+        fetch->index = fetch->left_out = 0;
+        items_release(&fetch->items);
+        buf_clear(&fetch->seen);
+        send_page(fetch, (struct span){0});
+    }
+}
+
+static void begin_stale(struct source *source)
+{
+    unsigned stale = 0;
+    if (upstream_state(source->upstream) != UPSTREAM_READY)
+        return;  // when it is, everything is fetched
+    for (int kind = 0; kind < CATALOG_KINDS; kind++)
+        stale |= source->fetches[kind].next.since_ms ? 1U << kind : 0;
+    begin(source, stale);
+}
+
+static void mark_stale(struct source *source, unsigned kinds, struct pending why)
+{
+    for (int kind = 0; kind < CATALOG_KINDS; kind++) {
+        struct pending *next = &source->fetches[kind].next;
+        if (!(kinds >> kind & 1) || !can(source, (enum catalog_kind)kind))
+            continue;
+        if (!next->since_ms)
+            *next = why;
+        next->doubted &= why.doubted;
+    }
+}
+
+// Such a list is valid, but many JSON parsers refuse it, and with it what the other servers list.
+static void warn_of_half(const struct fetch *fetch)
+{
+    struct buf masked = {0};
+    for (size_t i = 0; i < fetch->items.count; i++)
+        if (scan_mask_halves(fetch->items.at[i].json, &masked)) {
+            log_warn("list item contains a lone surrogate: clients with a strict JSON parser cannot read the list; "
+                     "correct it, or override its description in a profile",
+                     LOG_STR("server", upstream_server(fetch->source->upstream)->name),
+                     LOG_STR("what", kind_rows[fetch->kind].member), LOG_SPAN("item", fetch->items.at[i].name));
+            break;
+        }
+    buf_release(&masked);
+}
+
+static void replace(struct source *source, struct fetch *fetch)
+{
+    struct items *old = &source->lists[fetch->kind];
+    secret_digest(buf_span(&fetch->seen), fetch->items.digest);
+    bool empty = !old->count && !fetch->items.count;
+    if (empty || memcmp(old->digest, fetch->items.digest, sizeof old->digest) == 0)
         return;
-    unsigned changed = source->changed;
-    bool first = source->loading;
-    source->changed = 0;
-    source->loading = false;
-    source->tried = true;
-    if (changed || first)
-        source->on_change(source->arg, source, changed);
+    warn_of_half(fetch);
+    items_release(old);
+    *old = fetch->items;
+    fetch->items = (struct items){0};
+    source->changed |= 1U << fetch->kind;
 }
 
 static void end(struct fetch *fetch, bool ok)
 {
     struct source *source = fetch->source;
-    fetch->running = false;
-    source->running--;
+    unsigned ended = together(1U << fetch->kind);
+    source->running &= ~(1U << fetch->kind);
+    fetch->running = (struct pending){0};
     if (ok) {
-        secret_digest(buf_span(&fetch->seen), fetch->items.digest);
-        struct items *old = &source->lists[fetch->kind];
-        if (memcmp(old->digest, fetch->items.digest, sizeof old->digest) != 0) {
-            items_release(old);
-            *old = fetch->items;
-            fetch->items = (struct items){0};
-            source->changed |= 1U << fetch->kind;
-        }
+        replace(source, fetch);
         source->loaded = true;
     } else {
         source->failed = true;
     }
     items_release(&fetch->items);
     buf_release(&fetch->seen);
-    if (fetch->again && upstream_state(source->upstream) == UPSTREAM_READY)
-        begin(source, fetch->kind);
-    settle(source);
+    source->tried |= !source->running;
+    if (source->running & ended)
+        return;
+    unsigned changed = source->changed & ended;
+    source->changed &= ~ended;
+    source->on_change(source->arg, source, changed);
+    if (!source->debounce.slot)
+        begin_stale(source);
+}
+
+// Why the item cannot be offered; NULL: it can. `raw` becomes its name or URI.
+static const char *find_fault(const struct fetch *fetch, struct span json, struct span *raw)
+{
+    bool named = fetch->kind == CATALOG_TOOLS || fetch->kind == CATALOG_PROMPTS;
+    if (!scan_is_object(json))
+        return "it is not an object, or not valid JSON";
+    if (!scan_find(json, kind_rows[fetch->kind].key, raw) || !scan_is_string(*raw))
+        return "it has no name or URI";
+    return raw->len - 2 > (named ? NAME_MAX_BYTES : URI_MAX_BYTES) ? "its name or URI is too long" : NULL;
+}
+
+static void leave_out(struct fetch *fetch, const char *fault)
+{
+    if (++fetch->left_out <= LEFT_OUT_TOLD)
+        log_warn("list item left out", LOG_STR("server", upstream_server(fetch->source->upstream)->name),
+                 LOG_STR("what", kind_rows[fetch->kind].member), LOG_INT("index", fetch->index),
+                 LOG_STR("detail", fault));
 }
 
 static void add_item(struct fetch *fetch, struct span json)
 {
     struct span raw;
     struct items *items = &fetch->items;
-    if (!scan_find(json, kinds[fetch->kind].key, &raw) || !scan_is_string(raw) || items->count >= ITEMS_MAX)
-        return;
-    bool named = fetch->kind == CATALOG_TOOLS || fetch->kind == CATALOG_PROMPTS;
-    size_t max = named ? NAME_MAX_BYTES : URI_MAX_BYTES;
-    if (raw.len - 2 > max) {
-        log_warn("item left out: its name or URI is too long",
-                 LOG_STR("server", upstream_server(fetch->source->upstream)->name),
-                 LOG_STR("what", kinds[fetch->kind].member), LOG_INT("bytes", raw.len - 2), LOG_INT("max", max));
-        return;
-    }
-    if (items->count == items->room) {
-        items->room = items->room ? items->room * 2 : 16;
-        items->at = mem_resize(items->at, items->room * sizeof *items->at);
-    }
     struct buf name = {0};
-    scan_decode(raw, &name);
-    items->at[items->count++] =
-        (struct source_item){arena_span(&items->text, buf_span(&name)), arena_span(&items->text, json)};
+    const char *fault = find_fault(fetch, json, &raw);
+    if (!fault) {
+        scan_decode(raw, &name);
+        if (scan_has_half(buf_span(&name)))  // servers and callers would not agree which one it is
+            fault = "its name or URI contains a lone surrogate";
+    }
+    if (fault) {
+        leave_out(fetch, fault);
+    } else {
+        if (items->count == items->room) {
+            items->room = items->room ? items->room * 2 : 16;
+            items->at = mem_resize(items->at, items->room * sizeof *items->at);
+        }
+        items->at[items->count++] =
+            (struct source_item){arena_span(&items->text, buf_span(&name)), arena_span(&items->text, json)};
+        buf_put_span(&fetch->seen, json);
+    }
+    fetch->index++;
     buf_release(&name);
-    buf_put_span(&fetch->seen, json);
+}
+
+// True: there are more of them than are looked at.
+static bool add_items(struct fetch *fetch, struct span list)
+{
+    struct scan_walk walk = scan_walk(list);
+    struct span item;
+    while (scan_element(&walk, &item)) {
+        if (fetch->index == ITEMS_MAX)
+            return true;
+        add_item(fetch, item);
+    }
+    return false;
+}
+
+// It wants to be left alone for a time (Retry-After).
+static void put_off(struct source *source, const struct upstream_reply *reply)
+{
+    int64_t ms = reply->failure ? reply->failure->retry_after_ms : reply->retry_after_ms;
+    if (ms)
+        source->not_before = loop_now(source->loop) + (ms < PUT_OFF_MAX_MS ? ms : PUT_OFF_MAX_MS);
 }
 
 static void on_page(struct upstream_request *request, const struct upstream_reply *reply)
@@ -171,27 +293,28 @@ static void on_page(struct upstream_request *request, const struct upstream_repl
     struct fetch *fetch = request->arg;
     struct span list, item, cursor;
     const char *server = upstream_server(fetch->source->upstream)->name;
-    if (reply->failure || !reply->result.at || !scan_find(reply->result, kinds[fetch->kind].member, &list) ||
+    if (reply->failure || !reply->result.at || !scan_find(reply->result, kind_rows[fetch->kind].member, &list) ||
         !scan_is_array(list)) {
         // A server that answers "no such method" has none of that kind; any other error may pass.
         bool none = reply->error.at && scan_find(reply->error, "code", &item) && span_is(item, "-32601");
         if (!none)
-            log_warn("cannot list", LOG_STR("server", server), LOG_STR("what", kinds[fetch->kind].member),
+            log_warn("cannot list", LOG_STR("server", server), LOG_STR("what", kind_rows[fetch->kind].member),
                      LOG_STR("detail", reply->failure ? reply->failure->detail : "the server answered with an error"));
+        put_off(fetch->source, reply);
         end(fetch, none);
         return;
     }
-    struct scan_walk walk = scan_walk(list);
-    while (scan_element(&walk, &item))
-        add_item(fetch, item);
+    bool rest = add_items(fetch, list);
     // An empty string is a cursor like any other; only its absence is the end.
-    if (!scan_find(reply->result, "nextCursor", &cursor) || !scan_is_string(cursor)) {
-        end(fetch, true);
-        return;
-    }
-    if (++fetch->pages >= PAGES_MAX || fetch->seen.len > BYTES_MAX) {
-        log_warn("server has too many pages, the rest is left out", LOG_STR("server", server),
-                 LOG_STR("what", kinds[fetch->kind].member));
+    bool more = scan_find(reply->result, "nextCursor", &cursor) && scan_is_string(cursor);
+    bool full = rest || (more && (++fetch->pages >= PAGES_MAX || fetch->seen.len > BYTES_MAX));
+    if (full)
+        log_warn("server lists too much, the rest is left out", LOG_STR("server", server),
+                 LOG_STR("what", kind_rows[fetch->kind].member), LOG_INT("items", fetch->index));
+    if (full || !more) {
+        if (fetch->left_out > LEFT_OUT_TOLD)
+            log_warn("list items left out", LOG_STR("server", server), LOG_STR("what", kind_rows[fetch->kind].member),
+                     LOG_INT("count", fetch->left_out));
         end(fetch, true);
         return;
     }
@@ -202,32 +325,34 @@ static void on_page(struct upstream_request *request, const struct upstream_repl
 
 // ---- loading --------------------------------------------------------------------------------
 
-static void fetch_all(struct source *source)
+// The server is ready. `since_ms`: since when callers wait for its lists; 0: they do not.
+static void fetch_all(struct source *source, int64_t since_ms)
 {
-    source->running++;  // hold the settling until all are under way
-    for (int kind = 0; kind < CATALOG_KINDS; kind++)
-        if (can(source, (enum catalog_kind)kind))
-            begin(source, (enum catalog_kind)kind);
-    source->running--;
-    if (!source->running) {
-        source->loaded = true;
-        settle(source);
+    source->starting_ms = 0;
+    source->failed = false;
+    if (since_ms)
+        mark_stale(source, ~0U, (struct pending){since_ms, false});
+    begin(source, ~0U);
+    if (!source->running) {  // it has nothing to list
+        source->loaded = source->tried = true;
+        source->on_change(source->arg, source, 0);
     }
 }
 
 void source_load(struct source *source)
 {
     enum upstream_state state = upstream_state(source->upstream);
-    if (source->loading || (source->loaded && !source->failed))
+    if (source->starting_ms || source->running || (source->loaded && !source->failed))
         return;
-    if (state == UPSTREAM_BACKOFF || state == UPSTREAM_CLOSING)
+    if (state == UPSTREAM_BACKOFF || state == UPSTREAM_CLOSING || loop_now(source->loop) < source->not_before)
         return;
-    source->loading = true;
-    source->failed = false;
-    if (state == UPSTREAM_READY)
-        fetch_all(source);
-    else
-        upstream_start(source->upstream);  // whoever hears of its state calls again
+    int64_t since_ms = source->tried ? 0 : loop_now(source->loop);
+    if (state == UPSTREAM_READY) {
+        fetch_all(source, since_ms);
+    } else {
+        source->starting_ms = since_ms;
+        upstream_start(source->upstream);  // when it is ready, source_refresh() is called
+    }
 }
 
 void source_look_again(struct source *source)
@@ -237,48 +362,77 @@ void source_look_again(struct source *source)
     if ((state != UPSTREAM_BACKOFF && !looking) || !upstream_refusal(source->upstream))
         return;
     source->tried = source->failed = false;
-    source->loading = true;
+    if (!source->starting_ms)
+        source->starting_ms = loop_now(source->loop);
     if (!looking)
         upstream_start(source->upstream);
 }
 
 void source_refresh(struct source *source)
 {
-    source->failed = false;
-    if (!source->running)
-        fetch_all(source);
+    fetch_all(source, source->starting_ms ? source->starting_ms : loop_now(source->loop));
 }
 
 void source_went_down(struct source *source)
 {
-    bool first = source->loading;
     source->failed = true;
-    if (first && !source->running) {
-        source->loading = false;
-        source->tried = true;
-        source->on_change(source->arg, source, 0);
-    }
+    source->tried |= source->starting_ms != 0;
+    source->starting_ms = 0;
+    loop_timer_stop(source->loop, &source->debounce);
+    for (int kind = 0; kind < CATALOG_KINDS; kind++)
+        source->fetches[kind].next = (struct pending){0};
+    source->on_change(source->arg, source, 0);
 }
 
-static void on_debounce(struct loop_timer *timer)
-{
-    struct source *source = timer->arg;
-    unsigned wanted = source->to_fetch;
-    source->to_fetch = 0;
-    if (upstream_state(source->upstream) != UPSTREAM_READY)
-        return;
-    for (int kind = 0; kind < CATALOG_KINDS; kind++)
-        if (wanted >> kind & 1 && can(source, (enum catalog_kind)kind))
-            begin(source, (enum catalog_kind)kind);
-}
+static void on_debounce(struct loop_timer *timer) { begin_stale(timer->arg); }
 
 void source_changed(struct source *source, enum catalog_kind kind)
 {
-    source->to_fetch |= 1U << kind;
-    if (kind == CATALOG_RESOURCES)
-        source->to_fetch |= 1U << CATALOG_TEMPLATES;
+    mark_stale(source, together(1U << kind), (struct pending){loop_now(source->loop), false});
     if (!source->debounce.slot)
         loop_timer_set(source->loop, &source->debounce, DEBOUNCE_MS);
+}
+
+void source_hurry(struct source *source)
+{
+    if (!source->debounce.slot)
+        return;
+    loop_timer_stop(source->loop, &source->debounce);
+    begin_stale(source);
+}
+
+void source_answered(struct source *source)
+{
+    source->answered_ms = loop_now(source->loop);
+    source->doubted = ~0U;
+}
+
+void source_doubt(struct source *source, enum catalog_kind kind)
+{
+    int64_t now = loop_now(source->loop);
+    bool told = announces(source, kind) && now - source->answered_ms > UNDER_WAY_MS;
+    if (upstream_state(source->upstream) != UPSTREAM_READY)
+        return;
+    if (told || !(source->doubted >> kind & 1) || now < source->not_before)
+        return;
+    mark_stale(source, together(1U << kind), (struct pending){now, true});
+    begin_stale(source);
+}
+
+int64_t source_wait_until(const struct source *source, enum catalog_kind kind, int64_t asked_ms,
+                          const struct source_patience *patience)
+{
+    int64_t until =
+        source->starting_ms && source->starting_ms <= asked_ms ? source->starting_ms + patience->known_ms : 0;
+    for (int i = 0; i < CATALOG_KINDS; i++) {
+        const struct pending both[] = {source->fetches[i].running, source->fetches[i].next};
+        for (size_t k = 0; together(1U << kind) >> i & 1 && k < 2; k++) {
+            int64_t end = both[k].since_ms + (both[k].doubted ? patience->doubted_ms : patience->known_ms);
+            if (both[k].since_ms && both[k].since_ms <= asked_ms && end > until)
+                until = end;
+        }
+    }
+    return until;
 }
 
 struct source *source_new(struct loop *loop, struct upstream *upstream, source_change_fn *on_change, void *arg)
@@ -291,6 +445,7 @@ struct source *source_new(struct loop *loop, struct upstream *upstream, source_c
         fetch->source = source;
         fetch->kind = (enum catalog_kind)kind;
         fetch->request.on_reply = on_page;
+        fetch->request.list = kind_rows[kind].member;
         fetch->request.arg = fetch;
     }
     return source;

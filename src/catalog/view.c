@@ -24,6 +24,8 @@
 struct table {
     struct view_entry *entries;
     size_t count;
+    uint64_t generation;  // how often it was built
+    struct arena names;
     struct map by_name;
     struct buf rendered;
     size_t *offsets;  // where each entry begins in `rendered`; one more for the end
@@ -33,9 +35,7 @@ struct view {
     struct view_naming naming;
     struct source **sources;
     size_t source_count;
-    bool dirty;
-    uint64_t generation;
-    struct arena names;
+    unsigned dirty;  // kinds that have to be built
     struct table tables[CATALOG_KINDS];
     struct map told;  // names that two servers have, logged once
 };
@@ -44,28 +44,26 @@ struct view *view_new(const struct view_naming *naming)
 {
     struct view *view = mem_new(struct view);
     view->naming = *naming;
-    view->dirty = true;
+    view->dirty = ~0U;
     return view;
 }
 
-static void clear(struct view *view)
+static void clear(struct table *table)
 {
-    for (int kind = 0; kind < CATALOG_KINDS; kind++) {
-        struct table *table = &view->tables[kind];
-        free(table->entries);
-        free(table->offsets);
-        map_release(&table->by_name);
-        buf_release(&table->rendered);
-        *table = (struct table){0};
-    }
-    arena_release(&view->names);
+    free(table->entries);
+    free(table->offsets);
+    map_release(&table->by_name);
+    buf_release(&table->rendered);
+    arena_release(&table->names);
+    *table = (struct table){.generation = table->generation};
 }
 
 void view_free(struct view *view)
 {
     if (!view)
         return;
-    clear(view);
+    for (int kind = 0; kind < CATALOG_KINDS; kind++)
+        clear(&view->tables[kind]);
     map_release(&view->told);
     free(view->sources);
     free(view);
@@ -75,10 +73,10 @@ void view_add(struct view *view, struct source *source)
 {
     view->sources = mem_resize(view->sources, (view->source_count + 1) * sizeof(struct source *));
     view->sources[view->source_count++] = source;
-    view->dirty = true;
+    view->dirty = ~0U;
 }
 
-void view_dirty(struct view *view) { view->dirty = true; }
+void view_dirty(struct view *view, unsigned kinds) { view->dirty |= kinds; }
 size_t view_sources(const struct view *view) { return view->source_count; }
 struct source *view_source(const struct view *view, size_t i) { return view->sources[i]; }
 
@@ -118,11 +116,7 @@ static void put_hash(const struct source *source, struct span name, struct buf *
 static void shorten(struct buf *name, const struct source *source, struct span original)
 {
     const size_t tail = 9;
-    if (name->len > VIEW_NAME_MAX - tail) {
-        name->len = VIEW_NAME_MAX - tail;
-        while (name->len && ((unsigned char)name->at[name->len] & 0xC0) == 0x80)
-            name->len--;  // not inside a character
-    }
+    name->len = scan_cut(buf_span(name), VIEW_NAME_MAX - tail);
     put_hash(source, original, name);
 }
 
@@ -174,16 +168,17 @@ static struct span exposed_name(struct view *view, enum catalog_kind kind, const
     }
     if (is_taken(view, kind, buf_span(&name)))
         shorten(&name, source, original);
-    struct span kept = arena_span(&view->names, buf_span(&name));
+    struct span kept = arena_span(&view->tables[kind].names, buf_span(&name));
     buf_release(&name);
     return kept;
 }
 
-static struct span exposed_uri(struct view *view, const struct source *source, struct span original)
+static struct span exposed_uri(struct view *view, enum catalog_kind kind, const struct source *source,
+                               struct span original)
 {
     struct buf uri = {0};
     view_put_uri(view, source, original, &uri);
-    struct span kept = arena_span(&view->names, buf_span(&uri));
+    struct span kept = arena_span(&view->tables[kind].names, buf_span(&uri));
     buf_release(&uri);
     return kept;
 }
@@ -217,11 +212,15 @@ static const char *overridden(const struct profile_override *override, int what)
     return what == PART_TITLE ? override->title : override->description;
 }
 
+// What is not renamed keeps its spelling, too.
 static bool render_part(void *arg, int what, struct span raw, struct buf *out)
 {
     struct render *render = arg;
+    const struct view_entry *entry = render->entry;
     if (what == PART_NAME) {
-        scan_encode(render->entry->exposed, out);
+        if (span_equal(entry->exposed, entry->original))
+            return false;
+        scan_encode(entry->exposed, out);
         return true;
     }
     if (what == PART_TITLE || what == PART_DESCRIPTION) {
@@ -231,11 +230,11 @@ static bool render_part(void *arg, int what, struct span raw, struct buf *out)
             scan_encode(span_of(text), out);
         return text != NULL;
     }
-    if (!scan_is_string(raw))
+    if (!scan_is_string(raw) || !view_prefix(render->view, entry->source).len)
         return false;
     struct buf uri = {0}, wrapped = {0};
     scan_decode(raw, &uri);
-    view_put_uri(render->view, render->entry->source, buf_span(&uri), &wrapped);
+    view_put_uri(render->view, entry->source, buf_span(&uri), &wrapped);
     scan_encode(buf_span(&wrapped), out);
     buf_release(&uri);
     buf_release(&wrapped);
@@ -277,10 +276,10 @@ static void add_entry(struct view *view, enum catalog_kind kind, struct source *
     if (!profile_tools_allow(selected, item->name))
         return;
     entry->source = source;
-    entry->original = arena_span(&view->names, item->name);  // the source may drop its list before we hear of it
+    entry->original = arena_span(&table->names, item->name);  // the source may drop its list before we hear of it
     entry->exposed = given   ? span_of(override->name)
                      : named ? exposed_name(view, kind, source, item->name)
-                             : exposed_uri(view, source, item->name);
+                             : exposed_uri(view, kind, source, item->name);
     if (given ? map_find(&table->by_name, entry->exposed) != NULL : is_taken(view, kind, entry->exposed))
         return;  // the same resource twice: the first one counts
     map_put(&table->by_name, entry->exposed, (void *)(table->count + 1));
@@ -294,33 +293,37 @@ static void add_entry(struct view *view, enum catalog_kind kind, struct source *
     render_missing(&render, &table->rendered);
 }
 
-static void rebuild(struct view *view)
+static void build(struct view *view, enum catalog_kind kind)
 {
-    if (!view->dirty)
-        return;
-    clear(view);
-    view->dirty = false;
-    view->generation++;
-    for (int kind = 0; kind < CATALOG_KINDS; kind++) {
-        struct table *table = &view->tables[kind];
-        size_t total = 0;
-        for (size_t i = 0; i < view->source_count; i++)
-            total += source_count(view->sources[i], (enum catalog_kind)kind);
-        table->entries = mem_alloc((total + 1) * sizeof *table->entries);
-        table->offsets = mem_alloc((total + 1) * sizeof *table->offsets);
-        for (size_t i = 0; i < view->source_count; i++) {
-            const struct source_item *items = source_items(view->sources[i], (enum catalog_kind)kind);
-            for (size_t k = 0; k < source_count(view->sources[i], (enum catalog_kind)kind); k++)
-                add_entry(view, (enum catalog_kind)kind, view->sources[i], &items[k]);
-        }
-        table->offsets[table->count] = table->rendered.len + 1;
+    struct table *table = &view->tables[kind];
+    size_t total = 0;
+    clear(table);
+    table->generation++;
+    for (size_t i = 0; i < view->source_count; i++)
+        total += source_count(view->sources[i], kind);
+    table->entries = mem_alloc((total + 1) * sizeof *table->entries);
+    table->offsets = mem_alloc((total + 1) * sizeof *table->offsets);
+    for (size_t i = 0; i < view->source_count; i++) {
+        const struct source_item *items = source_items(view->sources[i], kind);
+        for (size_t k = 0; k < source_count(view->sources[i], kind); k++)
+            add_entry(view, kind, view->sources[i], &items[k]);
     }
+    table->offsets[table->count] = table->rendered.len + 1;
 }
 
-uint64_t view_generation(struct view *view)
+static void rebuild(struct view *view)
+{
+    unsigned dirty = view->dirty;
+    view->dirty = 0;
+    for (int kind = 0; dirty && kind < CATALOG_KINDS; kind++)
+        if (dirty >> kind & 1)
+            build(view, (enum catalog_kind)kind);
+}
+
+uint64_t view_generation(struct view *view, enum catalog_kind kind)
 {
     rebuild(view);
-    return view->generation;
+    return view->tables[kind].generation;
 }
 
 const struct view_entry *view_find(struct view *view, enum catalog_kind kind, struct span exposed)
@@ -329,6 +332,13 @@ const struct view_entry *view_find(struct view *view, enum catalog_kind kind, st
     struct table *table = &view->tables[kind];
     size_t index = (size_t)map_find(&table->by_name, exposed);
     return index ? &table->entries[index - 1] : NULL;
+}
+
+static bool has_prefix(const struct view *view, const struct source *source, struct span exposed)
+{
+    struct span prefix = view_prefix(view, source);
+    return prefix.len && exposed.len > prefix.len && memcmp(exposed.at, prefix.at, prefix.len) == 0 &&
+           span_starts(span_after(exposed, prefix.len), view->naming.separator);
 }
 
 // The server's own name for what callers would see under this one, if it has such a thing.
@@ -343,8 +353,7 @@ static bool would_be(const struct view *view, enum catalog_kind kind, const stru
             *original = span_of(overrides[i].tool);
             return true;
         }
-    if (!prefix.len || exposed.len <= prefix.len || memcmp(exposed.at, prefix.at, prefix.len) != 0 ||
-        !span_starts(span_after(exposed, prefix.len), view->naming.separator))
+    if (!has_prefix(view, source, exposed))
         return false;
     *original = span_after(exposed, prefix.len + strlen(view->naming.separator));
     const struct profile_override *override = profile_override_find(selected, *original);
@@ -358,6 +367,22 @@ struct source *view_unlisted(const struct view *view, enum catalog_kind kind, st
         if (!source_loaded(view->sources[i]) && would_be(view, kind, view->sources[i], exposed, original))
             return view->sources[i];
     return NULL;
+}
+
+// A name that a profile gives, or that begins with the prefix of a server, tells whose it is. Any other may be of each
+// server that has no prefix.
+bool view_may_have(const struct view *view, enum catalog_kind kind, const struct source *source, struct span exposed)
+{
+    bool bare = view_prefix(view, source).len == 0;
+    struct span original;
+    if (kind == CATALOG_RESOURCES || kind == CATALOG_TEMPLATES)  // view_route_uri() knows all prefixes
+        return bare;
+    if (kind == CATALOG_TOOLS && view->naming.profile && profile_gives_name(view->naming.profile, exposed))
+        return would_be(view, kind, source, exposed, &original);
+    for (size_t i = 0; bare && i < view->source_count; i++)
+        if (has_prefix(view, view->sources[i], exposed))
+            return false;
+    return bare || has_prefix(view, source, exposed);
 }
 
 size_t view_count(struct view *view, enum catalog_kind kind)

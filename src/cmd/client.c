@@ -59,6 +59,7 @@ static void on_state(void *arg, struct upstream *upstream)
     if (state == UPSTREAM_BACKOFF || state == UPSTREAM_DOWN) {
         buf_clear(&one->last_lines);
         upstream_put_stderr(upstream, STDERR_SHOWN, &one->last_lines);
+        scan_mend(one->last_lines.at, one->last_lines.len);
         source_went_down(one->source);
     }
     stop_if_settled(one->client);
@@ -73,37 +74,53 @@ static void on_notification(void *arg, struct upstream *upstream, const struct m
     (void)origin;
 }
 
-// The answer to a form: each property's default. NULL: a property that is required has none.
-static json_t *defaults_of(const json_t *schema)
+// Is the member of that name, a raw string, in the object?
+static bool has_member(struct span object, struct span raw_name)
 {
-    json_t *content = json_object(), *property, *name;
-    const char *key;
-    size_t i;
+    struct span value;
+    struct buf name = {0};
+    scan_decode(raw_name, &name);
+    bool found = scan_find(object, buf_text(&name), &value);
+    buf_release(&name);
+    return found;
+}
+
+// The answer to a form: each property's default, as it was sent. False: a property that is required has none.
+static bool put_defaults(struct span schema, struct buf *out)
+{
+    struct span properties = {0}, required = {0}, key, property, value;
     bool whole = true;
-    json_object_foreach(json_object_get(schema, "properties"), key, property) {
-        json_t *value = json_object_get(property, "default");
-        if (value)
-            json_object_set(content, key, value);
-    }
-    json_array_foreach(json_object_get(schema, "required"), i, name)
-        whole = whole && json_is_string(name) && json_object_get(content, json_string_value(name));
-    if (!whole)
-        json_decref(content);
-    return whole ? content : NULL;
+    buf_put_char(out, '{');
+    if (scan_find(schema, "properties", &properties) && scan_is_object(properties))
+        for (struct scan_walk walk = scan_walk(properties); scan_member(&walk, &key, &property);)
+            if (scan_find(property, "default", &value)) {
+                buf_put_text(out, out->at[out->len - 1] == '{' ? "" : ",");
+                buf_put_span(out, key);
+                buf_put_char(out, ':');
+                buf_put_span(out, value);
+            }
+    buf_put_char(out, '}');
+    if (scan_find(schema, "required", &required) && scan_is_array(required))
+        for (struct scan_walk walk = scan_walk(required); scan_element(&walk, &key);)
+            whole = whole && scan_is_string(key) && has_member(buf_span(out), key);
+    return whole;
 }
 
 static void answer_form(struct upstream *upstream, const struct message *message)
 {
-    struct err err;
-    json_t *params = message->params.len ? json_parse(message->params, "elicitation", &err) : NULL;
-    json_t *content = defaults_of(json_object_get(params, "requestedSchema"));
-    json_t *result = content ? json_pack("{s:s, s:o}", "action", "accept", "content", content)
-                             : json_pack("{s:s}", "action", "decline");
-    char *text = json_dumps(result, JSON_COMPACT);
-    upstream_answer(upstream, message->id, span_of(text));
-    free(text);
-    json_decref(result);
-    json_decref(params);
+    struct span schema = {0};
+    struct buf content = {0}, result = {0};
+    (void)scan_find(message->params, "requestedSchema", &schema);
+    if (put_defaults(schema, &content)) {
+        buf_put_text(&result, "{\"action\":\"accept\",\"content\":");
+        buf_put_span(&result, buf_span(&content));
+        buf_put_char(&result, '}');
+    } else {
+        buf_put_text(&result, "{\"action\":\"decline\"}");
+    }
+    upstream_answer(upstream, message->id, buf_span(&result));
+    buf_release(&content);
+    buf_release(&result);
 }
 
 static void on_request(void *arg, struct upstream *upstream, const struct message *message,

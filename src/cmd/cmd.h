@@ -114,7 +114,8 @@ int cmd_unknown(const char *name);                  // says so, and which one ma
 // Prints "postern: …" and returns the exit code.
 int cmd_fail(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 int cmd_fail_err(const struct err *err);
-// What a server says cannot steer the terminal: control characters become spaces, but for the allowed ones.
+// What a server says cannot steer the terminal: control characters become spaces, but for the allowed ones. And it is
+// UTF-8.
 void cmd_tame(char *text, size_t len, const char *allowed);
 // Shows the last lines of a failed server's stderr; nothing if there are none.
 void cmd_show_stderr(const char *server, const char *lines);

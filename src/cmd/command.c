@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/option.h"
+#include "base/scan.h"
 #include "cmd.h"
 #include "help.h"
 #include "loop/spawner.h"
@@ -39,6 +40,7 @@ int cmd_fail(int code, const char *format, ...)
 void cmd_tame(char *text, size_t len, const char *allowed)
 {
     unsigned char *bytes = (unsigned char *)text;
+    scan_mend(text, len);
     for (size_t i = 0; i < len; i++)
         if (bytes[i] == 0xC2 && i + 1 < len && bytes[i + 1] >= 0x80 && bytes[i + 1] < 0xA0)  // U+0080 to U+009F
             bytes[i] = bytes[i + 1] = ' ';

@@ -12,7 +12,7 @@ const struct help_status help_statuses[] = {
     {EXIT_CONFIG, "configuration"},
     {EXIT_UNAVAILABLE, "server not available"},
     {EXIT_DENIED, "login: declined"},
-    {EXIT_TIMEOUT, "login: nobody came back"},
+    {EXIT_TIMEOUT, "login: timed out waiting for the browser"},
     {EXIT_PORT, "login: no port"},
     {EXIT_REGISTRATION, "login: registration"},
     {EXIT_DISCOVERY, "login, doctor: discovery"},

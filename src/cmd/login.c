@@ -105,8 +105,10 @@ static void on_deadline(struct loop_timer *timer)
 {
     struct login *login = timer->arg;
     oauth_flow_abandon(login->flow);
-    login_finish(login, cmd_fail(EXIT_TIMEOUT, "nobody came back from the login within %lld seconds",
-                                 (long long)(login->timeout_ms / 1000)));
+    login_finish(login,
+                 cmd_fail(EXIT_TIMEOUT,
+                          "the login was not completed in the browser within %lld seconds; run the command again",
+                          (long long)(login->timeout_ms / 1000)));
 }
 
 static void on_signal(void *arg, int signal)
@@ -474,9 +476,8 @@ const struct command command_login = {
     .name = "login",
     .synopsis = "login SERVER [OPTIONS] | login --url URL [OPTIONS]",
     .summary = "Log in to a server with OAuth",
-    .details =
-        "Exit status: 0 logged in, 10 declined, 11 nobody came back, 12 no port, 13 registration, 14 discovery,\n"
-        "15 token endpoint, 16 store, 17 an answer that is not acceptable.",
+    .details = "Exit status: 0 logged in, 10 declined, 11 timed out, 12 no port, 13 registration, 14 discovery,\n"
+               "15 token endpoint, 16 store, 17 an answer that is not acceptable.",
     .flags = flags_table,
     .min_args = 1,
     .max_args = 1,

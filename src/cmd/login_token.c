@@ -62,7 +62,8 @@ int login_with_token(const struct config *config, const struct server *server, c
 {
     struct err err = {0};
     struct token_store *store = NULL;
-    struct grant_fields fields = {.token_type = mem_string("Bearer"), .obtained_at = (int64_t)time(NULL)};
+    struct grant_fields fields = {
+        .token_type = mem_string("Bearer"), .obtained_at = (int64_t)time(NULL), .login = grant_login_new()};
     char *user = login_user(flags);
     struct loop *loop = loop_new(&err);
     int code = EXIT_OK;

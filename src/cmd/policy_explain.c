@@ -28,7 +28,7 @@ bool policy_read_question(const struct flags *flags, struct policy_question *out
         return false;
     }
     out->server = flags->server;
-    *args = flags->arguments ? json_parse(span_of(flags->arguments), "--args", &err) : NULL;
+    *args = flags->arguments ? json_parse_arguments(span_of(flags->arguments), "--args", &err) : NULL;
     if (flags->arguments && !json_is_object(*args)) {
         (void)cmd_fail(EXIT_USAGE, "policy %s: --args must be a JSON object%s%s", flags->args[0], *args ? "" : ": ",
                        *args ? "" : err.detail);

@@ -61,13 +61,14 @@ static const char *text_of(const json_t *row, const char *key)
 }
 
 // A member that is JSON itself; it stands in the row as a text.
-static json_t *inner_json(const json_t *row, const char *key)
+static json_t *inner_json(const json_t *row, const char *key,
+                          json_t *(*parse)(struct span text, const char *what, struct err *err))
 {
     struct err err;
     json_t *member = json_object_get(row, key);
     if (!json_is_string(member))
         return json_incref(member);
-    return json_parse(span_make(json_string_value(member), json_string_length(member)), key, &err);
+    return parse(span_make(json_string_value(member), json_string_length(member)), key, &err);
 }
 
 // The arguments of the call. False: there were some, and they are not in the row as they were.
@@ -75,7 +76,7 @@ static bool read_arguments(const json_t *row, json_t **args)
 {
     char digest[AUDIT_HASH_CHARS + 1];
     const char *sha256 = text_of(row, "arguments_sha256");
-    *args = inner_json(row, "arguments");
+    *args = inner_json(row, "arguments", json_parse_arguments);
     if (!*sha256 && !*args)
         return true;
     char *text = json_is_object(*args) ? json_dumps(*args, JSON_COMPACT) : NULL;
@@ -109,7 +110,7 @@ static struct identity *read_caller(const json_t *row, const json_t *roles)
 // Who called, and if the roles are not known, the most that it could have been.
 static void read_identity(struct replay *replay, const json_t *row, struct asked *asked)
 {
-    json_t *roles = inner_json(row, "roles");
+    json_t *roles = inner_json(row, "roles", json_parse);
     size_t count = json_array_size(roles);
     const char *last = json_string_value(json_array_get(roles, count - (count > 0)));
     bool whole = json_is_array(roles) && !(last && strcmp(last, CUT) == 0);

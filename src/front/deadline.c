@@ -106,9 +106,23 @@ static bool reads(struct caller *caller)
     return first || (counted ? now - before >= needed(caller) : now != before);
 }
 
+// Of the body that came so far, of what waits on the stream, or of the answer.
+static size_t bytes_of(const struct visit *visit)
+{
+    if (visit->state == VISIT_BODY)
+        return visit->received;
+    if (visit->stream)
+        return visit->out.len - visit->sent + (visit->large ? visit->large->len : 0) + stream_waiting(visit->stream);
+    return visit->answer_bytes;
+}
+
 static void cut_off(struct caller *caller, const char *why, const char *option)
 {
-    log_info(why, LOG_STR("url", caller->face->listener.url), LOG_STR("option", option));
+    const struct visit *visit = caller->visit;
+    const struct identity *who = visit ? visit->arrival.who : NULL;
+    log_info(why, LOG_STR("url", caller->face->listener.url), LOG_STR("tenant", who ? who->tenant : "-"),
+             LOG_STR("subject", who ? who->subject : "-"), LOG_INT("bytes", visit ? bytes_of(visit) : 0),
+             LOG_STR("option", option));
     caller_close(caller);
 }
 

@@ -119,6 +119,7 @@ struct visit {
     bool keys;      // it is the JWK set, and may be kept for a while
     bool health;    // it is how the gateway is now, and may not be kept
     struct answer answer;
+    size_t answer_bytes;      // of its body
     struct budget_hold held;  // for the answer, until the caller has read it
     char session_id[64];
     struct stream *stream;

@@ -238,6 +238,7 @@ static void visit_free(void *object)
     struct visit *visit = object;
     page_free(visit->page);
     buf_release(&visit->arrival.body);
+    identity_unref(visit->arrival.who);
     buf_release(&visit->answer.body);
     blob_unref(visit->answer.large);
     buf_release(&visit->out);

@@ -228,6 +228,7 @@ static struct MHD_Response *response_of(struct visit *visit)
     struct answer *answer = &visit->answer;
     struct blob *large = answer->large;
     size_t len = 0;
+    visit->answer_bytes = large ? large->len : answer->body.len;
     answer->large = NULL;
     if (large)
         return large->len > MESSAGE_LARGE ? response_in_blocks(visit, large) : response_of_parts(visit, large);
@@ -291,7 +292,9 @@ void visit_refuse(struct visit *visit, const struct err *err, int64_t retry_ms)
     visit->answer = (struct answer){.status = err_http_status(err->code), .retry_ms = retry_ms};
     message_put_error(&visit->answer.body, (struct span){0}, err->code, buf_span(&members));
     buf_release(&members);
-    log_info("request refused", LOG_STR("reason", err_reason(err->code)), LOG_STR("detail", err->detail));
+    const struct identity *who = visit->arrival.who;
+    log_info("request refused", LOG_STR("subject", who ? who->subject : "-"), LOG_STR("reason", err_reason(err->code)),
+             LOG_STR("detail", err->detail));
 }
 
 void visit_set_error(struct visit *visit, const struct err *err) { visit_refuse(visit, err, 0); }

@@ -133,7 +133,6 @@ static void on_wake(void *arg) { visit_resume(arg); }
 static void on_cut(void *arg)
 {
     struct visit *visit = arg;
-    log_info("caller cut off: it does not read its stream, or came back on another connection");
     caller_close(visit->caller);
 }
 

@@ -196,6 +196,12 @@ static bool not_let_in(const struct stdio_face *face, struct err *err)
                    "standard input is not let in: set POSTERN_TOKEN to a token of this gateway");
 }
 
+static void arrival_free(struct arrival *arrival)
+{
+    identity_unref(arrival->who);
+    free(arrival);
+}
+
 static void on_answer(struct arrival *arrival, struct answer *answer)
 {
     struct stdio_face *face = arrival->arg;
@@ -205,7 +211,7 @@ static void on_answer(struct arrival *arrival, struct answer *answer)
     buf_release(&answer->body);
     blob_unref(answer->large);  // none: those go to the stream
     if (arrival != &face->opening) {
-        free(arrival);
+        arrival_free(arrival);
         return;
     }
     face->refused = answer->status;
@@ -276,7 +282,7 @@ static void take_message(struct stdio_face *face, struct span text)
     int64_t retry_ms;
     if (!gate_hold(face->gate, arrival, text.len, &retry_ms, &err)) {
         refuse_message(face, text, &err, retry_ms);
-        free(arrival);
+        arrival_free(arrival);
         return;
     }
     buf_put_span(&arrival->body, text);
@@ -389,6 +395,7 @@ void stdio_face_free(struct stdio_face *face)
         return;
     flush_fully(face);
     gate_gone(face->gate, &face->opening);
+    identity_unref(face->opening.who);
     loop_task_drop(&face->close);
     loop_unwatch(face->loop, &face->in);
     loop_unwatch(face->loop, &face->out);

@@ -54,9 +54,22 @@ static bool find_arguments(struct call *call, struct span *out)
     }
 }
 
+// jansson refuses keys with U+0000, which json_parse_arguments() puts in place of a lone surrogate, and numbers that it
+// cannot hold.
+static bool unjudgeable(struct call *call, size_t len)
+{
+    if (len > ARGUMENTS_MAX)
+        return err_set(&call->err, ERR_INVALID_PARAMS, "arguments of %zu bytes cannot be judged by policy", len);
+    call->error_text =
+        "Invalid params: the policy cannot judge the arguments: the name of one contains U+0000 or a lone "
+        "surrogate, or a number does not fit into 64 bits";
+    return invalid(call, "arguments cannot be judged by policy: see the message");
+}
+
 // What a server and a policy might read differently does not pass, whatever the rules look at (X8). As a tree only if
-// some rule may look at it; then there is a bound on the size as well. Without such rules arguments may be large.
-bool arguments_read(struct call *call, json_t **out)
+// a rule about this tool or prompt has conditions; then there is a bound on the size as well. Other arguments may be
+// large, and have numbers and names that no condition could judge.
+bool arguments_read(struct call *call, const struct policy_question *question, json_t **out)
 {
     struct span raw;
     struct err err;
@@ -72,12 +85,10 @@ bool arguments_read(struct call *call, json_t **out)
     bool may_be_deep = raw.len > (size_t)2 * ARGUMENTS_DEPTH_MAX;
     if (may_be_deep && (found ? found->depth : scan_depth(raw)) > ARGUMENTS_DEPTH_MAX)
         return err_set(&call->err, ERR_INVALID_PARAMS, "arguments are nested deeper than %d", ARGUMENTS_DEPTH_MAX);
-    if (!policy_has_conditions(call->policy))
+    if (!policy_looks_at_arguments(call->policy, question))
         return true;
-    if (raw.len > ARGUMENTS_MAX)
-        return err_set(&call->err, ERR_INVALID_PARAMS, "arguments of %zu bytes cannot be judged by policy", raw.len);
-    if (found)
-        return (*out = json_incref(found->tree)) || invalid(call, "arguments cannot be judged by policy");
-    *out = json_parse(raw, "arguments", &err);
-    return *out || err_set(&call->err, ERR_INVALID_PARAMS, "arguments cannot be judged by policy: %.200s", err.detail);
+    if (raw.len <= ARGUMENTS_MAX)
+        *out = found ? json_incref(found->tree) : json_parse_arguments(raw, "arguments", &err);
+    // What the caller may not see is denied whatever its arguments are, as if it did not exist.
+    return *out || !policy_visible(call->policy, question) || unjudgeable(call, raw.len);
 }

@@ -1,5 +1,5 @@
-// Owns questions of servers to callers (sampling, elicitation, roots): finding the caller, carrying the
-// question there and the answer back, and answering for callers who cannot or are gone.
+// Owns questions of servers to callers (sampling, elicitation, roots, and the tasks made of them): finding the caller,
+// carrying the question there and the answer back, and answering for callers who cannot or are gone.
 //
 // Which caller? The one whose call's own stream brought the question; else the session that has the
 // server to itself; else the only session with a call in flight there. Otherwise nobody, and the server
@@ -11,6 +11,9 @@
 #include "base/scan.h"
 #include "call.h"
 #include "mcp/rewrite.h"
+#include "outgoing.h"
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #define ELICITED_MAX 1000
@@ -22,18 +25,19 @@ struct ask {
     enum method method;
     char *server_id;     // raw
     char *server_token;  // raw progressToken of the server, or NULL
+    uint64_t request;    // id of the call's request, on whose stream it was asked; 0: on the session's own
     struct loop_timer timer;
 };
 
 // Answers for a caller that is not there or cannot.
-static void refuse(struct upstream *upstream, struct span id, enum method method, const char *why)
+static void refuse(struct upstream *upstream, struct span id, enum method method, int code, const char *why)
 {
     if (method == METHOD_ROOTS_LIST)
         upstream_answer(upstream, id, span_of("{\"roots\":[]}"));
     else if (method == METHOD_ELICIT)
         upstream_answer(upstream, id, span_of("{\"action\":\"cancel\"}"));
     else
-        upstream_refuse(upstream, id, method == METHOD_SAMPLING ? -32603 : -32601, why);
+        upstream_refuse(upstream, id, code, why);
 }
 
 static void ask_free(void *object)
@@ -53,52 +57,74 @@ static void ask_end(struct ask *ask)
     loop_reap(gate->loop, ask, ask_free);
 }
 
-static void tell_cancelled(const struct ask *ask, const char *reason)
+// Takes it back where it was asked, as long as that is there.
+static void tell_cancelled(const struct ask *ask, struct span params)
 {
-    struct buf params = {0}, text = {0};
-    buf_put_text(&params, "{\"requestId\":");
-    buf_put_int(&params, (int64_t)ask->id);
-    buf_printf(&params, ",\"reason\":\"%s\"}", reason);
-    message_put_notification(&text, method_text(METHOD_CANCELLED), buf_span(&params));
-    session_tell(ask->session, blob_take(&text));
-    buf_release(&params);
+    char id[24];
+    struct span own = span_make(id, (size_t)snprintf(id, sizeof id, "%" PRIu64, ask->id));
+    struct blob *text = relay_text(ask->session, ask->link, METHOD_CANCELLED, params, own);
+    list_each(node, &ask->link->calls) {
+        struct call *call = list_entry(node, struct call, link_node);
+        if (call->request.id == ask->request && call->session == ask->session) {
+            call_tell(call, text);
+            return;
+        }
+    }
+    session_tell(ask->session, text);
 }
 
 static void on_too_late(struct loop_timer *timer)
 {
     struct ask *ask = timer->arg;
-    tell_cancelled(ask, "timeout");
-    refuse(ask->link->upstream, span_of(ask->server_id), ask->method, "the caller did not answer in time");
+    tell_cancelled(ask, span_of("{\"requestId\":0,\"reason\":\"timeout\"}"));
+    refuse(ask->link->upstream, span_of(ask->server_id), ask->method, -32603, "the caller did not answer in time");
     ask_end(ask);
 }
 
 // ---- finding the caller ---------------------------------------------------------------------
 
-static struct call *only_call(const struct link *link)
+// If the question belongs to a task that is known, only calls of its owner count, and first the one that waits for its
+// result.
+static struct call *only_call(const struct link *link, struct span params)
 {
     struct call *found = NULL;
+    struct buf task = {0};
+    bool of_task = task_related(link, params, &task) && task_known(link, buf_span(&task)), several = false;
     list_each(node, &link->calls) {
         struct call *call = list_entry(node, struct call, link_node);
-        if (found && found->session != call->session)
-            return NULL;
+        if (of_task && !task_owned(link, call->session, buf_span(&task)))
+            continue;
+        bool waits = of_task && call->method == METHOD_TASKS_RESULT && span_equal(call->target, buf_span(&task));
+        several = !waits && (several || (found && found->session != call->session));
         found = call;
+        if (waits)
+            break;
     }
-    return found;
+    buf_release(&task);
+    return several ? NULL : found;
 }
 
-static const char *cannot(const struct session *session, enum method method, struct span params)
+// Why the caller cannot be asked that; NULL: it can. The code is for questions that no answer stands in for.
+static const char *cannot(const struct link *link, const struct session *session, const struct message *message,
+                          int *code)
 {
     const struct session_abilities *can = &session->can;
-    struct span value;
+    enum method method = method_find(message->method);
+    struct span params = message->params, value;
     bool url = scan_find(params, "mode", &value) && scan_is_string(value) && scan_key_is(value, "url");
     if (method == METHOD_ROOTS_LIST)
-        return can->roots ? NULL : "the caller has no roots";
+        return !can->roots                     ? "the caller has no roots"
+               : roots_may_pass(link, session) ? NULL
+                                               : "several identities use this server";
     if (method == METHOD_SAMPLING)
         return !can->sampling                                               ? "the caller does not sample"
                : scan_find(params, "tools", &value) && !can->sampling_tools ? "the caller samples without tools"
                                                                             : NULL;
+    if (caller_task_asks(method))
+        return caller_task_problem(link, session, message, code);
     if (method == METHOD_ELICIT)
         return (url ? can->elicit_url : can->elicit_form) ? NULL : "the caller does not support this elicitation";
+    *code = -32601;
     return "method not found";
 }
 
@@ -129,10 +155,10 @@ static bool translate(void *arg, int what, struct span raw, struct buf *out)
     }
     if (ask->method != METHOD_ELICIT || !question->name_server || !scan_is_string(raw))
         return false;
-    struct buf text = {0};  // people must see who asks
+    // People must see who asks. The text itself stays as it was sent.
+    struct buf text = {0};
     buf_printf(&text, "[%s] ", upstream_server(ask->link->upstream)->name);
-    scan_decode(raw, &text);
-    scan_encode(buf_span(&text), out);
+    scan_put_before(buf_span(&text), raw, out);
     buf_release(&text);
     return true;
 }
@@ -147,15 +173,30 @@ static void remember_elicitation(struct link *link, const struct session *sessio
     free(map_put(&link->elicited, raw, mem_string(session->id)));
 }
 
+// A server may refuse until something was done at a URL (-32042), and tell when it is.
+void ask_note_error(struct link *link, const struct session *session, struct span error)
+{
+    struct span code, data, list, one;
+    if (!scan_find(error, "code", &code) || !span_is(code, "-32042") || !scan_find(error, "data", &data) ||
+        !scan_find(data, "elicitations", &list) || !scan_is_array(list))
+        return;
+    for (struct scan_walk walk = scan_walk(list); scan_element(&walk, &one);)
+        remember_elicitation(link, session, one);
+}
+
 static void put_question(struct ask *ask, const struct message *message, struct buf *out)
 {
     struct scope *scope = ask->session->scope;
-    struct shape shape = shape_of(scope, ask->link, ask->session->identity);
+    struct shape shape = shape_of(scope, ask->link, ask->session->identity, ask->method);
     struct question question = {ask, view_prefix(scope->view, ask->link->source).len != 0};
     struct buf id = {0}, first = {0}, second = {0};
     struct span params = message->params;
-    if (params.len && shape_from_server(&shape, params, &first))
+    if (caller_task_asks(ask->method)) {  // the id is the caller's own
+        caller_task_put_params(ask->method, params, &first);
         params = buf_span(&first);
+    } else if (params.len && shape_from_server(&shape, params, &first)) {
+        params = buf_span(&first);
+    }
     if (params.len && rewrite_json(params, rules, 2, translate, &question, &second))
         params = buf_span(&second);
     buf_put_int(&id, (int64_t)ask->id);
@@ -165,47 +206,59 @@ static void put_question(struct ask *ask, const struct message *message, struct 
     buf_release(&second);
 }
 
+static struct ask *ask_new(struct link *link, struct session *session, const struct message *message)
+{
+    struct ask *ask = mem_new(struct ask);
+    ask->id = ++session->next_ask;
+    ask->link = link;
+    ask->session = session;
+    ask->method = method_find(message->method);
+    ask->server_id = mem_span(message->id);
+    ask->timer = (struct loop_timer){.on_due = on_too_late, .arg = ask, .name = "question timeout"};
+    loop_timer_set(session->gate->loop, &ask->timer, session->gate->config->timeouts.ask_ms);
+    map_put(&session->asks, map_key_u64(&ask->id), ask);
+    map_put(&link->asks, message->id, ask);
+    return ask;
+}
+
 void ask_start(struct link *link, const struct message *message, struct upstream_request *origin)
 {
     enum method method = method_find(message->method);
     struct call *call = origin ? call_of_request(link, origin) : NULL;
-    // What came on the stream of something that is no call (a list we fetched) belongs to nobody.
+    // A question on the stream of a request of our own (a list we fetched) belongs to no caller.
     if (!call && (link->owner || !origin))
-        call = only_call(link);
+        call = only_call(link, message->params);
     struct session *session = call ? call->session : link->owner;
+    if (method == METHOD_ROOTS_LIST) {
+        link->roots_asked = true;
+        session = session || origin ? session : roots_only_session(link);
+    }
+    int code = method == METHOD_SAMPLING || caller_task_asks(method) ? -32603 : -32601;
     const char *problem = method == METHOD_UNKNOWN              ? "method not found"
                           : !session                            ? "no caller can be asked: several are connected"
                           : !call && !reach_sees(session, link) ? "the caller is not ready"
                           : session->state != SESSION_LIVE || !session->ready ? "the caller is not ready"
                           : session->asks.count >= 1000                       ? "too many questions are open"
                           : map_find(&link->asks, message->id)                ? "a question with this id is open"
-                                                               : cannot(session, method, message->params);
+                                                                              : cannot(link, session, message, &code);
     if (problem) {
         log_debug("question refused", LOG_STR("server", upstream_server(link->upstream)->name),
                   LOG_SPAN("method", message->method), LOG_STR("why", problem));
-        refuse(link->upstream, message->id, method, problem);
+        refuse(link->upstream, message->id, method, code, problem);
         return;
     }
-    struct ask *ask = mem_new(struct ask);
+    struct ask *ask = ask_new(link, session, message);
     struct buf text = {0};
-    ask->id = ++session->next_ask;
-    ask->link = link;
-    ask->session = session;
-    ask->method = method;
-    ask->server_id = mem_span(message->id);
-    ask->timer = (struct loop_timer){.on_due = on_too_late, .arg = ask, .name = "question timeout"};
-    loop_timer_set(session->gate->loop, &ask->timer, session->gate->config->timeouts.ask_ms);
-    map_put(&session->asks, map_key_u64(&ask->id), ask);
-    map_put(&link->asks, message->id, ask);
     if (method == METHOD_ELICIT)
         remember_elicitation(link, session, message->params);
     put_question(ask, message, &text);
     // While a person thinks, the call that asked does not time out.
     if (call)
         upstream_hold(&call->request, session->gate->config->timeouts.ask_ms);
-    if (call && call->session == session)
+    if (call && call->session == session) {
+        ask->request = call->request.id;
         call_tell(call, blob_take(&text));
-    else
+    } else
         session_tell(session, blob_take(&text));
 }
 
@@ -233,9 +286,39 @@ static struct blob *translate_answer(const struct ask *ask, const struct message
     struct pieces text = {0};
     bool ok = message->kind == MESSAGE_RESULT;
     buf_printf(&text.tail, "{\"jsonrpc\":\"2.0\",\"id\":%s,\"%s\":", ask->server_id, ok ? "result" : "error");
-    pieces_share(&text, body, ok ? message->result : message->error);
+    struct buf changed = {0};
+    if (ok && ask->method == METHOD_TASKS_LIST)
+        caller_task_put_list(ask->link, message->result, &text.tail);
+    else if (ok && message->result.len <= MESSAGE_LARGE &&
+             shape_answer(ask->session, ask->link, message->result, &changed))
+        buf_put_span(&text.tail, buf_span(&changed));
+    else
+        pieces_share(&text, body, ok ? message->result : message->error);
+    buf_release(&changed);
     buf_put_char(&text.tail, '}');
     return pieces_take(&text);
+}
+
+static void pass_answer(const struct ask *ask, const struct message *message, struct blob *body)
+{
+    struct link *link = ask->link;
+    bool roots = ask->method == METHOD_ROOTS_LIST && message->kind == MESSAGE_RESULT;
+    if (roots && !roots_may_pass(link, ask->session)) {
+        refuse(link->upstream, span_of(ask->server_id), ask->method, -32603, "several identities use this server now");
+        return;
+    }
+    if (roots)
+        roots_given(link, ask->session);
+    else if (link->owner == ask->session && message->kind == MESSAGE_RESULT && !caller_task_asks(ask->method))
+        caller_task_note(link, message->result);
+    upstream_pass(link->upstream, translate_answer(ask, message, body));
+}
+
+static void ask_settle(struct ask *ask)
+{
+    if (ask->session->asks.count == 1)
+        let_go(ask);
+    ask_end(ask);
 }
 
 void ask_on_answer(struct session *session, const struct message *message, struct blob *body)
@@ -243,33 +326,37 @@ void ask_on_answer(struct session *session, const struct message *message, struc
     struct ask *ask = find(session, message->id);
     if (!ask)
         return;
-    if (session->asks.count == 1)
-        let_go(ask);
-    upstream_pass(ask->link->upstream, translate_answer(ask, message, body));
-    ask_end(ask);
+    pass_answer(ask, message, body);
+    ask_settle(ask);
 }
 
-void ask_on_progress(struct session *session, struct span params, struct span token)
+void ask_on_invalid(struct session *session, struct message *message)
 {
-    struct ask *ask = find(session, token);
-    if (!ask || !ask->server_token)
+    struct ask *ask = session && message->role != MESSAGE_ASKS ? find(session, message->id) : NULL;
+    // An error with the id of the question would be read as the answer to a request.
+    if (ask || message->role == MESSAGE_ANSWERS)
+        message->id = (struct span){0};
+    if (!ask)
         return;
-    struct buf changed = {0};
-    buf_put(&changed, params.at, (size_t)(token.at - params.at));
-    buf_put_text(&changed, ask->server_token);
-    buf_put(&changed, token.at + token.len, (size_t)(params.at + params.len - (token.at + token.len)));
-    upstream_notify(ask->link->upstream, method_text(METHOD_PROGRESS), buf_span(&changed));
-    buf_release(&changed);
-    loop_timer_set(session->gate->loop, &ask->timer, session->gate->config->timeouts.ask_ms);
+    upstream_refuse(ask->link->upstream, span_of(ask->server_id), -32603, "the caller's answer is not valid");
+    ask_settle(ask);
+}
+
+void ask_on_progress(struct call *call, struct span token)
+{
+    struct ask *ask = find(call->session, token);
+    if (ask && ask->server_token && outgoing_notify(call, ask->link, token, span_of(ask->server_token)))
+        loop_timer_set(call->gate->loop, &ask->timer, call->gate->config->timeouts.ask_ms);
 }
 
 // The server takes a question back.
-void ask_on_cancelled(struct link *link, struct span request_id)
+void ask_on_cancelled(struct link *link, struct span params)
 {
-    struct ask *ask = map_find(&link->asks, request_id);
+    struct span id;
+    struct ask *ask = scan_find(params, "requestId", &id) ? map_find(&link->asks, id) : NULL;
     if (!ask)
         return;
-    tell_cancelled(ask, "the server took it back");
+    tell_cancelled(ask, params);
     ask_end(ask);
 }
 
@@ -278,7 +365,7 @@ void ask_drop_session(struct session *session)
     void *value;
     for (size_t at = 0; map_next(&session->asks, &at, NULL, &value);) {
         struct ask *ask = value;
-        refuse(ask->link->upstream, span_of(ask->server_id), ask->method, "the caller is gone");
+        refuse(ask->link->upstream, span_of(ask->server_id), ask->method, -32603, "the caller is gone");
         ask_end(ask);
     }
 }
@@ -288,7 +375,7 @@ void ask_drop_link(struct link *link)
     void *value;
     for (size_t at = 0; map_next(&link->asks, &at, NULL, &value);) {
         struct ask *ask = value;
-        tell_cancelled(ask, "the server is gone");
+        tell_cancelled(ask, span_of("{\"requestId\":0,\"reason\":\"the server is gone\"}"));
         ask_end(ask);
     }
 }

@@ -21,7 +21,6 @@ void call_free(void *object)
     buf_release(&call->error_data);
     buf_release(&call->text);
     blob_unref(call->answer);
-    buf_release(&call->gathered);
     stream_unref(call->stream);
     secret_release(&call->caller_token);
     identity_unref(call->identity);
@@ -94,7 +93,7 @@ void call_deliver(struct call *call)
             answer.status = 202;  // in-band trouble with something that wants no answer
         if (call->silent) {
             // The caller cancelled: it gets an event stream that ends without an answer.
-            struct stream *empty = stream_new(0, false, &(struct stream_limits){1, 1, NULL});
+            struct stream *empty = stream_new(0, false, &(struct stream_limits){.bytes = 1, .events = 1});
             stream_end(empty);
             arrival->ops->stream(arrival, empty, NULL);
             stream_unref(empty);

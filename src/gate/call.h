@@ -67,7 +67,8 @@ struct call {
     uint64_t judged_epoch;     // gate->policy_epoch at the decision
     bool by_uri;               // completion: the reference is a resource
     struct limit_hold limits;  // its slots, until it is over
-    bool authorized, dispatched, recorded, ending, waited_enough, looked_again, silent, new_session, offered, lent;
+    bool authorized, dispatched, recorded, ending, silent, new_session, offered, lent;
+    int64_t asked_ms;  // when it first needed lists; 0: it has not yet
     struct loop_timer timer;
 
     // to the server and back
@@ -75,7 +76,11 @@ struct call {
     struct span progress_token;  // raw, of the caller
     unsigned pages_out;          // requests of a merged tasks/list that are not answered yet
     struct task_page *task_pages;
-    struct buf gathered;
+    struct call_task {
+        struct list node;   // in link->task_calls
+        struct link *link;  // NULL: it did not ask for one, or the server is gone
+        struct span id;     // of the one that the server made; at is NULL: none yet
+    } task;
 
     // the answer
     struct audit_wait row;  // written before the answer is sent, if the audit is required
@@ -117,11 +122,13 @@ struct buf *call_begin_result(struct call *call);
 
 // The call was allowed and has waited since: is it still, by the policy now in force? False: call->err says why not.
 bool call_still_allowed(struct call *call) MUST_CHECK;
+// limits.session_calls. False: call->err says so. Asked before a call waits for lists, and again before it is sent.
+bool call_within_session(struct call *call) MUST_CHECK;
 
 // dispatch.c
 enum phase_result call_route(struct call *call);
 enum phase_result call_dispatch(struct call *call);
-void dispatch_abandon(struct call *call);                        // takes back what is still out
+void dispatch_abandon(struct call *call, const char *reason);  // takes back what is still out, and tells the server why
 void dispatch_note_task(struct call *call, struct span raw_id);  // the server made one for this call
 // Who may: anybody who is somebody, the policy asked about one thing, or the owner of a task.
 enum permit { PERMIT_NOBODY, PERMIT_ANYBODY, PERMIT_POLICY, PERMIT_OWNER };
@@ -131,9 +138,9 @@ enum permit call_permit(const struct call *call, enum policy_kind *kind);
 void shaping_start(struct call *call, const struct upstream_reply *reply);
 void shaping_drop(struct call *call);
 
-// arguments.c: what the policy judges besides the name, in call->arguments, and as a tree if some rule may look at it; else
+// arguments.c: what the policy judges besides the name, in call->arguments, and as a tree if a rule looks at it; else
 // *out is NULL. False: they are malformed.
-bool arguments_read(struct call *call, json_t **out) MUST_CHECK;
+bool arguments_read(struct call *call, const struct policy_question *question, json_t **out) MUST_CHECK;
 
 // loan.c: the caller's own token, for servers that exchange it
 bool loan_wanted(const struct config *config);

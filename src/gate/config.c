@@ -309,10 +309,11 @@ static const struct option timeout_rows[] = {
     {.name = "list",
      .type = OPTION_DURATION,
      .offset = AT(list_ms),
-     .fallback = "10",
+     .fallback = "5",
      .min = 1,
      .max = HOUR,
-     .help = "How long a list waits for servers that are still starting; then it goes out without them."},
+     .help = "How long a list waits for a server that is starting or has just changed its lists; then it goes out with "
+             "what is known. It counts from the start or the change."},
     {.name = "stream_after",
      .type = OPTION_DURATION,
      .offset = AT(stream_after_ms),

@@ -4,22 +4,21 @@
 #include "base/pieces.h"
 #include "base/scan.h"
 #include "call.h"
-#include "hosted.h"
 #include "level.h"
 #include "method.h"
+#include "outgoing.h"
 #include "subscription.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#define INSTRUCTIONS_MAX 32768
 #define SUBSCRIPTIONS_MAX 1000
 #define TASK_TOKENS_MAX 1000
 #define TASK_ID_MAX 8192  // what is longer is not remembered: callers cannot send it (PARAMS_URI_MAX)
 
-static method_fn do_initialize, do_ping, do_level, do_list, do_forward, do_subscribe, do_unsubscribe;
+static method_fn do_ping, do_level, do_list, do_forward, do_subscribe, do_unsubscribe;
 static method_fn do_complete;
-static method_fn on_initialized, on_cancelled, on_progress, on_roots_changed;
+static method_fn on_initialized, on_cancelled, on_progress, on_roots_changed, on_task_status;
 
 // ---- the method table -----------------------------------------------------------------------
 
@@ -30,7 +29,7 @@ static const struct row {
     method_fn *dispatch;
     bool notification;
 } rows[METHODS] = {
-    [METHOD_INITIALIZE] = {PERMIT_ANYBODY, 0, NULL, do_initialize, false},
+    [METHOD_INITIALIZE] = {PERMIT_ANYBODY, 0, NULL, initialize_session, false},
     [METHOD_PING] = {PERMIT_ANYBODY, 0, NULL, do_ping, false},
     [METHOD_SET_LEVEL] = {PERMIT_ANYBODY, 0, NULL, do_level, false},
     [METHOD_TOOLS_LIST] = {PERMIT_ANYBODY, POLICY_TOOL, route_lists, do_list, false},  // filtered item by item
@@ -51,6 +50,7 @@ static const struct row {
     [METHOD_CANCELLED] = {PERMIT_ANYBODY, 0, NULL, on_cancelled, true},
     [METHOD_PROGRESS] = {PERMIT_ANYBODY, 0, NULL, on_progress, true},
     [METHOD_ROOTS_CHANGED] = {PERMIT_ANYBODY, 0, NULL, on_roots_changed, true},
+    [METHOD_TASK_STATUS] = {PERMIT_ANYBODY, 0, NULL, on_task_status, true},
 };
 
 enum permit call_permit(const struct call *call, enum policy_kind *kind)
@@ -82,10 +82,10 @@ enum phase_result call_route(struct call *call)
     struct span ambiguous = call->params.ambiguous;
     if (ambiguous.at) {
         (void)err_set(&call->err, ERR_INVALID_PARAMS, "a server may take the member %.*s for another one",
-                      ambiguous.len > 64 ? 64 : (int)ambiguous.len, ambiguous.at);
-        call->error_text =
-            "Invalid params: the name of a member contains U+0000, or differs in case only from one that the "
-            "method has; spell it as the protocol does";
+                      (int)scan_cut(ambiguous, 64), ambiguous.at);
+        call->error_text = "Invalid params: the name of a member contains U+0000 or a lone surrogate, or differs in "
+                           "case only from one "
+                           "that the method has; spell it as the protocol does";
         return PHASE_FAIL;
     }
     if (call->params.too_long)
@@ -139,8 +139,10 @@ static enum phase_result do_listen(struct call *call)
             return call_fail(call, ERR_UNKNOWN_EVENT, "no such stream");
         if (!stream_rewind(stream, sequence))
             return call_fail(call, ERR_UNKNOWN_EVENT, "the event is not kept any more");
-        if (stream_attached(stream))
-            stream_cut(stream);  // the caller knows better than we do that its connection is gone
+        if (stream_attached(stream)) {  // the caller knows better than we do that its connection is gone
+            log_info("a stream's caller came back on another connection", LOG_STR("subject", call->identity->subject));
+            stream_cut(stream);
+        }
     } else if (stream_attached(stream)) {
         return call_fail(call, ERR_STREAM_CONFLICT, "the standalone stream is open");
     } else if (session->revision >= REVISION_2025_11_25) {
@@ -157,58 +159,6 @@ static enum phase_result do_pipe(struct call *call)
 }
 
 // ---- dispatch: answered here ----------------------------------------------------------------
-
-// Of the servers that this caller may use something of.
-static void put_instructions(const struct call *call, struct buf *out)
-{
-    struct buf text = {.max = INSTRUCTIONS_MAX};
-    for (size_t i = 0; i < call->scope->link_count; i++) {
-        const struct link *link = call->scope->links[i];
-        struct span own = upstream_instructions(link->upstream);
-        if (!reach_sees(call->session, link))
-            continue;
-        hosted_put_hint(link, &text);
-        if (!own.len)
-            continue;
-        buf_printf(&text, "%sServer \"%s\" says:\n", text.len ? "\n\n" : "", upstream_server(link->upstream)->name);
-        buf_put_span(&text, own);
-    }
-    if (text.len && !text.overflow) {
-        buf_put_text(out, ",\"instructions\":");
-        scan_encode(buf_span(&text), out);
-    }
-    buf_release(&text);
-}
-
-static enum phase_result do_initialize(struct call *call)
-{
-    struct span version, capabilities = span_of("{}"), given;
-    if (call->session->state != SESSION_NEW)
-        return call_fail(call, ERR_ALREADY_INITIALIZED, "second initialize");
-    if (!call_text_param(call, NULL, "protocolVersion", &version))
-        return call_fail(call, ERR_INVALID_PARAMS, "params.protocolVersion must be a string");
-    if (params_find(&call->params, NULL, "capabilities", &given) && scan_is_object(given))
-        capabilities = given;
-    session_begin(call->session, revision_negotiate(version), capabilities);
-    call->scope = call->session->scope;
-    loan_begin(call);
-    scope_warm(call->session, false);
-    enum revision revision = call->session->revision;
-    struct buf *out = call_begin_result(call);
-    buf_printf(out,
-               "{\"protocolVersion\":\"%s\",\"capabilities\":{\"tools\":{\"listChanged\":true},"
-               "\"prompts\":{\"listChanged\":true},\"resources\":{\"subscribe\":true,\"listChanged\":true},"
-               "\"logging\":{}%s%s},\"serverInfo\":{\"name\":\"postern\",\"title\":\"Postern gateway\","
-               "\"version\":\"%s\"}",
-               revision_text(revision), revision >= REVISION_2025_03_26 ? ",\"completions\":{}" : "",
-               revision >= REVISION_2025_11_25
-                   ? ",\"tasks\":{\"list\":{},\"cancel\":{},\"requests\":{\"tools\":{\"call\":{}}}}"
-                   : "",
-               POSTERN_VERSION);
-    put_instructions(call, out);
-    buf_put_char(out, '}');
-    return PHASE_REPLY;
-}
 
 static enum phase_result do_ping(struct call *call)
 {
@@ -273,15 +223,22 @@ static size_t put_page(struct call *call, enum catalog_kind kind, size_t from, s
     return at;
 }
 
+enum catalog_kind dispatch_listed_kind(enum method method)
+{
+    switch (method) {
+    case METHOD_PROMPTS_LIST: return CATALOG_PROMPTS;
+    case METHOD_RESOURCES_LIST: return CATALOG_RESOURCES;
+    case METHOD_RESOURCES_TEMPLATES: return CATALOG_TEMPLATES;
+    default: return CATALOG_TOOLS;  // tasks belong to tools
+    }
+}
+
 static enum phase_result do_list(struct call *call)
 {
     static const char *const members[] = {"tools", "prompts", "resources", "resourceTemplates"};
-    enum catalog_kind kind = call->method == METHOD_TOOLS_LIST       ? CATALOG_TOOLS
-                             : call->method == METHOD_PROMPTS_LIST   ? CATALOG_PROMPTS
-                             : call->method == METHOD_RESOURCES_LIST ? CATALOG_RESOURCES
-                                                                     : CATALOG_TEMPLATES;
+    enum catalog_kind kind = dispatch_listed_kind(call->method);
     struct view *view = call->scope->view;
-    uint64_t generation = view_generation(view);
+    uint64_t generation = view_generation(view, kind);
     struct span cursor;
     size_t from = 0, count = view_count(view, kind), page = (size_t)call->gate->config->limits.page_size;
     if (params_find(&call->params, NULL, "cursor", &cursor) &&
@@ -318,54 +275,25 @@ static bool find_target_param(const struct call *call, struct span *raw)
     }
 }
 
-static void put_part(const struct call *call, const char *from, const char *to, struct pieces *out)
+// The params as they came, but for what the server calls the thing, a progress token of our own, and the id of a task
+// that it belongs to.
+static void put_params(struct call *call, struct outgoing_swap task, struct pieces *out)
 {
-    struct span part = span_make(from, (size_t)(to - from));
-    if (part.len < SHARED_MIN)
-        buf_put_span(&out->tail, part);
-    else
-        pieces_share(out, call->body, part);
-}
-
-// The params as they came, but for two values: what the server calls the thing, and a progress token of our own.
-static void put_params(struct call *call, struct pieces *out)
-{
-    struct span params = call->message.params, values[2];
-    size_t count = find_target_param(call, &values[0]) ? 1 : 0, token = 2;
-    const char *at = params.at;
-    if (params_find(&call->params, "_meta", "progressToken", &values[count])) {
-        call->progress_token = values[count];
-        token = count++;
+    struct outgoing_swap swaps[3] = {{.with = call->target, .text = true}, {{0}, {0}, false}, task};
+    char token[24];
+    (void)find_target_param(call, &swaps[0].old);
+    if (params_find(&call->params, "_meta", "progressToken", &swaps[1].old)) {
+        call->progress_token = swaps[1].old;
+        swaps[1].with = span_make(token, (size_t)snprintf(token, sizeof token, "%" PRIu64, call->request.id));
     }
-    if (count == 2 && values[1].at < values[0].at) {
-        values[1] = values[0];
-        values[0] = call->progress_token;
-        token = 0;
-    }
-    for (size_t i = 0; i < count; i++) {
-        put_part(call, at, values[i].at, out);
-        if (i == token)
-            buf_put_int(&out->tail, (int64_t)call->request.id);
-        else
-            scan_encode(call->target, &out->tail);
-        at = values[i].at + values[i].len;
-    }
-    put_part(call, at, params.at + params.len, out);
+    outgoing_put(call, swaps, 3, out);
 }
 
 static void on_server_progress(struct upstream_request *request, struct span params)
 {
     struct call *call = request->arg;
-    struct span token;
-    if (!call->progress_token.at || !scan_find(params, "progressToken", &token))
-        return;
-    struct buf text = {0};
-    buf_put_text(&text, "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":");
-    buf_put(&text, params.at, (size_t)(token.at - params.at));
-    buf_put_span(&text, call->progress_token);
-    buf_put(&text, token.at + token.len, (size_t)(params.at + params.len - (token.at + token.len)));
-    buf_put_char(&text, '}');
-    call_tell(call, blob_take(&text));
+    if (call->progress_token.at)
+        call_tell(call, relay_text(call->session, call->link, METHOD_PROGRESS, params, call->progress_token));
 }
 
 void dispatch_note_task(struct call *call, struct span raw_id)
@@ -375,12 +303,13 @@ void dispatch_note_task(struct call *call, struct span raw_id)
         return;
     scan_decode(raw_id, &id);
     task_remember(call->link, call->session, buf_span(&id));
+    call->task.id = arena_span(&call->arena, buf_span(&id));
     buf_release(&id);
-    if (!call->progress_token.at || call->progress_token.len >= sizeof((struct task_token *)0)->token)
+    if (!call->progress_token.at)
         return;
     if (call->link->task_tokens.count >= TASK_TOKENS_MAX)
         free(map_take_one(&call->link->task_tokens));
-    struct task_token *wanted = mem_new(struct task_token);
+    struct task_token *wanted = mem_alloc(sizeof *wanted + call->progress_token.len + 1);
     memcpy(wanted->session, call->session->id, sizeof wanted->session);
     memcpy(wanted->token, call->progress_token.at, call->progress_token.len);
     struct buf token = {0};
@@ -401,6 +330,9 @@ static void note_task(struct call *call, struct span result)
 static void on_server_reply(struct upstream_request *request, const struct upstream_reply *reply)
 {
     struct call *call = request->arg;
+    source_answered(call->link->source);
+    if (reply->error.at && reply->error.len <= MESSAGE_LARGE)
+        ask_note_error(call->link, call->session, reply->error);
     if (reply->owner && memory_hold_reply(call, reply->owner)) {
         shaping_start(call, reply);
         return;
@@ -427,6 +359,10 @@ static bool may_send(struct upstream_request *request, struct err *err)
 static enum phase_result do_forward(struct call *call)
 {
     struct pieces text = {0};
+    struct outgoing_swap task;
+    struct span wanted;
+    if (!outgoing_task(call, call->link, &task))
+        return call_fail(call, ERR_UNKNOWN_TASK, "params._meta names a task that is not the caller's");
     call->request.may_send = may_send;
     call->request.on_reply = on_server_reply;
     call->request.on_progress = on_server_progress;
@@ -437,9 +373,11 @@ static enum phase_result do_forward(struct call *call)
     buf_reserve(&text.tail, (call->message.params.len < SHARED_MIN ? call->message.params.len : 0) + 256);
     message_begin_request(&text.tail, call->request.id, method_text(call->method));
     buf_put_text(&text.tail, ",\"params\":");
-    put_params(call, &text);
+    put_params(call, task, &text);
     buf_put_char(&text.tail, '}');
     list_append(&call->link->calls, &call->link_node);
+    if (call->method == METHOD_TOOLS_CALL && params_find(&call->params, NULL, "task", &wanted))
+        task_news_expect(call);
     call->dispatched = true;
     upstream_send_message(&call->request, pieces_take(&text));
     if (call->method == METHOD_TASKS_RESULT)  // which waits for the end of the task
@@ -473,11 +411,10 @@ static void on_subscribed(struct upstream_request *request, const struct upstrea
     on_server_reply(request, reply);
 }
 
+// Sent whatever the server declares: the Python SDK 1.x never declares subscriptions. A server without them says so
+// itself.
 static enum phase_result do_subscribe(struct call *call)
 {
-    const struct upstream *upstream = call->link->upstream;
-    if (upstream_state(upstream) == UPSTREAM_READY && !upstream_abilities(upstream)->subscribe)
-        return call_fail(call, ERR_METHOD_NOT_FOUND, "the server has no subscriptions");
     if (call->session->subscribed.count >= SUBSCRIPTIONS_MAX)
         return call_fail(call, ERR_LIMITED, "too many subscriptions in one session");
     if (!subscription_is_first(call->link, call->target)) {
@@ -516,11 +453,11 @@ struct call *call_of_request(const struct link *link, const struct upstream_requ
     return call && call->link == link && list_linked(&call->link_node) ? call : NULL;
 }
 
-void dispatch_abandon(struct call *call)
+void dispatch_abandon(struct call *call, const char *reason)
 {
-    upstream_cancel(&call->request, "cancelled");
+    upstream_cancel(&call->request, reason);
     shaping_drop(call);
-    tasks_list_abandon(call);
+    tasks_list_abandon(call, reason);
 }
 
 // ---- notifications --------------------------------------------------------------------------
@@ -528,7 +465,20 @@ void dispatch_abandon(struct call *call)
 static enum phase_result on_initialized(struct call *call)
 {
     call->session->ready = true;
+    roots_session_ready(call->session);
     return PHASE_REPLY;
+}
+
+// In the words of the caller. The request of a call that is out is the only one that its server knows.
+static void cancel(struct call *call, struct call *other, struct span id)
+{
+    static const char reason[] = "cancelled by the caller";
+    struct upstream *upstream = other->request.upstream;
+    char text[24];
+    struct span own = span_make(text, (size_t)snprintf(text, sizeof text, "%" PRIu64, other->request.id));
+    if (upstream_forget(&other->request) && !outgoing_notify(call, other->link, id, own))
+        upstream_tell_cancelled(upstream, other->request.id, reason);
+    call_end_silently(other, reason);
 }
 
 static enum phase_result on_cancelled(struct call *call)
@@ -541,7 +491,7 @@ static enum phase_result on_cancelled(struct call *call)
         if (other == call || other->message.kind != MESSAGE_REQUEST || !span_equal(other->message.id, id) ||
             other->method == METHOD_INITIALIZE)
             continue;
-        call_end_silently(other, "cancelled by the caller");
+        cancel(call, other, id);
         break;
     }
     return PHASE_REPLY;
@@ -551,17 +501,19 @@ static enum phase_result on_progress(struct call *call)
 {
     struct span token;
     if (params_find(&call->params, NULL, "progressToken", &token))
-        ask_on_progress(call->session, call->message.params, token);
+        ask_on_progress(call, token);
     return PHASE_REPLY;
 }
 
 static enum phase_result on_roots_changed(struct call *call)
 {
-    for (size_t i = 0; i < call->scope->link_count; i++) {
-        struct link *link = call->scope->links[i];
-        if (link->owner == call->session && call->session->can.roots_changed && reach_allowed(call->session, link))
-            upstream_notify(link->upstream, method_text(METHOD_ROOTS_CHANGED), (struct span){0});
-    }
+    roots_changed(call->session, call->message.params);
+    return PHASE_REPLY;
+}
+
+static enum phase_result on_task_status(struct call *call)
+{
+    caller_task_on_status(call->session, call->message.params);
     return PHASE_REPLY;
 }
 

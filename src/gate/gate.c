@@ -185,6 +185,14 @@ bool gate_admit(struct gate *gate, const struct arrival *arrival, int64_t *retry
 
 void gate_refused(struct gate *gate, const struct peer *peer, enum err_code code) { refused_note(gate, peer, code); }
 
+void gate_name_arrival(struct arrival *arrival, const struct identity *who)
+{
+    if (arrival->who == who)
+        return;
+    identity_unref(arrival->who);
+    arrival->who = identity_ref(who);
+}
+
 bool gate_welcomes(struct gate *gate, struct arrival *arrival)
 {
     struct identity *identity = admission_likely(&arrival->credentials);
@@ -193,6 +201,7 @@ bool gate_welcomes(struct gate *gate, struct arrival *arrival)
     struct budget *budget = memory_of(gate, identity);
     budget_open(&arrival->held, budget);
     budget_unref(budget);
+    gate_name_arrival(arrival, identity);
     identity_unref(identity);
     return true;
 }
@@ -336,6 +345,7 @@ void gate_free(struct gate *gate)
     hosted_free(gate->hosted);
     scope_release_all(gate);
     task_release_all(gate);
+    known_release_all(gate);
     for (size_t i = 0; i < gate->tenant_count; i++) {
         policy_unref(gate->tenants[i].policy);
         limit_free(gate->tenants[i].limit);

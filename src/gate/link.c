@@ -12,8 +12,8 @@
 #include <stdlib.h>
 
 // What we declare to a server that serves everybody; callers that cannot are answered for.
-static const char all_capabilities[] =
-    "{\"roots\":{},\"sampling\":{\"context\":{},\"tools\":{}},\"elicitation\":{\"form\":{},\"url\":{}}}";
+static const char all_capabilities[] = "{\"roots\":{\"listChanged\":true},\"sampling\":{\"context\":{},\"tools\":{}},"
+                                       "\"elicitation\":{\"form\":{},\"url\":{}}}";
 
 static const struct server *server_named(const struct tenant *tenant, const char *name)
 {
@@ -63,24 +63,6 @@ static void put_key(const struct session *session, int isolation, struct buf *ou
         buf_printf(out, "session/%s", session->id);
 }
 
-static char *session_capabilities(const struct session *session)
-{
-    const struct session_abilities *can = &session->can;
-    struct buf out = {0};
-    buf_put_char(&out, '{');
-    if (can->roots)
-        buf_printf(&out, "\"roots\":{\"listChanged\":%s}", can->roots_changed ? "true" : "false");
-    if (can->sampling)
-        buf_printf(&out, "%s\"sampling\":{%s%s%s}", out.len > 1 ? "," : "",
-                   can->sampling_context ? "\"context\":{}" : "",
-                   can->sampling_context && can->sampling_tools ? "," : "", can->sampling_tools ? "\"tools\":{}" : "");
-    if (can->elicit_form || can->elicit_url)
-        buf_printf(&out, "%s\"elicitation\":{%s%s%s}", out.len > 1 ? "," : "", can->elicit_form ? "\"form\":{}" : "",
-                   can->elicit_form && can->elicit_url ? "," : "", can->elicit_url ? "\"url\":{}" : "");
-    buf_put_char(&out, '}');
-    return buf_take(&out, NULL);
-}
-
 // ---- links ----------------------------------------------------------------------------------
 
 // Calls that wait for the lists of a scope with this link. What one of them sets off may end scopes and sessions.
@@ -118,17 +100,20 @@ static void warn_hidden(const struct link *link, const struct source *source, un
     if (count)
         log_warn("resources hidden: their URIs are not canonical and the policy denies them",
                  LOG_STR("server", upstream_server(link->upstream)->name), LOG_INT("count", count),
-                 LOG_SPAN("first", span_make(first.at, first.len > 200 ? 200 : first.len)));
+                 LOG_SPAN("first", span_make(first.at, scan_cut(first, 200))));
 }
 
 static void on_source_change(void *arg, struct source *source, unsigned kinds)
 {
     struct link *link = arg;
-    if (!policy_is_open(gate_tenant(link->gate, link->tenant)->policy))
-        warn_hidden(link, source, kinds);
-    list_each(node, &link->uses)
-        view_dirty(list_entry(node, struct scope_use, node)->scope->view);
-    relay_lists_changed(link, kinds);  // before those who wait for the lists get them: they need not hear of the change
+    if (kinds) {
+        if (!policy_is_open(gate_tenant(link->gate, link->tenant)->policy))
+            warn_hidden(link, source, kinds);
+        list_each(node, &link->uses)
+            view_dirty(list_entry(node, struct scope_use, node)->scope->view, kinds);
+        relay_lists_changed(link, kinds);  // before those who wait for the lists get them: they need not hear of it
+    }
+    known_note(link);
     wake_waiters(link);
 }
 
@@ -138,6 +123,7 @@ static void on_state(void *arg, struct upstream *upstream)
     switch (upstream_state(upstream)) {
     case UPSTREAM_READY:
         link->level = -1;
+        known_note(link);
         source_refresh(link->source);
         subscription_renew(link);
         level_push(link);
@@ -146,6 +132,7 @@ static void on_state(void *arg, struct upstream *upstream)
     case UPSTREAM_BACKOFF:
         process_ended(link);
         ask_drop_link(link);
+        roots_forget(link);
         source_went_down(link->source);
         break;
     default: break;
@@ -224,7 +211,8 @@ static struct assertion *link_assertion(const struct gate *gate, const struct se
     return assertion_new(&spec);
 }
 
-static struct link *link_get(struct gate *gate, const struct server *server, struct session *session)
+static struct link *link_get(struct gate *gate, const struct server *server, struct session *session,
+                             struct span capabilities)
 {
     struct buf key = {0};
     buf_put_text(&key, server->name);
@@ -233,7 +221,7 @@ static struct link *link_get(struct gate *gate, const struct server *server, str
     struct link *link = map_find(&gate->links, buf_span(&key));
     if (!link) {
         bool own = server->isolation == SERVER_PER_SESSION;
-        char *declared = own ? session_capabilities(session) : NULL;
+        char *declared = own ? mem_span(capabilities) : NULL;
         link = mem_new(struct link);
         link->gate = gate;
         link->level = -1;
@@ -246,9 +234,15 @@ static struct link *link_get(struct gate *gate, const struct server *server, str
         link->memory =
             budget_ref(server->isolation == SERVER_SHARED ? gate_tenant(gate, session->identity->tenant)->memory
                                                           : session->memory);
+        if (own) {
+            budget_open(&link->declared, link->memory);
+            budget_count(&link->declared, capabilities.len);
+        }
         list_init(&link->calls);
         list_init(&link->uses);
         list_init(&link->fan_outs);
+        list_init(&link->task_calls);
+        list_init(&link->early);
         struct upstream_spec spec = {gate->loop,
                                      gate->http,
                                      server,
@@ -279,9 +273,11 @@ static void link_free(void *object)
     process_ended(link);
     source_free(link->source);
     upstream_free(link->upstream);
+    budget_close(&link->declared);
     budget_unref(link->memory);
     access_free(link->access);
     identity_unref(link->user);
+    identity_unref(link->roots_of);
     identity_unref(link->counted_for);
     assertion_free(link->assertion);
     subscription_release_link(link);
@@ -293,6 +289,7 @@ static void link_free(void *object)
     for (size_t at = 0; map_next(&link->task_tokens, &at, NULL, &value);)
         free(value);
     map_release(&link->task_tokens);
+    map_release(&link->caller_tasks);
     free(link->key);
     free(link);
     gate->links_closing--;
@@ -312,6 +309,7 @@ static void link_close(struct link *link, int64_t within_ms)
     map_remove(&gate->links, span_make(link->key, link->key_len));
     link->owner = NULL;
     ask_drop_link(link);
+    task_news_drop(link);
     fan_out_drop_all(link);
     list_remove(&link->level_node);
     gate->links_closing++;
@@ -338,7 +336,7 @@ void link_recheck_all(struct gate *gate)
 // ---- scopes ---------------------------------------------------------------------------------
 
 static struct scope *scope_new(struct gate *gate, struct session *session, const struct server *const *servers,
-                               size_t count)
+                               size_t count, struct span capabilities)
 {
     const struct profile *profile = session->profile;
     struct view_naming naming = {gate->config->separator, profile ? profile->prefix : gate->config->prefix, profile};
@@ -351,7 +349,7 @@ static struct scope *scope_new(struct gate *gate, struct session *session, const
     list_init(&scope->sessions);
     list_init(&scope->waiters);
     for (size_t i = 0; i < count; i++) {
-        struct link *link = link_get(gate, servers[i], session);
+        struct link *link = link_get(gate, servers[i], session, capabilities);
         scope->uses[i] = (struct scope_use){.scope = scope};
         list_append(&link->uses, &scope->uses[i].node);
         scope->links[scope->link_count++] = link;
@@ -360,7 +358,7 @@ static struct scope *scope_new(struct gate *gate, struct session *session, const
     return scope;
 }
 
-struct scope *scope_get(struct gate *gate, struct session *session)
+struct scope *scope_get(struct gate *gate, struct session *session, struct span capabilities)
 {
     struct buf key = {0};
     const struct tenant *tenant = gate_tenant(gate, session->identity->tenant);
@@ -370,7 +368,7 @@ struct scope *scope_get(struct gate *gate, struct session *session)
     put_key(session, isolation_of(servers, count), &key);
     struct scope *scope = map_find(&gate->scopes, buf_span(&key));
     if (!scope) {
-        scope = scope_new(gate, session, servers, count);
+        scope = scope_new(gate, session, servers, count, capabilities);
         map_put(&gate->scopes, buf_span(&key), scope);
         scope->key = mem_copy(buf_text(&key), key.len);
     }
@@ -434,15 +432,6 @@ void scope_look_again(const struct session *session)
     for (size_t i = 0; i < scope->link_count; i++)
         if (reach_allowed(session, scope->links[i]))
             source_look_again(scope->links[i]->source);
-}
-
-bool scope_settled(const struct session *session)
-{
-    const struct scope *scope = session->scope;
-    for (size_t i = 0; i < scope->link_count; i++)
-        if (!source_settled(scope->links[i]->source) && reach_allowed(session, scope->links[i]))
-            return false;
-    return true;
 }
 
 struct link *scope_link(const struct scope *scope, const struct source *source)

@@ -15,8 +15,14 @@ enum phase_result call_missing(struct call *call, enum err_code code);
 // A string of the parameters (or of `in`, one of their members), decoded; false if it is absent or no string.
 bool call_text_param(struct call *call, const char *in, const char *name, struct span *out);
 
+// dispatch.c
+enum catalog_kind dispatch_listed_kind(enum method method);  // what a list has
+
+// initialize.c
+method_fn initialize_session;
+
 // task_list.c
 method_fn tasks_list;
-void tasks_list_abandon(struct call *call);
+void tasks_list_abandon(struct call *call, const char *reason);
 
 #endif

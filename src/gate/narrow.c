@@ -8,7 +8,7 @@
 #include "state.h"
 #include <stdlib.h>
 
-enum { PROPERTIES_MAX = 32, TOKENS_MAX = (REWRITE_DEPTH - 1) / 2 };
+enum { PROPERTIES_MAX = 32, TOKENS_MAX = 2 };
 
 struct narrowing {
     struct arena arena;
@@ -45,8 +45,8 @@ static bool put_path(struct narrowing *all, const char *pointer, struct rewrite_
             return false;
         rule->path[depth++] = "properties";
         rule->path[depth++] = next_token(&at);
-        if (strcmp(rule->path[depth - 1], "*") == 0)
-            return false;  // to rewrite_json every element
+        if (strcmp(rule->path[depth - 1], "*") == 0 || strncmp(rule->path[depth - 1], "*:", 2) == 0)
+            return false;  // to rewrite_json elements of an array
     }
     return depth > 1;
 }

@@ -51,6 +51,7 @@ static const struct phase {
 };
 
 #define SESSION_RETRY_MS 1000
+#define VERSION_SHOWN 40  // bytes
 
 enum { PHASE_ROUTE = 3, PHASE_SHAPE = 7, PHASES = sizeof phases / sizeof *phases };
 
@@ -136,8 +137,10 @@ static enum phase_result authenticate(struct call *call)
         call->err = admission.err;
         return admission.err.code == ERR_AUTH_LIMITED ? put_off(call, admission.retry_ms) : PHASE_FAIL;
     }
-    if (call->arrival)
+    if (call->arrival) {
         call->arrival->authenticated = true;
+        gate_name_arrival(call->arrival, call->identity);
+    }
     loan_keep(call);
     return find_profile(call);
 }
@@ -187,6 +190,8 @@ static struct call *part_new(struct call *batch, size_t at)
     list_append(&batch->gate->calls, &part->node);
     join_session(part, batch->session);
     reading_take_part(batch, at, part);
+    if (part->err.code)
+        ask_on_invalid(part->session, &part->message);
     bool over = part->err.code || !memory_hold_call(part) || comes_too_late(part);
     part->phase = over ? PHASE_SHAPE : PHASE_ROUTE;
     return part;
@@ -236,6 +241,40 @@ static enum phase_result find_session(struct call *call)
     return memory_hold_call(call) ? PHASE_NEXT : PHASE_FAIL;
 }
 
+// The revision that a request names in its header, or in its _meta as from 2026-07-28 on, if the gateway does not speak
+// it.
+static struct span unknown_version(const struct call *call)
+{
+    struct span meta, raw, said = call->version;
+    if (said.at && !revision_parse(said))
+        return said;
+    bool has_meta =
+        params_find(&call->params, NULL, "_meta", &meta) ||
+        (call->method == METHOD_UNKNOWN && call->message.params.at && scan_find(call->message.params, "_meta", &meta));
+    if (!has_meta || !scan_is_object(meta) || !scan_find(meta, "io.modelcontextprotocol/protocolVersion", &raw) ||
+        !scan_is_string(raw))
+        return (struct span){0};
+    said = span_make(raw.at + 1, raw.len - 2);
+    return revision_parse(said) ? (struct span){0} : said;
+}
+
+// The error lists the versions that the gateway speaks, from which a newer client finds out how to begin. With
+// initialize the version is negotiated.
+static bool check_version(struct call *call)
+{
+    struct span said = unknown_version(call);
+    if (!said.at || call->method == METHOD_INITIALIZE)
+        return true;
+    said.len = said.len > VERSION_SHOWN ? VERSION_SHOWN : said.len;
+    buf_clear(&call->error_data);
+    buf_put_text(&call->error_data, "\"supported\":[");
+    for (int i = REVISION_LATEST; i > REVISION_NONE; i--)
+        buf_printf(&call->error_data, "\"%s\"%s", revision_text((enum revision)i), i > REVISION_NONE + 1 ? "," : "");
+    buf_put_text(&call->error_data, "],\"requested\":");
+    scan_encode_lossy(said, &call->error_data);
+    return err_set(&call->err, ERR_BAD_VERSION, "protocol version %.*s", SPAN_ARG(said));
+}
+
 // May the message come now, in this session?
 static enum phase_result check_message(struct call *call)
 {
@@ -244,9 +283,6 @@ static enum phase_result check_message(struct call *call)
     if (!on)
         return initialize && !call->pipe ? open_session(call)
                                          : (enum phase_result)err_set(&call->err, ERR_NO_SESSION, "no Mcp-Session-Id");
-    if (call->version.at && !initialize && !revision_parse(call->version))
-        return (enum phase_result)err_set(&call->err, ERR_BAD_VERSION, "MCP-Protocol-Version: %.*s",
-                                          call->version.len > 40 ? 40 : (int)call->version.len, call->version.at);
     if (initialize && on->state != SESSION_NEW)
         return (enum phase_result)err_set(&call->err, ERR_ALREADY_INITIALIZED, "second initialize");
     if (!initialize && on->state == SESSION_NEW && call->op == ARRIVAL_MESSAGE && call->method != METHOD_PING)
@@ -258,31 +294,63 @@ static enum phase_result check_message(struct call *call)
     return PHASE_NEXT;
 }
 
+// The HTTP side of a message for a pipe is done; its answer goes to the pipe.
+static void move_to_pipe(struct call *call)
+{
+    struct arrival *arrival = call->arrival;
+    struct answer accepted = {.status = 202};
+    call->stream = stream_ref(call->session->standalone);
+    call->arrival = NULL;
+    if (arrival) {
+        arrival->call = NULL;
+        arrival->ops->answer(arrival, &accepted);
+    }
+}
+
+// A request out of order is answered on the pipe too: over HTTP+SSE, clients that probe before `initialize` take a
+// status of 400 for the end of the connection (tests/e2e/python.test.mjs).
+static bool is_out_of_order(const struct call *call)
+{
+    return call->message.kind == MESSAGE_REQUEST &&
+           (call->err.code == ERR_NOT_INITIALIZED || call->err.code == ERR_ALREADY_INITIALIZED);
+}
+
+// So is one that names an unknown revision in its params; in a header it is a matter of HTTP.
+static enum phase_result refuse_version(struct call *call)
+{
+    struct err refusal = call->err;
+    if (call->pipe && call->message.kind == MESSAGE_REQUEST && !call->version.at && call->session_id.at &&
+        (call->session || find_session(call) != PHASE_FAIL))
+        move_to_pipe(call);
+    call->err = refusal;
+    return PHASE_FAIL;
+}
+
 static enum phase_result session(struct call *call)
 {
     if (call->split)
         return PHASE_REPLY;  // resumed: all parts of the batch are done
     if (comes_too_late(call))
         return PHASE_FAIL;
+    if (!check_version(call))
+        return refuse_version(call);
     if (call->op == ARRIVAL_PIPE)
         return open_session(call);
     if (!call->session && call->session_id.at && find_session(call) == PHASE_FAIL)
         return PHASE_FAIL;
     enum phase_result read = reading_wait(call);
+    if (read == PHASE_FAIL)
+        ask_on_invalid(call->session, &call->message);
     if (read != PHASE_NEXT)
         return read;
-    if (comes_too_late(call) || check_message(call) == PHASE_FAIL)
+    if (comes_too_late(call))
         return PHASE_FAIL;
-    if (call->pipe) {  // the HTTP side of it is done; the answer goes to the pipe
-        struct arrival *arrival = call->arrival;
-        struct answer accepted = {.status = 202};
-        call->stream = stream_ref(call->session->standalone);
-        call->arrival = NULL;
-        if (arrival) {
-            arrival->call = NULL;
-            arrival->ops->answer(arrival, &accepted);
-        }
-    }
+    enum phase_result checked = check_message(call);
+    if (call->pipe && call->session && (checked != PHASE_FAIL || is_out_of_order(call)))
+        move_to_pipe(call);
+    if (checked == PHASE_FAIL)
+        return PHASE_FAIL;
+    CHECK(call->session);
     return call->batched ? split_batch(call) : PHASE_NEXT;
 }
 
@@ -326,10 +394,14 @@ static enum phase_result deny(struct call *call)
 }
 
 // A name nobody has is decided like one that no rule is about: a denial tells nothing of what exists.
-static void ask_policy(struct call *call, enum policy_kind kind, const json_t *args)
+static bool ask_policy(struct call *call, enum policy_kind kind)
 {
     struct policy_question question = {call->identity, call->link ? upstream_server(call->link->upstream)->name : "",
-                                       kind, call->target, args};
+                                       kind, call->target, NULL};
+    json_t *args;
+    if (!arguments_read(call, &question, &args))
+        return false;
+    question.args = args;
     bool open = policy_is_open(call->policy);
     call->decision = call->link || open ? policy_decide(call->policy, &question)
                                         : (struct policy_decision){VERDICT_DENY, NULL, "default"};
@@ -337,6 +409,8 @@ static void ask_policy(struct call *call, enum policy_kind kind, const json_t *a
     if (shadow)
         log_info("shadow rule matches", LOG_STR("request", call->request_id), LOG_STR("rule", shadow->id),
                  LOG_STR("effect", shadow->effect ? "allow" : "deny"));
+    json_decref(args);
+    return true;
 }
 
 // A task belongs to its owner while the policy lets the owner use anything of its server.
@@ -353,15 +427,12 @@ static enum phase_result authorize(struct call *call)
     call->policy = policy_ref(call->tenant->policy);
     call->judged_epoch = call->gate->policy_epoch;
     call->authorized = false;
-    json_t *args = NULL;
     enum permit permit = call_permit(call, &kind);
     call->decision =
         (struct policy_decision){VERDICT_DENY, NULL, permit == PERMIT_NOBODY ? "builtin:method" : "default"};
     if (permit == PERMIT_POLICY) {
-        if (!arguments_read(call, &args))
+        if (!ask_policy(call, kind))
             return PHASE_FAIL;
-        ask_policy(call, kind, args);
-        json_decref(args);
     } else if (permit == PERMIT_ANYBODY || (permit == PERMIT_OWNER && owner_may(call))) {
         call->decision = (struct policy_decision){VERDICT_ALLOW, NULL, "builtin:method"};
     }
@@ -393,15 +464,22 @@ static bool within_rates(struct call *call)
     return limit_enter(limits, &counted, loop_now(call->gate->loop), &call->limits, &call->err);
 }
 
+bool call_within_session(struct call *call)
+{
+    if (call->message.kind != MESSAGE_REQUEST ||
+        (int64_t)call->session->call_count <= call->gate->config->limits.session_calls)
+        return true;
+    (void)err_set(&call->err, ERR_LIMITED, "%zu calls in flight in this session", call->session->call_count);
+    (void)put_off(call, SESSION_RETRY_MS);
+    return false;
+}
+
 static enum phase_result limit(struct call *call)
 {
     if (call->gate->audit && !audit_healthy(call->gate->audit))
         return (enum phase_result)err_set(&call->err, ERR_TOO_MANY, "the audit log cannot be written");
-    if (call->message.kind == MESSAGE_REQUEST &&
-        (int64_t)call->session->call_count > call->gate->config->limits.session_calls) {
-        (void)err_set(&call->err, ERR_LIMITED, "%zu calls in flight in this session", call->session->call_count);
-        return put_off(call, SESSION_RETRY_MS);
-    }
+    if (!call_within_session(call))
+        return PHASE_FAIL;
     return within_rates(call) ? PHASE_NEXT : put_off(call, call->limits.retry_ms);
 }
 
@@ -434,13 +512,18 @@ static void shape_reply(struct call *call)
 {
     if (call->answer)
         return;
-    struct shape from = shape_of(call->scope, call->link, call->identity);
+    struct shape from = shape_of(call->scope, call->link, call->identity, call->method);
     struct buf *text = &call->text;
     if (call->reply->error.at) {
-        struct buf error = {0};
-        bool changed = shape_error_from_server(&from, call->reply->error, &error);
-        message_put_raw_error(text, call->message.id, changed ? buf_span(&error) : call->reply->error);
+        struct buf error = {0}, later = {0};
+        struct span said =
+            shape_error_from_server(&from, call->reply->error, &error) ? buf_span(&error) : call->reply->error;
+        call->retry_ms = call->reply->retry_after_ms;
+        if (call->retry_ms && shape_put_retry(said, call->retry_ms, &later))
+            said = buf_span(&later);
+        message_put_raw_error(text, call->message.id, said);
         buf_release(&error);
+        buf_release(&later);
         return;
     }
     buf_reserve(text, call->reply->result.len + call->message.id.len + 64);
@@ -450,11 +533,26 @@ static void shape_reply(struct call *call)
     buf_put_char(text, '}');
 }
 
+// The server has said when to try again. Models often see nothing of an error but its message, so that says it as well.
+static void put_off_by_server(struct call *call)
+{
+    struct buf text = {0};
+    int64_t retry_ms = call->err.retry_after_ms;
+    (void)put_off(call, retry_ms);
+    if (call->error_text)
+        return;
+    buf_printf(&text, "%s; try again in %" PRId64 " s", err_text(call->err.code), (retry_ms + 999) / 1000);
+    call->error_text = arena_copy(&call->arena, buf_span(&text));
+    buf_release(&text);
+}
+
 static void shape_error(struct call *call)
 {
     forget_answer(call);
     if (call->err.code == ERR_MEMORY)
         (void)put_off(call, MEMORY_RETRY_MS);
+    else if (call->err.retry_after_ms && !call->error_data.len)
+        put_off_by_server(call);
     if (call->message.kind == MESSAGE_REQUEST || call->message.kind == MESSAGE_INVALID)
         message_put_error_text(&call->text, call->message.id, call->err.code, call->error_text,
                                buf_span(&call->error_data));
@@ -499,7 +597,7 @@ static enum phase_result shape(struct call *call)
 // What it holds of others; only its answer is left.
 static void let_go(struct call *call)
 {
-    dispatch_abandon(call);  // if it is still out
+    dispatch_abandon(call, "the call is over");  // if it is still out
     hosted_untell(call);
     limit_leave(&call->limits);
     loan_end(call);
@@ -538,9 +636,9 @@ static enum phase_result record(struct call *call)
            LOG_STR("profile", call->session && call->session->profile ? call->session->profile->name : "-"),
            LOG_STR("server", call->link ? upstream_server(call->link->upstream)->name : "-"),
            LOG_SPAN("target", call->target.at ? call->target : span_of("-")),
-           LOG_STR("decision", call->authorized      ? "allow"
-                               : call->decision.rule ? "deny"
-                                                     : "-"),
+           LOG_STR("decision", call->authorized    ? "allow"
+                               : call->decision.by ? "deny"
+                                                   : "-"),
            LOG_STR("by", call->decision.by ? call->decision.by : "-"), LOG_STR("reason", err_reason(call->err.code)),
            LOG_STR("detail", trouble ? call->err.detail : ""), LOG_INT("us", clock_now_us() - call->started_us));
     let_go(call);
@@ -554,6 +652,7 @@ static void finish(struct call *call)
     struct gate *gate = call->gate;
     CHECK(call->recorded);
     call_deliver(call);
+    task_news_over(call);
     budget_close(&call->held);
     budget_close(&call->text_held);
     list_remove(&call->node);
@@ -613,7 +712,7 @@ static void end_early(struct call *call, const struct err *why, bool silent)
         return;
     call->ending = true;
     bool sent = list_linked(&call->link_node);
-    dispatch_abandon(call);
+    dispatch_abandon(call, why->detail);
     if (call->parts_left && end_parts(call, why, silent)) {
         loan_end(call);  // also if the rows of some part are waited for, and the session is not there any more
         return;

@@ -64,7 +64,9 @@ bool reach_allowed(const struct session *session, const struct link *link)
 static unsigned char *known(struct session *session, size_t at)
 {
     struct session_reach *reach = &session->reach;
-    uint64_t generation = view_generation(session->scope->view);
+    uint64_t generation = 0;  // grows with each list that changes
+    for (int kind = 0; kind < CATALOG_KINDS; kind++)
+        generation += view_generation(session->scope->view, (enum catalog_kind)kind);
     if (!reach->known)
         reach->known = mem_alloc(session->scope->link_count);
     else if (reach->generation != generation || reach->epoch != session->gate->policy_epoch)
@@ -94,6 +96,7 @@ bool reach_sees(struct session *session, const struct link *link)
 static void recheck(struct session *session)
 {
     subscription_recheck(session);
+    roots_recheck(session);
     relay_list_changed(session, ~0U);  // what it may see may have changed
 }
 

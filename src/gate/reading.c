@@ -78,7 +78,7 @@ static void read_arguments(const struct reading *reading, struct read_message *r
     if (reading->audit && !reading->over)
         read_for_audit(found, reading->audit);
     if (!reading->over && found->raw.len <= ARGUMENTS_MAX && found->depth <= ARGUMENTS_DEPTH_MAX)
-        found->tree = json_parse(found->raw, "arguments", &err);
+        found->tree = json_parse_arguments(found->raw, "arguments", &err);
 }
 
 static void release_arguments(struct arguments *found)
@@ -224,7 +224,7 @@ bool reading_begin(struct call *call)
     bool large = text.len > MESSAGE_LARGE;
     if (!large && !is_batch(text)) {
         if (!message_parse(text, true, &call->message, &call->err))
-            return false;
+            return call->message.role != MESSAGE_ASKS && call->message.id.at;
         call->method = method_find(call->message.method);
         params_read(call->method, call->message.params, &call->params);
         return true;

@@ -17,7 +17,8 @@ struct arguments {
     json_t *tree;                       // NULL: too large or too deep for a policy, or jansson does not take them
 };
 
-// Reads a small message and begins with a large one. False: call->err says why not.
+// Reads a small message and begins with a large one. False: call->err says why not. What may be an invalid answer to a
+// question goes on to reading_wait(), which refuses it: only the session tells whether a server waits for it.
 bool reading_begin(struct call *call) MUST_CHECK;
 // PHASE_NEXT once the message has been read, and those that its session sent before it.
 enum phase_result reading_wait(struct call *call);

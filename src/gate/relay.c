@@ -79,6 +79,18 @@ static struct call *call_in_flight(const struct session *session, const struct l
     return found;
 }
 
+struct blob *relay_text(const struct session *session, const struct link *link, enum method method, struct span params,
+                        struct span id)
+{
+    struct shape shape = shape_of(session->scope, link, session->identity, method);
+    struct buf changed = {0}, text = {0};
+    shape.id = id;
+    bool any = shape_from_server(&shape, params, &changed);
+    message_put_notification(&text, method_text(method), any ? buf_span(&changed) : params);
+    buf_release(&changed);
+    return blob_take(&text);
+}
+
 static void tell(struct session *session, const struct link *link, struct blob *message)
 {
     struct call *call = call_in_flight(session, link);
@@ -97,8 +109,7 @@ static bool prefix_logger(void *arg, int what, struct span raw, struct buf *out)
     if (!scan_is_string(raw))
         return false;
     buf_printf(&name, "%s/", (const char *)arg);
-    scan_decode(raw, &name);
-    scan_encode(buf_span(&name), out);
+    scan_put_before(buf_span(&name), raw, out);
     buf_release(&name);
     return true;
 }
@@ -106,7 +117,7 @@ static bool prefix_logger(void *arg, int what, struct span raw, struct buf *out)
 static struct blob *log_text(const struct session *session, const struct link *link, struct span params)
 {
     static const struct rewrite_rule rule = {{"logger"}, 0};
-    struct buf changed = {0}, text = {0};
+    struct buf changed = {0};
     const char *server = upstream_server(link->upstream)->name;
     struct span logger;
     if (view_prefix(session->scope->view, link->source).len) {
@@ -119,9 +130,10 @@ static struct blob *log_text(const struct session *session, const struct link *l
             buf_put_span(&changed, span_after(params, 1));
         }
     }
-    message_put_notification(&text, method_text(METHOD_LOG_MESSAGE), changed.len ? buf_span(&changed) : params);
+    struct blob *text =
+        relay_text(session, link, METHOD_LOG_MESSAGE, changed.len ? buf_span(&changed) : params, (struct span){0});
     buf_release(&changed);
-    return blob_take(&text);
+    return text;
 }
 
 static bool tell_log(struct fan_out *fan_out, struct session *session)
@@ -134,6 +146,16 @@ static bool tell_log(struct fan_out *fan_out, struct session *session)
     return true;
 }
 
+// Of a task: for its owner alone.
+static bool tell_task_log(struct fan_out *fan_out, struct session *session)
+{
+    if (!session->ready || fan_out->level < session->level || !reach_sees(session, fan_out->link) ||
+        !task_owned(fan_out->link, session, buf_span(&fan_out->key)))
+        return false;
+    tell(session, fan_out->link, log_text(session, fan_out->link, fan_out->params));
+    return true;
+}
+
 static void relay_log(struct link *link, const struct message *message, struct call *origin)
 {
     struct span raw;
@@ -141,10 +163,18 @@ static void relay_log(struct link *link, const struct message *message, struct c
     struct session *session = origin ? origin->session : NULL;
     if (level < 0)
         return;
-    if (!origin)
-        fan_out_start(&(struct fan_out){.link = link, .tell = tell_log, .params = message->params, .level = level});
-    else if (session->ready && level >= session->level)
-        call_tell(origin, log_text(session, link, message->params));
+    if (origin) {
+        if (session->ready && level >= session->level)
+            call_tell(origin, log_text(session, link, message->params));
+        return;
+    }
+    struct fan_out news = {.link = link, .tell = tell_log, .params = message->params, .level = level};
+    if (!link->owner && task_related(link, message->params, &news.key)) {
+        news.tell = tell_task_log;
+        task_news_put(&news);
+    } else {
+        fan_out_start(&news);
+    }
 }
 
 // ---- the rest -------------------------------------------------------------------------------
@@ -152,14 +182,10 @@ static void relay_log(struct link *link, const struct message *message, struct c
 // A task's news goes to the sessions of its owner, while the policy lets the owner use anything of its server.
 static bool tell_status(struct fan_out *fan_out, struct session *session)
 {
-    if (!task_owned(fan_out->link, session, buf_span(&fan_out->key)) || !reach_allowed(session, fan_out->link))
+    const struct link *link = fan_out->link;
+    if (!task_owned(link, session, buf_span(&fan_out->key)) || !reach_allowed(session, link))
         return false;
-    struct shape shape = shape_of(session->scope, fan_out->link, session->identity);
-    struct buf params = {0}, text = {0};
-    bool changed = shape_from_server(&shape, fan_out->params, &params);
-    message_put_notification(&text, method_text(METHOD_TASK_STATUS), changed ? buf_span(&params) : fan_out->params);
-    session_tell(session, blob_take(&text));
-    buf_release(&params);
+    session_tell(session, relay_text(session, link, METHOD_TASK_STATUS, fan_out->params, (struct span){0}));
     return true;
 }
 
@@ -170,7 +196,7 @@ static void relay_task_status(struct link *link, const struct message *message)
     if (!scan_find(message->params, "taskId", &raw) || !scan_is_string(raw))
         return;
     scan_decode(raw, &news.key);
-    fan_out_start(&news);
+    task_news_put(&news);
 }
 
 static void relay_task_progress(struct link *link, const struct message *message)
@@ -182,14 +208,7 @@ static void relay_task_progress(struct link *link, const struct message *message
     struct session *session = wanted ? session_find(link->gate, span_of(wanted->session)) : NULL;
     if (!session || !reach_allowed(session, link))
         return;
-    struct span params = message->params;
-    struct buf changed = {0}, text = {0};
-    buf_put(&changed, params.at, (size_t)(token.at - params.at));
-    buf_put_text(&changed, wanted->token);
-    buf_put(&changed, token.at + token.len, (size_t)(params.at + params.len - (token.at + token.len)));
-    message_put_notification(&text, method_text(METHOD_PROGRESS), buf_span(&changed));
-    session_tell(session, blob_take(&text));
-    buf_release(&changed);
+    session_tell(session, relay_text(session, link, METHOD_PROGRESS, message->params, span_of(wanted->token)));
 }
 
 static void relay_elicit_complete(struct link *link, const struct message *message)
@@ -200,14 +219,11 @@ static void relay_elicit_complete(struct link *link, const struct message *messa
     free(id);
     if (!session || !reach_allowed(session, link))
         return;
-    struct buf text = {0};
-    message_put_notification(&text, method_text(METHOD_ELICIT_COMPLETE), message->params);
-    session_tell(session, blob_take(&text));
+    tell(session, link, relay_text(session, link, METHOD_ELICIT_COMPLETE, message->params, (struct span){0}));
 }
 
 void relay_notification(struct link *link, const struct message *message, struct upstream_request *origin)
 {
-    struct span raw;
     switch (method_find(message->method)) {
     case METHOD_TOOLS_CHANGED: source_changed(link->source, CATALOG_TOOLS); break;
     case METHOD_PROMPTS_CHANGED: source_changed(link->source, CATALOG_PROMPTS); break;
@@ -217,10 +233,7 @@ void relay_notification(struct link *link, const struct message *message, struct
     case METHOD_TASK_STATUS: relay_task_status(link, message); break;
     case METHOD_PROGRESS: relay_task_progress(link, message); break;
     case METHOD_ELICIT_COMPLETE: relay_elicit_complete(link, message); break;
-    case METHOD_CANCELLED:
-        if (scan_find(message->params, "requestId", &raw))
-            ask_on_cancelled(link, raw);
-        break;
+    case METHOD_CANCELLED: ask_on_cancelled(link, message->params); break;
     default:
         log_debug("notification ignored", LOG_STR("server", upstream_server(link->upstream)->name),
                   LOG_SPAN("method", message->method));

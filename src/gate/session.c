@@ -13,7 +13,8 @@
 static struct stream *make_stream(struct session *session, unsigned index)
 {
     const struct config_limits *limits = &session->gate->config->limits;
-    struct stream_limits bounds = {(size_t)limits->stream_buffer, (size_t)limits->replay_events, session->memory};
+    struct stream_limits bounds = {(size_t)limits->stream_buffer, (size_t)limits->replay_events, session->memory,
+                                   session->identity};
     return stream_new(index, !session->pipe, &bounds);
 }
 
@@ -78,11 +79,15 @@ static struct session_abilities read_abilities(struct span capabilities)
     if (scan_find(capabilities, "sampling", &part)) {
         can.sampling = true;
         can.sampling_tools = scan_find(part, "tools", &inner);
-        can.sampling_context = scan_find(part, "context", &inner);
     }
     if (scan_find(capabilities, "elicitation", &part)) {
         can.elicit_url = scan_find(part, "url", &inner);
         can.elicit_form = scan_find(part, "form", &inner) || !can.elicit_url;
+    }
+    if (scan_find(capabilities, "tasks", &part)) {
+        can.tasks = true;
+        can.tasks_list = scan_find(part, "list", &inner);
+        can.tasks_cancel = scan_find(part, "cancel", &inner);
     }
     return can;
 }
@@ -93,8 +98,9 @@ void session_begin(struct session *session, enum revision revision, struct span 
     session->revision = revision;
     session->can = read_abilities(capabilities);
     session->state = SESSION_LIVE;
-    session->scope = scope_get(session->gate, session);
+    session->scope = scope_get(session->gate, session, capabilities);
     list_append(&session->scope->sessions, &session->scope_node);
+    roots_recheck(session);
 }
 
 static void session_free(void *object)

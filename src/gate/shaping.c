@@ -32,13 +32,14 @@ static void shaping_free(struct shaping *shaping)
 static struct shaping *shaping_new(struct call *call, const struct upstream_reply *reply)
 {
     struct shaping *shaping = mem_new(struct shaping);
-    struct shape shape = shape_of(call->scope, call->link, call->identity);
+    struct shape shape = shape_of(call->scope, call->link, call->identity, call->method);
     struct arena *arena = &shaping->arena;
     shaping->call = call;
     shaping->owner = blob_ref(reply->owner);
     shaping->error = reply->error.at != NULL;
     shaping->text = shaping->error ? reply->error : reply->result;
     shaping->identity = identity_ref(call->identity);
+    shaping->shape.method = shape.method;
     shaping->shape.prefix = arena_span(arena, shape.prefix);
     shaping->shape.tasks = shape.tasks;
     shaping->shape.seal.server = arena_span(arena, shape.seal.server);

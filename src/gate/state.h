@@ -48,6 +48,7 @@ struct gate {
     struct map links;                   // "server\0key" -> link
     struct map scopes;                  // key -> scope
     struct map tasks;                   // "server\0id" -> owner
+    struct map known;                   // of known.c: server and identity -> what it declared
     struct map refused;                 // of refused.c: address and reason -> how often
     int64_t refused_since_ms;           // of refused.c: since when `refused_rows` counts
     size_t refused_rows;
@@ -104,6 +105,7 @@ struct link {
     struct session *owner;  // with isolation `session`
     const char *tenant;
     struct budget *memory;         // that messages count for while they are read
+    struct budget_hold declared;   // for the caller's capabilities, which a server of its own gets at each start
     struct identity *user;         // whose grant it uses; NULL: nobody's in particular
     struct identity *counted_for;  // the identity its process counts for; NULL: none
     bool counted;                  // its process is, in process.c
@@ -111,13 +113,19 @@ struct link {
     struct map asks;               // raw id of the server -> struct ask: its open questions
     struct map elicited;           // elicitation id -> session id, for notifications/elicitation/complete
     struct map task_tokens;        // our progress token -> struct task_token, for tasks whose call is over
+    struct map caller_tasks;       // of caller_task.c: ids of tasks that the caller runs for this server
     int level;                     // last log level sent, -1: none
+    struct identity *roots_of;     // of roots.c: whose roots it was given, if several may use it; NULL: it has none
+    bool roots_asked;              // it asked for some
+    struct list task_calls;        // of task_news.c: calls that asked for a task and are not answered, oldest first
+    struct list early;             // struct early: news of tasks that have no owner yet
+    size_t early_count, early_bytes;
 };
 
 // Who wants the progress of a task after its tools/call was answered.
 struct task_token {
     char session[SESSION_ID_LEN + 1];
-    char token[128];  // raw, of the caller
+    char token[];  // raw, of the caller
 };
 
 struct scope {
@@ -134,7 +142,7 @@ struct scope {
 };
 
 struct session_abilities {
-    bool roots, roots_changed, sampling, sampling_tools, sampling_context, elicit_form, elicit_url;
+    bool roots, roots_changed, sampling, sampling_tools, elicit_form, elicit_url, tasks, tasks_list, tasks_cancel;
 };
 
 // A scope in the list of one of its links.
@@ -187,6 +195,7 @@ struct session_stream {
 };
 
 // ---- gate.c
+void gate_name_arrival(struct arrival *arrival, const struct identity *who);  // it is known whose it is
 void gate_settle(struct gate *gate);  // it stops, and perhaps the last call or server it waited for is over
 struct tenant *gate_tenant(const struct gate *gate, const char *name);       // NULL: no such tenant
 bool gate_stands(const struct gate *gate, const struct identity *identity);  // is it still who it was proven to be?
@@ -218,12 +227,12 @@ void process_ended(struct link *link);                                  // harml
 
 // ---- link.c
 extern const struct upstream_listener link_listener;
-struct scope *scope_get(struct gate *gate, struct session *session);
+// `capabilities`: what its caller declared, for servers of its own.
+struct scope *scope_get(struct gate *gate, struct session *session, struct span capabilities);
 void scope_release(struct scope *scope);
 // Of its scope, as far as the session has to do with them:
 void scope_warm(const struct session *session, bool own_too);  // starts servers; those of one session only when needed
 void scope_look_again(const struct session *session);          // those that wanted a login: perhaps there was one
-bool scope_settled(const struct session *session);
 struct link *scope_link(const struct scope *scope, const struct source *source);
 void scope_release_all(struct gate *gate);
 void link_close_all(struct gate *gate, int64_t within_ms);
@@ -237,6 +246,9 @@ void fan_out_drop_all(struct link *link);
 
 // ---- relay.c: what servers say on their own
 void relay_notification(struct link *link, const struct message *message, struct upstream_request *origin);
+// Its notification as this session should see it, with what stands for its `requestId` or `progressToken`.
+struct blob *relay_text(const struct session *session, const struct link *link, enum method method, struct span params,
+                        struct span id);
 void relay_list_changed(struct session *session, unsigned kinds);  // to one session
 void relay_lists_changed(struct link *link, unsigned kinds);       // to those that see the server
 
@@ -247,13 +259,43 @@ void reach_renew(struct session *session, const struct identity *identity);  // 
 void reach_recheck_tenant(struct gate *gate, struct tenant *tenant);         // its policy is another now
 void reach_sweep(struct gate *gate);                                         // rules may have expired
 
+// ---- known.c: what servers declared, also those of one user or session that are not up yet
+void known_note(struct link *link);  // its lists are there, or it is ready anew
+struct span known_instructions(const struct link *link, const struct session *session);  // decoded; empty if none
+struct span known_declared(const struct link *link, const struct session *session);      // capabilities, raw; or empty
+void known_release_all(struct gate *gate);
+
 // ---- ask.c: questions of servers to callers
 void ask_start(struct link *link, const struct message *message, struct upstream_request *origin);
 void ask_on_answer(struct session *session, const struct message *message, struct blob *body);
-void ask_on_progress(struct session *session, struct span params, struct span token);
-void ask_on_cancelled(struct link *link, struct span request_id);
+struct call;
+void ask_note_error(struct link *link, const struct session *session, struct span error);  // to a call of the session
+// A message that is not valid, and has lost its id if it is meant as an answer. `session` may be NULL: then no question
+// is open.
+void ask_on_invalid(struct session *session, struct message *message);
+void ask_on_progress(struct call *call, struct span token);
+void ask_on_cancelled(struct link *link, struct span params);
 void ask_drop_session(struct session *session);
 void ask_drop_link(struct link *link);
+
+// ---- roots.c: whose roots a server that several sessions share may have
+bool roots_may_pass(const struct link *link, const struct session *session);
+struct session *roots_only_session(const struct link *link);  // the one that may be asked without a call; NULL: none
+void roots_given(struct link *link, const struct session *session);
+void roots_forget(struct link *link);               // it is down
+void roots_recheck(const struct session *session);  // it may use servers that have roots of another identity
+void roots_session_ready(const struct session *session);
+void roots_changed(const struct session *session, struct span params);  // its caller says so
+
+// ---- caller_task.c: tasks that callers run for servers
+bool caller_task_asks(enum method method);  // about such a task
+// Why the server may not ask that, and the code to say so with; NULL: it may.
+const char *caller_task_problem(const struct link *link, const struct session *session, const struct message *message,
+                                int *code);
+void caller_task_put_params(enum method method, struct span params, struct buf *out);
+void caller_task_note(struct link *link, struct span result);  // of the caller, who may have made a task of a question
+void caller_task_put_list(const struct link *link, struct span result, struct buf *out);  // of tasks/list
+void caller_task_on_status(struct session *session, struct span params);
 
 // ---- dispatch.c
 enum policy_kind dispatch_policy_kind(enum catalog_kind kind);                     // what the policy calls it
@@ -282,7 +324,16 @@ void task_wrap(const struct task_seal *seal, struct span id, struct buf *out);
 struct link *task_unwrap(struct scope *scope, const struct identity *owner, struct span wrapped, struct buf *id);
 void task_remember(struct link *link, const struct session *session, struct span id);
 bool task_owned(const struct link *link, const struct session *session, struct span id);
+bool task_known(const struct link *link, struct span id);                         // it has an owner
+bool task_related(const struct link *link, struct span params, struct buf *out);  // id of the task they belong to
 void task_release_all(struct gate *gate);
+
+// ---- task_news.c: news of tasks whose owner is not known yet
+struct fan_out;
+void task_news_expect(struct call *call);        // asks its server for a task
+void task_news_over(struct call *call);          // was answered to its caller, or will not be
+void task_news_put(const struct fan_out *news);  // about the task whose id is its key; tells it now or later
+void task_news_drop(struct link *link);
 
 // ---- cursor.c
 void cursor_put(const struct scope *scope, enum catalog_kind kind, uint64_t generation, size_t offset, struct buf *out);
@@ -296,16 +347,24 @@ void narrow_tool(struct span tool, const json_t *narrowing, struct buf *out);
 // ---- shape.c: names and URIs between a server and a caller
 // All that the translation depends on. It is valid while the objects are that it was made of; a copy needs none of them.
 struct shape {
+    enum method method;  // of the notification or question, or of the request that it answers
     struct span prefix;  // of URIs; empty: they stay as they are
     bool tasks;          // the server has tasks
     struct task_seal seal;
+    struct span id;  // raw, for the `requestId` of a cancellation or the `progressToken` of progress
 };
-struct shape shape_of(const struct scope *scope, const struct link *link, const struct identity *identity);
+struct shape shape_of(const struct scope *scope, const struct link *link, const struct identity *identity,
+                      enum method method);
 // A result, params or error object of a server as this caller should see it; true if `out` got it.
 bool shape_from_server(const struct shape *shape, struct span json, struct buf *out);
 bool shape_error_from_server(const struct shape *shape, struct span json, struct buf *out);
+// Puts `retryAfterMs` into the data of an error. False: the error stays as it is, for it has one, or data of another
+// kind.
+bool shape_put_retry(struct span error, int64_t retry_ms, struct buf *out);
 // The same for a large one, which is shared and not copied: `out` gets it, changed or not. It may run on a worker thread.
 bool shape_changes(const struct shape *shape, bool error);  // false: nothing in it, so nobody needs to look
 void shape_shared(const struct shape *shape, bool error, struct blob *owner, struct span json, struct pieces *out);
+// What a caller answered, as the server should see it; true if `out` got it.
+bool shape_answer(const struct session *session, const struct link *link, struct span json, struct buf *out);
 
 #endif

@@ -39,6 +39,7 @@ struct stream *stream_new(unsigned index, bool resumable, const struct stream_li
     struct stream *stream = mem_new(struct stream);
     *stream = (struct stream){.refs = 1, .index = index, .resumable = resumable, .limits = *limits};
     stream->held.arg = stream;
+    identity_ref(limits->who);
     if (limits->budget)
         budget_open(&stream->held, limits->budget);
     return stream;
@@ -88,6 +89,7 @@ void stream_unref(struct stream *stream)
     while (stream->count)
         drop_oldest(stream);
     budget_close(&stream->held);
+    identity_unref(stream->limits.who);
     free(stream->ring);
     free(stream);
 }
@@ -143,6 +145,7 @@ void stream_detach(struct stream *stream, const void *arg)
 
 size_t stream_kept(const struct stream *stream) { return stream->kept_bytes + stream->unsent_bytes; }
 size_t stream_unread(const struct stream *stream) { return stream->unread_bytes; }
+size_t stream_waiting(const struct stream *stream) { return stream->unsent_bytes + stream->unread_bytes; }
 
 void stream_cut(struct stream *stream)
 {
@@ -190,15 +193,21 @@ static void append(struct stream *stream, struct blob *message, bool answer)
     stream->unread_bytes += answer_weight(event);
 }
 
+static void cut_off(struct stream *stream, const char *why, const char *option)
+{
+    const struct identity *who = stream->limits.who;
+    log_warn(why, LOG_STR("tenant", who ? who->tenant : "-"), LOG_STR("subject", who ? who->subject : "-"),
+             LOG_INT("bytes", stream_waiting(stream)), LOG_STR("option", option));
+    stream_cut(stream);
+}
+
 // A caller that is behind is cut off, and the oldest of what it has not read goes.
 static void make_room(struct stream *stream, size_t more)
 {
     const struct budget *full;
     while (!budget_grow(&stream->held, more, &full)) {
         if (stream_attached(stream)) {
-            log_warn("no room for what a caller has not read", LOG_STR("limit", full->option),
-                     LOG_INT("held", (int64_t)full->used));
-            stream_cut(stream);
+            cut_off(stream, "caller cut off: no room for what it has not read", full->option);
         }
         if (stream->count == 0) {
             budget_count(&stream->held, more);
@@ -230,7 +239,7 @@ static void push(struct stream *stream, struct blob *message, bool answer)
     // One message may be of any size; a heap of them may not.
     if (behind && stream->unsent_bytes > bytes) {
         if (stream_attached(stream)) {
-            stream_cut(stream);
+            cut_off(stream, "caller cut off: it does not read its stream", "limits.stream_buffer");
             return;
         }
         while (stream->unsent_bytes > bytes && stream->count > 1)

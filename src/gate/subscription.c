@@ -143,26 +143,13 @@ static bool wants(const struct fan_out *news, const struct session *session)
     return false;
 }
 
-static struct blob *update_text(const struct session *session, const struct link *link, struct span updated)
-{
-    struct buf uri = {0}, params = {0}, text = {0};
-    view_put_uri(session->scope->view, link->source, updated, &uri);
-    buf_put_text(&params, "{\"uri\":");
-    scan_encode(buf_span(&uri), &params);
-    buf_put_char(&params, '}');
-    message_put_notification(&text, method_text(METHOD_RESOURCE_UPDATED), buf_span(&params));
-    buf_release(&uri);
-    buf_release(&params);
-    return blob_take(&text);
-}
-
 static bool tell_update(struct fan_out *news, struct session *session)
 {
     struct span updated = span_after(buf_span(&news->key), sizeof(struct link *));
     if (!wants(news, session) || !may_read(session, news->link, updated))
         return false;
     if (!news->texts[0])
-        news->texts[0] = update_text(session, news->link, updated);
+        news->texts[0] = relay_text(session, news->link, METHOD_RESOURCE_UPDATED, news->params, (struct span){0});
     session_tell(session, blob_ref(news->texts[0]));
     return true;
 }
@@ -177,7 +164,7 @@ void subscription_fan_out(struct link *link, const struct message *message)
         raw.len > PARAMS_URI_MAX)
         return;
     scan_decode(raw, &updated);
-    struct fan_out news = {.link = link, .tell = tell_update};
+    struct fan_out news = {.link = link, .tell = tell_update, .params = message->params};
     news.known = any_covers(&link->watched, buf_span(&updated), 0);
     put_key(link, buf_span(&updated), &news.key);
     buf_release(&updated);

@@ -3,6 +3,7 @@
 // Towards callers an id is  server '.' base64url(MAC(owner, server, id)) '.' base64url(id) : nobody
 // else can use it, and nothing has to be stored for it to work.
 #include "base/mem.h"
+#include "base/scan.h"
 #include "base/secret.h"
 #include "state.h"
 #include <stdlib.h>
@@ -91,12 +92,30 @@ void task_remember(struct link *link, const struct session *session, struct span
     buf_release(&key);
 }
 
-bool task_owned(const struct link *link, const struct session *session, struct span id)
+static const struct task_owner *owner_of(const struct link *link, struct span id)
 {
     struct buf key = {0};
     put_canonical(key_of(link), id, &key);
     const struct task_owner *owner = map_find(&link->gate->tasks, buf_span(&key));
     buf_release(&key);
+    return owner;
+}
+
+bool task_known(const struct link *link, struct span id) { return owner_of(link, id) != NULL; }
+
+bool task_related(const struct link *link, struct span params, struct buf *out)
+{
+    struct span meta, related, raw;
+    if (!upstream_abilities(link->upstream)->tasks || !scan_find(params, "_meta", &meta) ||
+        !scan_find(meta, PARAMS_RELATED, &related) || !scan_find(related, "taskId", &raw) || !scan_is_string(raw))
+        return false;
+    scan_decode(raw, out);
+    return true;
+}
+
+bool task_owned(const struct link *link, const struct session *session, struct span id)
+{
+    const struct task_owner *owner = owner_of(link, id);
     if (!owner || !identity_same(owner->identity, session->identity))
         return false;
     return session->identity->proof != IDENTITY_ANONYMOUS || strcmp(owner->session, session->id) == 0;

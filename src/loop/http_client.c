@@ -9,12 +9,14 @@
 #include "base/mem.h"
 #include "http_state.h"
 #include <stdlib.h>
+#include <time.h>
 
 // Of one connection; then the others have theirs.
 #define READS_A_TURN 8
 #define SENDS_A_TURN 8
 #define MORE_MS 1        // until the others have had theirs
 #define OPENED_A_TURN 8  // connections
+#define RETRY_AFTER_MAX_S 86400
 
 // ---- transfers ------------------------------------------------------------------------------
 
@@ -449,6 +451,19 @@ const char *http_transfer_header_at(struct http_transfer *transfer, const char *
 const char *http_transfer_header(struct http_transfer *transfer, const char *name)
 {
     return http_transfer_header_at(transfer, name, 0);
+}
+
+int64_t http_transfer_retry_after(struct http_transfer *transfer)
+{
+    const char *text = http_transfer_header(transfer, "retry-after");
+    if (!text || !*text)
+        return 0;
+    int64_t after = 0;
+    if (text[strspn(text, "0123456789")] == '\0')
+        after = strtoll(text, NULL, 10);
+    else if (*text >= 'A' && *text <= 'Z')  // a date begins with the day of the week; curl takes more for one
+        after = (int64_t)curl_getdate(text, NULL) - (int64_t)time(NULL);
+    return after <= 0 ? 0 : (after < RETRY_AFTER_MAX_S ? after : RETRY_AFTER_MAX_S) * 1000;
 }
 
 const char *http_transfer_address(struct http_transfer *transfer)

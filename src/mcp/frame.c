@@ -5,6 +5,7 @@
 #include <strings.h>
 
 #define HEADER_MAX 4096
+#define HEAD_MIN 64  // of a body that is too large, before it is reported
 #define KEPT_ROOM (1U << 20)
 
 void frame_init(struct frame *frame, size_t max) { *frame = (struct frame){.max = max}; }
@@ -82,6 +83,9 @@ static enum frame_status next_counted(struct frame *frame, struct span text, str
         return FRAME_JUNK;
     }
     if (size > frame->max) {
+        if (text.len - head < HEAD_MIN && text.len - head < size)
+            return FRAME_MORE;
+        *out = span_make(text.at + head, text.len - head < size ? text.len - head : size);
         frame->skip_body = size;
         consume(frame, head);
         return FRAME_TOO_LARGE;
@@ -103,6 +107,7 @@ static enum frame_status next_line(struct frame *frame, struct span text, struct
         if (text.len <= frame->max + 1)  // the one more may be the CR of the line end
             return FRAME_MORE;
         frame->skipping = true;
+        *out = text;
         consume(frame, text.len);
         return FRAME_TOO_LARGE;
     }
@@ -173,10 +178,24 @@ static void give_back(struct frame *frame)
     frame->start = frame->scanned = 0;
 }
 
+// White space and byte order marks between messages, in any order.
+static struct span without_blanks(struct span text)
+{
+    size_t before;
+    do {
+        before = text.len;
+        while (text.len && memchr(" \t\r\n", text.at[0], 4))
+            text = span_after(text, 1);
+        text = span_without_bom(text);
+    } while (text.len != before);
+    return text;
+}
+
 enum frame_status frame_next(struct frame *frame, struct span *out)
 {
     if (frame->no_memory) {
         frame->no_memory = false;
+        *out = (struct span){0};
         return FRAME_NO_MEMORY;
     }
     if (frame->start >= frame->in.len) {
@@ -185,12 +204,8 @@ enum frame_status frame_next(struct frame *frame, struct span *out)
     }
     if ((frame->skipping || frame->skip_body) && !skip(frame))
         return FRAME_MORE;
-    struct span text = rest(frame);
-    size_t blank = 0;
-    while (blank < text.len && memchr(" \t\r\n", text.at[blank], 4))
-        blank++;
-    consume(frame, blank);
-    text = rest(frame);
+    struct span text = without_blanks(rest(frame));
+    consume(frame, rest(frame).len - text.len);
     if (text.len == 0)
         return FRAME_MORE;
     return is_header(text) ? next_counted(frame, text, out) : next_line(frame, text, out);

@@ -2,12 +2,19 @@
 #include "mcp/message.h"
 #include "base/scan.h"
 
-static bool is_id(struct span raw)
+static bool is_integer(struct span raw)
 {
-    if (scan_is_string(raw))
-        return true;
     return scan_is_number(raw) && !memchr(raw.at, '.', raw.len) && !memchr(raw.at, 'e', raw.len) &&
            !memchr(raw.at, 'E', raw.len);
+}
+
+static bool is_id(struct span raw) { return scan_is_string(raw) || is_integer(raw); }
+
+static bool is_error(struct span raw)
+{
+    struct span code, text;
+    return scan_is_object(raw) && scan_find(raw, "code", &code) && is_integer(code) &&
+           scan_find(raw, "message", &text) && scan_is_string(text);
 }
 
 static void set_method(struct message *out, struct span raw)
@@ -46,9 +53,35 @@ static bool take_member(struct members *m, struct span key, struct span value)
     return true;
 }
 
+// Servers write their logs to standard output as JSON: without "jsonrpc" nothing is taken for an answer.
+static enum message_role role_of(const struct members *m)
+{
+    return m->method.at || m->params.at                     ? MESSAGE_ASKS
+           : m->jsonrpc.at && (m->result.at || m->error.at) ? MESSAGE_ANSWERS
+                                                            : MESSAGE_UNCLEAR;
+}
+
+static bool classify_answer(struct message *out, const struct members *m, struct err *err)
+{
+    const char *problem = !m->result.at && !m->error.at ? "neither a request, a notification nor a response"
+                          : m->result.at && m->error.at ? "both a result and an error"
+                          : m->error.at && !is_error(m->error)
+                              ? "error is not an object with an integer code and a message"
+                          : m->result.at && !scan_is_object(m->result) ? "result is not an object"
+                          : m->result.at && !out->id.at                ? "a result without an id"
+                                                                       : NULL;
+    if (problem)
+        return err_set(err, ERR_INVALID_REQUEST, "%s", problem);
+    out->result = m->result;
+    out->error = m->error;
+    out->kind = m->result.at ? MESSAGE_RESULT : MESSAGE_ERROR;
+    return true;
+}
+
 static bool classify(struct message *out, const struct members *m, struct err *err)
 {
     bool null_id = m->id.at && m->id.at[0] == 'n';
+    out->role = role_of(m);
     if (m->id.len > MESSAGE_ID_MAX)
         return err_set(err, ERR_INVALID_REQUEST, "id is longer than %d bytes", MESSAGE_ID_MAX);
     if (m->method.len > MESSAGE_METHOD_MAX)
@@ -70,17 +103,7 @@ static bool classify(struct message *out, const struct members *m, struct err *e
         out->kind = out->id.at ? MESSAGE_REQUEST : MESSAGE_NOTIFICATION;
         return true;
     }
-    if (m->result.at && !m->error.at && out->id.at) {
-        out->result = m->result;
-        out->kind = MESSAGE_RESULT;
-        return true;
-    }
-    if (m->error.at && scan_is_object(m->error) && !m->result.at) {
-        out->error = m->error;
-        out->kind = MESSAGE_ERROR;
-        return true;
-    }
-    return err_set(err, ERR_INVALID_REQUEST, "neither a request, a notification nor a response");
+    return classify_answer(out, m, err);
 }
 
 static bool parse_members(struct scan *scan, struct members *m)

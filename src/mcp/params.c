@@ -1,9 +1,9 @@
 // Owns the members of parameters: the one walk that finds those that a method has, and refuses what a server may take for one.
 //
-// Parameters are forwarded as they came. A server may ignore the case of member names (Go's encoding/json, .NET) or end
-// them at U+0000, and then takes "Name" for "name": other than what was routed, judged and counted here. So a member
-// that could be taken for one that its method has is refused. What callers answer to a server's question is not
-// checked: nothing in it is judged.
+// Parameters are forwarded as they came. A server may ignore the case of member names (Go's encoding/json, .NET), end
+// them at U+0000 or drop a lone surrogate, and then takes "Name" for "name": other than what was routed, judged and
+// counted here. So a member that could be taken for one that its method has is refused. What callers answer to a
+// server's question is not checked: nothing in it is judged.
 //
 // Names, URIs and their like are bounded: every phase, the audit and the log look at them.
 #include "mcp/params.h"
@@ -36,6 +36,7 @@ static members in_params[METHODS] = {
     [METHOD_CANCELLED] = {"requestId", "reason", "_meta"},
     [METHOD_PROGRESS] = {"progressToken", "progress", "total", "message", "_meta"},
     [METHOD_ROOTS_CHANGED] = {"_meta"},
+    [METHOD_TASK_STATUS] = {"taskId", "_meta"},
 };
 
 // Of the objects in there that the gateway reads or writes to.
@@ -43,7 +44,8 @@ static const struct {
     const char *name;
     members members;
 } inside[] = {
-    {"_meta", {"progressToken", "io.modelcontextprotocol/related-task"}},
+    {"_meta", {"progressToken", PARAMS_RELATED}},
+    {PARAMS_RELATED, {"taskId"}},
     {"ref", {"type", "name", "uri"}},
     {"argument", {"name", "value"}},
     {"context", {"arguments"}},
@@ -60,7 +62,9 @@ static const struct {
     {"ref", "uri", PARAMS_URI_MAX},
     {NULL, "cursor", PARAMS_URI_MAX},
     {NULL, "taskId", PARAMS_URI_MAX},
+    {PARAMS_RELATED, "taskId", PARAMS_URI_MAX},
     {NULL, "requestId", PARAMS_TOKEN_MAX},
+    {NULL, "capabilities", PARAMS_CAPABILITIES_MAX},
     {NULL, "progressToken", PARAMS_TOKEN_MAX},
     {"_meta", "progressToken", PARAMS_TOKEN_MAX},
 };
@@ -89,7 +93,7 @@ static bool find_member(members known, struct span key, const char **out)
     for (size_t i = 0; known[i]; i++)
         if (fold_equal(key, span_of(known[i])))
             return false;
-    return !key.len || !memchr(key.at, '\0', key.len);
+    return !key.len || (!memchr(key.at, '\0', key.len) && !scan_has_half(key));
 }
 
 static bool check_key(members known, struct span raw, const char **member)
@@ -126,7 +130,7 @@ static void read_object(members known, const char *in, struct span object, struc
         CHECK(out->count < PARAMS_KNOWN_MAX);  // each is there once at most
         out->known[out->count++] = (struct params_member){in, member, value};
         check_length(&out->known[out->count - 1], out);
-        if (!in && scan_is_object(value))
+        if ((!in || is_in(in, "_meta")) && scan_is_object(value))
             read_inside(member, value, out);
     }
 }

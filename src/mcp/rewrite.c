@@ -39,6 +39,25 @@ static void at_end(struct rewrite *rewrite, size_t rule, struct span value)
     buf_release(&replacement);
 }
 
+static bool is_star(const char *step) { return step[0] == '*' && (step[1] == '\0' || step[1] == ':'); }
+
+// The type that a step wants; NULL: it wants none.
+static const char *type_wanted(const char *step) { return is_star(step) && step[1] ? step + 2 : NULL; }
+
+static bool has_type(struct span value, const char *type)
+{
+    struct span is;
+    return scan_find(value, "type", &is) && scan_is_string(is) && scan_key_is(is, type);
+}
+
+static bool fits(const char *step, struct span key, struct span value)
+{
+    const char *type = type_wanted(step);
+    if (key.at)
+        return !is_star(step) && scan_key_is(key, step);
+    return is_star(step) && (!type || has_type(value, type));
+}
+
 // One member or element: go on with the rules whose next step it is.
 static void step(struct rewrite *rewrite, struct span key, struct span value, size_t depth, uint32_t active)
 {
@@ -47,8 +66,7 @@ static void step(struct rewrite *rewrite, struct span key, struct span value, si
         if (!(active >> i & 1))
             continue;
         const char *const *path = rewrite->rules[i].path;
-        bool star = path[depth][0] == '*' && path[depth][1] == '\0';
-        if (key.at ? star || !scan_key_is(key, path[depth]) : !star)
+        if (!fits(path[depth], key, value))
             continue;
         if (path[depth + 1])
             below |= 1U << i;
@@ -59,11 +77,26 @@ static void step(struct rewrite *rewrite, struct span key, struct span value, si
         walk(rewrite, value, depth + 1, below);
 }
 
+// The rules whose next step an object is that stands in place of an array.
+static uint32_t alone(const struct rewrite *rewrite, struct span object, size_t depth, uint32_t active)
+{
+    uint32_t mine = 0;
+    for (size_t i = 0; i < rewrite->count; i++) {
+        const char *type = active >> i & 1 ? type_wanted(rewrite->rules[i].path[depth]) : NULL;
+        if (type && has_type(object, type))
+            mine |= 1U << i;
+    }
+    return mine;
+}
+
 static void walk(struct rewrite *rewrite, struct span value, size_t depth, uint32_t active)
 {
     struct scan_walk members = scan_walk(value);
     struct span key, item;
-    if (scan_is_object(value))
+    uint32_t mine = scan_is_object(value) ? alone(rewrite, value, depth, active) : 0;
+    if (mine)
+        walk(rewrite, value, depth + 1, mine);
+    else if (scan_is_object(value))
         while (scan_member(&members, &key, &item))
             step(rewrite, key, item, depth, active);
     else if (scan_is_array(value))

@@ -2,7 +2,7 @@
 #include "mcp/sse.h"
 #include <stdlib.h>
 
-#define BOM "\xEF\xBB\xBF"
+#define BOM_SIZE 3
 #define KEPT_ROOM ((size_t)1 << 20)  // what one large event took beyond that is given back
 
 void sse_init(struct sse_parser *parser, size_t max)
@@ -27,6 +27,7 @@ void sse_restart(struct sse_parser *parser)
     buf_clear(&parser->data);
     buf_clear(&parser->type);
     parser->has_data = parser->has_id = parser->after_cr = parser->started = parser->in_data = parser->told = false;
+    parser->excess = parser->skipping = false;
 }
 
 static void take_retry(struct sse_parser *parser, struct span value)
@@ -42,11 +43,23 @@ static void take_retry(struct sse_parser *parser, struct span value)
     parser->retry_ms = ms;
 }
 
+// As much as may be kept.
+static void put_data(struct sse_parser *parser, struct span part)
+{
+    struct buf *data = &parser->data;
+    if (parser->skipping)
+        return;
+    parser->excess = part.len > data->max - data->len;
+    buf_put(data, part.at, parser->excess ? data->max - data->len : part.len);
+    parser->excess |= data->overflow;
+}
+
 static void take_data(struct sse_parser *parser, struct span value)
 {
     if (parser->has_data)
-        buf_put_char(&parser->data, '\n');
-    buf_put_span(&parser->data, value);
+        put_data(parser, span_of("\n"));
+    if (!parser->excess)
+        put_data(parser, value);
     parser->has_data = true;
 }
 
@@ -77,7 +90,14 @@ static void forget_event(struct sse_parser *parser)
         buf_release(&parser->data);
     buf_clear(&parser->data);
     buf_clear(&parser->type);
-    parser->has_data = parser->told = false;
+    parser->has_data = parser->told = parser->skipping = false;
+}
+
+static struct sse_event event_of(const struct sse_parser *parser)
+{
+    return (struct sse_event){.type = parser->type.len ? buf_span(&parser->type) : span_of("message"),
+                              .data = buf_span(&parser->data),
+                              .id = buf_span(&parser->id)};
 }
 
 static enum sse_status end_event(struct sse_parser *parser, struct sse_event *event)
@@ -87,20 +107,18 @@ static enum sse_status end_event(struct sse_parser *parser, struct sse_event *ev
         buf_put_span(&parser->id, buf_span(&parser->next_id));
         parser->has_id = false;
     }
-    if (!parser->has_data) {
+    if (!parser->has_data || parser->skipping) {
         forget_event(parser);
         return SSE_MORE;
     }
-    *event = (struct sse_event){.type = parser->type.len ? buf_span(&parser->type) : span_of("message"),
-                                .data = buf_span(&parser->data),
-                                .id = buf_span(&parser->id)};
+    *event = event_of(parser);
     parser->told = true;
     return SSE_EVENT;
 }
 
 static struct span without_bom(const struct sse_parser *parser, struct span line)
 {
-    return !parser->started && span_starts(line, BOM) ? span_after(line, strlen(BOM)) : line;
+    return parser->started ? line : span_without_bom(line);
 }
 
 static enum sse_status end_line(struct sse_parser *parser, struct span line, struct sse_event *event)
@@ -109,19 +127,18 @@ static enum sse_status end_line(struct sse_parser *parser, struct span line, str
     parser->started = true;
     if (line.len == 0)
         return end_event(parser, event);
-    if (!span_starts(line, "data:") && line.len > parser->line.max)
-        return SSE_TOO_LARGE;
-    if (line.at[0] != ':')
+    bool endless = parser->line.overflow || (line.len > parser->line.max && !span_starts(line, "data:"));
+    if (line.at[0] != ':' && !endless)
         take_field(parser, line);
-    return parser->data.overflow ? SSE_TOO_LARGE : SSE_MORE;
+    return SSE_MORE;
 }
 
 // A part of a line that came in parts. As soon as it is known to be a data line, its value goes where the event is gathered:
 // a large one is in memory once.
-static bool put_part(struct sse_parser *parser, struct span part)
+static void put_part(struct sse_parser *parser, struct span part)
 {
     struct buf *line = &parser->line;
-    size_t start = sizeof BOM "data: " - 1;
+    size_t start = BOM_SIZE + strlen("data: ");
     if (!parser->in_data && line->len < start) {
         size_t len = part.len < start - line->len ? part.len : start - line->len;
         buf_put(line, part.at, len);
@@ -132,8 +149,10 @@ static bool put_part(struct sse_parser *parser, struct span part)
             parser->in_data = parser->started = true;
         }
     }
-    buf_put_span(parser->in_data ? &parser->data : line, part);
-    return !parser->data.overflow && !line->overflow;
+    if (!parser->in_data)
+        buf_put_span(line, part);
+    else if (!parser->excess)
+        put_data(parser, part);
 }
 
 static const char *find_end(const char *at, const char *end)
@@ -148,7 +167,9 @@ enum sse_status sse_next(struct sse_parser *parser, struct span *bytes, struct s
     enum sse_status status = SSE_MORE;
     if (parser->told)
         forget_event(parser);
-    while (bytes->len && status == SSE_MORE) {
+    if (parser->skipping)
+        buf_release(&parser->data);
+    while (bytes->len && status == SSE_MORE && !parser->excess) {
         bool ended = parser->after_cr && bytes->at[0] == '\n';  // the line that the CR ended
         parser->after_cr = false;
         if (ended) {
@@ -158,8 +179,8 @@ enum sse_status sse_next(struct sse_parser *parser, struct span *bytes, struct s
         const char *stop = find_end(bytes->at, bytes->at + bytes->len);
         struct span line = span_make(bytes->at, stop ? (size_t)(stop - bytes->at) : bytes->len);
         *bytes = span_after(*bytes, line.len + (stop ? 1 : 0));
-        if ((!stop || parser->line.len) && !put_part(parser, line))
-            return SSE_TOO_LARGE;
+        if (!stop || parser->line.len)
+            put_part(parser, line);
         if (!stop)
             break;
         parser->after_cr = *stop == '\r';
@@ -168,7 +189,12 @@ enum sse_status sse_next(struct sse_parser *parser, struct span *bytes, struct s
         parser->in_data = false;
         buf_clear(&parser->line);
     }
-    return status;
+    if (!parser->excess)
+        return status;
+    parser->excess = false;
+    parser->skipping = true;
+    *event = event_of(parser);
+    return SSE_TOO_LARGE;
 }
 
 struct blob *sse_take(struct sse_parser *parser) { return blob_take(&parser->data); }

@@ -116,9 +116,7 @@ static void put_text(struct buf *out, struct span text, size_t max)
         scan_encode_lossy(text, out);
         return;
     }
-    while (max > 0 && ((unsigned char)text.at[max] & 0xC0) == 0x80)
-        max--;
-    scan_encode_lossy(span_make(text.at, max), out);
+    scan_encode_lossy(span_make(text.at, scan_cut(text, max)), out);
     out->len--;  // its quote
     buf_put_text(out, "\xE2\x80\xA6\"");
 }

@@ -52,7 +52,7 @@ void intake_deliver(struct intake *intake, struct span text, struct blob *owner,
 {
     struct upstream *upstream = intake->upstream;
     upstream->taken = &intake->held;
-    upstream_on_message(upstream, text, owner, origin);
+    receive_message(upstream, text, owner, origin);
     upstream->taken = NULL;
 }
 

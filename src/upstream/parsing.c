@@ -3,6 +3,7 @@
 // Raw line ends, which are white space in valid JSON, become spaces there, so that no face has to look for them again.
 #include "base/mem.h"
 #include "base/scan.h"
+#include "mcp/salvage.h"
 #include "transport.h"
 #include <stdlib.h>
 
@@ -19,8 +20,10 @@ static bool parse_batch(struct parsing *parsing)
 {
     struct span array, part;
     struct err unread;
-    if (!scan_document(parsing->text, false, &array, &parsing->err))
+    if (!scan_document(parsing->text, false, &array, &parsing->err)) {
+        salvage_find(span_after(parsing->text, 1), parsing->messages);
         return false;
+    }
     struct scan_walk count = scan_walk(array), walk = count;
     size_t room = 0;
     while (room <= BATCH_MAX && scan_element(&count, &part))
@@ -29,7 +32,8 @@ static bool parse_batch(struct parsing *parsing)
         return err_set(&parsing->err, ERR_INVALID_REQUEST, "a large batch has more than %d messages", BATCH_MAX);
     parsing->messages = mem_resize(parsing->messages, (room + 1) * sizeof *parsing->messages);
     while (scan_element(&walk, &part))
-        parsing->count += message_parse(part, false, &parsing->messages[parsing->count], &unread);
+        if (!salvage_parse(part, &parsing->messages[parsing->count++], &unread))
+            continue;  // and is said to be invalid when it is handed on
     return true;
 }
 
@@ -39,7 +43,7 @@ static bool parse(struct parsing *parsing)
     if (parsing->text.at[0] == '[')
         return parse_batch(parsing);
     parsing->count = 1;
-    return message_parse(parsing->text, false, parsing->messages, &parsing->err);
+    return salvage_parse(parsing->text, parsing->messages, &parsing->err);
 }
 
 static void run(struct offload_job *job)
@@ -72,7 +76,7 @@ struct parsing *parsing_start(struct upstream *upstream, struct blob *owner, str
     parsing->job = (struct offload_job){.run = run, .done = done, .arg = parsing};
     parsing->unaided = (struct loop_task){.run = run_unaided, .arg = parsing, .name = "read a large message"};
     parsing->owner = owner;
-    parsing->text = text;
+    parsing->text = span_without_bom(text);
     parsing->on_parsed = on_parsed;
     parsing->arg = arg;
     if (!upstream->spec.background || !offload_put(upstream->spec.background, &parsing->job))

@@ -28,6 +28,12 @@ struct transport {
     void (*resume)(struct upstream *upstream);   // reads on: upstream->paused was set, and is not any more
 };
 
+// How long the server wants to be left alone, in milliseconds, if it answers with this status; 0: it does not say.
+static inline int64_t transport_patience(struct http_transfer *transfer, int status)
+{
+    return status == 429 || status == 503 ? http_transfer_retry_after(transfer) : 0;
+}
+
 // An HTTP transfer refers to a large message, and copies a small one.
 static inline bool transport_is_large(const struct blob *message) { return !message->at || message->len > (64U << 10); }
 
@@ -43,9 +49,12 @@ struct upstream {
     enum upstream_state state;
     enum revision revision;
     struct upstream_abilities abilities;
-    struct buf instructions, info;
+    struct buf instructions, info, declared;
     uint64_t next_id;
     struct map in_flight;       // id -> request
+    unsigned told;              // notifications that the server may answer, by mistake
+    uint64_t told_after;        // they were sent after the request of this id
+    unsigned given_up;          // requests that timed out or were cancelled, and may be answered late
     struct list waiting;        // for READY
     struct budget_hold *taken;  // what the message that is being handed on is held by; NULL: nothing
     int64_t stopped_ms;         // since when the time of its requests does not count; 0: it does
@@ -64,6 +73,9 @@ struct upstream {
     size_t tail_count;         // lines so far
     enum err_code refusal;     // ERR_LOGIN: no grant, or it has ended; ERR_PROCESSES: of may_start(); ERR_NONE: neither
     bool greeted_late;         // the token ended during this handshake
+    bool put_off;              // the pause it is in is one that the server asked for
+    bool asked;                // the server was spoken to since it was last started
+    int64_t login;             // whose account that was: access_login()
     struct access_wait ready;  // for a token, before the server is started
     struct access_wait renewal;  // for another token
     struct list refused;         // requests that wait for it
@@ -86,21 +98,28 @@ struct parsing {
     void *arg;
 };
 
-// parsing.c. Takes over the reference; on_parsed comes from the loop, never from inside, and hands it to upstream_on_parsed().
+// parsing.c. Takes over the reference; on_parsed comes from the loop, never from inside, and hands it to
+// receive_parsed().
 struct parsing *parsing_start(struct upstream *upstream, struct blob *owner, struct span text,
                               void (*on_parsed)(void *arg, struct parsing *parsing), void *arg);
 void parsing_drop(struct parsing *parsing);  // no callback follows; NULL is harmless
 
 // From transports. After upstream_on_lost() or upstream_on_stopped() the wire may be gone.
 // `owner`: whose memory the text is in; NULL: it is copied where it is kept.
-void upstream_on_message(struct upstream *upstream, struct span text, struct blob *owner,
-                         struct upstream_request *origin);
-void upstream_on_parsed(struct upstream *upstream, const struct parsing *parsing, struct upstream_request *origin);
+void receive_message(struct upstream *upstream, struct span text, struct blob *owner, struct upstream_request *origin);
+void receive_parsed(struct upstream *upstream, const struct parsing *parsing, struct upstream_request *origin);
+// A message that is not kept, because it is above the maximum or for lack of memory: `head` is how it begins.
+void receive_dropped(struct upstream *upstream, struct span head, bool no_memory, struct upstream_request *origin);
+// To its one on_reply; it is not in flight any more.
+void upstream_finish(struct upstream_request *request, const struct upstream_reply *reply);
+void upstream_fail(struct upstream_request *request, const struct err *err);
 void upstream_on_request_failed(struct upstream *upstream, struct upstream_request *request, const struct err *err);
 void upstream_on_lost(struct upstream *upstream, const struct err *err);
 void upstream_lose(struct upstream *upstream, const struct err *err);  // the same, at the end of the turn
 void upstream_lose_deaf(struct upstream *upstream);                    // there are TRANSPORT_UNASKED_MAX
 void upstream_on_stopped(struct upstream *upstream);
+// The server cannot be heard outside of requests: it does not announce what changes, whatever it declared.
+void upstream_on_unheard(struct upstream *upstream);
 void upstream_on_ready(struct upstream *upstream);
 void upstream_on_session_lost(struct upstream *upstream);                              // shakes hands again
 void upstream_on_resend(struct upstream *upstream, struct upstream_request *request);  // once more, when ready
@@ -135,7 +154,7 @@ bool intake_cover(struct intake *intake, size_t bytes) MUST_CHECK;
 bool intake_waits(const struct intake *intake);
 void intake_keep(struct intake *intake, size_t bytes);            // of what was taken, only so many are still kept
 void intake_hand_over(struct intake *intake, struct blob *blob);  // which has the memory of a message now
-// upstream_on_message(), whose receiver may take over what the message is held by.
+// receive_message(), whose receiver may take over what the message is held by.
 void intake_deliver(struct intake *intake, struct span text, struct blob *owner, struct upstream_request *origin);
 void intake_close(struct intake *intake);  // harmless if it was never opened
 

@@ -41,6 +41,7 @@ struct exchange {
     struct http_transfer *transfer;
     struct loop_timer wait;  // before a resuming GET
     int status;
+    int64_t patience_ms;  // transport_patience()
     bool events, initial, ended;
     bool unasked;         // a post that no caller waits for
     unsigned generation;  // the wire's, when it was sent
@@ -185,6 +186,7 @@ static void on_head(void *arg, struct http_transfer *transfer, int status)
 {
     struct exchange *exchange = arg;
     exchange->status = status;
+    exchange->patience_ms = transport_patience(transfer, status);
     exchange->events = status == 200 && is_type(http_transfer_header(transfer, "content-type"), "text/event-stream");
     const char *length = exchange->events ? NULL : http_transfer_header(transfer, "content-length");
     size_t expected = length ? strtoul(length, NULL, 10) : 0;
@@ -245,9 +247,12 @@ static bool feed(struct exchange *exchange, struct span bytes)
     struct sse_event event;
     enum sse_status status = SSE_EVENT;
     for (int left = TRANSPORT_EVENTS_A_TURN; !is_held(exchange) && left > 0; left--) {
-        if ((status = sse_next(&exchange->parser, &bytes, &event)) != SSE_EVENT)
-            return status != SSE_TOO_LARGE;
-        on_event(exchange, &event);
+        if ((status = sse_next(&exchange->parser, &bytes, &event)) == SSE_MORE)
+            return true;
+        if (status == SSE_EVENT)
+            on_event(exchange, &event);
+        else if (!is_stray(exchange))
+            receive_dropped(exchange->wire->upstream, event.data, exchange->parser.data.no_memory, exchange->request);
         if (!exchange->transfer)
             return false;
     }
@@ -307,7 +312,7 @@ static void go_on(struct exchange *exchange)
         return;
     }
     struct err err;
-    (void)err_set(&err, ERR_UPSTREAM_TRANSPORT, "server \"%s\" sent an event that is too large",
+    (void)err_set(&err, ERR_UPSTREAM_TRANSPORT, "server \"%s\" sent an answer that is too large",
                   exchange->wire->upstream->server->name);
     http_cancel(exchange->transfer);
     on_done(exchange, &err);
@@ -334,7 +339,7 @@ static void on_event_parsed(void *arg, struct parsing *parsing)
     struct exchange *exchange = arg;
     exchange->parsing = NULL;
     if (!is_stray(exchange))
-        upstream_on_parsed(exchange->wire->upstream, parsing, exchange->request);
+        receive_parsed(exchange->wire->upstream, parsing, exchange->request);
     if (exchange->transfer && !is_held(exchange))
         go_on(exchange);
 }
@@ -438,7 +443,9 @@ static void listen_ended(struct exchange *exchange)
             exchange->parser.retry_ms >= RETRY_MIN_MS ? exchange->parser.retry_ms : RETRY_DEFAULT_MS;
     else
         wire->listen_pause_ms = wire->listen_pause_ms * 2 < RETRY_MAX_MS ? wire->listen_pause_ms * 2 : RETRY_MAX_MS;
-    if (!refused && !wire->stopping)  // 405 and its like are normal: no standalone stream here
+    if (refused)  // 405 and its like are normal: no standalone stream here
+        upstream_on_unheard(wire->upstream);
+    else if (!wire->stopping)
         loop_timer_set(wire->upstream->spec.loop, &wire->listen_again, wire->listen_pause_ms);
     exchange_end(exchange);
 }
@@ -464,6 +471,7 @@ static void greeted(struct exchange *exchange, const struct err *err)
         (void)err_set(&refused, wants_login(exchange) ? ERR_LOGIN : ERR_UNAVAILABLE,
                       "server \"%s\" answered notifications/initialized with HTTP %d", upstream->server->name,
                       exchange->status);
+        refused.retry_after_ms = exchange->patience_ms;
         err = &refused;
     }
     exchange_end(exchange);
@@ -526,7 +534,8 @@ static void bad_status(struct exchange *exchange)
     bool refused = exchange->initial && status == 401;
     if (request && !refused && exchange->body.len <= MESSAGE_LARGE &&
         message_parse(buf_span(&exchange->body), false, &message, &err) && message.kind == MESSAGE_ERROR) {
-        upstream_on_message(upstream, buf_span(&exchange->body), NULL, request);
+        request->patience_ms = exchange->patience_ms;
+        receive_message(upstream, buf_span(&exchange->body), NULL, request);
         exchange_end(exchange);
         return;
     }
@@ -535,6 +544,7 @@ static void bad_status(struct exchange *exchange)
                   refused ? ": the credential is missing, unknown, expired or revoked; check the token or the "
                             "Authorization header"
                           : "");
+    err.retry_after_ms = exchange->patience_ms;
     if (!request && exchange->kind == EXCHANGE_POST)
         log_warn("server refused a message", LOG_STR("server", upstream->server->name), LOG_INT("status", status));
     fail_request(exchange, &err);
@@ -558,7 +568,7 @@ static void on_answer_parsed(void *arg, struct parsing *parsing)
     struct exchange *exchange = arg;
     exchange->parsing = NULL;
     if (exchange->request)
-        upstream_on_parsed(exchange->wire->upstream, parsing, exchange->request);
+        receive_parsed(exchange->wire->upstream, parsing, exchange->request);
     answered(exchange);
 }
 
@@ -571,7 +581,7 @@ static void take_large(struct exchange *exchange)
     if (text->len > MESSAGE_LARGE) {
         exchange->parsing = parsing_start(upstream, text, blob_span(text), on_answer_parsed, exchange);
     } else {
-        upstream_on_message(upstream, blob_span(text), text, exchange->request);
+        receive_message(upstream, blob_span(text), text, exchange->request);
         blob_unref(text);
     }
 }

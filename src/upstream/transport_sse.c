@@ -21,7 +21,8 @@ struct sse_wire {
     struct loop_task more;
     struct intake intake;  // of the stream
     int status;
-    unsigned presented;  // version of the token that the stream has, or the last POST had
+    int64_t patience_ms;  // transport_patience()
+    unsigned presented;   // version of the token that the stream has, or the last POST had
     struct list posts;
     struct blob *hello;  // initialize, until the endpoint is known
     unsigned unasked;    // posts that no caller waits for
@@ -33,7 +34,8 @@ struct post {
     struct upstream_request *request;
     struct http_transfer *transfer;
     int status;
-    unsigned presented;  // the token's version, when it was sent
+    int64_t patience_ms;  // transport_patience()
+    unsigned presented;   // the token's version, when it was sent
     bool greeting;
     bool unasked;  // no caller waits for it
 };
@@ -76,6 +78,7 @@ static void on_post_head(void *arg, struct http_transfer *transfer, int status)
     struct post *post = arg;
     struct access *access = post->wire->upstream->spec.access;
     post->status = status;
+    post->patience_ms = transport_patience(transfer, status);
     if (access && (status == 401 || status == 403))
         access_hear(access, transfer);
 }
@@ -111,6 +114,7 @@ static void on_post_done(void *arg, const struct err *err)
     if (!err && (post->status < 200 || post->status > 299)) {
         (void)err_set(&problem, refused ? ERR_LOGIN : ERR_UPSTREAM_TRANSPORT, "server \"%s\" answered HTTP %d",
                       upstream->server->name, post->status);
+        problem.retry_after_ms = post->patience_ms;
         err = &problem;
     }
     post_end(post);
@@ -226,9 +230,11 @@ static bool feed(struct sse_wire *wire, struct span bytes)
     struct sse_event event;
     enum sse_status status = SSE_EVENT;
     for (int left = TRANSPORT_EVENTS_A_TURN; !is_held(wire) && left > 0; left--) {
-        if ((status = sse_next(&wire->parser, &bytes, &event)) != SSE_EVENT)
-            return status != SSE_TOO_LARGE;
-        if (!on_event(wire, &event))
+        if ((status = sse_next(&wire->parser, &bytes, &event)) == SSE_MORE)
+            return true;
+        if (status == SSE_TOO_LARGE)
+            receive_dropped(wire->upstream, event.data, wire->parser.data.no_memory, NULL);
+        else if (!on_event(wire, &event))
             return false;
     }
     buf_put_span(&wire->held, bytes);
@@ -281,7 +287,7 @@ static void on_parsed(void *arg, struct parsing *parsing)
 {
     struct sse_wire *wire = arg;
     wire->parsing = NULL;
-    upstream_on_parsed(wire->upstream, parsing, NULL);
+    receive_parsed(wire->upstream, parsing, NULL);
     if (wire->stream && !wire->upstream->losing && !is_held(wire))
         go_on(wire);
 }
@@ -305,6 +311,7 @@ static void on_stream_head(void *arg, struct http_transfer *transfer, int status
     struct sse_wire *wire = arg;
     struct access *access = wire->upstream->spec.access;
     wire->status = status;
+    wire->patience_ms = transport_patience(transfer, status);
     if (access && (status == 401 || status == 403))
         access_hear(access, transfer);
 }
@@ -340,6 +347,7 @@ static void on_stream_done(void *arg, const struct err *err)
                       : login             ? ERR_LOGIN
                                           : ERR_UNAVAILABLE,
                       "server \"%s\": the event stream ended (HTTP %d)", upstream->server->name, wire->status);
+        problem.retry_after_ms = wire->patience_ms;
         err = &problem;
     }
     upstream_lose(upstream, err);

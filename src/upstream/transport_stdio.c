@@ -127,15 +127,11 @@ static void log_tail(struct stdio_wire *wire)
 
 static void on_junk(const struct stdio_wire *wire, enum frame_status status, struct span line)
 {
-    const char *server = wire->upstream->server->name;
     if (status == FRAME_JUNK)
-        log_warn("server wrote something that is no message", LOG_STR("server", server),
+        log_warn("server wrote something that is no message", LOG_STR("server", wire->upstream->server->name),
                  LOG_SPAN("line", span_make(line.at, line.len > 200 ? 200 : line.len)));
-    else if (status == FRAME_NO_MEMORY)
-        log_error("out of memory: a server's message is dropped", LOG_STR("server", server));
     else
-        log_warn("server sent a message that is too large", LOG_STR("server", server), LOG_INT("max", wire->frame.max),
-                 LOG_STR("option", "limits.max_message"));
+        receive_dropped(wire->upstream, line, status == FRAME_NO_MEMORY, NULL);
 }
 
 static void on_parsed(void *arg, struct parsing *parsing);
@@ -269,7 +265,7 @@ static void on_parsed(void *arg, struct parsing *parsing)
     struct stdio_wire *wire = arg;
     struct upstream *upstream = wire->upstream;
     wire->parsing = NULL;
-    upstream_on_parsed(upstream, parsing, NULL);
+    receive_parsed(upstream, parsing, NULL);
     if (upstream->wire == wire)
         go_on(wire);
 }

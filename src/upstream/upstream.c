@@ -21,9 +21,10 @@
 
 #define BACKOFF_FIRST_MS 500
 #define BACKOFF_MAX_MS 30000
+#define ASKED_MAX_MS 300000  // a pause that a server may ask for
 #define HEALTHY_AFTER_MS 10000
 #define INSTRUCTIONS_MAX 8192
-#define REQUEST_MAX ((size_t)4 << 20)  // of a server
+#define CAPABILITIES_MAX 16384  // that callers get
 
 static void begin(struct upstream *upstream);
 
@@ -46,7 +47,7 @@ static void detach(struct upstream_request *request)
     struct upstream *upstream = request->upstream;
     map_remove(&upstream->in_flight, map_key_u64(&request->id));
     list_remove(&request->node);
-    if (list_empty(&upstream->refused))  // nobody needs another token any more
+    if (list_empty(&upstream->refused))  // no request needs another token any more
         access_cancel(&upstream->renewal);
     loop_timer_stop(upstream->spec.loop, &request->timeout);
     if (request->transfer)
@@ -57,20 +58,20 @@ static void detach(struct upstream_request *request)
     request->upstream = NULL;
 }
 
-static void finish(struct upstream_request *request, const struct upstream_reply *reply)
+void upstream_finish(struct upstream_request *request, const struct upstream_reply *reply)
 {
     detach(request);
     request->on_reply(request, reply);
 }
 
-static void fail(struct upstream_request *request, const struct err *err)
+void upstream_fail(struct upstream_request *request, const struct err *err)
 {
-    finish(request, &(struct upstream_reply){.failure = err});
+    upstream_finish(request, &(struct upstream_reply){.failure = err});
 }
 
 static void put_id(struct buf *out, uint64_t id) { buf_put_int(out, (int64_t)id); }
 
-static void send_cancelled(struct upstream *upstream, uint64_t id, const char *reason)
+void upstream_tell_cancelled(struct upstream *upstream, uint64_t id, const char *reason)
 {
     struct buf params = {0};
     buf_put_text(&params, "{\"requestId\":");
@@ -94,9 +95,10 @@ static void on_timeout(struct loop_timer *timer)
     int64_t waited = loop_now(upstream->spec.loop) - request->started_ms;
     (void)err_set(&err, ERR_UPSTREAM_TIMEOUT, "server \"%s\": no answer after %lld ms", upstream->server->name,
                   (long long)waited);
+    upstream->given_up++;
     if (!request->initial && upstream->state == UPSTREAM_READY)
-        send_cancelled(upstream, request->id, "timeout");
-    fail(request, &err);
+        upstream_tell_cancelled(upstream, request->id, "timeout");
+    upstream_fail(request, &err);
 }
 
 static void arm(struct upstream_request *request)
@@ -155,6 +157,7 @@ uint64_t upstream_reserve(struct upstream *upstream, struct upstream_request *re
 {
     request->upstream = upstream;
     request->id = ++upstream->next_id;
+    request->patience_ms = 0;
     request->timeout = (struct loop_timer){.on_due = on_timeout, .arg = request, .name = "request timeout"};
     return request->id;
 }
@@ -168,8 +171,9 @@ static void run_failing(struct loop_task *task)
     else
         (void)err_set(&err, ERR_UNAVAILABLE, "server \"%s\" is not available: %s", upstream->server->name,
                       *upstream->problem ? upstream->problem : "it is being closed");
+    err.retry_after_ms = upstream_pause_left(upstream);
     while (!list_empty(&upstream->failing))
-        fail(list_entry(upstream->failing.next, struct upstream_request, node), &err);
+        upstream_fail(list_entry(upstream->failing.next, struct upstream_request, node), &err);
 }
 
 // A token that has ended is not shown: the request waits for the next one.
@@ -216,16 +220,22 @@ void upstream_send(struct upstream_request *request, const char *method, struct 
     upstream_send_message(request, blob_take(&text));
 }
 
-void upstream_cancel(struct upstream_request *request, const char *reason)
+bool upstream_forget(struct upstream_request *request)
 {
     struct upstream *upstream = request->upstream;
     if (!upstream)
-        return;
+        return false;
     bool sent = map_find(&upstream->in_flight, map_key_u64(&request->id)) != NULL;
-    uint64_t id = request->id;
+    upstream->given_up += sent;
     detach(request);
-    if (sent && upstream->state == UPSTREAM_READY)
-        send_cancelled(upstream, id, reason);
+    return sent && upstream->state == UPSTREAM_READY;
+}
+
+void upstream_cancel(struct upstream_request *request, const char *reason)
+{
+    struct upstream *upstream = request->upstream;
+    if (upstream_forget(request))
+        upstream_tell_cancelled(upstream, request->id, reason);
 }
 
 void upstream_pass(struct upstream *upstream, struct blob *message)
@@ -235,11 +245,24 @@ void upstream_pass(struct upstream *upstream, struct blob *message)
     blob_unref(message);
 }
 
+// Some servers answer notifications too, without an id: that is meant for no request.
+static void note_told(struct upstream *upstream)
+{
+    upstream->told++;
+    upstream->told_after = upstream->next_id;
+}
+
+void upstream_pass_notification(struct upstream *upstream, struct blob *message)
+{
+    note_told(upstream);
+    upstream_pass(upstream, message);
+}
+
 void upstream_notify(struct upstream *upstream, const char *method, struct span params)
 {
     struct buf text = {0};
     message_put_notification(&text, method, params);
-    upstream_pass(upstream, blob_take(&text));
+    upstream_pass_notification(upstream, blob_take(&text));
 }
 
 void upstream_answer(struct upstream *upstream, struct span id, struct span result)
@@ -265,7 +288,7 @@ void upstream_refuse(struct upstream *upstream, struct span id, int code, const 
 static void fail_all(struct list *requests, const struct err *err)
 {
     while (!list_empty(requests))
-        fail(list_entry(requests->next, struct upstream_request, node), err);
+        upstream_fail(list_entry(requests->next, struct upstream_request, node), err);
 }
 
 // Out of all lists: what their failure sets off may send new requests, which are not among the doomed.
@@ -303,11 +326,14 @@ static void go_down(struct upstream *upstream, const struct err *err)
         return;
     if (was_ready && loop_now(upstream->spec.loop) - upstream->ready_since_ms > HEALTHY_AFTER_MS)
         upstream->failures = 0;
+    bool again = !was_ready && upstream->refusal == err->code && strcmp(upstream->problem, err->detail) == 0;
     memcpy(upstream->problem, err->detail, sizeof upstream->problem);
     upstream->refusal = err->code == ERR_LOGIN || err->code == ERR_PROCESSES ? err->code : ERR_NONE;
     forget_access(upstream);
-    log_warn(was_ready ? "server lost" : "server did not start", LOG_STR("server", upstream->server->name),
-             LOG_STR("detail", err->detail));
+    if (err->code == ERR_LOGIN && upstream->asked && upstream->spec.access)
+        access_hold_back(upstream->spec.access);
+    log_at(again ? LOG_DEBUG : LOG_WARN, was_ready ? "server lost" : "server did not start",
+           LOG_STR("server", upstream->server->name), LOG_STR("detail", err->detail));
     drop_wire(upstream);
     int64_t pause = BACKOFF_FIRST_MS;
     for (unsigned i = 0; i < upstream->failures && pause < BACKOFF_MAX_MS; i++)
@@ -315,11 +341,16 @@ static void go_down(struct upstream *upstream, const struct err *err)
     // One that ran may be started again by the next request at once; one that failed must wait.
     bool at_once = was_ready && upstream->failures == 0;
     upstream->failures++;
-    loop_timer_set(upstream->spec.loop, &upstream->retry, pause < BACKOFF_MAX_MS ? pause : BACKOFF_MAX_MS);
+    pause = pause < BACKOFF_MAX_MS ? pause : BACKOFF_MAX_MS;
+    upstream->put_off = err->retry_after_ms > 0;
+    if (err->retry_after_ms > pause)
+        pause = err->retry_after_ms < ASKED_MAX_MS ? err->retry_after_ms : ASKED_MAX_MS;
+    loop_timer_set(upstream->spec.loop, &upstream->retry, pause);
     struct list sent, unsent;
     take_in_flight(upstream, &sent);
     list_move_all(&unsent, &upstream->waiting);
     struct err why = *err, unavailable = *err;
+    why.retry_after_ms = unavailable.retry_after_ms = upstream->put_off ? pause : 0;
     if (!upstream->refusal)
         unavailable.code = ERR_UNAVAILABLE;
     set_state(upstream, at_once ? UPSTREAM_DOWN : UPSTREAM_BACKOFF);
@@ -360,19 +391,32 @@ static void on_retry(struct loop_timer *timer)
         begin(upstream);
 }
 
+static bool is_set(struct span part, const char *name)
+{
+    struct span flag;
+    return scan_find(part, name, &flag) && span_is(flag, "true");
+}
+
 static void read_abilities(struct upstream *upstream, struct span capabilities)
 {
     struct span part, flag;
     struct upstream_abilities *can = &upstream->abilities;
     *can = (struct upstream_abilities){0};
     can->tools = scan_find(capabilities, "tools", &part);
+    can->tools_changed = can->tools && is_set(part, "listChanged");
     can->prompts = scan_find(capabilities, "prompts", &part);
+    can->prompts_changed = can->prompts && is_set(part, "listChanged");
     can->completions = scan_find(capabilities, "completions", &part);
     can->logging = scan_find(capabilities, "logging", &part);
     can->resources = scan_find(capabilities, "resources", &part);
-    can->subscribe = can->resources && scan_find(part, "subscribe", &flag) && span_is(flag, "true");
+    can->resources_changed = can->resources && is_set(part, "listChanged");
     can->tasks = scan_find(capabilities, "tasks", &part);
     can->tasks_list = can->tasks && scan_find(part, "list", &flag);
+    if (capabilities.len > CAPABILITIES_MAX)
+        log_warn("capabilities are too long: callers do not get them", LOG_STR("server", upstream->server->name),
+                 LOG_INT("bytes", (int64_t)capabilities.len), LOG_INT("max", CAPABILITIES_MAX));
+    else if (scan_is_object(capabilities))
+        buf_put_span(&upstream->declared, capabilities);
     if (upstream->revision == REVISION_2024_11_05)
         can->completions = true;  // implied before the capability existed
 }
@@ -388,7 +432,7 @@ static void flush_waiting(struct upstream *upstream)
         struct upstream_request *request = list_entry(upstream->waiting.next, struct upstream_request, node);
         struct err err;
         if (!upstream_may_send(request, &err)) {
-            fail(request, &err);
+            upstream_fail(request, &err);
             continue;
         }
         struct blob *text = blob_ref(request->text);
@@ -421,6 +465,7 @@ static void on_hello(struct upstream_request *request, const struct upstream_rep
     }
     buf_clear(&upstream->info);
     buf_clear(&upstream->instructions);
+    buf_clear(&upstream->declared);
     if (scan_find(reply->result, "capabilities", &value))
         read_abilities(upstream, value);
     if (scan_find(reply->result, "serverInfo", &value))
@@ -430,6 +475,7 @@ static void on_hello(struct upstream_request *request, const struct upstream_rep
     struct buf initialized = {0};
     message_put_notification(&initialized, method_text(METHOD_INITIALIZED), (struct span){0});
     struct blob *message = blob_take(&initialized);
+    note_told(upstream);
     upstream->transport->greet(upstream, message);
     blob_unref(message);
 }
@@ -443,6 +489,12 @@ void upstream_on_ready(struct upstream *upstream)
              LOG_STR("revision", revision_text(upstream->revision)));
     set_state(upstream, UPSTREAM_READY);
     flush_waiting(upstream);
+}
+
+void upstream_on_unheard(struct upstream *upstream)
+{
+    struct upstream_abilities *can = &upstream->abilities;
+    can->tools_changed = can->prompts_changed = can->resources_changed = false;
 }
 
 static void say_hello(struct upstream *upstream)
@@ -468,6 +520,8 @@ static const struct transport *transport_of(const struct server *server)
 static void open_wire(struct upstream *upstream)
 {
     struct err err = {0};
+    upstream->asked = true;
+    upstream->login = upstream->spec.access ? access_connect(upstream->spec.access) : 0;
     if (upstream->transport->start(upstream, &err))
         say_hello(upstream);
     else
@@ -505,7 +559,8 @@ static void begin(struct upstream *upstream)
 {
     loop_timer_stop(upstream->spec.loop, &upstream->retry);
     upstream->transport = transport_of(upstream->server);  // what was found out last time may have been a passing fault
-    upstream->greeted_late = false;
+    upstream->greeted_late = upstream->asked = false;
+    upstream->given_up = 0;
     set_state(upstream, UPSTREAM_STARTING);
     struct err err;
     if (!may_start(upstream, &err)) {
@@ -535,6 +590,7 @@ void upstream_restart(struct upstream *upstream)
         return;
     (void)err_set(&err, ERR_LOGIN, "server \"%s\": what was granted there has changed", upstream->server->name);
     upstream->failures = 0;
+    upstream->asked = false;  // it has not refused anything
     go_down(upstream, &err);
 }
 
@@ -567,6 +623,20 @@ void upstream_on_resend(struct upstream *upstream, struct upstream_request *requ
     flush_waiting(upstream);
 }
 
+// After another login, what the server knows of this connection may be about another account.
+static void begin_anew(struct upstream *upstream)
+{
+    struct list kept;
+    list_move_all(&kept, &upstream->refused);
+    upstream_restart(upstream);
+    while (!list_empty(&kept)) {
+        struct list *node = kept.next;
+        list_remove(node);
+        list_append(&upstream->waiting, node);
+    }
+    upstream_start(upstream);
+}
+
 // Those the server refused go out again with the new token, the handshake first.
 static void on_renewed(struct access_wait *wait, const struct err *err)
 {
@@ -576,14 +646,20 @@ static void on_renewed(struct access_wait *wait, const struct err *err)
         while (!list_empty(&upstream->refused)) {
             struct upstream_request *request = list_entry(upstream->refused.next, struct upstream_request, node);
             why.code = request->widened ? ERR_LOGIN : err->code;  // the server is there, but not for this
-            fail(request, &why);
+            upstream_fail(request, &why);
         }
+        return;
+    }
+    int64_t login = access_login(upstream->spec.access);
+    if (upstream->state == UPSTREAM_READY && login != upstream->login) {
+        begin_anew(upstream);
         return;
     }
     while (!list_empty(&upstream->refused)) {
         struct upstream_request *request = list_entry(upstream->refused.next, struct upstream_request, node);
         list_remove(&request->node);
         if (request->initial) {
+            upstream->login = login;
             struct blob *text = blob_ref(request->text);
             map_put(&upstream->in_flight, map_key_u64(&request->id), request);
             arm(request);
@@ -639,154 +715,7 @@ void upstream_on_request_failed(struct upstream *upstream, struct upstream_reque
 {
     (void)upstream;
     request->transfer = NULL;
-    fail(request, err);
-}
-
-// ---- messages -------------------------------------------------------------------------------
-
-static struct upstream_request *find_by_id(struct upstream *upstream, struct span raw)
-{
-    uint64_t id;
-    return span_to_u64(raw, &id) ? map_find(&upstream->in_flight, map_key_u64(&id)) : NULL;
-}
-
-static void on_progress(struct upstream *upstream, const struct message *message)
-{
-    struct span token;
-    if (!scan_find(message->params, "progressToken", &token))
-        return;
-    struct upstream_request *request = find_by_id(upstream, token);
-    if (!request) {  // late, or of a task that goes on after its call was answered
-        upstream->spec.listener->on_notification(upstream->spec.arg, upstream, message, NULL);
-        return;
-    }
-    upstream_touch(request);
-    if (request->on_progress)
-        request->on_progress(request, message->params);
-}
-
-static void on_answer(struct upstream *upstream, const struct message *message, struct blob *owner,
-                      struct upstream_request *origin)
-{
-    struct upstream_request *request = message->id.at ? find_by_id(upstream, message->id) : origin;
-    if (!request) {
-        log_debug("answer to no request of ours", LOG_STR("server", upstream->server->name),
-                  LOG_SPAN("id", message->id));
-        return;
-    }
-    finish(request, &(struct upstream_reply){
-                        .result = message->result, .error = message->error, .owner = owner, .held = upstream->taken});
-}
-
-// A message that cannot be read. If it was meant as an answer, its request fails now, not by timeout.
-static void on_unreadable(struct upstream *upstream, struct span text, const struct message *message,
-                          struct upstream_request *origin, struct err *err)
-{
-    struct upstream_request *request = origin;
-    struct span start = span_make(text.at, text.len < 256 ? text.len : 256);
-    log_warn("server sent an invalid message", LOG_STR("server", upstream->server->name),
-             LOG_STR("detail", err->detail));
-    bool answer = !memmem(start.at, start.len, "\"method\"", 8);
-    if (!request && answer && message->id.at)
-        request = find_by_id(upstream, message->id);
-    const char *id = !request && answer ? memmem(start.at, start.len, "\"id\":", 5) : NULL;
-    if (id) {
-        struct span digits = span_make(id + 5, 0);
-        while (digits.at + digits.len < start.at + start.len && digits.at[digits.len] >= '0' &&
-               digits.at[digits.len] <= '9')
-            digits.len++;
-        request = find_by_id(upstream, digits);
-    }
-    err->code = ERR_UPSTREAM_INVALID;
-    if (request)
-        fail(request, err);
-}
-
-static void hand_on(struct upstream *upstream, const struct message *message, struct blob *owner,
-                    struct upstream_request *origin)
-{
-    switch (message->kind) {
-    case MESSAGE_RESULT:
-    case MESSAGE_ERROR: on_answer(upstream, message, owner, origin); break;
-    case MESSAGE_NOTIFICATION:
-        if (method_find(message->method) == METHOD_PROGRESS)
-            on_progress(upstream, message);
-        else
-            upstream->spec.listener->on_notification(upstream->spec.arg, upstream, message, origin);
-        break;
-    case MESSAGE_REQUEST:
-        if (span_is(message->method, "ping"))
-            upstream_answer(upstream, message->id, span_of("{}"));
-        else
-            upstream->spec.listener->on_request(upstream->spec.arg, upstream, message, origin);
-        break;
-    case MESSAGE_INVALID: break;
-    }
-}
-
-static struct upstream_request *still(struct upstream_request *origin)
-{
-    return origin && origin->upstream ? origin : NULL;
-}
-
-// 2025-03-26 servers may send several messages as one array.
-static void on_batch(struct upstream *upstream, struct span text, struct blob *owner, struct upstream_request *origin)
-{
-    struct span array, part;
-    struct err err;
-    struct message none = {0};
-    if (!scan_document(text, false, &array, &err)) {
-        on_unreadable(upstream, text, &none, origin, &err);
-        return;
-    }
-    struct scan_walk walk = scan_walk(array);
-    while (scan_element(&walk, &part))
-        if (scan_is_object(part))
-            upstream_on_message(upstream, part, owner, still(origin));
-}
-
-void upstream_on_message(struct upstream *upstream, struct span text, struct blob *owner,
-                         struct upstream_request *origin)
-{
-    struct message message;
-    struct err err;
-    loop_note(upstream->spec.loop, "server message", upstream->server->name);
-    if (text.len && text.at[0] == '[')
-        on_batch(upstream, text, owner, origin);
-    else if (message_parse(text, false, &message, &err)) {
-        if (owner)  // it is passed on where it is, and faces need not look for line ends
-            message_flatten((char *)(uintptr_t)text.at, text.len);
-        hand_on(upstream, &message, owner, origin);
-    } else
-        on_unreadable(upstream, text, &message, origin, &err);
-}
-
-// What nobody asked for and everybody would have to carry: the loop looks at it again and again.
-static bool is_excessive(struct upstream *upstream, const struct message *message)
-{
-    bool excessive = message->kind == MESSAGE_NOTIFICATION
-                         ? message->text.len > MESSAGE_LARGE
-                         : message->kind == MESSAGE_REQUEST && message->text.len > REQUEST_MAX;
-    if (!excessive)
-        return false;
-    log_warn("server sent a request or notification that is too large", LOG_STR("server", upstream->server->name),
-             LOG_INT("bytes", (int64_t)message->text.len));
-    if (message->kind == MESSAGE_REQUEST)
-        upstream_refuse(upstream, message->id, -32603, "the request is too large");
-    return true;
-}
-
-void upstream_on_parsed(struct upstream *upstream, const struct parsing *parsing, struct upstream_request *origin)
-{
-    struct err err = parsing->err;
-    loop_note(upstream->spec.loop, "large server message", upstream->server->name);
-    if (!parsing->valid) {
-        on_unreadable(upstream, parsing->text, parsing->messages, origin, &err);
-        return;
-    }
-    for (size_t i = 0; i < parsing->count; i++)
-        if (!is_excessive(upstream, &parsing->messages[i]))
-            hand_on(upstream, &parsing->messages[i], parsing->owner, still(origin));
+    upstream_fail(request, err);
 }
 
 void upstream_pause(struct upstream *upstream) { upstream->paused = true; }
@@ -866,6 +795,7 @@ void upstream_free(struct upstream *upstream)
     map_release(&upstream->in_flight);
     buf_release(&upstream->instructions);
     buf_release(&upstream->info);
+    buf_release(&upstream->declared);
     for (size_t i = 0; i < STDERR_LINES; i++)
         free(upstream->tail[i]);
     free((char *)(uintptr_t)upstream->spec.capabilities);
@@ -876,9 +806,15 @@ enum upstream_state upstream_state(const struct upstream *upstream) { return ups
 const struct server *upstream_server(const struct upstream *upstream) { return upstream->server; }
 const struct upstream_abilities *upstream_abilities(const struct upstream *upstream) { return &upstream->abilities; }
 struct span upstream_instructions(const struct upstream *upstream) { return buf_span(&upstream->instructions); }
+struct span upstream_declared(const struct upstream *upstream) { return buf_span(&upstream->declared); }
 struct span upstream_info(const struct upstream *upstream) { return buf_span(&upstream->info); }
 enum revision upstream_revision(const struct upstream *upstream) { return upstream->revision; }
 const char *upstream_problem(const struct upstream *upstream) { return upstream->problem; }
 bool upstream_needs_login(const struct upstream *upstream) { return upstream->refusal == ERR_LOGIN; }
 enum err_code upstream_refusal(const struct upstream *upstream) { return upstream->refusal; }
+int64_t upstream_pause_left(const struct upstream *upstream)
+{
+    int64_t left = upstream->retry.due_ms - loop_now(upstream->spec.loop);
+    return upstream->state == UPSTREAM_BACKOFF && upstream->put_off && left > 0 ? left : 0;
+}
 void *upstream_arg(const struct upstream *upstream) { return upstream->spec.arg; }

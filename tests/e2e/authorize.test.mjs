@@ -4,12 +4,14 @@ import { execFileSync, spawnSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import { fileURLToPath } from 'node:url';
 
 import { ClientV1, HttpTransportV1, schemas } from '../peers/clients.mjs';
 import { binary, startGateway, stdioServer, temporaryDirectory, until, writeConfig } from './gateway.mjs';
 import { initialize, post, reply, send } from './raw.mjs';
 
 const demo = join(dirname(binary), 'postern-demo');
+const mirror = fileURLToPath(new URL('../peers/mirror', import.meta.url));
 const rule = (id, effect, more) => ({
     id, effect, description: `the rule ${id} of this test`, tenants: ['*'], subjects: ['role:clerk'], servers: ['*'], kinds: ['tool'], names: ['*'], ...more
 });
@@ -107,6 +109,39 @@ describe('X8 without conditions only the size is free', () => {
         const message = 'x'.repeat(2 << 20);
         assert.equal((await ask(body(JSON.stringify({ message })))).result.content[0].text, message);
     });
+});
+
+describe('X8 conditions are about the tools of their rule', () => {
+    let gateway, ask;
+    before(async () => {
+        const secret = { when: { '/raw': { eq: 'secret' } } };
+        const rules = [rule('some', 'allow', { names: ['mirror', 'reply'] }), rule('no-secret', 'deny', { names: ['reply'], ...secret }), rule('watched', 'deny', { mode: 'shadow', names: ['wait'], ...secret })];
+        gateway = await start(rules, { m: { command: mirror } });
+        ask = await open(gateway, 'ann');
+    });
+    after(() => gateway?.stop());
+
+    const body = (name, args) => `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"${name}","arguments":${args}}}`;
+    for (const [name, args] of [
+        ['an integer beyond 64 bits', '{"n":12345678901234567890}'], ['a number beyond any double', '{"n":1e400}'],
+        ['the name of an argument with U+0000', String.raw`{"a\u0000":1}`], ['the name of an argument with a lone surrogate', String.raw`{"\ud83d":1}`],
+        ['more than a megabyte', `{"text":"${'x'.repeat(1 << 20)}"}`]
+    ]) {
+        test(`X8 ${name}: other tools get it as it was sent`, async () => {
+            const { result } = await ask(body('m__mirror', args));
+            assert.ok(result.content[0].text.endsWith(`"arguments":${args}}}`), result.content[0].text.slice(-200));
+        });
+        test(`X8 ${name}: the tool of the rule does not`, async () => {
+            const { error } = await ask(body('m__reply', args));
+            assert.deepEqual([error?.code, error?.data.reason], [-32602, 'invalid_params'], JSON.stringify(error));
+        });
+        test(`X8 ${name}: a tool that the caller may not see is denied like one that does not exist`, async () => {
+            const [hidden, missing] = [await ask(body('m__wait', args)), await ask(body('m__nothing', args))];
+            assert.equal(hidden.error.data.reason, 'denied');
+            assert.deepEqual(hidden.error, missing.error);
+        });
+    }
+    test('X8 what could not be judged is not in the log', () => assert.doesNotMatch(gateway.log(), /12345678901234567890/));
 });
 
 describe('X10 every method is somebody\'s to allow, and unknown ones nobody\'s', () => {

@@ -49,7 +49,7 @@ async function open(gateway, subject, version = '2025-11-25') {
     headers['mcp-session-id'] = answer.headers['mcp-session-id'];
     const ask = (body, more) => send(gateway.url, { headers: post({ ...headers, ...more }), body });
     await ask({ jsonrpc: '2.0', method: 'notifications/initialized' });
-    return { headers, ask };
+    return { headers, ask, end: () => send(gateway.url, { method: 'DELETE', headers }) };
 }
 
 const ping = () => JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'ping' });
@@ -191,7 +191,7 @@ describe('a caller that is denied everything', () => {
     });
 });
 
-/** A server over HTTP whose tool answers with `size` bytes, as JSON that says how long it is or as an event; to so many calls at once. */
+/** A server over HTTP whose tool answers with `size` bytes, as JSON that says how long it is or as an event, after one of progress if it is asked for; to so many calls at once. */
 async function startServer(t, size, { events = false, together = 1 } = {}) {
     const results = {
         initialize: { protocolVersion: '2025-11-25', capabilities: { tools: {} }, serverInfo: { name: 'large', version: '1' } },
@@ -201,10 +201,12 @@ async function startServer(t, size, { events = false, together = 1 } = {}) {
     const waiting = [];
     const server = createServer(async (req, res) => {
         if (req.method !== 'POST') return res.writeHead(405).end();
-        const { id, method } = await json(req);
+        const { id, method, params } = await json(req);
         if (id === undefined) return res.writeHead(202).end();
         const message = JSON.stringify({ jsonrpc: '2.0', id, result: results[method] ?? {} });
-        const body = events ? `data: ${message}\n\n` : message;
+        const progressToken = params?._meta?.progressToken;
+        const progress = progressToken === undefined ? '' : `data: ${JSON.stringify({ jsonrpc: '2.0', method: 'notifications/progress', params: { progressToken, progress: 1 } })}\n\n`;
+        const body = events ? `${progress}data: ${message}\n\n` : message;
         waiting.push(() => res.writeHead(200, events ? { 'content-type': 'text/event-stream' } : { 'content-type': 'application/json', 'content-length': body.length }).end(body));
         if (method !== 'tools/call' || waiting.length === together) for (const answer of waiting.splice(0)) answer();
     }).listen(0, '127.0.0.1');
@@ -223,33 +225,42 @@ describe('large answers', () => {
     };
     const act = id => ({ jsonrpc: '2.0', id, method: 'tools/call', params: { name: 'big__act', arguments: {} } });
 
-    for (const [name, start_server] of Object.entries(servers)) {
-        test(`${name}: calls wait for room instead of failing, and every one is answered`, async t => {
-            const gateway = await start(t, { mcpServers: { big: await start_server(t) }, limits: LIMITS });
-            const alice = await open(gateway, 'alice'), bob = await open(gateway, 'bob');
+    // A call that gets a notification of progress is answered by an event, which is kept for resumption as long as there is room.
+    const act_slowly = id => ({ ...act(id), params: { ...act(id).params, _meta: { progressToken: id } } });
+    const assertAnswered = (answer, form) => {
+        assert.ok(answer.headers['content-type'].startsWith(form), `${answer.headers['content-type']}: ${answer.body.slice(0, 1000)}`);
+        assert.equal(reply(answer).result?.content[0].text.length, SIZE, answer.body.slice(0, 1000));
+    };
+    const JSON_FORM = 'application/json', EVENTS_FORM = 'text/event-stream';
+    for (const [name, form] of [...Object.keys(servers).map(server => [server, JSON_FORM]), ['HTTP and events', EVENTS_FORM], ['stdio', EVENTS_FORM]])
+        test(`${name}: calls wait for room instead of failing, and every one is answered as ${form}`, async t => {
+            const gateway = await start(t, { mcpServers: { big: await servers[name](t) }, limits: LIMITS, timeouts: { stream_after: '5m' } });
+            const callers = [await open(gateway, 'alice'), await open(gateway, 'bob')];
             let going = true, most = 0;
             const look = (async () => {
                 while (going) most = Math.max(most, (await gateway.memory()).held);
             })();
-            const answers = await Promise.all(Array.from({ length: 8 }, (_, id) => (id % 2 ? alice : bob).ask(act(id))));
-            going = false;
+            const asked = Array.from({ length: 8 }, (_, id) => callers[id % 2].ask((form === JSON_FORM ? act : act_slowly)(id)));
+            const answers = await Promise.all(asked).finally(() => (going = false));
             await look;
-            for (const [id, answer] of answers.entries()) {
-                const { result, error } = reply(answer);
-                assert.equal(error, undefined, JSON.stringify(error));
-                assert.equal(result.content[0].text.length, SIZE, `answer ${id}`);
-            }
+            for (const answer of answers) assertAnswered(answer, form);
             assert.ok(most > 0 && most <= BOUND, `${most} bytes were held`);
             if (name !== 'stdio') await gateway.line(/reading from a server waits for room server=big limit=limits\.memory/, WAIT_MS);
+            if (form === EVENTS_FORM) await Promise.all(callers.map(({ end }) => end()));
             await until(async () => (await gateway.memory()).held < KIB, WAIT_MS, 'nothing is held afterwards');
         });
-    }
+
+    test('what is kept for resumption makes room for the next answer to the same caller', async t => {
+        const limits = { ...LIMITS, identity_memory: BOUND, memory: 0 };
+        const gateway = await start(t, { mcpServers: { big: await servers.stdio() }, limits }), alice = await open(gateway, 'alice');
+        for (let id = 0; id < 3; id++) assertAnswered(await alice.ask(act_slowly(id)), EVENTS_FORM);
+    });
 
     test('nothing is held for a line above the maximum when it is dropped, and the log names the option', async t => {
-        const big = { ...stdioServer.misbehave('huge', 3 * MIB), timeout: 1 };
+        const big = stdioServer.misbehave('huge', 3 * MIB);
         const gateway = await start(t, { mcpServers: { big }, limits: LIMITS }), alice = await open(gateway, 'alice');
         const answer = await alice.ask(act(1));
-        assert.equal(reply(answer).error.data.reason, 'upstream_timeout');
+        assert.equal(reply(answer).error.data.reason, 'upstream_invalid');
         await gateway.line(/server sent a message that is too large server=big max=1048576 option=limits\.max_message/, WAIT_MS);
         await until(async () => (await gateway.memory()).held < KIB, WAIT_MS, 'nothing is held afterwards');
     });

@@ -452,7 +452,7 @@ describe('config', () => {
         const shown = JSON.parse(stdout);
         assert.deepEqual(shown.mcpServers.local.env, { API_KEY: '***', OTHER: '***' });
         assert.deepEqual(shown.mcpServers.remote.headers, { Authorization: '***' });
-        assert.deepEqual([shown.limits.page_size, shown.timeouts.list, shown.separator], [1000, '10s', '__']);
+        assert.deepEqual([shown.limits.page_size, shown.timeouts.list, shown.separator], [1000, '5s', '__']);
     });
     test('show: what it prints is a right configuration again', async () => {
         const { stdout } = await run(['config', 'show', '--config', secret], { env });

@@ -15,8 +15,8 @@ const CALLS = 30;
 let gateway;
 afterEach(() => gateway.stop());
 
-async function start(servers) {
-    gateway = await startGateway({ mcpServers: servers });
+async function start(servers, limits) {
+    gateway = await startGateway({ mcpServers: servers, ...(limits && { limits }) });
 }
 
 /** Opens sessions that hear log messages, each with a stream; gives the streams. */
@@ -87,6 +87,17 @@ describe('others are served while a server floods', () => {
         });
 });
 
+test('calls that wait for a server to start count for limits.session_calls', async () => {
+    await start({ slow: { ...stdioServer.misbehave('hang-init'), start_timeout: '60s' } }, { session_calls: 3 });
+    const session = await Session.open(gateway.url);
+    const answers = Array.from({ length: 4 }, (_, i) => session.call(`slow__${i}`));
+    const { error } = await Promise.race(answers);
+    assert.equal(error.data.reason, 'limited', JSON.stringify(error));
+    assert.ok(error.data.retryAfterMs > 0);
+    await session.delete();
+    await Promise.allSettled(answers);
+});
+
 describe('lengths are bounded', () => {
     const refusals = [
         ['a name', 'tools/call', { name: 'n'.repeat(1100) }, /name is longer than 1024 bytes/],
@@ -108,6 +119,18 @@ describe('lengths are bounded', () => {
         await start({ odd: stdioServer.misbehave('long-name', 1025) });
         const session = await Session.open(gateway.url);
         assert.deepEqual((await session.request('tools/list')).result.tools.map(({ name }) => name), ['odd__fine']);
-        assert.match(gateway.log(), /item left out: its name or URI is too long .*server=odd .*bytes=1025 max=1024/);
+        assert.match(gateway.log(), /list item left out server=odd what=tools index=1 detail="its name or URI is too long"/);
     });
+
+    for (const [count, names, end] of [
+        [1000, ['odd__fine'], /list items left out server=odd what=tools count=1000/],
+        [200_000, [], /server lists too much, the rest is left out server=odd what=tools items=100000/]
+    ])
+        test(`${count} items that are none: a few lines in the log, and a bound`, async () => {
+            await start({ odd: stdioServer.misbehave('nulls', count) });
+            const session = await Session.open(gateway.url);
+            assert.deepEqual((await session.request('tools/list')).result.tools.map(({ name }) => name), names);
+            assert.match(gateway.log(), end);
+            assert.equal(gateway.log().match(/list item left out/g).length, 20);
+        });
 });

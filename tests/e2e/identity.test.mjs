@@ -6,7 +6,7 @@ import { dirname, join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 
 import { binary, startGateway, temporaryDirectory, until } from './gateway.mjs';
-import { initialize, post, resultText, send, stream } from './raw.mjs';
+import { initialize, post, reply, resultText, send, stream } from './raw.mjs';
 
 const demo = join(dirname(binary), 'postern-demo');
 
@@ -67,7 +67,7 @@ class Caller {
     }
     async request(method, params) {
         const answer = await send(gateway.url, { headers: post(this.headers), body: { jsonrpc: '2.0', id: 7, method, params } });
-        return { status: answer.status, ...JSON.parse(answer.body) };
+        return { status: answer.status, ...reply(answer) };
     }
     call(name, args = {}) {
         return this.request('tools/call', { name, arguments: args });
@@ -236,7 +236,7 @@ describe('several providers', () => {
             for (const [way, headers] of Object.entries(ways)) {
                 const session = { ...headers, 'mcp-session-id': (await opens(headers)).headers['mcp-session-id'] };
                 const call = { jsonrpc: '2.0', id: 2, method: 'tools/call', params: { name: 'demo__echo', arguments: { message: 'hi' } } };
-                codes[way] = JSON.parse((await send(both.url, { headers: post(session), body: call })).body).error?.code;
+                codes[way] = reply(await send(both.url, { headers: post(session), body: call })).error?.code;
                 const other = { ...ways[way === 'bearer' ? 'forwarded' : 'bearer'], 'mcp-session-id': session['mcp-session-id'] };
                 assert.equal((await send(both.url, { headers: post(other), body: call })).status, 404, 'the session of the other ana');
             }

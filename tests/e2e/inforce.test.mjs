@@ -184,6 +184,7 @@ describe('a call that waits after it was allowed', () => {
     async function used() {
         const session = await Session.open(gateway.url);
         assert.ok((await session.call('echo')).result);
+        await until(() => peer.count('resources/list') && peer.count('resources/templates/list'), 10_000, 'all its lists are fetched');
         peer.seen.length = 0;
         return session;
     }
@@ -194,6 +195,7 @@ describe('a call that waits after it was allowed', () => {
         peer.hold('initialize');
         peer.forgets = true;
         const call = await waiting(session, calling('echo'));
+        await until(() => peer.count('initialize'), 10_000, 'the new session');
         assert.deepEqual(peer.seen, ['tools/call', 'initialize']);
         await swap(OTHER);
         peer.release('initialize');

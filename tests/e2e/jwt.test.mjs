@@ -8,7 +8,7 @@ import { after, before, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 
 import { binary, node, startGateway, temporaryDirectory, watch } from './gateway.mjs';
-import { initialize, post, send } from './raw.mjs';
+import { initialize, post, reply, send } from './raw.mjs';
 
 const demo = join(dirname(binary), 'postern-demo');
 const oidc = fileURLToPath(new URL('../peers/oidc.mjs', import.meta.url));
@@ -75,7 +75,7 @@ async function call(token) {
     assert.equal(opened.status, 200, opened.body);
     const headers = post({ authorization: `Bearer ${token}`, 'mcp-session-id': opened.headers['mcp-session-id'] });
     const body = { jsonrpc: '2.0', id: 2, method: 'tools/call', params: { name: 'demo__echo', arguments: { message: 'hi' } } };
-    return JSON.parse((await send(gateway.url, { headers, body })).body);
+    return reply(await send(gateway.url, { headers, body }));
 }
 
 describe('tokens of the issuer', () => {

@@ -363,7 +363,8 @@ describe('F12 a gateway that uses a token which ends while the token endpoint', 
         }));
     test('says when to come back: not before that', () =>
         withPause('token-429', async (liar, session) => {
-            assert.ok((await session.call('liar__echo')).error);
+            const { error } = await session.call('liar__echo');
+            assert.ok(error.data.retryAfterMs > 0 && error.data.retryAfterMs <= 3300, JSON.stringify(error));
             await until(async () => (await tokenRequests(liar)) === 2, 15_000, 'a second try');
             const [first, second] = (await liar.seen('/token')).slice(1);
             assert.ok(second.at - first.at > 2900, `${second.at - first.at} ms`);

@@ -9,11 +9,14 @@ import { startGateway, startPeer } from './gateway.mjs';
 import { reply, resultText, Session } from './raw.mjs';
 
 const mirror = fileURLToPath(new URL('../peers/mirror', import.meta.url));
+const teller = fileURLToPath(new URL('../peers/teller', import.meta.url));
 const mirrorServer = (...tools) => ({ command: mirror, args: tools.length ? ['--tools', JSON.stringify(tools)] : [] });
 
 /** Text of JSON that a parser and a writer would not reproduce. */
 const ODD = String.raw`{"z":1e400,"a":12345678901234567890,"n":[1.0,0.10,-0,1E5,1.00,-1e-07,[ ],{ }],"s":"\u00e9\ud83d\ude00\/\\n\u2028 é😀 ` + '\u2028' + String.raw`","":{"$ref":"#"} , "nested":{"b":{},"a":[null,true]}}`;
 const PRETTY = '{\n  "a": 1.0,\r\n  "list": [\n    1,\n\t2\n  ]\n}';
+
+const timeouts = { stream_after: '5m' }; // answers are JSON, however busy the machine is
 
 const onOneLine = text => text.replace(/[\r\n]/g, ' ');
 
@@ -35,7 +38,7 @@ for (const transport of ['stdio', 'http']) {
         let peer, gateway, session;
         before(async () => {
             peer = transport === 'http' ? await startPeer(mirror, '--http') : undefined;
-            gateway = await startGateway({ mcpServers: { m: peer ? { type: 'http', url: peer.url } : mirrorServer() } });
+            gateway = await startGateway({ timeouts, mcpServers: { m: peer ? { type: 'http', url: peer.url } : mirrorServer() } });
             session = await Session.open(gateway.url);
         });
         after(async () => {
@@ -104,7 +107,7 @@ for (const transport of ['stdio', 'http']) {
 describe('what a caller chose comes back as it was', () => {
     let gateway, session;
     before(async () => {
-        gateway = await startGateway({ mcpServers: { m: mirrorServer() } });
+        gateway = await startGateway({ timeouts, mcpServers: { m: mirrorServer() } });
         session = await Session.open(gateway.url);
     });
     after(() => gateway?.stop());
@@ -136,7 +139,7 @@ describe('what a caller chose comes back as it was', () => {
 describe('resource URIs of a server with a prefix', () => {
     let gateway, session;
     before(async () => {
-        gateway = await startGateway({ mcpServers: { m: mirrorServer(), other: mirrorServer() } });
+        gateway = await startGateway({ timeouts, mcpServers: { m: mirrorServer(), other: mirrorServer() } });
         session = await Session.open(gateway.url);
     });
     after(() => gateway?.stop());
@@ -151,10 +154,6 @@ describe('resource URIs of a server with a prefix', () => {
         const own = raw('mirror:///one', 'https://example.com/page', 'ui://panel/main.html');
         const wrapped = raw('postern://m/mirror:///one', 'postern://m/https://example.com/page', 'ui://m/panel/main.html');
         assert.equal(await replied(session, own), answered(7, wrapped));
-    });
-    test('are wrapped in prompts', async () => {
-        const raw = uri => `{"messages":[{"role":"user","content":{"type":"resource_link","uri":"${uri}","name":"n"}},{"role":"user","content":{"type":"resource","resource":{"uri":"${uri}","text":"t"}}}]}`;
-        assert.equal(await replied(session, raw('mirror:///one')), answered(7, raw('postern://m/mirror:///one')));
     });
     test('are wrapped in errors', async () => {
         const raw = uri => `{"code":-32002,"message":"no mirror:///one","data":{"uri":"${uri}","n":1.0}}`;
@@ -191,13 +190,93 @@ describe('resource URIs of a server with a prefix', () => {
     }
 });
 
+// Where the protocol has a resource URI it is wrapped, and nowhere else. `@` marks those.
+describe('what is a resource URI, of a server with a prefix', () => {
+    const LINK = '{"type":"resource_link","uri":"@x:///a","name":"n"}', EMBEDDED = '{"uri":"x:///b","type":"resource","resource":{"uri":"@x:///a","text":"x:///a"}}';
+    const NONE = '{"type":"text","text":"t","uri":"x:///a","resource":{"uri":"x:///b"}},{"type":"image","data":"","mimeType":"a/b","uri":"x:///a"},{"uri":"x:///a","resource":{"uri":"x:///a"}},[{"type":"resource_link","uri":"x:///a"}],{"type":"resource_link","resource":{"uri":"x:///a"}},{"type":"Resource_Link","uri":"x:///a"}';
+    const ELSEWHERE = '"uri":"x:///a","taskId":"t","resource":{"uri":"x:///a"},"structuredContent":{"uri":"x:///a","contents":[{"uri":"x:///a"}],"content":[{"type":"resource_link","uri":"x:///a"}]},"_meta":{"uri":"x:///a","content":[{"type":"resource_link","uri":"x:///a"}]}';
+    const tool = `"content":[${LINK},${NONE},${EMBEDDED},{"uri":"@x:///a","type":"resource_lin\\u006b"}]`;
+    const messages = content => `"messages":[{"role":"user","content":${content}}]`;
+    const other = (...kept) => Object.entries({ content: `"content":[${LINK}]`, messages: messages(LINK), contents: '"contents":[{"uri":"x:///a","text":""}]' })
+        .flatMap(([name, text]) => (kept.includes(name) ? [] : [text.replaceAll('@', '')]));
+    const results = {
+        'tools/call': [tool, ...other('content')],
+        'tasks/result': [tool, ...other('content')],
+        'prompts/get': [`"messages":[{"role":"user","content":${LINK}},{"role":"user","content":${EMBEDDED}},{"role":"user","content":[${LINK},${NONE}]},{"role":"user","content":{"type":"text","text":"","uri":"x:///a"}}]`, ...other('messages')],
+        'resources/read': ['"contents":[{"uri":"@x:///a","text":"x:///a","resource":{"uri":"x:///b"},"_meta":{"uri":"x:///a"}},{"blob":"","uri":"@https://example.com/"}]', ...other('contents')],
+        'completion/complete': ['"completion":{"values":["x:///a"],"uri":"x:///a"}', ...other()]
+    };
+    const asked = {
+        'sampling/createMessage': [messages(LINK), messages(`[${LINK},${NONE}]`), messages(`[{"type":"tool_result","toolUseId":"1","content":[${LINK},${NONE},${EMBEDDED}],"structuredContent":{"uri":"x:///a"}}]`), ...other('messages')],
+        'elicitation/create': ['"message":"m","requestedSchema":{"type":"object","properties":{"uri":{"type":"string","default":"x:///a"},"content":{"type":"string","enum":["x:///a"]}}}', ...other()]
+    };
+    const errors = [
+        ['tools/call', '"code":-32002,"data":{"uri":"@x:///a","contents":[{"uri":"x:///a"}]}'],
+        ['tools/call', '"code":-32050,"data":{"uri":"x:///a"}'],
+        ['tools/call', '"code":-32042,"data":{"uri":"x:///a","elicitations":[]}'],
+        ['resources/read', '"code":-32602,"data":{"uri":"@x:///a"},"uri":"x:///a"']
+    ];
+    const own = text => text.replaceAll('@', '');
+    const wrapped = text => text.replaceAll('@', 'postern://t/');
+
+    let gateway, session, taskId;
+    before(async () => {
+        const capabilities = JSON.stringify({ tools: {}, prompts: {}, resources: {}, completions: {}, tasks: { list: {}, requests: { tools: { call: {} } } } });
+        gateway = await startGateway({ timeouts, mcpServers: { t: { command: teller, args: [capabilities] } } });
+        session = await Session.open(gateway.url, { capabilities: { sampling: { tools: {} }, elicitation: {} } });
+        taskId = (await session.request('tools/call', { name: 't__say', arguments: { raw: '{"task":{"taskId":"t","status":"working"}}' }, task: {} })).result.task.taskId;
+    });
+    after(() => gateway?.stop());
+
+    const params = { 'prompts/get': { name: 't__ask' }, 'resources/read': { uri: 'postern://t/x:///one' }, 'completion/complete': { ref: { type: 'ref/prompt', name: 't__ask' }, argument: { name: 'a', value: '' } } };
+    /** Lets the server answer the method with the text and gives the text that arrives. */
+    async function answer(method, member) {
+        if (method === 'tools/call' && member.startsWith('"error"')) return exchange(session, method, callParams('t__refuse', JSON.stringify({ raw: member.slice('"error":'.length) })));
+        if (method === 'tools/call') return exchange(session, method, callParams('t__say', JSON.stringify({ raw: member.slice('"result":'.length) })));
+        await session.call('t__next', { method, raws: [member] });
+        return exchange(session, method, JSON.stringify(params[method] ?? { taskId }));
+    }
+
+    for (const [method, texts] of Object.entries(results))
+        test(`in results of ${method}`, async () => {
+            const apps = method === 'tools/call' || method === 'tasks/result' ? ['"_meta":{"ui":{"resourceUri":"ui://@a"}}'] : [];
+            for (const text of [...texts, ELSEWHERE, ...apps]) {
+                const raw = text.replace('ui://@a', 'ui://a');
+                const expected = text.includes('ui://@a') ? text.replace('@', 't/') : wrapped(text);
+                assert.equal(await answer(method, `"result":{${own(raw)}}`), answered(7, `{${expected}}`));
+            }
+        });
+    test('in errors', async () => {
+        for (const [method, text] of errors)
+            assert.equal(await answer(method, `"error":{"message":"no x:///a",${own(text)}}`), `{"jsonrpc":"2.0","id":7,"error":{"message":"no x:///a",${wrapped(text)}}}`);
+    });
+    for (const [method, texts] of Object.entries(asked))
+        test(`in the question ${method}`, async () => {
+            for (const [i, text] of [...texts, ELSEWHERE].entries()) {
+                const raws = [`{"jsonrpc":"2.0","id":"q","method":"${method}","params":{${own(text)}}}`];
+                const events = await session.postStream({ jsonrpc: '2.0', id: i, method: 'tools/call', params: { name: 't__say', arguments: { raws } } });
+                const { data, message } = await events.message();
+                assert.equal(data, `{"jsonrpc":"2.0","id":${message.id},"method":"${method}","params":{${wrapped(text).replace('"message":"m"', '"message":"[t] m"')}}}`);
+                const echoed = `{"content":${LINK},"contents":[{"uri":"postern://t/x:///a"}]}`;
+                await session.post(`{"jsonrpc":"2.0","id":${message.id},"result":${echoed}}`);
+                assert.ok(resultText(await session.call('t__heard', { about: '"q"' })).endsWith(`"result":${echoed}}`));
+            }
+        });
+    test('arguments of callers stay as they are, whatever is in them', async () => {
+        const args = `{"raw":"{}","content":[{"type":"resource_link","uri":"postern://t/x:///a"}],"uri":"postern://t/x:///a"}`;
+        await session.call('t__next', { method: 'prompts/get', raws: ['"result":{"messages":[]}'] });
+        await exchange(session, 'prompts/get', callParams('t__ask', args));
+        assert.ok(resultText(await session.call('t__heard', { about: 'resource_link' })).endsWith(`"params":${callParams('ask', args)}}`));
+    });
+});
+
 describe('names', () => {
     const long = 'x'.repeat(70);
     const fits = 'f'.repeat(64 - 'm__'.length);
     const odd = ['plain', long, `${long}y`, fits, `${fits}f`, 'näme with (odd) "characters"', 'a b', 'a_b', 'a.b-c/d', ''];
     /** Runs `body` with the tools of two servers that have the same names. */
     async function listed(config, body) {
-        const gateway = await startGateway({ ...config, mcpServers: { m: mirrorServer(...odd), n: mirrorServer(...odd) } });
+        const gateway = await startGateway({ timeouts, ...config, mcpServers: { m: mirrorServer(...odd), n: mirrorServer(...odd) } });
         try {
             const session = await Session.open(gateway.url);
             await body(session, (await session.request('tools/list')).result.tools.map(({ name }) => name));
@@ -229,7 +308,7 @@ describe('names', () => {
         await listed({}, async (_session, names) => assert.deepEqual(names, before));
     });
     test('of two servers stay apart', async () => {
-        const gateway = await startGateway({ mcpServers: { m: mirrorServer(), n: mirrorServer() } });
+        const gateway = await startGateway({ timeouts, mcpServers: { m: mirrorServer(), n: mirrorServer() } });
         try {
             const session = await Session.open(gateway.url);
             const args = JSON.stringify({ name: 'only_n' });
@@ -253,7 +332,7 @@ describe('names', () => {
         }));
     for (const name of ['é'.repeat(60), `a${'é'.repeat(60)}`]) {
         test(`without prefix are cut between characters: ${name.slice(0, 3)}…`, async () => {
-            const gateway = await startGateway({ prefix: false, mcpServers: { m: mirrorServer(name), n: mirrorServer(name) } });
+            const gateway = await startGateway({ timeouts, prefix: false, mcpServers: { m: mirrorServer(name), n: mirrorServer(name) } });
             try {
                 const session = await Session.open(gateway.url);
                 const [one, two] = (await session.request('tools/list')).result.tools.map(tool => tool.name).filter(found => found.includes('é'));

@@ -10,7 +10,7 @@ import { describe, test } from 'node:test';
 
 import { binary, freePort, startGateway, until } from './gateway.mjs';
 import { EXIT, withLiar } from './liar.mjs';
-import { initialize, post, send } from './raw.mjs';
+import { initialize, post, reply, send } from './raw.mjs';
 
 const { OK, USAGE, CONFIG, UNAVAILABLE, ANSWER, DISCOVERY, STORE, TOKEN } = EXIT;
 
@@ -512,7 +512,7 @@ describe('mode per_user', () => {
         let id = 1;
         return async () => {
             const body = { jsonrpc: '2.0', id: ++id, method: 'tools/call', params: { name: 'liar__echo', arguments: {} } };
-            const { result, error } = JSON.parse((await send(gateway.url, { headers, body })).body);
+            const { result, error } = reply(await send(gateway.url, { headers, body }));
             return error?.code ?? result.content[0].text;
         };
     }
@@ -565,9 +565,9 @@ describe('the gateway', () => {
             const opened = await send(gateway.url, { headers: post(), body: initialize('2025-11-25') });
             const headers = post({ 'mcp-session-id': opened.headers['mcp-session-id'] });
             const body = id => ({ jsonrpc: '2.0', id, method: 'tools/call', params: { name: 'liar__echo', arguments: {} } });
-            const answers = [JSON.parse((await send(gateway.url, { headers, body: body(2) })).body)];
+            const answers = [reply(await send(gateway.url, { headers, body: body(2) }))];
             await between?.();
-            answers.push(JSON.parse((await send(gateway.url, { headers, body: body(3) })).body));
+            answers.push(reply(await send(gateway.url, { headers, body: body(3) })));
             return answers;
         } finally {
             liar.output += gateway.log();

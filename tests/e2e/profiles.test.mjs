@@ -298,7 +298,7 @@ describe('several tenants, one of them in tenants.d', () => {
         assert.equal((await request('tools/call', { name: 'repeat', arguments: { message: 'hi' } })).result.content[0].text, 'hi');
         const denied = (await request('tools/call', { name: 'echo', arguments: {} })).error;
         assert.deepEqual([denied.code, denied.data.reason], [403, 'denied']);
-        await gateway.line(/profile=shared.* server=demo target=add decision=- by=default reason=denied/, WAIT_MS);
+        await gateway.line(/profile=shared.* server=demo target=add decision=deny by=default reason=denied/, WAIT_MS);
         const audited = () => {
             const rows = execFileSync(binary, ['audit', '--file', join(gateway.state, 'audit.db')], { encoding: 'utf8' }).trim().split('\n');
             return rows.filter(row => row.includes('tools/call')).map(row => JSON.parse(row)).map(({ server, name, decision }) => `${server} ${name} ${decision}`);

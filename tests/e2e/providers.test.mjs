@@ -7,7 +7,7 @@ import { after, before, describe, test } from 'node:test';
 
 import { binary, startGateway, temporaryDirectory, until, watch, writeConfig } from './gateway.mjs';
 import { startIssuer } from './issuer.mjs';
-import { initialize, post, send } from './raw.mjs';
+import { initialize, post, reply, send } from './raw.mjs';
 
 const demo = join(dirname(binary), 'postern-demo');
 const AUDIENCE = 'https://gateway.example/mcp';
@@ -43,7 +43,7 @@ const inSession = (url, secret, id) => send(url, { headers: post({ ...bearer(sec
 async function call(url, secret) {
     const opened = await open(url, secret);
     assert.equal(opened.status, 200, opened.body);
-    return JSON.parse((await inSession(url, secret, opened.headers['mcp-session-id'])).body);
+    return reply(await inSession(url, secret, opened.headers['mcp-session-id']));
 }
 
 describe('P1 a list of providers for each listener', () => {

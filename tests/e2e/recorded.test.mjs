@@ -192,7 +192,7 @@ describe('tokens and policies', () => {
         await until(async () => (opened = await send(gateway.url, { headers: post(headers), body: initialize('2025-11-25') })).status === 200, 5_000, 'the new token');
         const body = { jsonrpc: '2.0', id: 2, method: 'tools/call', params: { name: 'demo__add', arguments: { a: 1, b: 2 } } };
         const answer = await send(gateway.url, { headers: post({ ...headers, 'mcp-session-id': opened.headers['mcp-session-id'] }), body });
-        assert.ok(JSON.parse(answer.body).result, answer.body);
+        assert.ok(reply(answer).result, answer.body);
         const [row] = calls(await rowsOf(gateway, rows => calls(rows).length > 0));
         assert.equal(row.token, secret.split('_')[1]);
         const { tenant, provider, subject, roles, server, kind, name, decision, rule: by } = row;

@@ -184,7 +184,7 @@ test('servers are gone afterwards, also one that ignores SIGTERM and one that is
     const servers = { m: { command: mirror }, deaf: stdioServer.misbehave('ignore-term'), slow: stdioServer.misbehave('hang-init') };
     return stopping({ timeouts: { shutdown: `${DEADLINE_MS}ms`, list: '1s' }, mcpServers: servers }, async ({ gateway, session }) => {
         assert.equal(resultText(await session.call('deaf__fine')), 'fine');
-        assert.equal(gateway.servers().length, 3);
+        await until(() => gateway.servers().length === 3, WAIT_MS, 'all of them run');
         const started = Date.now();
         gateway.child.kill('SIGTERM');
         await gateway.exited;

@@ -1,17 +1,18 @@
 // Fuzzes the JSON-RPC parser: parts lie in the text, kinds fit their parts, writing gives the message back, and of parameters
-// that pass no member is another one of the method but for its case.
+// that pass no member is another one of the method but for its case. What is saved of invalid text is looked for in any bytes.
 #include "base/json.h"
 #include "base/scan.h"
 #include "fuzz.h"
 #include "mcp/message.h"
 #include "mcp/params.h"
+#include "mcp/salvage.h"
 
 static void check_parts(const struct message *m)
 {
     struct span all = m->text;
     REQUIRE(!m->id.at || (span_inside(m->id, all) && (scan_is_string(m->id) || scan_is_number(m->id))));
     REQUIRE(!m->params.at || (span_inside(m->params, all) && scan_is_object(m->params)));
-    REQUIRE(!m->result.at || span_inside(m->result, all));
+    REQUIRE(!m->result.at || (span_inside(m->result, all) && scan_is_object(m->result)));
     REQUIRE(!m->error.at || (span_inside(m->error, all) && scan_is_object(m->error)));
     switch (m->kind) {
     case MESSAGE_REQUEST: REQUIRE(m->id.at && m->method.at && !m->result.at && !m->error.at); break;
@@ -61,6 +62,18 @@ static void check_members(const struct message *m)
     json_decref(tree);
 }
 
+static void save(struct span text, const struct message *valid)
+{
+    struct message found;
+    struct buf saved = {0};
+    salvage_find(text, &found);
+    REQUIRE(!found.id.at || (span_inside(found.id, text) && (scan_is_string(found.id) || scan_is_number(found.id))));
+    REQUIRE(!found.result.at || span_inside(found.result, text));
+    bool list = salvage_list(text, found.result, "tools", &saved);
+    REQUIRE(!list || !valid || scan_depth(valid->result) > SCAN_DEPTH_MAX - 4);
+    buf_release(&saved);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
 {
     struct span text = span_make((const char *)bytes, len), value;
@@ -78,6 +91,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
         check_members(&strict);
         write_and_read(&strict);
     }
+    save(text, lenient_ok ? &lenient : NULL);
     if (lenient_ok) {
         check_parts(&lenient);
         write_and_read(&lenient);

@@ -6,10 +6,19 @@
 //   grow {name}          adds a tool and says that the list changed
 //   update {uri}         says that a resource changed, if it was subscribed to
 //   crash                ends the process
+// and, if --tools names them:
+//   greeting             answers with the `initialize` that it received, as text
+//   ask {method, params} sends a request with the text `params`, and answers with the text of the response
+//   ask_later {method, file}   answers, and then sends a request; the file gets the response
+//   push {method, raw}   sends a notification with the text `raw` as its params
+//   heard                answers with the notifications it received, as text
 // Its tool `odd` has a definition full of odd but valid JSON. --tools has the names of further tools, which answer with
-// their own names; --resources and --templates have URIs in place of its own. With --after it ends at once as long as the
+// their own names; --resources and --templates have URIs in place of its own; --capabilities has the text of further
+// capabilities, --instructions that of its instructions; %PID% stands for its process id in both.
+// --items has the text of further items in the list of tools; U+F8FF in it becomes the byte FF, and %LARGE% a long text. With --id-last the id
+// stands at the end of responses, as in those of the TypeScript SDK. With --after it ends at once as long as the
 // file does not exist.
-import { existsSync, writeFileSync } from 'node:fs';
+import { existsSync, renameSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { text as body } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -27,7 +36,12 @@ const option = name => (args.includes(name) ? args[args.indexOf(name) + 1] : und
 const more = JSON.parse(option('--tools') ?? '[]');
 const resources = option('--resources') ? JSON.parse(option('--resources')) : RESOURCES;
 const templates = option('--templates') ? JSON.parse(option('--templates')) : TEMPLATES;
+const own = name => option(name)?.replaceAll('%PID%', process.pid);
+const items = option('--items') ? `,${option('--items').replaceAll('%LARGE%', 'x'.repeat(300_000))}` : '';
 const subscribed = new Set();
+const asked = new Map();
+const heard = [];
+let greeting;
 const quoted = JSON.stringify;
 const said = value => `{"content":[{"type":"text","text":${quoted(value)}}]}`;
 const result = value => `"result":${value}`;
@@ -54,21 +68,42 @@ const acts = {
         if (subscribed.has(uri)) notify('resources/updated', `{"uri":${quoted(uri)}}`);
         return result(said(subscribed.has(uri) ? 'told' : 'nobody subscribed'));
     },
-    crash: async () => process.exit(3)
+    crash: async () => process.exit(3),
+    greeting: async () => result(said(greeting)),
+    ask: async ({ method, params }, { send }) => {
+        const id = `asked-${asked.size + 1}`;
+        const response = new Promise(resolve => asked.set(id, resolve));
+        send(`{"jsonrpc":"2.0","id":"${id}","method":${quoted(method)}${params ? `,"params":${params}` : ''}}`);
+        return result(said(await response));
+    },
+    ask_later: async ({ method, file }, { send }) => {
+        asked.set('later', response => (writeFileSync(`${file}.new`, response), renameSync(`${file}.new`, file)));
+        setImmediate(() => send(`{"jsonrpc":"2.0","id":"later","method":${quoted(method)}}`));
+        return result(said('asked'));
+    },
+    push: async ({ method, raw }, { notify }) => {
+        notify(method, raw);
+        return result(said('pushed'));
+    },
+    heard: async () => result(said(heard.join('\n')))
 };
 
 /** The member `result` or `error` of the response, as text. */
 async function answer(method, context) {
     const { params } = context;
     switch (method) {
-        case 'initialize':
+        case 'initialize': {
+            const capabilities = own('--capabilities') ? `,${own('--capabilities')}` : '';
+            const instructions = own('--instructions') ? `,"instructions":${own('--instructions')}` : '';
+            greeting = context.raw;
             return result(
-                `{"protocolVersion":${quoted(params.protocolVersion)},"capabilities":{"tools":{"listChanged":true},"prompts":{},"resources":{"subscribe":true}},"serverInfo":{"name":"mirror","version":"1.0.0"}}`
+                `{"protocolVersion":${quoted(params.protocolVersion)},"capabilities":{"tools":{"listChanged":true},"prompts":{},"resources":{"subscribe":true}${capabilities}},"serverInfo":{"name":"mirror","version":"1.0.0"}${instructions}}`
             );
+        }
         case 'ping':
             return result('{}');
         case 'tools/list':
-            return result(`{"tools":[{"name":"odd",${ODD}},${[...NAMES, ...more].map(tool).join(',')}]}`);
+            return result(`{"tools":[{"name":"odd",${ODD}},${[...NAMES, ...more].map(tool).join(',')}${items}]}`);
         case 'tools/call':
             if (acts[params.name]) return acts[params.name](params.arguments ?? {}, context);
             return result(said(params.name));
@@ -98,13 +133,19 @@ function tool(name) {
     return `{"name":${quoted(name)},"inputSchema":{"type":"object"}${app}}`;
 }
 
-/** Answers one message, given as text; `send` writes a message. */
+/** Answers one message, given as text; `send` writes a message, the last one of the answer with `true`. */
 async function handle(raw, send) {
     const { id, method, params } = JSON.parse(raw);
+    if (id === undefined) heard.push(raw);
+    else if (method === undefined) asked.get(id)?.(raw);
     if (id === undefined || method === undefined) return;
     const notify = (name, text) => send(`{"jsonrpc":"2.0","method":"notifications/${name}"${text ? `,"params":${text}` : ''}}`);
-    send(`{"jsonrpc":"2.0","id":${quoted(id)},${await answer(method, { raw, params, notify })}}`);
+    const head = `"jsonrpc":"2.0","id":${quoted(id)}`, rest = await answer(method, { raw, params, notify, send });
+    send(args.includes('--id-last') ? `{${rest},${head}}` : `{${head},${rest}}`, true);
 }
+
+const bytes = text => (text.includes('\uF8FF') ? Buffer.from(Buffer.from(text).toString('latin1').replaceAll('\xef\xa3\xbf', '\xff'), 'latin1') : text);
+const event = message => bytes(`event: message\n${message.split('\n').map(line => `data: ${line}\n`).join('')}\n`);
 
 function serveStdio() {
     let rest = '';
@@ -112,26 +153,41 @@ function serveStdio() {
     process.stdin.on('data', chunk => {
         const lines = (rest + chunk).split('\n');
         rest = lines.pop();
-        for (const line of lines) handle(line, message => process.stdout.write(`${message}\n`));
+        for (const line of lines) handle(line, message => process.stdout.write(bytes(`${message}\n`)));
     });
     process.stdin.on('end', () => process.exit(0));
 }
 
 /** Streamable HTTP without sessions; a message alone is answered as JSON, several as an event stream. */
-function serveHttp() {
-    const server = createServer(async (req, res) => {
-        if (req.method !== 'POST') return res.writeHead(405).end();
-        const messages = [];
-        await handle(await body(req), message => messages.push(message));
-        if (messages.length === 0) return res.writeHead(202).end();
-        if (messages.length === 1) return res.writeHead(200, { 'content-type': 'application/json' }).end(messages[0]);
-        res.writeHead(200, { 'content-type': 'text/event-stream' });
-        for (const message of messages) res.write(`event: message\n${message.split('\n').map(line => `data: ${line}\n`).join('')}\n`);
-        return res.end();
-    }).listen(0, '127.0.0.1', () => console.log(`http://127.0.0.1:${server.address().port}/mcp`));
+async function onPost(req, res) {
+    let only;
+    await handle(await body(req), (message, last) => {
+        if (!res.headersSent && last) return (only = message);
+        if (!res.headersSent) res.writeHead(200, { 'content-type': 'text/event-stream' });
+        return res.write(event(message));
+    });
+    if (res.headersSent) return res.end();
+    return only ? res.writeHead(200, { 'content-type': 'application/json' }).end(bytes(only)) : res.writeHead(202).end();
+}
+
+/** HTTP+SSE: whatever is sent is an event of the one stream. */
+async function onSse(req, res) {
+    if (req.method === 'GET') {
+        stream = res.writeHead(200, { 'content-type': 'text/event-stream' });
+        return stream.write('event: endpoint\ndata: /messages\n\n');
+    }
+    const raw = await body(req);
+    res.writeHead(202).end();
+    return handle(raw, message => stream.write(event(message)));
+}
+let stream;
+
+function serveHttp(path, handler) {
+    const server = createServer(handler).listen(0, '127.0.0.1', () => console.log(`http://127.0.0.1:${server.address().port}${path}`));
 }
 
 if (option('--after') !== undefined && !existsSync(option('--after'))) process.exit(1);
 process.on('SIGTERM', () => process.exit(0));
-if (args.includes('--http')) serveHttp();
+if (args.includes('--http')) serveHttp('/mcp', (req, res) => (req.method === 'POST' ? onPost(req, res) : res.writeHead(405).end()));
+else if (args.includes('--sse')) serveHttp('/sse', onSse);
 else serveStdio();

@@ -9,10 +9,13 @@
 //   stderr-flood N    writes N lines to stderr before it answers the call
 //   bad-utf8          answers with bytes that are not UTF-8
 //   bad-json          answers with a line that breaks off
-//   huge BYTES        answers with that much text
+//   huge BYTES        answers with that much text, after a notification of progress if it is asked for
 //   content-length    frames every message with a Content-Length header, as language servers do
 //   slow-start MS     begins to read that late
+//   start-with FILE [empty]   begins to read when the file is there; has no tools if `empty`
+//   changing MS       says without end that its tools changed, from the start; lists them that slowly
 //   pages N           lists N tools, one a page; one of the cursors is the empty string
+//   nulls N           lists N times null in front of its tools
 //   long-name BYTES   lists a tool with a name of that length, too
 //   hang-list         never answers tools/list
 //   hang-init         never answers initialize
@@ -20,6 +23,7 @@
 //   session-404       (HTTP) forgets the session after the first call
 //   foreign-endpoint URL   (HTTP+SSE) names an endpoint of another origin
 import { randomUUID } from 'node:crypto';
+import { existsSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { createInterface } from 'node:readline';
 import { json } from 'node:stream/consumers';
@@ -27,7 +31,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 
 const args = process.argv.slice(2);
 const http = args.includes('--http');
-const [mode, argument] = args.filter(arg => arg !== '--http');
+const [mode, argument, more] = args.filter(arg => arg !== '--http');
 const text = value => ({ content: [{ type: 'text', text: value }] });
 const tool = name => ({ name, description: `The tool ${name}`, inputSchema: { type: 'object', properties: {} } });
 
@@ -44,7 +48,10 @@ const acts = {
         send(Buffer.concat([Buffer.from(head), Buffer.from([0xff, 0xfe, 0xc0, 0x80]), Buffer.from(tail)]));
     },
     'bad-json': (id, send) => send(result(id, text('cut')).slice(0, -8)),
-    huge: (id, send) => send(result(id, text('x'.repeat(Number(argument))))),
+    huge: async (id, send, { _meta: { progressToken } = {} }) => {
+        if (progressToken !== undefined) await send(JSON.stringify({ jsonrpc: '2.0', method: 'notifications/progress', params: { progressToken, progress: 1 } }));
+        await send(result(id, text('x'.repeat(Number(argument)))));
+    },
     count: async (id, send) => {
         for (let i = 0; i < Number(argument); i++)
             await send(JSON.stringify({ jsonrpc: '2.0', method: 'notifications/message', params: { level: 'info', data: i } }));
@@ -63,9 +70,10 @@ const acts = {
         send(result(id, text('flooding')));
     }
 };
-let flooding;
+let flooding, lists = 0;
 
 if (mode === 'slow-start') await sleep(Number(argument));
+while (mode === 'start-with' && !existsSync(argument)) await sleep(20);
 if (mode === 'ignore-term') {
     process.on('SIGTERM', () => console.error('misbehave: SIGTERM ignored'));
     setInterval(() => {}, 1000);
@@ -91,10 +99,16 @@ function handle(message, send) {
             });
         case 'tools/list':
             if (mode === 'hang-list') return undefined;
+            if (more === 'empty') return answer({ tools: [] });
+            if (mode === 'changing') {
+                flooding ||= change(send);
+                return void setTimeout(() => answer({ tools: [tool('fine'), tool(`list_${++lists}`)] }), Number(argument));
+            }
+            if (mode === 'nulls') return answer({ tools: [...Array(Number(argument)).fill(null), tool('fine')] });
             if (mode === 'long-name') return answer({ tools: [tool('fine'), tool('n'.repeat(Number(argument)))] });
             return answer(mode === 'pages' ? page(params?.cursor) : { tools: [tool('act'), tool('fine')] });
         case 'tools/call':
-            if (params.name === 'act' && acts[mode]) return acts[mode](id, send);
+            if (params.name === 'act' && acts[mode]) return acts[mode](id, send, params);
             return answer(text('fine'));
         case 'ping':
         case 'logging/setLevel':
@@ -119,6 +133,10 @@ async function flood(send) {
     const params = { level: 'info', logger: 'flood', data: 'x'.repeat(1000) };
     const message = JSON.stringify({ jsonrpc: '2.0', method: 'notifications/message', params });
     for (;;) await send(message);
+}
+
+async function change(send) {
+    for (;;) await Promise.all([send(JSON.stringify({ jsonrpc: '2.0', method: 'notifications/tools/list_changed' })), sleep(1)]);
 }
 
 function serveStdio() {

@@ -138,7 +138,7 @@ static void read_row(char *line, struct row *row)
     struct policy_test test = {.as = {row->cells[TENANT], row->cells[WHO], roles}};
     row->who = policy_test_identity(&test);
     if (strcmp(row->cells[ARGS], "-") != 0) {
-        row->args = json_parse(span_of(row->cells[ARGS]), "args", &err);
+        row->args = json_parse_arguments(span_of(row->cells[ARGS]), "args", &err);
         assert_row(json_is_object(row->args), row->cells[ARGS]);
     }
     row->question =
@@ -657,10 +657,38 @@ static void test_visible(void **state)
         assert_row(got == rows[i].visible, rows[i].name);
         identity_unref(who);
     }
-    assert_true(policy_has_conditions(when));
-    assert_false(policy_has_conditions(base));
     policy_unref(base);
     policy_unref(when);
+}
+
+// Whose arguments are read: those of what a rule with conditions is about, for this caller.
+static void test_looks_at_arguments(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *who, *role, *server, *name;
+        enum policy_kind kind;
+        bool looks;
+    } rows[] = {
+        {"corp:cat", "a", "w", "eq", POLICY_TOOL, true},      {"corp:cat", "d", "w", "eq", POLICY_TOOL, true},
+        {"corp:cat", "x", "w", "eq", POLICY_TOOL, false},     {"corp:cat", "a", "w", "none", POLICY_TOOL, false},
+        {"corp:cat", "a", "other", "eq", POLICY_TOOL, false}, {"corp:cat", "a", "w", "eq", POLICY_PROMPT, false},
+        {"anonymous", NULL, "w", "eq", POLICY_TOOL, false},
+    };
+    struct policy *base = load("policy/base.json"), *when = load("policy/when.json"), *open = policy_allow_all();
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        char *roles[] = {(char *)(uintptr_t)rows[i].role, NULL};
+        struct policy_test test = {.as = {(char[]){"acme"}, (char *)(uintptr_t)rows[i].who, roles}};
+        struct identity *who = policy_test_identity(&test);
+        struct policy_question question = {who, rows[i].server, rows[i].kind, span_of(rows[i].name), NULL};
+        assert_row(policy_looks_at_arguments(when, &question) == rows[i].looks, rows[i].name);
+        assert_false(policy_looks_at_arguments(base, &question));
+        assert_false(policy_looks_at_arguments(open, &question));
+        identity_unref(who);
+    }
+    policy_unref(base);
+    policy_unref(when);
+    policy_unref(open);
 }
 
 // ---- X12, X16, X18, names --------------------------------------------------------------------
@@ -918,6 +946,7 @@ int main(void)
         TEST("X11 W8 expiring soon", test_expiring_soon, NULL)
         TEST("E2 E3 E4 E7 E9 E11 lines", test_lines, NULL)
         TEST("X9 what is listed", test_visible, NULL)
+        TEST("X8 whose arguments are looked at", test_looks_at_arguments, NULL)
         TEST("X12 shadow rules", test_shadow, NULL)
         TEST("X16 digest", test_digest, NULL)
         TEST("X18 words", test_words, NULL)

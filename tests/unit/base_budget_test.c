@@ -203,6 +203,29 @@ static void spare_bytes_go_first_and_only_those_of_the_same_budget(void **state)
     budget_unref(all);
 }
 
+static void an_answer_that_moves_takes_the_place_of_what_is_spare_there(void **state)
+{
+    (void)state;
+    struct budget *all = make(NULL, 0, 0), *one = make(all, 100, 60);
+    struct budget_hold kept = {0}, small = {0}, hold = {0};
+    const struct budget *full;
+    budget_open(&kept, one);
+    budget_open(&small, one);
+    budget_open(&hold, all);
+    assert_true(budget_await(&kept, 60, NULL) && grow(&small, 35) && grow(&hold, 60));
+    budget_step_back(&kept);
+    assert_false(budget_move(&hold, one, true, &full));
+    assert_ptr_equal(full, one);
+    budget_spare(&kept, drop_history);
+    assert_true(budget_move(&hold, one, true, &full));
+    assert_int_equal(one->used, 95);
+    budget_close(&kept);
+    budget_close(&small);
+    budget_close(&hold);
+    budget_unref(one);
+    budget_unref(all);
+}
+
 static void a_hold_without_bytes_has_no_reserve(void **state)
 {
     (void)state;
@@ -290,6 +313,53 @@ static void reserves_are_taken_from_below(void **state)
     budget_close(&b);
     budget_close(&rest);
     budget_unref(one);
+    budget_unref(all);
+}
+
+// An answer on a connection that callers share is read for their tenant: nothing is spare there.
+static void who_has_its_turn_does_not_wait_for_what_others_only_keep(void **state)
+{
+    (void)state;
+    struct budget *all = make(NULL, 100, 60), *tenants[2], *identities[4];
+    struct budget_hold kept[4] = {0}, hold = {.on_room = on_room}, next = {.on_room = on_room};
+    const struct budget *full;
+    served = 0;
+    for (size_t i = 0; i < 2; i++)
+        tenants[i] = make(all, i ? 70 : 0, 60);
+    for (size_t i = 0; i < 4; i++) {
+        identities[i] = make(tenants[i / 2], 0, 0);
+        budget_open(&kept[i], identities[i]);
+        budget_count(&kept[i], 20);
+    }
+    budget_open(&hold, tenants[1]);
+    budget_open(&next, tenants[1]);
+    assert_false(budget_await(&hold, 40, &full));
+    assert_ptr_equal(full, all);
+    assert_false(budget_await(&next, 10, &full));
+    budget_spare(&kept[2], drop_history);
+    budget_spare(&kept[0], drop_history);
+    budget_spare(&kept[1], drop_history);
+    budget_serve(all);
+    assert_int_equal(served, 1);  // the other one leaves alone what is kept: it is not its turn
+    assert_int_equal(hold.bytes, 40);
+    assert_int_equal(kept[0].bytes + kept[1].bytes + kept[2].bytes, 40);
+    // a tenant that is full gives up its own
+    budget_shrink(&hold, 40);
+    budget_close(&next);
+    budget_close(&kept[1]);
+    assert_int_equal(kept[0].bytes, 20);
+    budget_spare(&kept[3], drop_history);
+    assert_true(budget_await(&hold, 60, &full));
+    assert_int_equal(tenants[1]->used, 60);
+    assert_int_equal(kept[0].bytes, 20);
+    budget_close(&hold);
+    for (size_t i = 0; i < 4; i++) {
+        budget_close(&kept[i]);
+        budget_unref(identities[i]);
+    }
+    for (size_t i = 0; i < 2; i++)
+        budget_unref(tenants[i]);
+    assert_int_equal(all->used, 0);
     budget_unref(all);
 }
 
@@ -421,10 +491,12 @@ int main(void)
         cmocka_unit_test(an_answer_moves_into_a_reserve_that_is_free),
         cmocka_unit_test(what_is_in_memory_is_counted_even_above_a_bound),
         cmocka_unit_test(spare_bytes_go_first_and_only_those_of_the_same_budget),
+        cmocka_unit_test(an_answer_that_moves_takes_the_place_of_what_is_spare_there),
         cmocka_unit_test(a_hold_without_bytes_has_no_reserve),
         cmocka_unit_test(one_at_a_time_uses_the_reserve),
         cmocka_unit_test(a_hold_that_steps_back_lets_the_next_one_on),
         cmocka_unit_test(reserves_are_taken_from_below),
+        cmocka_unit_test(who_has_its_turn_does_not_wait_for_what_others_only_keep),
         cmocka_unit_test(no_mix_exceeds_a_bound_or_waits_for_ever),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

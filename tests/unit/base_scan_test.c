@@ -5,7 +5,7 @@
 
 // ---- grammar --------------------------------------------------------------------------------
 
-// How far jansson agrees: it refuses numbers it cannot hold and zero bytes in keys, and it does not see
+// How far jansson agrees: it refuses numbers it cannot hold, zero bytes in keys and lone surrogates, and it does not see
 // a zero byte right after a number.
 enum jansson { SAME, REFUSES, TAKES };
 
@@ -65,10 +65,12 @@ static const struct text_row {
     {LIT("\"\\'\""), false, SAME},              {LIT("\"\\\0\""), false, SAME},
     {LIT("\"\\u12\""), false, SAME},            {LIT("\"\\u12G4\""), false, SAME},
     {LIT("\"\\u"), false, SAME},                {LIT("\"\\U0041\""), false, SAME},
-    {LIT("\"\\ud800\""), false, SAME},          {LIT("\"\\ud800x\""), false, SAME},
-    {LIT("\"\\ud800\\n\""), false, SAME},       {LIT("\"\\ud800\\u0041\""), false, SAME},
-    {LIT("\"\\ud800\\ud800\""), false, SAME},   {LIT("\"\\udc00\""), false, SAME},
-    {LIT("\"\\udc00\\ud800\""), false, SAME},   {LIT("\"\\ud83d\\ude0"), false, SAME},
+    {LIT("\"\\ud800\""), true, REFUSES},        {LIT("\"\\ud800x\""), true, REFUSES},
+    {LIT("\"\\ud800\\n\""), true, REFUSES},     {LIT("\"\\ud800\\u0041\""), true, REFUSES},
+    {LIT("\"\\ud800\\ud800\""), true, REFUSES}, {LIT("\"\\udc00\""), true, REFUSES},
+    {LIT("\"\\uDFFF\\uD800\""), true, REFUSES}, {LIT("{\"\\udbff\":1}"), true, REFUSES},
+    {LIT("\"\\ud83d\\ude0"), false, SAME},      {LIT("\"\\ud83d\\ude0\""), false, SAME},
+    {LIT("\"\\ud83\""), false, SAME},            {LIT("\"\\ud83d\\u\""), false, SAME},
     {LIT("\"a\nb\""), false, SAME},             {LIT("\"a\tb\""), false, SAME},
     {LIT("\"\0\""), false, SAME},               {LIT("\"\x1F\""), false, SAME},
     // UTF-8: the first and last of each length, then everything that must not pass
@@ -97,6 +99,7 @@ static const struct text_row {
     {LIT("[{\"a\":1},{\"a\":1}]"), true, SAME}, {LIT("{\"\":1,\"a\":2}"), true, SAME},
     {LIT("{\"\\ud83d\\ude00\":1,\"\xF0\x9F\x98\x80\":2}"), false, SAME},
     {LIT("{\"a\":1,\"a\\u0000\":2}"), true, REFUSES},
+    {LIT("{\"\\ud83d\":1,\"\\uD83D\":2}"), false, SAME}, {LIT("{\"\\ud83d\":1,\"\\ud83e\":2}"), true, REFUSES},
     // clang-format on
 };
 
@@ -398,6 +401,9 @@ static void decodes_every_escape(void **state)
         {"\"\\u007f\\u0080\\u07ff\\u0800\\uffff\"", LIT("\x7F\xC2\x80\xDF\xBF\xE0\xA0\x80\xEF\xBF\xBF")},
         {"\"\\ud800\\udc00\\uDBFF\\uDFFF\"", LIT("\xF0\x90\x80\x80\xF4\x8F\xBF\xBF")},
         {"\"a\\\\u0041\"", LIT("a\\u0041")},
+        {"\"\\uD83Dx\"", LIT("\xED\xA0\xBDx")},
+        {"\"\\ud83d\\ud83d\\ude00\\ude00\"", LIT("\xED\xA0\xBD\xF0\x9F\x98\x80\xED\xB8\x80")},
+        {"\"\\ud83d\\\\ude00\"", LIT("\xED\xA0\xBD\\ude00")},
     };
     for (size_t i = 0; i < COUNT(rows); i++) {
         struct buf out = {0};
@@ -411,10 +417,10 @@ static void decodes_every_escape(void **state)
 static void what_is_encoded_decodes_to_the_same(void **state)
 {
     (void)state;
-    char every[0x80 + 8];
+    char every[0x80 + 14];
     for (int c = 0; c < 0x80; c++)
         every[c] = (char)c;
-    memcpy(every + 0x80, "\xC3\xA9\xF0\x9F\x98\x80\xC2\x80", 8);
+    memcpy(every + 0x80, "\xC3\xA9\xF0\x9F\x98\x80\xC2\x80\xED\x9F\xBF\xEE\x80\x80", 14);
     for (size_t from = 0; from <= 0x80; from += 16) {
         struct buf raw = {0}, back = {0};
         struct span text = span_make(every + from, sizeof every - from);
@@ -449,6 +455,7 @@ static void lossy_encoding_makes_any_bytes_valid(void **state)
         {LIT("\xE2\x82\xAC\x80"), "\"\xE2\x82\xAC\xEF\xBF\xBD\""},
         {LIT("\n\x01"), "\"\\n\\u0001\""},
         {LIT("a\0z"), "\"a\xEF\xBF\xBDz\""},
+        {LIT("a\xED\xA0\xBDz"), "\"a\xEF\xBF\xBDz\""},
     };
     for (size_t i = 0; i < COUNT(rows); i++) {
         struct buf out = {0};
@@ -457,6 +464,57 @@ static void lossy_encoding_makes_any_bytes_valid(void **state)
         assert_true(accepts(buf_span(&out), true));
         buf_release(&out);
     }
+}
+
+static void a_half_comes_out_as_it_was(void **state)
+{
+    (void)state;
+    static const char *const raw[] = {"\"\\ud83d\"", "\"a\\ud800b\\udfff\"", "\"\\udc00\\ud800\"",
+                                      "\"\\udbff\xC3\xA9\""};
+    for (size_t i = 0; i < COUNT(raw); i++) {
+        struct buf text = {0}, again = {0};
+        scan_decode(span_of(raw[i]), &text);
+        assert_row(scan_has_half(buf_span(&text)) && !scan_is_utf8(buf_span(&text)), raw[i]);
+        scan_encode(buf_span(&text), &again);
+        assert_span(buf_span(&again), span_of(raw[i]), raw[i]);
+        buf_clear(&again);
+        scan_put_before(SPAN("\"\n"), span_of(raw[i]), &again);
+        assert_span(span_after(buf_span(&again), 5), span_after(span_of(raw[i]), 1), raw[i]);
+        assert_true(accepts(buf_span(&again), true));
+        buf_release(&text);
+        buf_release(&again);
+    }
+    assert_false(scan_has_half(SPAN("\xED\x9F\xBF\xEE\x80\x80\xED")));
+    assert_false(scan_has_half((struct span){0}));
+}
+
+static void halves_are_masked(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *json, *masked;
+    } rows[] = {
+        {"{\"a\":\"\\ud83d\"}", "{\"a\":\"\\u0000\"}"},
+        {"[\"\\ud83d\\ude00\"]", NULL},
+        {"[\"\\\\ud83d\"]", NULL},
+        {"[\"\\\\\\ud83d\"]", "[\"\\\\\\u0000\"]"},
+        {"{\"\\uDE00\":\"\\ud83d\\ud83d\\ude00\\n\"}", "{\"\\u0000\":\"\\u0000\\ud83d\\ude00\\n\"}"},
+        {"[\"\\u12\\ud83d", "[\"\\u12\\u0000"},
+        {"\\", NULL},
+        {"[\"\\ud8", NULL},
+        {"", NULL},
+    };
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        struct buf out = {0};
+        assert_row(scan_mask_halves(span_of(rows[i].json), &out) == (rows[i].masked != NULL), rows[i].json);
+        assert_span(buf_span(&out), span_of(rows[i].masked ? rows[i].masked : ""), rows[i].json);
+        buf_release(&out);
+    }
+    struct err err;
+    json_t *tree = json_parse_arguments(SPAN("{\"a\":\"x\\ud83d\",\"b\":1}"), "arguments", &err);
+    assert_int_equal(json_string_length(json_object_get(tree, "a")), 2);
+    json_decref(tree);
+    assert_null(json_parse_arguments(SPAN("{\"a\\ud83d\":1}"), "arguments", &err));
 }
 
 static void what_is_utf8(void **state)
@@ -484,6 +542,32 @@ static void what_is_utf8(void **state)
         assert_row(scan_is_utf8(span_make(rows[i].text, rows[i].len)) == rows[i].yes, rows[i].text);
 }
 
+static void text_is_mended_and_cut_between_characters(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *mended;
+    } rows[] = {
+        {"", ""},
+        {"a\xC3\xA9\xF0\x9F\x98\x80", "a\xC3\xA9\xF0\x9F\x98\x80"},
+        {"a\xF0\x9F\x98", "a???"},
+        {"\xC3\"", "?\""},
+        {"x\xED\xA0\xBDy\xED\xA0", "x\xEF\xBF\xBDy??"},
+    };
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        char text[32];
+        snprintf(text, sizeof text, "%s", rows[i].text);
+        scan_mend(text, strlen(text));
+        assert_string_equal(text, rows[i].mended);
+    }
+    static const size_t cuts[] = {0, 1, 1, 3, 3, 3, 3, 7, 8, 8};
+    for (size_t max = 0; max < COUNT(cuts); max++)
+        assert_int_equal(scan_cut(SPAN("a\xC3\xA9\xF0\x9F\x98\x80z"), max), cuts[max]);
+    struct err err;
+    (void)err_set(&err, ERR_PARSE, "%.2s|", "a\xC3\xA9");
+    assert_string_equal(err.detail, "a?|");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -505,6 +589,9 @@ int main(void)
         cmocka_unit_test(decodes_every_escape),
         cmocka_unit_test(what_is_encoded_decodes_to_the_same),
         cmocka_unit_test(lossy_encoding_makes_any_bytes_valid),
+        cmocka_unit_test(a_half_comes_out_as_it_was),
+        cmocka_unit_test(halves_are_masked),
+        cmocka_unit_test(text_is_mended_and_cut_between_characters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

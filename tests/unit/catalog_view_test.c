@@ -88,7 +88,7 @@ static void set_up(struct fixture *f, const struct view_naming *naming, const st
     loop_run(f->loop);
     for (size_t i = 0; i < count; i++)
         assert_true(source_loaded(f->sources[i]));
-    view_dirty(f->view);
+    view_dirty(f->view, ~0U);
 }
 
 static void on_closed(void *arg, struct upstream *upstream)
@@ -306,12 +306,41 @@ static void a_view_is_rebuilt_when_it_is_dirty(void **state)
     struct fixture f;
     struct offer offer = {.name = "s", .tools = "[{\"name\":\"a\"}]"};
     set_up(&f, &prefixed, &offer, 1);
-    uint64_t first = view_generation(f.view);
+    uint64_t first = view_generation(f.view, CATALOG_TOOLS);
     assert_int_equal(view_count(f.view, CATALOG_TOOLS), 1);
-    assert_int_equal(view_generation(f.view), first);
-    view_dirty(f.view);
-    assert_int_equal(view_generation(f.view), first + 1);
+    assert_int_equal(view_generation(f.view, CATALOG_TOOLS), first);
+    view_dirty(f.view, ~0U);
+    assert_int_equal(view_generation(f.view, CATALOG_TOOLS), first + 1);
+    view_dirty(f.view, 1U << CATALOG_PROMPTS);  // cursors of tools stay valid
+    assert_int_equal(view_generation(f.view, CATALOG_TOOLS), first + 1);
     assert_leads_to(&f, SPAN("s__a"), 0, SPAN("a"));
+    tear_down(&f);
+}
+
+// Who is asked before a name is said to be unknown.
+static void whose_a_name_may_be(void **state)
+{
+    (void)state;
+    struct fixture f;
+    const struct offer offers[] = {{.name = "one"}, {.name = "one__two"}, {.name = "bare", .prefix = ""}};
+    static const struct {
+        const char *name;
+        bool may[3];
+    } rows[] = {
+        {"one__x", {true, false, false}}, {"one__two__x", {true, true, false}}, {"one", {false, false, true}},
+        {"one__", {true, false, false}},  {"three__x", {false, false, true}},   {"", {false, false, true}},
+        {"one_x", {false, false, true}},
+    };
+    set_up(&f, &prefixed, offers, 3);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (size_t k = 0; k < 3; k++) {
+            assert_int_equal(view_may_have(f.view, CATALOG_TOOLS, f.sources[k], span_of(rows[i].name)), rows[i].may[k]);
+            assert_int_equal(view_may_have(f.view, CATALOG_RESOURCES, f.sources[k], span_of(rows[i].name)), k == 2);
+        }
+    tear_down(&f);
+    set_up(&f, &plain, offers, 3);
+    for (size_t k = 0; k < 3; k++)
+        assert_true(view_may_have(f.view, CATALOG_PROMPTS, f.sources[k], span_of("one__x")));
     tear_down(&f);
 }
 
@@ -568,6 +597,7 @@ int main(void)
         cmocka_unit_test(the_prefix_is_the_configured_one_or_the_name_or_nothing),
         cmocka_unit_test(only_names_and_uris_change_in_the_lists),
         cmocka_unit_test(a_view_is_rebuilt_when_it_is_dirty),
+        cmocka_unit_test(whose_a_name_may_be),
         cmocka_unit_test(uris_lead_to_the_server_that_has_them),
         cmocka_unit_test(the_only_server_without_prefix_gets_what_nobody_lists),
     };

@@ -32,7 +32,7 @@ static void an_empty_file_gives_the_defaults(void **state)
     assert_int_equal(c->limits.max_message, 80 << 20);
     assert_int_equal(c->limits.page_size, 1000);
     assert_int_equal(c->limits.replay_events, 256);
-    assert_int_equal(c->timeouts.list_ms, 10000);
+    assert_int_equal(c->timeouts.list_ms, 5000);
     assert_int_equal(c->timeouts.stream_after_ms, 1000);
     assert_int_equal(c->timeouts.heartbeat_ms, 15000);
     assert_int_equal(c->timeouts.session_idle_ms, 3600000);

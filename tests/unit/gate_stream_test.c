@@ -296,7 +296,7 @@ static void its_messages_count_for_its_budget_until_they_are_dropped(void **stat
 {
     (void)state;
     struct budget *budget = budget_of(10000);
-    struct stream *stream = stream_new(0, true, &(struct stream_limits){1000, 2, budget});
+    struct stream *stream = stream_new(0, true, &(struct stream_limits){.bytes = 1000, .events = 2, .budget = budget});
     push_all(stream, "ab");
     assert_int_equal(budget->used, 2 * 65);
     assert_all(stream, "1a2b");
@@ -315,7 +315,7 @@ static void what_is_kept_for_replay_goes_first_when_the_budget_has_no_room(void 
     (void)state;
     struct sink sink;
     struct budget *budget = budget_of(5 * 65);
-    struct stream_limits limits = {1000, 100, budget};
+    struct stream_limits limits = {.bytes = 1000, .events = 100, .budget = budget};
     struct stream *old = stream_new(0, true, &limits), *stream = stream_new(1, true, &limits);
     attach(stream, &sink);
     push_all(old, "abc");
@@ -336,7 +336,7 @@ static void an_answer_that_nobody_is_there_to_read_goes_when_the_budget_has_no_r
     (void)state;
     struct sink sink;
     struct budget *budget = budget_of(3 * 65);
-    struct stream_limits limits = {1000, 100, budget};
+    struct stream_limits limits = {.bytes = 1000, .events = 100, .budget = budget};
     struct stream *left = stream_new(0, true, &limits);
     struct budget_hold hold = {0};
     budget_open(&hold, budget);
@@ -357,7 +357,7 @@ static void a_caller_that_is_behind_is_cut_when_the_budget_has_no_room(void **st
     (void)state;
     struct sink sink, quick;
     struct budget *budget = budget_of(3 * 65);
-    struct stream_limits limits = {1000, 100, budget};
+    struct stream_limits limits = {.bytes = 1000, .events = 100, .budget = budget};
     struct stream *stream = stream_new(0, true, &limits), *other = stream_new(1, true, &limits);
     attach(stream, &sink);
     attach(other, &quick);
@@ -380,7 +380,8 @@ static void an_answer_that_is_held_for_its_own_counts_once(void **state)
     (void)state;
     struct budget *budget = budget_of(10000);
     struct budget_hold held = {0};
-    struct stream *stream = stream_new(0, false, &(struct stream_limits){1000, 100, budget});
+    struct stream *stream =
+        stream_new(0, false, &(struct stream_limits){.bytes = 1000, .events = 100, .budget = budget});
     struct blob *answer = blob_copy(SPAN("12345678"));
     budget_open(&held, budget);
     assert_true(budget_grow(&held, 1000, NULL));

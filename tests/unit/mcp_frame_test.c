@@ -21,6 +21,7 @@ static const struct input_row {
     {LIT("[1]\n{}\n"), "<[1]><{}>"},
     {LIT("{}"), ""},
     {LIT("\n\r\n\n{}\n\n \n\t\r\n[]\n"), "<{}><[]>"},
+    {LIT("\xEF\xBB\xBF\n\xEF\xBB\xBF {}\n"), "<{}>"},
     {LIT("Content-Length: 2\r\n\r\n{}"), "#{}>"},
     {LIT("Content-Length: 2\n\n{}"), "#{}>"},
     {LIT("content-length:2\r\n\r\n{}"), "#{}>"},
@@ -43,7 +44,13 @@ static const struct input_row {
     {LIT("Content-Length: 100\r\n\r\n" X100 "Content-Length: 2\r\n\r\n{}"), "!#{}>"},
     {LIT("Content-Length: 1000\r\n\r\n" X1000 "{}\n"), "!<{}>"},
     {LIT("Content-Length: 1000\r\n\r\n" X1000 "Content-Length: 1000\r\n\r\n" X1000 "[]\n"), "!!<[]>"},
-    {LIT("Content-Length: 65\r\n\r\n"), "!"},
+    {LIT("Content-Length: 65\r\n\r\n"), ""},  // it is told with how it begins
+    {LIT("Content-Length: 1000\r\n\r\n" X100), "!"},
+    {LIT("\xEF\xBB\xBF{\"a\":1}\n\xEF\xBB\xBF[1]\r\n"), "<{\"a\":1}><[1]>"},
+    {LIT("\n \xEF\xBB\xBFhello\n\xEF\xBB\n{}\n"), "?hello>?\xEF\xBB><{}>"},
+    {LIT("\xEF\xBB\xBF"
+         "Content-Length: 2\r\n\r\n{}"),
+     "#{}>"},
 };
 
 static void take_all(struct frame *frame, struct buf *out)
@@ -51,11 +58,13 @@ static void take_all(struct frame *frame, struct buf *out)
     struct span text = {0};
     enum frame_status status;
     while ((status = frame_next(frame, &text)) != FRAME_MORE) {
+        if (status == FRAME_TOO_LARGE)
+            assert_true(text.len >= MAX);  // how it begins
+        assert_true(text.at >= frame->in.at && text.at + text.len <= frame->in.at + frame->in.len);
         if (status == FRAME_TOO_LARGE) {
             buf_put_char(out, '!');
             continue;
         }
-        assert_true(text.at >= frame->in.at && text.at + text.len <= frame->in.at + frame->in.len);
         buf_put_char(out, status == FRAME_JUNK ? '?' : frame->content_length ? '#' : '<');
         buf_put_span(out, text);
         buf_put_char(out, '>');

@@ -5,6 +5,8 @@
 
 #define V "\"jsonrpc\":\"2.0\""
 
+#define ERROR "{\"message\":\"\",\"code\":-1,\"data\":null}"
+
 static const struct message_row {
     const char *text;
     enum message_kind kind;
@@ -27,11 +29,10 @@ static const struct message_row {
      NULL, NULL},
     {"{" V ",\"method\":\"\"}", MESSAGE_NOTIFICATION, NULL, "", NULL, NULL, NULL},
     {"{" V ",\"id\":1,\"result\":{}}", MESSAGE_RESULT, "1", NULL, NULL, "{}", NULL},
-    {"{" V ",\"id\":1,\"result\":null}", MESSAGE_RESULT, "1", NULL, NULL, "null", NULL},
-    {"{" V ",\"id\":\"x\",\"result\":[1.50]}", MESSAGE_RESULT, "\"x\"", NULL, NULL, "[1.50]", NULL},
-    {"{" V ",\"id\":1,\"error\":{\"code\":-1}}", MESSAGE_ERROR, "1", NULL, NULL, NULL, "{\"code\":-1}"},
-    {"{" V ",\"id\":null,\"error\":{}}", MESSAGE_ERROR, NULL, NULL, NULL, NULL, "{}"},
-    {"{" V ",\"error\":{}}", MESSAGE_ERROR, NULL, NULL, NULL, NULL, "{}"},
+    {"{" V ",\"id\":\"x\",\"result\":{\"a\":[1.50]}}", MESSAGE_RESULT, "\"x\"", NULL, NULL, "{\"a\":[1.50]}", NULL},
+    {"{" V ",\"id\":1,\"error\":" ERROR "}", MESSAGE_ERROR, "1", NULL, NULL, NULL, ERROR},
+    {"{" V ",\"id\":null,\"error\":" ERROR "}", MESSAGE_ERROR, NULL, NULL, NULL, NULL, ERROR},
+    {"{" V ",\"error\":" ERROR "}", MESSAGE_ERROR, NULL, NULL, NULL, NULL, ERROR},
 };
 
 static void assert_part(struct span got, const char *want, const char *label)
@@ -107,6 +108,16 @@ static const struct refused_row {
     {"{" V ",\"id\":null,\"result\":{}}", ERR_INVALID_REQUEST, NULL},
     {"{" V ",\"id\":1,\"error\":\"x\"}", ERR_INVALID_REQUEST, "1"},
     {"{" V ",\"id\":1,\"error\":null}", ERR_INVALID_REQUEST, "1"},
+    {"{" V ",\"id\":1,\"error\":{}}", ERR_INVALID_REQUEST, "1"},
+    {"{" V ",\"id\":1,\"error\":{\"code\":1}}", ERR_INVALID_REQUEST, "1"},
+    {"{" V ",\"id\":1,\"error\":{\"message\":\"m\"}}", ERR_INVALID_REQUEST, "1"},
+    {"{" V ",\"id\":1,\"error\":{\"code\":1.0,\"message\":\"m\"}}", ERR_INVALID_REQUEST, "1"},
+    {"{" V ",\"id\":1,\"error\":{\"code\":\"1\",\"message\":\"m\"}}", ERR_INVALID_REQUEST, "1"},
+    {"{" V ",\"id\":1,\"error\":{\"code\":1,\"message\":null}}", ERR_INVALID_REQUEST, "1"},
+    {"{" V ",\"id\":1,\"result\":null}", ERR_INVALID_REQUEST, "1"},
+    {"{" V ",\"id\":1,\"result\":5}", ERR_INVALID_REQUEST, "1"},
+    {"{" V ",\"id\":1,\"result\":\"x\"}", ERR_INVALID_REQUEST, "1"},
+    {"{" V ",\"id\":1,\"result\":[]}", ERR_INVALID_REQUEST, "1"},
 };
 
 static void what_is_no_message_is_refused_with_its_code(void **state)

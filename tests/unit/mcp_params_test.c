@@ -27,8 +27,19 @@ static const struct row {
     {METHOD_TOOLS_CALL, false, "{\"name\":\"x\",\"name\\u0000\":1}"},
     {METHOD_TOOLS_CALL, false, "{\"name\":\"x\",\"\\u0000\":1}"},
     {METHOD_TOOLS_CALL, false, "{\"name\":\"x\",\"other\\u0000thing\":1}"},
+    {METHOD_TOOLS_CALL, false, "{\"name\":\"x\",\"na\\ud83dme\":1}"},
+    {METHOD_TOOLS_CALL, false, "{\"name\":\"x\",\"\\udE00\":1}"},
+    {METHOD_TOOLS_CALL, false, "{\"name\":\"x\",\"_meta\":{\"progressToken\\ud83d\":2}}"},
+    {METHOD_TOOLS_CALL, true, "{\"name\":\"x\",\"\\ud83d\\ude00\":1,\"other\":{\"\\ud83d\":\"\\ude00\"}}"},
+    {METHOD_TOOLS_CALL, true,
+     "{\"name\":\"x\",\"arguments\":{\"\\ud83d\":1},\"_meta\":{\"a\":{\"\\ud83d\":\"\\ud83d\"}}}"},
     {METHOD_TOOLS_CALL, false, "{\"name\":\"x\",\"_meta\":{\"progressToken\":1,\"ProgressToken\":2}}"},
     {METHOD_TOOLS_CALL, false, "{\"name\":\"x\",\"_meta\":{\"io.modelcontextprotocol/Related-Task\":{}}}"},
+    {METHOD_TOOLS_CALL, false,
+     "{\"_meta\":{\"io.modelcontextprotocol/related-task\":{\"taskId\":\"a\",\"TaskID\":\"b\"}}}"},
+    {METHOD_CANCELLED, false, "{\"_meta\":{\"io.modelcontextprotocol/related-task\":{\"taskid\":\"b\"}}}"},
+    {METHOD_TOOLS_CALL, true,
+     "{\"_meta\":{\"io.modelcontextprotocol/related-task\":{\"taskId\":\"a\",\"Ttl\":1,\"_Meta\":{}},\"taskid\":1}}"},
     {METHOD_TOOLS_CALL, false, "{\"name\":\"x\",\"_meta\":{\"progressToken\\u0000\":2}}"},
     {METHOD_TOOLS_CALL, true, "{\"name\":\"x\",\"_meta\":{\"progressToken\":1,\"Vendor\":2,\"vendor\":3}}"},
     {METHOD_TOOLS_CALL, true, "{\"name\":\"x\",\"ref\":{\"Name\":1},\"context\":{\"Arguments\":2}}"},
@@ -109,7 +120,7 @@ static void test_find(void **state)
     struct params params;
     params_read(METHOD_COMPLETE,
                 span_of("{\"argument\":{\"value\":\"v\",\"name\":\"a\"},\"context\":{\"arguments\":{\"name\":1}},"
-                        "\"_meta\":{\"progressToken\":7,\"io.modelcontextprotocol/related-task\":{}},"
+                        "\"_meta\":{\"progressToken\":7,\"io.modelcontextprotocol/related-task\":{\"taskId\":\"t\"}},"
                         "\"ref\":{\"type\":\"t\",\"na\\u006de\":\"n\",\"uri\":\"u\"},\"other\":{\"name\":2}}"),
                 &params);
     assert_int_equal(params.count, PARAMS_KNOWN_MAX);
@@ -118,6 +129,7 @@ static void test_find(void **state)
     assert_found(&params, "ref", "name", "\"n\"");
     assert_found(&params, "argument", "name", "\"a\"");
     assert_found(&params, "_meta", "progressToken", "7");
+    assert_found(&params, PARAMS_RELATED, "taskId", "\"t\"");
     assert_false(params_find(&params, NULL, "name", &value));
     assert_false(params_find(&params, NULL, "other", &value));
     assert_false(params_find(&params, "other", "name", &value));

@@ -13,6 +13,8 @@ static const struct rewrite_rule rules[] = {
     {{"a", "b", "c", "d", "e", "f"}, UPPER},
     {{"_meta", "left"}, LEAVE},
     {{"whole"}, WRAP},
+    {{"blocks", "*:link", "uri"}, UPPER},
+    {{"blocks", "*:outer", "inner", "uri"}, UPPER},
 };
 
 static bool change(void *arg, int what, struct span raw, struct buf *out)
@@ -64,6 +66,15 @@ static const struct {
     {"{\"whole\":{\"k\":[1,\"}\"]}, \"n\":0}", "{\"whole\":[{\"k\":[1,\"}\"]}], \"n\":0}"},
     {"{\"whole\":null}", "{\"whole\":[null]}"},
     {"{\"uri\":\"\"}", "{\"uri\":\"\"}"},
+    {"{\"blocks\":[{\"uri\":\"a\"},{\"type\":\"text\",\"uri\":\"a\"},{\"type\":[\"link\"],\"uri\":\"a\"},[{\"type\":"
+     "\"link\",\"uri\":"
+     "\"a\"}],\"link\"]}",
+     NULL},
+    {"{\"blocks\":[{\"type\":\"outer\",\"uri\":\"a\"},{\"type\":\"link\",\"inner\":{\"uri\":\"a\"}}]}", NULL},
+    {"{\"blocks\":{\"x\":{\"type\":\"link\",\"uri\":\"a\"}},\"*:link\":{\"uri\":\"a\"}}", NULL},
+    {"{\"blocks\":[1,{\"uri\":\"a\",\"type\":\"link\"},{\"type\":\"outer\",\"inner\":{\"uri\":\"b\"}}]}",
+     "{\"blocks\":[1,{\"uri\":\"A\",\"type\":\"link\"},{\"type\":\"outer\",\"inner\":{\"uri\":\"B\"}}]}"},
+    {"{\"blocks\":{\"uri\":\"a\",\"type\":\"lin\\u006b\"}}", "{\"blocks\":{\"uri\":\"A\",\"type\":\"lin\\u006b\"}}"},
 };
 
 static void only_what_a_rule_names_changes(void **state)

@@ -263,7 +263,7 @@ static void requests_wait_for_the_handshake_and_are_answered(void **state)
     assert_string_equal(second.error, "{\"code\":-5,\"message\":\"no\"}");
     assert_int_equal(upstream_state(f.upstream), UPSTREAM_READY);
     assert_int_equal(upstream_revision(f.upstream), REVISION_2025_11_25);
-    assert_true(upstream_abilities(f.upstream)->tools && upstream_abilities(f.upstream)->subscribe);
+    assert_true(upstream_abilities(f.upstream)->tools && upstream_abilities(f.upstream)->resources);
     assert_false(upstream_abilities(f.upstream)->tasks || upstream_abilities(f.upstream)->logging);
     assert_span(upstream_instructions(f.upstream), SPAN("be kind"), "instructions");
     assert_span(upstream_info(f.upstream), SPAN("{\"name\":\"peer\",\"version\":\"1\"}"), "info");
