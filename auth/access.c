@@ -329,7 +329,7 @@ static void on_listed(struct token_request *request)
     } else if (usable(access, found) && refused) {
         access_set_state(access, access->grant ? STATE_HELD : STATE_EMPTY);
         tell_refusal(access);
-    } else if (held && found->generation == access->grant->generation) {
+    } else if (held && access_adopt(access, found)) {
         keep(access);
     } else if (usable(access, found)) {
         access_hold(access, found);
@@ -498,7 +498,7 @@ void access_renew(struct access *access, unsigned version, struct access_wait *w
     } else if (version != access->version && access->state == STATE_HELD) {  // another one came meanwhile
         access->outcome = (struct err){0};
         tell(access);
-    } else if (access->state == STATE_FINDING && access->grant) {
+    } else if (version == access->version && access->state == STATE_FINDING && access->grant) {
         access->renew_next = true;
     } else if (idle(access)) {
         renew(access);

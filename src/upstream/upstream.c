@@ -684,10 +684,8 @@ static void send_again(struct upstream *upstream, struct upstream_request *reque
     map_remove(&upstream->in_flight, map_key_u64(&request->id));
     loop_timer_stop(upstream->spec.loop, &request->timeout);
     request->transfer = NULL;
-    bool first = list_empty(&upstream->refused);
     list_append(&upstream->refused, &request->node);
-    if (first)
-        access_renew(upstream->spec.access, version, &upstream->renewal);
+    access_renew(upstream->spec.access, version, &upstream->renewal);  // also if others wait for a look at the store
 }
 
 void upstream_on_refused(struct upstream *upstream, struct upstream_request *request, unsigned version)

@@ -1,5 +1,7 @@
 // Many processes with one grant at a server that rotates refresh tokens and ends a grant whose spent token comes again; and kill -9.
 import assert from 'node:assert/strict';
+import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import { describe, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 
@@ -10,6 +12,8 @@ import { Session } from './raw.mjs';
 const { OK, UNAVAILABLE } = EXIT;
 const [GATEWAYS, CALLS] = (process.env.POSTERN_STORM ?? '8x50').split('x').map(Number);
 const COMMANDS = 8;
+const ROUNDS = 10;
+const NOTICED_MS = 50;
 const HOLD_MS = 10_000; // TOKEN_STORE_HOLD_MS: a lease that is not renewed
 const WAIT_MS = 60_000;
 
@@ -48,6 +52,14 @@ async function whileRefreshing(liar, work, ms = 1000) {
     await done;
 }
 
+/** Gateways that have the store open look their grants up again after this, within a moment. */
+async function anotherProcessWrites(liar) {
+    const db = new DatabaseSync(join(liar.state, 'store.db'));
+    db.exec('UPDATE counter SET last=last+1');
+    db.close();
+    await sleep(NOTICED_MS); // nothing tells from outside when they have noticed; too early a round only proves less
+}
+
 async function login(liar) {
     const { status, stderr } = await liar.login();
     assert.equal(status, OK, stderr);
@@ -82,6 +94,23 @@ describe('F3 F4 F5: one refresh', () => {
                 await liar.control({ expire: true });
                 await whileRefreshing(liar, () => storm(gateways));
                 await assertRefreshed(liar, 2);
+            });
+        }));
+    test('a token that is refused while it is looked up again for other calls is refreshed for all of them', () =>
+        withLiar('none', null, async liar => {
+            await login(liar);
+            await withGateways(liar, 1, async ([gateway]) => {
+                await storm([gateway], 1);
+                for (let round = 1; round <= ROUNDS; round++) {
+                    await liar.control({ hold: '/mcp', times: CALLS });
+                    const sent = storm([gateway]);
+                    await liar.held(CALLS);
+                    await liar.control({ expire: true });
+                    await anotherProcessWrites(liar);
+                    const released = liar.control({ release: true });
+                    await Promise.all([storm([gateway]), sent, released]);
+                    await assertRefreshed(liar, round);
+                }
             });
         }));
     test(`${GATEWAYS} gateways that start with an expired token, ${CALLS} calls at once each`, () =>
