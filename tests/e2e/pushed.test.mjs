@@ -70,6 +70,7 @@ test('X9 the instructions of a server are for those who may use something of it'
     await start('shared');
     const first = await open('ann');
     assert.equal((await first.ask('tools/list')).result.tools.length, 4);
+    for (const list of ['prompts/list', 'resources/list']) await first.ask(list); // the server is known with the last of its lists
     const sessions = { first, ann: await open('ann'), bob: await open('bob'), carl: await open('carl'), dora: await open('dora') };
     const heard = Object.entries(sessions).filter(([, { initialized }]) => initialized.includes('MARK')).map(([name]) => name);
     assert.deepEqual(heard.filter(name => name !== 'first'), ['ann', 'carl']);
