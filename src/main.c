@@ -1,5 +1,5 @@
 // argv to command.
-#include "cmd/command.h"
+#include "cmd/commands.h"
 #include <fcntl.h>
 #include <malloc.h>
 #include <signal.h>
@@ -22,5 +22,5 @@ int main(int argc, char **argv)
     // Results of a few hundred kilobytes come and go all the time: from the heap, not by mmap each.
     mallopt(M_MMAP_THRESHOLD, 2 << 20);
     mallopt(M_TRIM_THRESHOLD, 8 << 20);
-    return command_main(argc, argv);
+    return commands_main(argc, argv);
 }

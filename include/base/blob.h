@@ -23,7 +23,6 @@ struct blob {
 };
 
 struct blob *blob_take(struct buf *buf);  // takes the buffer's memory
-struct blob *blob_copy(struct span bytes);
 struct blob *blob_ref(struct blob *blob);
 void blob_unref(struct blob *blob);
 // It takes over the bytes that are held for its text, until it is freed: then its last reference must be dropped on the loop's

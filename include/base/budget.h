@@ -5,7 +5,7 @@
 //
 // The last `reserve` bytes of a bound are for one hold at a time: the one that has waited longest. So one answer can
 // always be read to its end, and two that are half read cannot wait for each other. A hold keeps the reserve until it is
-// released, and needs the reserves of the levels below before it gets that of a level (tests/unit/base_budget_test.c).
+// released, and needs the reserves of the levels below before it gets that of a level (tests/unit/base/budget_test.c).
 #ifndef BASE_BUDGET_H
 #define BASE_BUDGET_H
 
@@ -71,8 +71,6 @@ bool budget_move(struct budget_hold *hold, struct budget *budget, bool reserve, 
 void budget_hand_over(struct budget_hold *from, struct budget_hold *to);
 // The same for some of the bytes; `from` stays open, without reserves.
 void budget_split(struct budget_hold *from, struct budget_hold *to, size_t bytes);
-// Others may use the reserves that it has.
-void budget_step_back(struct budget_hold *hold);
 // Asked once to give something up when another hold of its budget has no room, or one of any other at a level that is full
 // for it even with the reserve; it may offer more then. Not while it waits.
 void budget_spare(struct budget_hold *hold, void (*on_spare)(struct budget_hold *hold));

@@ -18,6 +18,7 @@ struct buf {
 };
 
 void buf_release(struct buf *buf);
+void buf_wipe(struct buf *buf);   // of a secret: overwrites all of its memory, then releases it
 void buf_clear(struct buf *buf);  // keeps the memory
 void buf_reserve(struct buf *buf, size_t extra);
 bool buf_try_reserve(struct buf *buf, size_t extra);                // false: there is not so much memory

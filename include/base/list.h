@@ -2,7 +2,7 @@
 #ifndef BASE_LIST_H
 #define BASE_LIST_H
 
-#include <assert.h>
+#include "base/check.h"
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -12,7 +12,7 @@ struct list {
 
 #define list_entry(node, type, member) ((type *)(void *)((char *)(node)-offsetof(type, member)))
 
-// for (struct list *n = head.next, *next; list_more(&head, n, &next); n = next)
+// list_each(node, &head) { … }: meanwhile `node` may be removed, but no other one.
 #define list_each(n, head) \
     for (struct list *n = (head)->next, *n##_next = n->next; n != (head); n = n##_next, n##_next = n->next)
 
@@ -24,7 +24,7 @@ static inline bool list_empty(const struct list *head) { return head->next == NU
 
 static inline void list_append(struct list *head, struct list *node)
 {
-    assert(!list_linked(node));  // in two lists it would tie them into one that never ends
+    CHECK(!list_linked(node));  // in two lists it would tie them into one that never ends
     node->prev = head->prev;
     node->next = head;
     head->prev->next = node;

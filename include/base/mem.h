@@ -8,11 +8,9 @@
 
 void *mem_alloc(size_t size);  // zeroed
 void *mem_resize(void *block, size_t size);
-void *mem_try_resize(void *block, size_t size);  // NULL: there is not so much, and the block stays as it is
-char *mem_copy(const void *bytes, size_t len);   // NUL-terminated copy
-char *mem_string(const char *text);              // NULL stays NULL
+char *mem_copy(const void *bytes, size_t len);  // NUL-terminated copy
+char *mem_string(const char *text);             // NULL stays NULL
 char *mem_span(struct span s);
-void mem_wipe(void *block, size_t len);  // before it is freed
 // Gives freed memory back to the system if there is much of it. Takes a moment: not for every call.
 void mem_give_back(void);
 

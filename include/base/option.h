@@ -88,12 +88,8 @@ void option_markdown(const struct option_table *table, struct buf *out);
 
 const char *option_type_text(enum option_type type);  // "a string"
 
-// ${NAME} and ${NAME:-default}; a name that is not set and has no default is an error that names it, or is noted in
-// place->unset.
-char *option_expand(const char *text, const struct option_place *place, struct err *err) MUST_CHECK;
 // The closest of the names, or NULL when none is close.
 const char *option_nearest(const char *word, const char *const *names);
 bool option_duration(const char *text, int64_t *ms);
-bool option_size(const char *text, int64_t *bytes);
 
 #endif

@@ -2,8 +2,8 @@
 // travels as it came. No tree, no allocation (but for the duplicate check), no number conversion.
 //
 // Two ways to use it:
-//   scan_value()  checks one value of untrusted text (grammar, UTF-8, depth, duplicates if asked).
-//   scan_members / scan_elements  walk text that scan_value() has accepted.
+//   scan_document()  checks untrusted text (grammar, UTF-8, depth, duplicates if asked).
+//   scan_member() and scan_element()  walk text that has been accepted.
 #ifndef BASE_SCAN_H
 #define BASE_SCAN_H
 

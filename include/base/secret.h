@@ -8,10 +8,12 @@
 #include <stddef.h>
 
 #define SECRET_MAC_BYTES 32
+#define SECRET_HEX_CHARS 64
 
 void secret_random(void *out, size_t len);  // cryptographic; ends the process if there is none
 void secret_mac(const void *key, size_t key_len, struct span message, unsigned char out[SECRET_MAC_BYTES]);
 void secret_digest(struct span message, unsigned char out[SECRET_MAC_BYTES]);  // SHA-256
+void secret_digest_hex(struct span message, char out[SECRET_HEX_CHARS + 1]);   // the same, in lower-case hex
 bool secret_equal(const void *a, const void *b, size_t len);                   // constant time
 void secret_wipe(void *bytes, size_t len);
 
@@ -26,6 +28,7 @@ static inline struct span secret_span(const struct secret *secret) { return (str
 
 // base64url without padding (RFC 4648 §5).
 void secret_encode(struct buf *out, struct span bytes);
+void secret_put_random(struct buf *out, size_t bytes);  // so many random bytes, so encoded; at most 64
 bool secret_decode(struct buf *out, struct span text);
 
 #endif

@@ -38,8 +38,5 @@ const struct profile *profile_find(const struct option_items *profiles, struct s
 // What it says of the tools of one server; NULL: nothing, so they are all there as they are.
 const struct profile_tools *profile_tools_find(const struct profile *profile, const char *server);
 bool profile_tools_allow(const struct profile_tools *tools, struct span tool);
-const struct profile_override *profile_override_find(const struct profile_tools *tools, struct span tool);
-// Is this the name some tool is given? It is kept for that tool, also while its server is away.
-bool profile_gives_name(const struct profile *profile, struct span name);
 
 #endif

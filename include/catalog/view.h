@@ -26,10 +26,8 @@ struct view_entry {
 
 struct view *view_new(const struct view_naming *naming);
 void view_free(struct view *view);
-void view_add(struct view *view, struct source *source);  // in the order of the configuration
-void view_dirty(struct view *view, unsigned kinds);       // a bit for each list that is another one now
-size_t view_sources(const struct view *view);
-struct source *view_source(const struct view *view, size_t i);
+void view_add(struct view *view, struct source *source);              // in the order of the configuration
+void view_dirty(struct view *view, unsigned kinds);                   // a bit for each list that is another one now
 uint64_t view_generation(struct view *view, enum catalog_kind kind);  // another one when the list is
 
 const struct view_entry *view_find(struct view *view, enum catalog_kind kind, struct span exposed);
@@ -47,7 +45,5 @@ void view_render(struct view *view, enum catalog_kind kind, size_t from, size_t 
 struct source *view_route_uri(struct view *view, struct span uri, struct buf *original);
 // What stands before a server's names here; empty: nothing, and its URIs are left alone.
 struct span view_prefix(const struct view *view, const struct source *source);
-// A server's URI as callers of this view see it.
-void view_put_uri(const struct view *view, const struct source *source, struct span uri, struct buf *out);
 
 #endif

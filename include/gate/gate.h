@@ -2,16 +2,18 @@
 #ifndef GATE_GATE_H
 #define GATE_GATE_H
 
-#include "auth/policy.h"
-#include "auth/provider.h"
-#include "auth/token_store.h"
+#include "auth/caller/provider.h"
 #include "base/err.h"
-#include "gate/arrival.h"
-#include "gate/config.h"
-#include "loop/http_client.h"
+#include "gate/session/arrival.h"
 #include "loop/loop.h"
-#include "loop/offload.h"
-#include "store/audit.h"
+
+struct audit;
+struct config;
+struct config_listener;
+struct grant_store;
+struct http_client;
+struct offload;
+struct policy;
 
 struct gate_parts {
     struct loop *loop;
@@ -20,19 +22,19 @@ struct gate_parts {
     // The chain at the top, then that of each listener of the configuration in order; NULL: it has the one at the top.
     struct provider_chain *const *chains;
     struct audit *audit;             // or NULL
-    struct token_store *tokens;      // or NULL
+    struct grant_store *tokens;      // or NULL
     struct policy *const *policies;  // of `default`, then of each tenant in order; the gate takes its own references
     struct offload *background;      // reads large messages (MESSAGE_LARGE); outlives the gate
 };
 
 struct gate *gate_new(const struct gate_parts *parts);
-// The policy in force from now on. Calls that wait and were not sent yet are judged by it again (call_still_allowed()).
+// The policy in force from now on. Calls that wait and were not sent yet are judged by it again (phase.c).
 void gate_set_policy(struct gate *gate, size_t tenant, struct policy *policy);  // numbered as in gate_parts
 // For the health: the policy of a tenant changed and could not be taken over; whether that holds for the providers' files,
 // and for the certificate of some listener.
-void gate_policy_failed(struct gate *gate, size_t tenant);
-void gate_credentials_failed(struct gate *gate, bool failed);
-void gate_certificates_failed(struct gate *gate, bool failed);
+void gate_health_policy_failed(struct gate *gate, size_t tenant);
+void gate_health_credentials_failed(struct gate *gate, bool failed);
+void gate_health_certificates_failed(struct gate *gate, bool failed);
 // {"status":"ok"}, "degraded" or "stopping", with the details only for those at this host. False while stopping.
 bool gate_health(const struct gate *gate, bool detailed, struct buf *out);
 // Identities may have ended: sessions of those that did are over.
@@ -41,9 +43,31 @@ void gate_recheck_identities(struct gate *gate);
 void gate_shutdown(struct gate *gate, void (*on_done)(void *arg), void *arg);
 void gate_free(struct gate *gate);
 const struct config *gate_config(const struct gate *gate);
-bool gate_is_profile_name(struct span name);     // which of them there are is told after authentication only
-struct span gate_keys(const struct gate *gate);  // the JWK set that tells who calls is checked with; empty: none
+struct connect *gate_connect(const struct gate *gate);  // NULL: there is no server that users connect to
+bool gate_is_profile_name(struct span name);            // which of them there are is told after authentication only
+struct span gate_keys(const struct gate *gate);         // the JWK set that tells who calls is checked with; empty: none
 // Who may come in at a listener of the configuration; NULL: anywhere else.
 struct provider_chain *gate_chain(const struct gate *gate, const struct config_listener *listener);
+
+// ---- arrivals
+
+// Asked before a body is read: false if too many credentials from the caller's address were refused lately. Who shows
+// none, is in an open session or comes through a proven proxy is always let on to the providers.
+bool gate_admit(struct gate *gate, const struct arrival *arrival, int64_t *retry_ms, struct err *err) MUST_CHECK;
+// The face refused a request whose framing could hide another: the audit is told.
+void gate_refused(struct gate *gate, const struct peer *peer, enum err_code code);
+// Asked before more of a body is read than anybody may send: false if the caller is refused, or it cannot be told at once.
+// It arrives nevertheless, as ARRIVAL_UNREAD, and is answered before gate_arrive() returns.
+bool gate_welcomes(struct gate *gate, struct arrival *arrival);
+// Asked before so many more bytes of a body are kept: they count for its caller, or for all that are not authenticated yet.
+// False: there is no room now. arrival->held must be closed if it does not arrive.
+bool gate_hold(struct gate *gate, struct arrival *arrival, size_t more, int64_t *retry_ms, struct err *err) MUST_CHECK;
+void gate_arrive(struct gate *gate, struct arrival *arrival);
+// The caller is gone before the answer; the gate forgets the arrival.
+void gate_gone(struct gate *gate, struct arrival *arrival);
+// The connection of a pipe is gone, and its session with it.
+void gate_pipe_closed(struct gate *gate, struct span session_id);
+// No more comes in on a pipe: its session ends with the last call in flight.
+void gate_pipe_drain(struct gate *gate, struct span session_id);
 
 #endif

@@ -58,11 +58,11 @@ void http_target_trust(struct http_target *target, const char *ca_file);
 struct sockaddr;
 void http_target_guard(struct http_target *target, bool (*allow)(void *arg, const struct sockaddr *address), void *arg);
 
-struct http_transfer *http_start(struct http_target *target, const struct http_request *request);
-void http_cancel(struct http_transfer *transfer);  // no callback follows
-// From a callback, after its head has come: nothing more is read, and no callback comes, until http_resume(). Its time goes on.
-void http_pause(struct http_transfer *transfer);
-void http_resume(
+struct http_transfer *http_transfer_start(struct http_target *target, const struct http_request *request);
+void http_transfer_cancel(struct http_transfer *transfer);  // no callback follows
+// From a callback, after its head has come: nothing more is read, and no callback comes, until http_transfer_resume(). Its time goes on.
+void http_transfer_pause(struct http_transfer *transfer);
+void http_transfer_resume(
     struct http_transfer *transfer);  // callbacks come from the loop, not from inside; harmless if not paused
 // A response header's value, valid until the next call on this transfer; NULL if absent.
 const char *http_transfer_header(struct http_transfer *transfer, const char *name);

@@ -2,7 +2,7 @@
 #ifndef UPSTREAM_SERVER_H
 #define UPSTREAM_SERVER_H
 
-#include "auth/access.h"
+#include "auth/login/access_options.h"
 #include "base/option.h"
 
 enum server_type { SERVER_AUTO, SERVER_STDIO, SERVER_HTTP, SERVER_STREAMABLE, SERVER_SSE };
@@ -34,5 +34,7 @@ struct server {
 };
 
 extern const struct option_table server_options;
+// The one of that name in a list of struct server; NULL: none.
+const struct server *server_find(const struct option_items *servers, const char *name);
 
 #endif

@@ -3,7 +3,6 @@
 #ifndef UPSTREAM_UPSTREAM_H
 #define UPSTREAM_UPSTREAM_H
 
-#include "auth/access.h"
 #include "base/blob.h"
 #include "base/err.h"
 #include "base/list.h"
@@ -38,11 +37,21 @@ struct upstream_reply {
     struct blob *owner;        // whose bytes those are, for who refers to them later; NULL: the text is small, copy it
 };
 
+// Where a request is; src/upstream/request.c has the transitions.
+enum upstream_request_state {
+    UPSTREAM_REQUEST_OVER,      // answered, failed or cancelled, or never reserved
+    UPSTREAM_REQUEST_RESERVED,  // it has an id
+    UPSTREAM_REQUEST_WAITING,   // for the server to be ready
+    UPSTREAM_REQUEST_SENT,      // in flight
+    UPSTREAM_REQUEST_REFUSED,   // waits for another token
+    UPSTREAM_REQUEST_FAILING,   // fails from the loop, or with its connection
+};
+
 // A request in flight. Embed it zeroed, fill the callbacks, and keep it until on_reply or a cancel.
 struct upstream_request {
     void (*on_reply)(struct upstream_request *request, const struct upstream_reply *reply);
     void (*on_progress)(struct upstream_request *request, struct span params);  // may be NULL
-    // Called before the request goes to the server if it may have waited since upstream_send(): for the server to start, for a
+    // Called before the request goes to the server if it may have waited since upstream_request_send(): for the server to start, for a
     // token, for a connection, or to be sent again. False: it fails with this error, and nothing is sent. May be NULL.
     bool (*may_send)(struct upstream_request *request, struct err *err);
     void *arg;
@@ -51,6 +60,7 @@ struct upstream_request {
     struct budget *memory;       // that an answer counts for while it is read; NULL: the connection's
     // private to the upstream and its transport
     struct upstream *upstream;
+    enum upstream_request_state state;
     uint64_t id;
     struct list node;
     struct loop_timer timeout;
@@ -60,9 +70,9 @@ struct upstream_request {
     int64_t stopped_ms;   // since when its time does not count; 0: it does
     struct blob *text;    // while it waits for the server to be ready, or may be sent again
     void *transfer;
-    bool initial, resent;
-    bool renewed;  // it was refused, and got another token
-    bool widened;  // and one with more scope
+    bool initial;  // the handshake's
+    // What was tried once more already, each at most once: in another session, with another token, with more scope.
+    bool resent, renewed, widened;
 };
 
 // Who owns the connection hears of everything that answers no request.
@@ -91,9 +101,9 @@ struct upstream_spec {
     size_t max_message;
     const struct upstream_listener *listener;
     void *arg;
-    struct access *access;        // what is presented to the server; NULL: nothing. Outlives the upstream
-    struct assertion *assertion;  // tells it who calls; NULL: nothing does. Outlives the upstream
-    struct offload *background;   // reads large messages; NULL: they are read on the loop. Outlives the upstream
+    struct access *access;                 // what is presented to the server; NULL: nothing. Outlives the upstream
+    struct identity_assertion *assertion;  // tells it who calls; NULL: nothing does. Outlives the upstream
+    struct offload *background;  // reads large messages; NULL: they are read on the loop. Outlives the upstream
     struct budget
         *memory;  // that messages of the server count for while they are read; NULL: none. Outlives the upstream
 };
@@ -108,27 +118,25 @@ void upstream_close(struct upstream *upstream, int64_t within_ms,
 void upstream_free(struct upstream *upstream);
 
 // The id the request will have, which may also serve as its progress token.
-uint64_t upstream_reserve(struct upstream *upstream, struct upstream_request *request);
+uint64_t upstream_request_reserve(struct upstream *upstream, struct upstream_request *request);
 // Sends a reserved request. A failure arrives through on_reply too, never before this returns.
-void upstream_send(struct upstream_request *request, const char *method, struct span params);
+void upstream_request_send(struct upstream_request *request, const char *method, struct span params);
 // The same for a message that is written already, with the id of the request. Takes over the reference.
-void upstream_send_message(struct upstream_request *request, struct blob *message);
+void upstream_request_send_message(struct upstream_request *request, struct blob *message);
 // Forgets it and tells the server; on_reply will not be called. Harmless when it is not in flight.
-void upstream_cancel(struct upstream_request *request, const char *reason);
-// Forgets it; true: the server has got it, under `request->id`: upstream_tell_cancelled() is to follow.
-bool upstream_forget(struct upstream_request *request) MUST_CHECK;
-void upstream_tell_cancelled(struct upstream *upstream, uint64_t id, const char *reason);
-// The time it may still go without an answer starts anew.
-void upstream_touch(struct upstream_request *request);
+void upstream_request_cancel(struct upstream_request *request, const char *reason);
+// Forgets it; true: the server has got it, under `request->id`: upstream_message_cancelled() is to follow.
+bool upstream_request_forget(struct upstream_request *request) MUST_CHECK;
+void upstream_message_cancelled(struct upstream *upstream, uint64_t id, const char *reason);
 // While somebody is asked on its behalf it may take at least this long; 0: no longer.
-void upstream_hold(struct upstream_request *request, int64_t patience_ms);
+void upstream_request_hold(struct upstream_request *request, int64_t patience_ms);
 
-void upstream_notify(struct upstream *upstream, const char *method, struct span params);
-void upstream_answer(struct upstream *upstream, struct span id, struct span result);
-void upstream_refuse(struct upstream *upstream, struct span id, int code, const char *reason);
+void upstream_message_notify(struct upstream *upstream, const char *method, struct span params);
+void upstream_message_answer(struct upstream *upstream, struct span id, struct span result);
+void upstream_message_refuse(struct upstream *upstream, struct span id, int code, const char *reason);
 // A whole message, as it is: an answer, or a notification. Both take over the reference.
-void upstream_pass(struct upstream *upstream, struct blob *message);
-void upstream_pass_notification(struct upstream *upstream, struct blob *message);
+void upstream_message_pass(struct upstream *upstream, struct blob *message);
+void upstream_message_pass_notification(struct upstream *upstream, struct blob *message);
 
 // Nothing more is read from the server, and nothing of what was read is handed on, until upstream_resume(): for a listener that
 // cannot keep up. Both may be called from its callbacks, and are harmless when they change nothing.
@@ -140,7 +148,6 @@ const struct server *upstream_server(const struct upstream *upstream);
 const struct upstream_abilities *upstream_abilities(const struct upstream *upstream);
 struct span upstream_instructions(const struct upstream *upstream);  // decoded; empty if none
 struct span upstream_declared(const struct upstream *upstream);  // capabilities, raw JSON; empty: none, or above 16 KiB
-struct span upstream_info(const struct upstream *upstream);      // serverInfo, raw JSON; empty before the handshake
 enum revision upstream_revision(const struct upstream *upstream);
 const char *upstream_problem(const struct upstream *upstream);  // why it is down, for operators; "" if it is not
 bool upstream_needs_login(const struct upstream *upstream);     // and whether that is why
@@ -150,7 +157,5 @@ enum err_code upstream_refusal(const struct upstream *upstream);
 int64_t upstream_pause_left(const struct upstream *upstream);
 // Appends the last lines, at most `max`, that a stdio server wrote to stderr since it was last started.
 void upstream_put_stderr(const struct upstream *upstream, size_t max, struct buf *out);
-long upstream_pid(const struct upstream *upstream);  // of a stdio server; 0 otherwise
-void *upstream_arg(const struct upstream *upstream);
 
 #endif

@@ -1,6 +1,7 @@
 // Owns counted, immutable texts.
 #include "base/blob.h"
-#include "base/mem.h"
+#include "budget.h"
+#include "mem.h"
 #include <stdlib.h>
 
 struct blob *blob_take(struct buf *buf)
@@ -8,15 +9,6 @@ struct blob *blob_take(struct buf *buf)
     struct blob *blob = mem_new(struct blob);
     blob->refs = 1;
     blob->at = buf_take(buf, &blob->len);
-    return blob;
-}
-
-struct blob *blob_copy(struct span bytes)
-{
-    struct blob *blob = mem_new(struct blob);
-    blob->refs = 1;
-    blob->len = bytes.len;
-    blob->at = mem_span(bytes);
     return blob;
 }
 

@@ -1,5 +1,5 @@
 // Owns byte budgets: who may hold how much, who waits, and who may use the reserve.
-#include "base/budget.h"
+#include "budget.h"
 #include "base/check.h"
 #include "base/mem.h"
 #include <stdlib.h>

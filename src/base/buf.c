@@ -1,6 +1,6 @@
 // Owns the growable byte buffer.
 #include "base/buf.h"
-#include "base/mem.h"
+#include "mem.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +10,13 @@ void buf_release(struct buf *buf)
     free(buf->at);
     size_t max = buf->max;
     *buf = (struct buf){.max = max};
+}
+
+void buf_wipe(struct buf *buf)
+{
+    if (buf->at)
+        mem_wipe(buf->at, buf->room);
+    buf_release(buf);
 }
 
 void buf_clear(struct buf *buf)

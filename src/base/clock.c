@@ -19,6 +19,8 @@ int64_t clock_wall_ms(void)
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
+int64_t clock_wall_s(void) { return (int64_t)time(NULL); }
+
 void clock_stamp(char out[32])
 {
     struct timespec now;

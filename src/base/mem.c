@@ -1,5 +1,5 @@
 // Owns allocation: every block comes from here, and failure ends the process loudly, unless the size came from outside.
-#include "base/mem.h"
+#include "mem.h"
 #include <malloc.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 // Owns option tables: parsing a JSON object into a struct by its rows, and describing the rows.
-#include "base/option.h"
+#include "option.h"
 #include "base/mem.h"
 #include <ctype.h>
 #include <inttypes.h>

@@ -8,7 +8,7 @@
 // decodes to them, since raw bytes like these are refused, and encoding turns them into the escape again. Text that
 // holds one is not UTF-8: scan_has_half() finds it before a policy judges it, and scan_encode_lossy() writes U+FFFD.
 #include "base/scan.h"
-#include "base/mem.h"
+#include "mem.h"
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

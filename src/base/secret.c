@@ -1,5 +1,6 @@
 // Owns randomness, digests, constant-time comparison and base64url, over OpenSSL.
 #include "base/secret.h"
+#include "base/check.h"
 #include "base/mem.h"
 #define OPENSSL_API_COMPAT 10101  // for SHA256_Init() and its kin, see secret_digest()
 #include <openssl/crypto.h>
@@ -37,6 +38,21 @@ void secret_digest(struct span message, unsigned char out[SECRET_MAC_BYTES])
             "SHA-256");
 }
 
+#define PAIRS(high)                                                                                                  \
+    high "0" high "1" high "2" high "3" high "4" high "5" high "6" high "7" high "8" high "9" high "a" high "b" high \
+         "c" high "d" high "e" high "f"
+
+void secret_digest_hex(struct span message, char out[SECRET_HEX_CHARS + 1])
+{
+    static const char pairs[] = PAIRS("0") PAIRS("1") PAIRS("2") PAIRS("3") PAIRS("4") PAIRS("5") PAIRS("6") PAIRS("7")
+        PAIRS("8") PAIRS("9") PAIRS("a") PAIRS("b") PAIRS("c") PAIRS("d") PAIRS("e") PAIRS("f");
+    unsigned char digest[SECRET_MAC_BYTES];
+    secret_digest(message, digest);
+    for (size_t i = 0; i < sizeof digest; i++)
+        memcpy(out + 2 * i, pairs + (size_t)2 * digest[i], 2);
+    out[SECRET_HEX_CHARS] = '\0';
+}
+
 bool secret_equal(const void *a, const void *b, size_t len) { return CRYPTO_memcmp(a, b, len) == 0; }
 
 void secret_wipe(void *bytes, size_t len) { OPENSSL_cleanse(bytes, len); }
@@ -68,6 +84,15 @@ void secret_encode(struct buf *out, struct span bytes)
     }
     if (bits)
         buf_put_char(out, alphabet[hold << (6 - bits) & 63]);
+}
+
+void secret_put_random(struct buf *out, size_t bytes)
+{
+    char random[64];
+    CHECK(bytes <= sizeof random);
+    secret_random(random, bytes);
+    secret_encode(out, span_make(random, bytes));
+    secret_wipe(random, sizeof random);
 }
 
 bool secret_decode(struct buf *out, struct span text)

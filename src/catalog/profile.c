@@ -1,5 +1,5 @@
 // Owns the option rows of a profile, what can be wrong with one, and what it says of a tool.
-#include "catalog/profile.h"
+#include "profile.h"
 #include "base/glob.h"
 #include "base/mem.h"
 #include "catalog/view.h"
@@ -141,15 +141,6 @@ struct checking {
     err_set((c)->err, ERR_CONFIG, "%s: %s/profiles/%s" format, (c)->place->file, (c)->place->path, (c)->profile->name, \
             __VA_ARGS__)
 
-static bool is_server(const struct option_items *items, const char *name)
-{
-    const struct server *servers = items->at;
-    for (size_t i = 0; i < items->count; i++)
-        if (strcmp(servers[i].name, name) == 0)
-            return true;
-    return false;
-}
-
 static bool unknown_server(const struct checking *c, const char *where, const char *name)
 {
     const struct server *servers = c->servers->at;
@@ -168,7 +159,7 @@ static bool check_servers(const struct checking *c)
     if (names && !names[0])
         return wrong(c, "/servers: %s", "names no server; leave it out to have all of them");
     for (size_t i = 0; names && names[i]; i++) {
-        if (!is_server(c->servers, names[i]))
+        if (!server_find(c->servers, names[i]))
             return unknown_server(c, "/servers", names[i]);
         for (size_t k = 0; k < i; k++)
             if (strcmp(names[i], names[k]) == 0)
@@ -229,7 +220,7 @@ static bool check_override(const struct checking *c, const struct profile_tools 
 static bool check_tools(const struct checking *c, const struct profile_tools *tools)
 {
     const struct profile_override *overrides = tools->override.at;
-    if (!is_server(c->servers, tools->server))
+    if (!server_find(c->servers, tools->server))
         return unknown_server(c, "/tools", tools->server);
     if (!has_server(c->profile, tools->server))
         return wrong(c, "/tools/%s: this server is not in \"servers\"", tools->server);

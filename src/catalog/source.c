@@ -3,7 +3,7 @@
 // A list is pending from the time its server begins to start, or announces a change, until a fetch that began after
 // that has ended, well or not. A caller that comes while a list is pending waits for it (source_wait_until). It does
 // not wait for changes that are announced later, so a server that announces changes without end does not block its
-// callers (tests/e2e/views.test.mjs).
+// callers (tests/e2e/servers/views.test.mjs).
 //
 // A call may have changed the lists of its server. The announcement may still be under way on another connection, or
 // the server may not announce changes at all. Until the list has been fetched again it is in doubt, and the next caller
@@ -115,8 +115,8 @@ static void send_page(struct fetch *fetch, struct span cursor)
         buf_put_span(&params, cursor);
         buf_put_char(&params, '}');
     }
-    upstream_reserve(fetch->source->upstream, &fetch->request);
-    upstream_send(&fetch->request, method_text(kind_rows[fetch->kind].method), buf_span(&params));
+    upstream_request_reserve(fetch->source->upstream, &fetch->request);
+    upstream_request_send(&fetch->request, method_text(kind_rows[fetch->kind].method), buf_span(&params));
     buf_release(&params);
 }
 
@@ -457,7 +457,7 @@ void source_free(struct source *source)
         return;
     loop_timer_stop(source->loop, &source->debounce);
     for (int kind = 0; kind < CATALOG_KINDS; kind++) {
-        upstream_cancel(&source->fetches[kind].request, "closing");
+        upstream_request_cancel(&source->fetches[kind].request, "closing");
         items_release(&source->fetches[kind].items);
         buf_release(&source->fetches[kind].seen);
         items_release(&source->lists[kind]);

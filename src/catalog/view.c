@@ -6,7 +6,7 @@
 // A profile may leave tools out and give names of its own. A given name is that tool's alone: nobody else gets it,
 // whatever servers call their tools and whichever of them are up. Without prefixes the first to come has a name; the
 // others keep their prefix.
-#include "catalog/view.h"
+#include "view.h"
 #include "base/arena.h"
 #include "base/log.h"
 #include "base/map.h"
@@ -15,6 +15,7 @@
 #include "base/secret.h"
 #include "mcp/rewrite.h"
 #include "mcp/uri.h"
+#include "profile.h"
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -78,7 +79,6 @@ void view_add(struct view *view, struct source *source)
 
 void view_dirty(struct view *view, unsigned kinds) { view->dirty |= kinds; }
 size_t view_sources(const struct view *view) { return view->source_count; }
-struct source *view_source(const struct view *view, size_t i) { return view->sources[i]; }
 
 static const struct server *server_of(const struct source *source) { return upstream_server(source_upstream(source)); }
 

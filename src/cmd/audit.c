@@ -1,10 +1,13 @@
 // Owns `postern audit` and `postern audit verify`: reading the audit database, and checking its chain.
-#include "store/audit.h"
+#include "store/audit/audit.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/option.h"
-#include "cmd.h"
-#include "table.h"
+#include "cmd/base/configuration.h"
+#include "cmd/base/fail.h"
+#include "cmd/base/output.h"
+#include "cmd/base/table.h"
+#include "command_list.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,23 +19,6 @@
 static const char *const titles[TABLE_COLUMNS + 1] = {"TIME", "WHO", "WHAT", "RESULT", NULL};
 
 // ---- what to show ---------------------------------------------------------------------------
-
-bool cmd_read_time(const char *text, int64_t *ms)
-{
-    struct tm parts = {0};
-    int64_t ago;
-    if (option_duration(text, &ago)) {
-        *ms = (int64_t)time(NULL) * 1000 - ago;
-        return *ms > 0;
-    }
-    const char *end = strptime(text, "%Y-%m-%d", &parts);
-    if (end && *end == 'T')
-        end = strptime(end, "T%H:%M:%SZ", &parts);
-    if (!end || *end)
-        return false;
-    *ms = (int64_t)timegm(&parts) * 1000;
-    return *ms > 0;
-}
 
 static bool read_limit(const char *text, int64_t *limit)
 {
@@ -49,18 +35,18 @@ static bool read_filter(const struct flags *flags, struct audit_filter *filter)
                                     .name = flags->tool,
                                     .denied = flags->denied,
                                     .limit = flags->since ? 0 : DEFAULT_LIMIT};
-    if (flags->since && !cmd_read_time(flags->since, &filter->since_ms)) {
-        (void)cmd_fail(EXIT_USAGE, "audit: --since must be a time ago such as 1h, or a date such as 2027-01-31 or "
-                                   "2027-01-31T12:00:00Z");
+    if (flags->since && !options_time(flags->since, &filter->since_ms)) {
+        (void)fail_with(EXIT_USAGE, "audit: --since must be a time ago such as 1h, or a date such as 2027-01-31 or "
+                                    "2027-01-31T12:00:00Z");
         return false;
     }
-    if (flags->until && !cmd_read_time(flags->until, &filter->until_ms)) {
-        (void)cmd_fail(EXIT_USAGE, "audit: --until must be a time ago such as 1h, or a date such as 2027-01-31 or "
-                                   "2027-01-31T12:00:00Z");
+    if (flags->until && !options_time(flags->until, &filter->until_ms)) {
+        (void)fail_with(EXIT_USAGE, "audit: --until must be a time ago such as 1h, or a date such as 2027-01-31 or "
+                                    "2027-01-31T12:00:00Z");
         return false;
     }
     if (flags->limit && !read_limit(flags->limit, &filter->limit)) {
-        (void)cmd_fail(EXIT_USAGE, "audit: --limit must be a number; 0 shows all");
+        (void)fail_with(EXIT_USAGE, "audit: --limit must be a number; 0 shows all");
         return false;
     }
     return true;
@@ -75,7 +61,7 @@ struct cells {
 static void put_what(struct buf *out, const struct audit_record *record)
 {
     if (record->event != AUDIT_CALL)
-        buf_put_text(out, audit_event_text(record->event));
+        buf_put_text(out, audit_row_event_text(record->event));
     if (record->event == AUDIT_GAP)
         buf_printf(out, ": %" PRId64 " records were dropped", record->count);
     if (record->event == AUDIT_RETENTION)
@@ -94,8 +80,8 @@ static void put_result(struct buf *out, const struct audit_record *record)
 {
     if (record->event == AUDIT_GAP || record->event == AUDIT_RETENTION)
         return;
-    buf_put_text(out, audit_status_text(record->status));
-    if (record->reason.len && !span_is(record->reason, audit_status_text(record->status)))
+    buf_put_text(out, audit_row_status_text(record->status));
+    if (record->reason.len && !span_is(record->reason, audit_row_status_text(record->status)))
         buf_printf(out, " %.*s", SPAN_ARG(record->reason));
     if (record->rule.len && record->decision == AUDIT_DENY)
         buf_printf(out, " by %.*s", SPAN_ARG(record->rule));
@@ -138,7 +124,7 @@ static void print_line(struct cells *cells)
 static void show_row(const struct audit_row *row, const struct flags *flags, struct table *table)
 {
     struct cells cells = {0};
-    if (cmd_wants_json(flags)) {
+    if (output_wants_json(flags)) {
         fwrite(row->json.at, 1, row->json.len, stdout);
         putchar('\n');
         return;
@@ -163,7 +149,7 @@ static int show(const struct flags *flags, const char *path)
         return EXIT_USAGE;
     struct audit_reader *reader = audit_reader_open(path, &filter, &err);
     if (!reader)
-        return cmd_fail_err(&err);
+        return fail_with_err(&err);
     do {
         while ((next = audit_reader_next(reader, &row, &err)) == AUDIT_READ_ROW)
             show_row(&row, flags, &table);
@@ -172,11 +158,11 @@ static int show(const struct flags *flags, const char *path)
         fflush(stdout);
         nanosleep(&(struct timespec){.tv_nsec = POLL_MS * 1000000L}, NULL);
     } while (next == AUDIT_READ_END && !ferror(stdout));
-    if (!flags->follow && !cmd_wants_json(flags))
+    if (!flags->follow && !output_wants_json(flags))
         table_print(&table);
     table_release(&table);
     audit_reader_close(reader);
-    return next == AUDIT_READ_FAILED ? cmd_fail_err(&err) : EXIT_OK;
+    return next == AUDIT_READ_FAILED ? fail_with_err(&err) : EXIT_OK;
 }
 
 // ---- verify ---------------------------------------------------------------------------------
@@ -202,12 +188,12 @@ static void print_verdict(const struct audit_verdict *verdict, const char *path,
                verdict->rows, verdict->first_seq, verdict->last_seq, verdict->findings,
                verdict->findings == 1 ? "" : "s", verdict->dropped);
         for (enum audit_chain chain = 0; chain < AUDIT_CHAINS; chain++)
-            printf("head %s of %s\n", verdict->head[chain], audit_chain_text(chain));
+            printf("head %s of %s\n", verdict->head[chain], audit_row_chain_text(chain));
         return;
     }
     json_t *heads = json_object();
     for (enum audit_chain chain = 0; chain < AUDIT_CHAINS; chain++)
-        json_object_set_new(heads, audit_chain_text(chain), json_string(verdict->head[chain]));
+        json_object_set_new(heads, audit_row_chain_text(chain), json_string(verdict->head[chain]));
     json_t *out = json_pack("{s:s,s:I,s:I,s:I,s:I,s:o,s:O}", "file", path, "rows", (json_int_t)verdict->rows,
                             "first_seq", (json_int_t)verdict->first_seq, "last_seq", (json_int_t)verdict->last_seq,
                             "dropped", (json_int_t)verdict->dropped, "heads", heads, "findings", report->findings);
@@ -221,13 +207,13 @@ static int verify(const struct flags *flags, const char *path)
 {
     struct err err = {0};
     struct audit_verdict verdict;
-    struct report report = {.findings = json_array(), .json = cmd_wants_json(flags)};
+    struct report report = {.findings = json_array(), .json = output_wants_json(flags)};
     bool read = audit_verify(path, on_finding, &report, &verdict, &err);
     if (read)
         print_verdict(&verdict, path, &report);
     json_decref(report.findings);
     if (!read)
-        return cmd_fail_err(&err);
+        return fail_with_err(&err);
     return verdict.findings ? EXIT_NEGATIVE : EXIT_OK;
 }
 
@@ -248,31 +234,16 @@ static const char *unwanted(const struct flags *flags)
                             : NULL;
 }
 
-char *cmd_audit_path(const struct flags *flags, int *exit_code)
-{
-    if (flags->file)
-        return mem_string(flags->file);
-    struct config *config = cmd_config(flags, exit_code);
-    if (!config)
-        return NULL;
-    char *path = config_audited(config) ? audit_path(config->audit.path) : NULL;
-    config_free(config);
-    if (!path)
-        *exit_code = cmd_fail(EXIT_CONFIG, "the configuration has no audit log: give it audit.path, or a provider that "
-                                           "proves who calls; --file DB reads another");
-    return path;
-}
-
 static int run(const struct flags *flags)
 {
     int code = EXIT_OK;
     bool checks = flags->count == 1;
     if (checks && strcmp(flags->args[0], "verify") != 0)
-        return cmd_fail(EXIT_USAGE, "audit %s: unknown; there is verify, and without it the rows are shown",
-                        flags->args[0]);
+        return fail_with(EXIT_USAGE, "audit %s: unknown; there is verify, and without it the rows are shown",
+                         flags->args[0]);
     if (checks && unwanted(flags))
-        return cmd_fail(EXIT_USAGE, "audit verify: takes no --%s", unwanted(flags));
-    char *path = cmd_audit_path(flags, &code);
+        return fail_with(EXIT_USAGE, "audit verify: takes no --%s", unwanted(flags));
+    char *path = configuration_audit_path(flags, &code);
     if (!path)
         return code;
     code = checks ? verify(flags, path) : show(flags, path);
@@ -296,7 +267,7 @@ static const struct flag flags_table[] = {
     {0},
 };
 
-const struct command command_audit = {
+const struct command audit_command = {
     .name = "audit",
     .synopsis = "audit [verify] [--config FILE | --file DB] [--since TIME] [--subject NAME] [--tool NAME] [--denied] "
                 "[-f]",

@@ -2,9 +2,13 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/scan.h"
-#include "client.h"
-#include "cmd.h"
-#include "login.h"
+#include "cmd/base/client.h"
+#include "cmd/base/configuration.h"
+#include "cmd/base/fail.h"
+#include "cmd/base/grants.h"
+#include "cmd/base/output.h"
+#include "cmd/login/login.h"
+#include "command_list.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,7 +52,7 @@ static void print_text(struct span item, const char *key)
     if (!scan_find(item, key, &raw) || !scan_is_string(raw))
         return;
     scan_decode(raw, &text);
-    cmd_tame(text.at, text.len, "\n\t");
+    output_tame(text.at, text.len, "\n\t");
     printf("%s\n", buf_text(&text));
     buf_release(&text);
 }
@@ -96,8 +100,7 @@ struct question {
 };
 
 // Asks the server, and logs in as often as it takes and the person allows (A9). False without an error: a login failed,
-// which has been told. `lost` is what client_free()
-// said.
+// which has been told. `lost` is what client_free() returned.
 static bool ask(const struct config *config, const char *server, struct question *question, struct buf *result,
                 struct err *err)
 {
@@ -106,13 +109,16 @@ static bool ask(const struct config *config, const char *server, struct question
         server = "url";
     for (int tries = 0;; tries++) {
         struct login_cause cause = {0};
-        struct client_wanted wanted = {login_tenant(question->flags), server, question->flags->defaults};
+        struct client_wanted wanted = {grants_tenant(question->flags), server, question->flags->defaults};
         struct client *client = client_new(config, &wanted, err);
         bool ok = client && client_request(client, 0, question->method, question->params, result, err);
-        bool login = !ok && client && may_login && tries < LOGIN_TRIES && client_wants_login(client, 0, &cause);
+        bool may = !ok && client && may_login && tries < LOGIN_TRIES;
+        const struct access *login = may ? client_wants_login(client, 0) : NULL;
         if (!ok && client)
-            cmd_show_stderr(server, client_stderr(client, 0));
+            output_stderr_of(server, client_stderr(client, 0));
         const struct server *where = login ? upstream_server(client_upstream(client, 0)) : NULL;
+        if (login)
+            login_cause_set(&cause, login);
         question->lost = client_free(client);
         if (!login)
             return ok;
@@ -131,19 +137,19 @@ static int request(const struct flags *flags, const char *server, enum method me
     struct err err = {0};
     struct buf result = {0};
     struct span flag;
-    struct config *config = client_config(flags, &code);
+    struct config *config = configuration_for_client(flags, &code);
     if (!config)
         return code;
     log_setup(LOG_OFF, LOG_FORMAT_TEXT);
     struct question question = {flags, method, params, EXIT_OK};
     if (!ask(config, server, &question, &result, &err)) {
         code = err.code == ERR_NONE             ? EXIT_UNAVAILABLE
-               : err.code == ERR_INVALID_PARAMS ? cmd_fail(EXIT_NEGATIVE, "%s", err.detail)
-                                                : cmd_fail_err(&err);
+               : err.code == ERR_INVALID_PARAMS ? fail_with(EXIT_NEGATIVE, "%s", err.detail)
+                                                : fail_with_err(&err);
     } else {
         if (scan_find(buf_span(&result), "isError", &flag) && span_is(flag, "true"))
             code = EXIT_NEGATIVE;
-        if (cmd_wants_json(flags))
+        if (output_wants_json(flags))
             printf("%s\n", buf_text(&result));
         else
             print_result(buf_span(&result), list);
@@ -166,9 +172,9 @@ static int named(const struct flags *flags, enum method method, const char *list
     struct buf arguments = {0}, params = {0};
     int code;
     if (flags->url && flags->count > 2)
-        return cmd_fail(EXIT_USAGE, "with --url no SERVER is given");
+        return fail_with(EXIT_USAGE, "with --url no SERVER is given");
     if (!read_arguments(argument(flags, 2), &arguments, &err)) {
-        code = cmd_fail(EXIT_USAGE, "%s", err.detail);
+        code = fail_with(EXIT_USAGE, "%s", err.detail);
     } else {
         buf_put_text(&params, "{\"name\":");
         scan_encode_lossy(span_of(argument(flags, 1)), &params);
@@ -189,7 +195,7 @@ static int run_read(const struct flags *flags)
 {
     struct buf params = {0};
     if (flags->url && flags->count > 1)
-        return cmd_fail(EXIT_USAGE, "with --url no SERVER is given");
+        return fail_with(EXIT_USAGE, "with --url no SERVER is given");
     buf_put_text(&params, "{\"uri\":");
     scan_encode_lossy(span_of(argument(flags, 1)), &params);
     buf_put_char(&params, '}');
@@ -213,7 +219,7 @@ static const struct flag call_flags[] = {
     {0},
 };
 
-const struct command command_call = {
+const struct command call_command = {
     .name = "call",
     .synopsis = "call SERVER TOOL [JSON|-]  |  call --url URL TOOL [JSON|-]",
     .summary = "Call a tool and print its answer",
@@ -224,19 +230,20 @@ const struct command command_call = {
     .max_args = 3,
     .starts_servers = true,
     .run = run_call};
-const struct command command_read = {.name = "read",
-                                     .synopsis = "read SERVER URI  |  read --url URL URI",
-                                     .summary = "Read a resource",
-                                     .flags = flags_table,
-                                     .min_args = 2,
-                                     .max_args = 2,
-                                     .starts_servers = true,
-                                     .run = run_read};
-const struct command command_prompt = {.name = "prompt",
-                                       .synopsis = "prompt SERVER NAME [JSON|-]  |  prompt --url URL NAME [JSON|-]",
-                                       .summary = "Get a prompt",
-                                       .flags = flags_table,
-                                       .min_args = 2,
-                                       .max_args = 3,
-                                       .starts_servers = true,
-                                       .run = run_prompt};
+const struct command call_command_read = {.name = "read",
+                                          .synopsis = "read SERVER URI  |  read --url URL URI",
+                                          .summary = "Read a resource",
+                                          .flags = flags_table,
+                                          .min_args = 2,
+                                          .max_args = 2,
+                                          .starts_servers = true,
+                                          .run = run_read};
+const struct command call_command_prompt = {.name = "prompt",
+                                            .synopsis =
+                                                "prompt SERVER NAME [JSON|-]  |  prompt --url URL NAME [JSON|-]",
+                                            .summary = "Get a prompt",
+                                            .flags = flags_table,
+                                            .min_args = 2,
+                                            .max_args = 3,
+                                            .starts_servers = true,
+                                            .run = run_prompt};

@@ -3,6 +3,9 @@
 // A script knows the commands, their options and the words that follow them. The names of servers it asks for, with
 // `completion servers`: they are in the configuration at that moment, and nothing is started for it.
 #include "base/mem.h"
+#include "cmd/base/configuration.h"
+#include "cmd/base/fail.h"
+#include "command_list.h"
 #include "help.h"
 #include <ctype.h>
 #include <stdlib.h>
@@ -23,10 +26,10 @@ static enum value_kind kind_of(const struct flag *flag)
 static bool takes_server(const char *words) { return words && strcmp(words, "SERVER") == 0; }
 static bool takes_command(const char *words) { return words && strcmp(words, "COMMAND") == 0; }
 
-static void put_names(void)
+static void put_names(const struct command *const *commands)
 {
-    for (size_t i = 0; command_list[i]; i++)
-        printf("%s%s", i ? " " : "", command_list[i]->name);
+    for (size_t i = 0; commands[i]; i++)
+        printf("%s%s", i ? " " : "", commands[i]->name);
 }
 
 // ---- bash -----------------------------------------------------------------------------------
@@ -43,7 +46,7 @@ static void put_flags(const struct command *command, const char *variable, enum 
     printf("%s'", all ? "--help -h" : "");
 }
 
-static void bash(void)
+static void bash(const struct command *const *commands)
 {
     printf("# bash completion for postern, by `postern completion bash`\n"
            "_postern() {\n"
@@ -59,10 +62,10 @@ static void bash(void)
            "    done\n"
            "    case $command in\n"
            "    '') options='--help --version' words='");
-    put_names();
+    put_names(commands);
     printf("' ;;\n");
-    for (size_t i = 0; command_list[i]; i++) {
-        const struct command *command = command_list[i];
+    for (size_t i = 0; commands[i]; i++) {
+        const struct command *command = commands[i];
         char *words = help_words(command);
         printf("    %s)", command->name);
         put_flags(command, "options", VALUE_NONE, true);
@@ -71,7 +74,7 @@ static void bash(void)
         put_flags(command, "servers", VALUE_SERVER, false);
         if (takes_command(words)) {
             printf(" words='");
-            put_names();
+            put_names(commands);
             printf("'");
         } else if (words) {
             printf(" words='%s'", words);
@@ -131,13 +134,13 @@ static void put_zsh_flag(const struct flag *flag)
     putchar('\'');
 }
 
-static void put_zsh_args(const struct command *command, const char *words)
+static void put_zsh_args(const struct command *const *commands, const struct command *command, const char *words)
 {
     if (takes_server(words)) {
         printf(" \\\n            '1:server:_postern_servers'");
     } else if (takes_command(words)) {
         printf(" \\\n            '1:command:(");
-        put_names();
+        put_names(commands);
         printf(")'");
     } else if (words) {
         printf(" \\\n            '1:what:(%s)'", words);
@@ -145,7 +148,7 @@ static void put_zsh_args(const struct command *command, const char *words)
     printf("%s\n", command->max_args > 1 ? " \\\n            '*:argument:_files'" : "");
 }
 
-static void zsh(void)
+static void zsh(const struct command *const *commands)
 {
     printf("#compdef postern\n"
            "# zsh completion for postern, by `postern completion zsh`\n"
@@ -158,9 +161,9 @@ static void zsh(void)
            "_postern() {\n"
            "    local -a commands\n"
            "    commands=(");
-    for (size_t i = 0; command_list[i]; i++) {
-        printf("\n        '%s:", command_list[i]->name);
-        put_zsh(command_list[i]->summary);
+    for (size_t i = 0; commands[i]; i++) {
+        printf("\n        '%s:", commands[i]->name);
+        put_zsh(commands[i]->summary);
         putchar('\'');
     }
     printf("\n    )\n"
@@ -172,14 +175,14 @@ static void zsh(void)
            "    shift words\n"
            "    ((CURRENT--))\n"
            "    case $command in\n");
-    for (size_t i = 0; command_list[i]; i++) {
-        const struct command *command = command_list[i];
+    for (size_t i = 0; commands[i]; i++) {
+        const struct command *command = commands[i];
         char *words = help_words(command);
         printf("    %s)\n        _arguments", command->name);
-        put_zsh_flag(&help_flag_help);
+        put_zsh_flag(&options_help);
         for (const struct flag *flag = command->flags; flag && flag->name; flag++)
             put_zsh_flag(flag);
-        put_zsh_args(command, words);
+        put_zsh_args(commands, command, words);
         printf("        ;;\n");
         free(words);
     }
@@ -211,7 +214,7 @@ static void put_fish_flag(const char *command, const struct flag *flag)
     putchar('\n');
 }
 
-static void fish(void)
+static void fish(const struct command *const *commands)
 {
     printf("# fish completion for postern, by `postern completion fish`\n"
            "function __postern_servers\n"
@@ -219,18 +222,18 @@ static void fish(void)
            "end\n"
            "complete -c postern -n __fish_use_subcommand -l help -d 'List the commands'\n"
            "complete -c postern -n __fish_use_subcommand -l version -d 'Print the version'\n");
-    for (size_t i = 0; command_list[i]; i++) {
-        const struct command *command = command_list[i];
+    for (size_t i = 0; commands[i]; i++) {
+        const struct command *command = commands[i];
         char *words = help_words(command);
         printf("complete -c postern -n __fish_use_subcommand -f -a %s -d ", command->name);
         put_fish(command->summary);
         putchar('\n');
-        put_fish_flag(command->name, &help_flag_help);
+        put_fish_flag(command->name, &options_help);
         if (words)
             printf("complete -c postern -n '__fish_seen_subcommand_from %s'%s -a '", command->name,
                    command->max_args > 1 ? "" : " -f");
         if (takes_command(words))
-            put_names();
+            put_names(commands);
         else if (words)
             fputs(takes_server(words) ? "(__postern_servers)" : words, stdout);
         if (words)
@@ -246,7 +249,7 @@ static void fish(void)
 static int servers(const struct flags *flags)
 {
     int code = EXIT_OK;
-    struct config *config = cmd_config(flags, &code);
+    struct config *config = configuration_load(flags, &code);
     if (!config)
         return code;
     const struct server *all = config->servers.at;
@@ -262,19 +265,19 @@ static int run(const struct flags *flags)
     if (strcmp(what, "servers") == 0)
         return servers(flags);
     if (strcmp(what, "bash") == 0)
-        bash();
+        bash(flags->commands);
     else if (strcmp(what, "zsh") == 0)
-        zsh();
+        zsh(flags->commands);
     else if (strcmp(what, "fish") == 0)
-        fish();
+        fish(flags->commands);
     else
-        return cmd_fail(EXIT_USAGE, "completion %s: unknown; there are bash, zsh, fish and servers", what);
+        return fail_with(EXIT_USAGE, "completion %s: unknown; there are bash, zsh, fish and servers", what);
     return EXIT_OK;
 }
 
 static const struct flag flags_table[] = {FLAG_CONFIG, {0}};
 
-const struct command command_completion = {
+const struct command completion_command = {
     .name = "completion",
     .synopsis = "completion bash|zsh|fish|servers [--config FILE]",
     .summary = "Print a script that completes commands in a shell",

@@ -1,6 +1,8 @@
 // Owns `postern config check|show|schema|docs|man`: everything told from the option tables.
 #include "base/mem.h"
-#include "cmd.h"
+#include "cmd/base/configuration.h"
+#include "cmd/base/fail.h"
+#include "command_list.h"
 #include "help.h"
 #include "preflight.h"
 #include <stdio.h>
@@ -22,7 +24,7 @@ struct checked {
 static void refuse_server(void *arg, const char *place, const struct err *err)
 {
     struct checked *checked = arg;
-    checked->code = cmd_fail(EXIT_CONFIG, "%s: %s: %s", checked->path, place, err->detail);
+    checked->code = fail_with(EXIT_CONFIG, "%s: %s: %s", checked->path, place, err->detail);
 }
 
 // Tenants without servers are not counted, `default` among them.
@@ -43,13 +45,13 @@ static int check(const struct flags *flags)
 {
     struct err err = {0};
     struct checked checked = {NULL, EXIT_OK};
-    struct config *config = cmd_config(flags, &checked.code);
+    struct config *config = configuration_load(flags, &checked.code);
     if (!config)
         return checked.code;
     char *path = config_path(flags->config);
     checked.path = path;
     if (!preflight_check(config, flags->offline, &err))
-        checked.code = cmd_fail(EXIT_CONFIG, "%s: %s", path, err.detail);
+        checked.code = fail_with(EXIT_CONFIG, "%s: %s", path, err.detail);
     if (!flags->offline)
         preflight_servers(config, refuse_server, &checked);
     if (checked.code == EXIT_OK) {
@@ -65,7 +67,7 @@ static int check(const struct flags *flags)
 static int show(const struct flags *flags)
 {
     int code = EXIT_OK;
-    struct config *config = cmd_config(flags, &code);
+    struct config *config = configuration_load(flags, &code);
     if (!config)
         return code;
     config_free(config);  // it is right; now as it is written, without what the environment holds
@@ -74,7 +76,7 @@ static int show(const struct flags *flags)
     config = config_load_literal(path, &err);
     free(path);
     if (!config)
-        return cmd_fail_err(&err);
+        return fail_with_err(&err);
     print_json(option_show(&config_options, config));
     config_free(config);
     return EXIT_OK;
@@ -115,7 +117,7 @@ static int run(const struct flags *flags)
     if (strcmp(what, "check") == 0)
         return check(flags);
     if (flags->offline)
-        return cmd_fail(EXIT_USAGE, "config %s: takes no --offline", what);
+        return fail_with(EXIT_USAGE, "config %s: takes no --offline", what);
     if (strcmp(what, "show") == 0)
         return show(flags);
     if (strcmp(what, "schema") == 0)
@@ -126,12 +128,12 @@ static int run(const struct flags *flags)
         manual_config();
         return EXIT_OK;
     }
-    return cmd_fail(EXIT_USAGE, "config %s: unknown; there are check, show, schema, docs and man", what);
+    return fail_with(EXIT_USAGE, "config %s: unknown; there are check, show, schema, docs and man", what);
 }
 
 static const struct flag flags_table[] = {FLAG_CONFIG, FLAG_OFFLINE, {0}};
 
-const struct command command_config = {
+const struct command config_command = {
     .name = "config",
     .synopsis = "config check|show|schema|docs|man [--config FILE] [--offline]",
     .summary = "Check or show the configuration, or print its schema",

@@ -1,10 +1,14 @@
 // Owns `postern doctor`: how the authorization of a server would be found, address by address.
-#include "auth/oauth_flow.h"
+#include "auth/access/access.h"
+#include "auth/login/flow.h"
 #include "base/log.h"
-#include "login.h"
+#include "cmd/base/configuration.h"
+#include "cmd/base/fail.h"
+#include "cmd/base/grants.h"
+#include "command_list.h"
 #include <stdio.h>
 
-struct visit {
+struct diagnosis {
     struct loop *loop;
     int code;
 };
@@ -15,55 +19,56 @@ static void on_note(void *arg, const char *note)
     puts(note);
 }
 
-static void on_end(void *arg, enum oauth_end end, const struct grant *grant, const struct err *err)
+static void on_end(void *arg, enum login_end end, const struct grant *grant, const struct err *err)
 {
-    struct visit *visit = arg;
+    struct diagnosis *diagnosis = arg;
     (void)grant;
-    visit->code = EXIT_OK;
-    if (end == OAUTH_END_FOUND)
+    diagnosis->code = EXIT_OK;
+    if (end == LOGIN_END_FOUND)
         puts("a login can be tried: postern login");
     else
-        visit->code = cmd_fail(end == OAUTH_END_REGISTRATION ? EXIT_REGISTRATION : EXIT_DISCOVERY, "%s", err->detail);
-    loop_stop(visit->loop);
+        diagnosis->code =
+            fail_with(end == LOGIN_END_REGISTRATION ? EXIT_REGISTRATION : EXIT_DISCOVERY, "%s", err->detail);
+    loop_stop(diagnosis->loop);
 }
 
 static int look(const struct server *server, const struct flags *flags)
 {
     struct err err = {0};
-    struct visit visit = {.loop = loop_new(&err)};
-    struct http_client *http = visit.loop ? http_client_new(visit.loop, &err) : NULL;
+    struct diagnosis diagnosis = {.loop = loop_new(&err)};
+    struct http_client *http = diagnosis.loop ? http_client_new(diagnosis.loop, &err) : NULL;
     if (http) {
-        struct oauth_flow_spec spec = {.loop = visit.loop,
+        struct login_flow_spec spec = {.loop = diagnosis.loop,
                                        .http = http,
                                        .options = &server->auth,
-                                       .tenant = login_tenant(flags),
+                                       .tenant = grants_tenant(flags),
                                        .user = ACCESS_SHARED_USER,
                                        .server_url = server->url,
                                        .redirect_uri = "http://127.0.0.1/callback",
                                        .only_discover = true,
                                        .on_note = on_note,
                                        .on_end = on_end,
-                                       .arg = &visit};
-        struct oauth_flow *flow = oauth_flow_start(&spec);
-        loop_run(visit.loop);
-        oauth_flow_free(flow);
+                                       .arg = &diagnosis};
+        struct login_flow *flow = login_flow_start(&spec);
+        loop_run(diagnosis.loop);
+        login_flow_free(flow);
     } else {
-        visit.code = cmd_fail_err(&err);
+        diagnosis.code = fail_with_err(&err);
     }
     http_client_free(http);
-    if (visit.loop)
-        loop_free(visit.loop);
-    return visit.code;
+    if (diagnosis.loop)
+        loop_free(diagnosis.loop);
+    return diagnosis.code;
 }
 
 static int run(const struct flags *flags)
 {
     int code = EXIT_OK;
-    struct config *config = cmd_config(flags, &code);
+    struct config *config = configuration_load(flags, &code);
     if (!config)
         return code;
     log_setup(LOG_OFF, LOG_FORMAT_TEXT);
-    const struct server *server = login_server(config, flags, &code);
+    const struct server *server = grants_server(config, flags, &code);
     if (server)
         code = look(server, flags);
     config_free(config);
@@ -73,7 +78,7 @@ static int run(const struct flags *flags)
 static const struct flag flags_table[] = {
     FLAG_CONFIG, FLAG_URL, {"tenant", "NAME", FLAG(tenant), "The server is one of this tenant"}, {0}};
 
-const struct command command_doctor = {
+const struct command doctor_command = {
     .name = "doctor",
     .synopsis = "doctor SERVER | doctor --url URL",
     .summary = "Show how the authorization of a server is found",

@@ -1,9 +1,13 @@
 // Owns `postern help`: the list of commands, and what each of them takes.
 #include "help.h"
 #include "base/mem.h"
+#include "base/option.h"
+#include "cmd/base/fail.h"
+#include "command_list.h"
 #include <stdlib.h>
 
 #define WIDTH ((size_t)100)
+#define HELP_COMMANDS 64  // more than there are
 
 const struct help_status help_statuses[] = {
     {EXIT_OK, "done"},
@@ -21,8 +25,6 @@ const struct help_status help_statuses[] = {
     {EXIT_ANSWER, "login: an answer that is not acceptable"},
     {0, NULL},
 };
-
-const struct flag help_flag_help = {"help", NULL, FLAG_LETTER(help, 'h'), "This text"};
 
 void help_put_flag(const struct flag *flag, struct buf *out)
 {
@@ -100,14 +102,34 @@ void help_print(const struct command *command)
     printf("\noptions:\n");
     for (const struct flag *flag = command->flags; flag && flag->name; flag++)
         print_flag(flag, width);
-    print_flag(&help_flag_help, width);
+    print_flag(&options_help, width);
 }
 
-void help_commands(FILE *out)
+int help_unknown(const struct command *const *commands, const char *name)
+{
+    const char *names[HELP_COMMANDS] = {NULL};
+    for (size_t i = 0; commands[i] && i + 1 < HELP_COMMANDS; i++)
+        names[i] = commands[i]->name;
+    if (*name == '-')
+        return fail_with(EXIT_USAGE, "%s: the command comes first, then its options; see 'postern --help'", name);
+    const char *near = option_nearest(name, names);
+    return fail_with(EXIT_USAGE, "unknown command '%s'%s%s%s; see 'postern --help'", name,
+                     near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+}
+
+const struct command *help_find(const struct command *const *commands, const char *name)
+{
+    for (size_t i = 0; commands[i]; i++)
+        if (strcmp(name, commands[i]->name) == 0)
+            return commands[i];
+    return NULL;
+}
+
+void help_commands(const struct command *const *commands, FILE *out)
 {
     fprintf(out, "usage: postern COMMAND [OPTIONS]\n\nOne authenticated door to many MCP servers.\n\ncommands:\n");
-    for (size_t i = 0; command_list[i]; i++)
-        fprintf(out, "  %-11s  %s\n", command_list[i]->name, command_list[i]->summary);
+    for (size_t i = 0; commands[i]; i++)
+        fprintf(out, "  %-11s  %s\n", commands[i]->name, commands[i]->summary);
     fprintf(out, "\n'postern COMMAND --help' tells more.\nExit status:");
     for (const struct help_status *status = help_statuses; status->code < EXIT_DENIED; status++)
         fprintf(out, "%s %d %s", status->code ? "," : "", status->code, status->text);
@@ -129,15 +151,15 @@ char *help_words(const struct command *command)
 
 static int run(const struct flags *flags)
 {
-    const struct command *command = flags->count ? cmd_find(flags->args[0]) : NULL;
+    const struct command *command = flags->count ? help_find(flags->commands, flags->args[0]) : NULL;
     if (flags->man)
-        manual_commands();
+        manual_commands(flags->commands);
     else if (command)
         help_print(command);
     else if (flags->count)
-        return cmd_unknown(flags->args[0]);
+        return help_unknown(flags->commands, flags->args[0]);
     else
-        help_commands(stdout);
+        help_commands(flags->commands, stdout);
     return EXIT_OK;
 }
 
@@ -146,7 +168,7 @@ static const struct flag flags_table[] = {
     {0},
 };
 
-const struct command command_help = {
+const struct command help_command = {
     .name = "help",
     .synopsis = "help [COMMAND] [--man]",
     .summary = "List the commands, or tell more of one",

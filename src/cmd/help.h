@@ -3,13 +3,15 @@
 #define CMD_HELP_H
 
 #include "base/buf.h"
-#include "cmd.h"
+#include "cmd/base/options.h"
 #include <stdio.h>
 
-void help_commands(FILE *out);
+void help_commands(const struct command *const *commands, FILE *out);  // the table of all, with a NULL at its end
+const struct command *help_find(const struct command *const *commands, const char *name);  // NULL: not a command
+// Says that it is not a command, and which one may be meant; the exit code.
+int help_unknown(const struct command *const *commands, const char *name);
 void help_print(const struct command *command);
 
-extern const struct flag help_flag_help;                       // --help, which every command takes
 void help_put_flag(const struct flag *flag, struct buf *out);  // "--follow, -f" or "--config FILE"
 
 // The choices for the first argument, of its synopsis: "check|show" gives "check show", SERVER gives "SERVER". NULL: none.
@@ -19,8 +21,8 @@ char *help_words(const struct command *command);
 // The next way to call a command, of "login SERVER | login --url URL"; *at begins as its synopsis. False: no more.
 bool help_next_synopsis(const struct command *command, const char **at, struct span *one);
 
-void manual_commands(void);  // postern(1)
-void manual_config(void);    // postern.json(5)
+void manual_commands(const struct command *const *commands);  // postern(1)
+void manual_config(void);                                     // postern.json(5)
 
 // What an exit status means; ends with a text of NULL.
 struct help_status {

@@ -2,10 +2,13 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/scan.h"
-#include "client.h"
-#include "cmd.h"
-#include "login.h"
-#include "table.h"
+#include "cmd/base/client.h"
+#include "cmd/base/configuration.h"
+#include "cmd/base/fail.h"
+#include "cmd/base/output.h"
+#include "cmd/base/table.h"
+#include "cmd/login/login.h"
+#include "command_list.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,15 +58,18 @@ static void put_row(struct table *table, const char *tenant, const char *server,
 // Logs in to the first server that wants it. True: something has changed.
 static bool login_somewhere(const struct config *config, const struct flags *flags, const struct client *client)
 {
-    struct login_cause cause;
-    for (size_t i = 0; i < client_count(client); i++)
-        if (client_wants_login(client, i, &cause)) {
+    for (size_t i = 0; i < client_count(client); i++) {
+        const struct access *access = client_wants_login(client, i);
+        if (access) {
+            struct login_cause cause;
+            login_cause_set(&cause, access);
             struct flags there = *flags;
             there.tenant = client_tenant(client, i);
             bool in = login_run(config, upstream_server(client_upstream(client, i)), &there, &cause) == EXIT_OK;
             login_cause_release(&cause);
             return in;
         }
+    }
     return false;
 }
 
@@ -108,8 +114,8 @@ static void put_items(struct listing *listing, const struct flags *flags, const 
 static int fail_server(const char *server, const char *problem)
 {
     if (strncmp(problem, "server \"", strlen("server \"")) == 0)
-        return cmd_fail(EXIT_UNAVAILABLE, "%s", problem);
-    return cmd_fail(EXIT_UNAVAILABLE, "server \"%s\": %s", server, problem);
+        return fail_with(EXIT_UNAVAILABLE, "%s", problem);
+    return fail_with(EXIT_UNAVAILABLE, "server \"%s\": %s", server, problem);
 }
 
 static int list(const struct flags *flags, const enum catalog_kind kinds[2], const char *title)
@@ -117,14 +123,14 @@ static int list(const struct flags *flags, const enum catalog_kind kinds[2], con
     const char *const titles[] = {"TENANT", "SERVER", title, "DESCRIPTION", NULL};
     int code = EXIT_OK;
     struct err err = {0};
-    struct config *config = client_config(flags, &code);
+    struct config *config = configuration_for_client(flags, &code);
     if (!config)
         return code;
     log_setup(LOG_OFF, LOG_FORMAT_TEXT);
     struct client *client = load(config, flags, &err);
     if (!client) {
         config_free(config);
-        return cmd_fail_err(&err);
+        return fail_with_err(&err);
     }
     struct listing listing = {.tenants = config->tenants.count > 0};
     listing.table.titles = listing.tenants ? titles : titles + 1;
@@ -133,12 +139,12 @@ static int list(const struct flags *flags, const enum catalog_kind kinds[2], con
         const char *server = upstream_server(client_upstream(client, i))->name;
         if (!source_loaded(client_source(client, i))) {
             code = fail_server(server, upstream_problem(client_upstream(client, i)));
-            cmd_show_stderr(server, client_stderr(client, i));
+            output_stderr_of(server, client_stderr(client, i));
         }
         put_items(&listing, flags, client, i, kinds);
     }
     buf_put_text(&listing.json, listing.json.len > 1 ? "\n]" : "]");
-    if (cmd_wants_json(flags))
+    if (output_wants_json(flags))
         puts(buf_text(&listing.json));
     else
         table_print(&listing.table);
@@ -181,27 +187,27 @@ static const struct flag flags_table[] = {
     "a\n"                                                                                                            \
     "terminal a table, in a pipe a JSON array with every member the server sent."
 
-const struct command command_tools = {.name = "tools",
-                                      .synopsis = "tools [SERVER] [--search TEXT]",
-                                      .summary = "List the tools of the servers",
-                                      .details = DETAILS,
-                                      .flags = flags_table,
-                                      .max_args = 1,
-                                      .starts_servers = true,
-                                      .run = run_tools};
-const struct command command_prompts = {.name = "prompts",
-                                        .synopsis = "prompts [SERVER] [--search TEXT]",
-                                        .summary = "List the prompts of the servers",
-                                        .details = DETAILS,
-                                        .flags = flags_table,
-                                        .max_args = 1,
-                                        .starts_servers = true,
-                                        .run = run_prompts};
-const struct command command_resources = {.name = "resources",
-                                          .synopsis = "resources [SERVER] [--search TEXT]",
-                                          .summary = "List the resources and resource templates of the servers",
-                                          .details = DETAILS,
-                                          .flags = flags_table,
-                                          .max_args = 1,
-                                          .starts_servers = true,
-                                          .run = run_resources};
+const struct command list_command_tools = {.name = "tools",
+                                           .synopsis = "tools [SERVER] [--search TEXT]",
+                                           .summary = "List the tools of the servers",
+                                           .details = DETAILS,
+                                           .flags = flags_table,
+                                           .max_args = 1,
+                                           .starts_servers = true,
+                                           .run = run_tools};
+const struct command list_command_prompts = {.name = "prompts",
+                                             .synopsis = "prompts [SERVER] [--search TEXT]",
+                                             .summary = "List the prompts of the servers",
+                                             .details = DETAILS,
+                                             .flags = flags_table,
+                                             .max_args = 1,
+                                             .starts_servers = true,
+                                             .run = run_prompts};
+const struct command list_command_resources = {.name = "resources",
+                                               .synopsis = "resources [SERVER] [--search TEXT]",
+                                               .summary = "List the resources and resource templates of the servers",
+                                               .details = DETAILS,
+                                               .flags = flags_table,
+                                               .max_args = 1,
+                                               .starts_servers = true,
+                                               .run = run_resources};

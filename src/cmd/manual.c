@@ -2,6 +2,8 @@
 //
 // Lines are kept short and begin with each sentence, as those who check such pages want them.
 #include "base/mem.h"
+#include "command_list.h"
+#include "config/config.h"
 #include "help.h"
 #include <ctype.h>
 #include <stdlib.h>
@@ -203,7 +205,7 @@ static void put_pairs(struct page *page, const char *heading, const struct pair 
     }
 }
 
-void manual_commands(void)
+void manual_commands(const struct command *const *commands)
 {
     struct page page;
     begin(&page, "POSTERN", "1", "postern \\- an authenticated door to many MCP servers");
@@ -221,8 +223,8 @@ void manual_commands(void)
             "Standard error is for people. `--name VALUE` and `--name=VALUE` are the same, and `--` ends "
             "the options."));
     line(&page, ".SH COMMANDS");
-    for (size_t i = 0; command_list[i]; i++)
-        put_command(&page, command_list[i]);
+    for (size_t i = 0; commands[i]; i++)
+        put_command(&page, commands[i]);
     line(&page, ".SH \"EXIT STATUS\"");
     for (const struct help_status *status = help_statuses; status->text; status++) {
         char code[8];

@@ -3,37 +3,17 @@
 // `serve` starts from these functions and `config check` calls the same ones, so that a file which passes the check is
 // one that serves. Nothing here makes a file or opens a port: the check may run beside a gateway, and as another user.
 #include "preflight.h"
+#include "auth/caller/provider.h"
 #include "base/mem.h"
+#include "config/policies.h"
 #include "front/http.h"
 #include "loop/program.h"
-#include "names.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
 // ---- policies and providers -----------------------------------------------------------------
-
-char *preflight_policy_path(const struct config *config, size_t tenant)
-{
-    const struct config_tenant *tenants = config->tenants.at;
-    const char *own = tenant && tenants[tenant - 1].policy ? tenants[tenant - 1].policy : config->policy;
-    return own ? config_file(config, own) : NULL;
-}
-
-struct policy *preflight_policy(const struct config *config, const char *path, struct policy_findings *findings,
-                                struct err *err)
-{
-    struct names names = names_of(config, path);
-    struct policy_load load = {.path = path,
-                               .now = (int64_t)time(NULL),
-                               .servers = names.servers,
-                               .tenants = names.tenants,
-                               .providers = names.providers};
-    struct policy *policy = policy_load(&load, findings, err);
-    names_release(&names);
-    return policy;
-}
 
 // Tenants without a policy of their own have the one at the top, which is checked once.
 static bool check_policies(const struct config *config, struct err *err)
@@ -45,8 +25,8 @@ static bool check_policies(const struct config *config, struct err *err)
             continue;
         struct policy_findings findings = {0};
         struct err why = {0};
-        char *path = preflight_policy_path(config, i);
-        struct policy *policy = path ? preflight_policy(config, path, &findings, &why) : NULL;
+        char *path = config_policies_path(config, i);
+        struct policy *policy = path ? config_policies_read(config, path, &findings, &why) : NULL;
         ok = !path || policy;
         if (!ok)
             (void)err_set(err, ERR_CONFIG, "%s%s/policy: %s", i ? "/tenants/" : "", i ? tenants[i - 1].name : "",
@@ -65,7 +45,7 @@ struct provider_chain **preflight_chains(const struct config *config, const stru
     struct provider_chain **chains = mem_alloc((config->listen.count + 1) * sizeof(struct provider_chain *));
     bool ok = (chains[0] = provider_chain_new(&config->auth, world, err)) != NULL;
     for (size_t i = 0; ok && i < config->listen.count; i++)
-        if (config_auth(config, &listeners[i]) != &config->auth)
+        if (config_listener_auth(config, &listeners[i]) != &config->auth)
             ok = (chains[i + 1] = provider_chain_new(&listeners[i].auth, world, err)) != NULL;
     if (ok)
         return chains;
@@ -108,7 +88,7 @@ bool preflight_needs_store(const struct config *config)
         const struct server *servers = items->at;
         for (size_t i = 0; i < items->count; i++) {
             const struct access_options *auth = &servers[i].auth;
-            bool asks = access_mode_asks((enum access_mode)auth->mode) && access_client_moves(auth);
+            bool asks = access_options_mode_asks((enum access_mode)auth->mode) && access_options_client_moves(auth);
             needed |= (auth->mode == ACCESS_SHARED || auth->mode == ACCESS_USER || asks) && !servers[i].disabled;
         }
     }
@@ -154,9 +134,18 @@ void preflight_servers(const struct config *config, preflight_server_fn *report,
 
 // ---- all of it ------------------------------------------------------------------------------
 
+static bool check_listeners(const struct config *config, struct err *err)
+{
+    const struct config_listener *listeners = config->listen.at;
+    bool ok = true;
+    for (size_t i = 0; ok && i < config->listen.count; i++)
+        ok = http_face_check(config, &listeners[i], err);
+    return ok;
+}
+
 static bool check_host(const struct config *config, struct err *err)
 {
-    return check_chains(config, err) && http_face_check(config, err) &&
+    return check_chains(config, err) && check_listeners(config, err) &&
            (!preflight_needs_store(config) || vault_check(&config->vault, err));
 }
 

@@ -2,13 +2,8 @@
 #ifndef CMD_PREFLIGHT_H
 #define CMD_PREFLIGHT_H
 
-#include "auth/policy.h"
-#include "gate/config.h"
-
-// The path of a tenant's policy; tenant 0 is `default`. NULL: it has none. The caller frees it.
-char *preflight_policy_path(const struct config *config, size_t tenant);
-struct policy *preflight_policy(const struct config *config, const char *path, struct policy_findings *findings,
-                                struct err *err) MUST_CHECK;
+#include "auth/policy/policy.h"
+#include "config/config.h"
 
 // The providers at the top, then those of each listener, or NULL where it has none of its own.
 struct provider_chain **preflight_chains(const struct config *config, const struct provider_world *world,

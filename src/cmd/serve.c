@@ -1,19 +1,25 @@
 // Owns `postern serve`: loop, gate and faces put together, signals, and stopping.
 #include "base/log.h"
 #include "base/mem.h"
-#include "cmd.h"
+#include "cmd/base/configuration.h"
+#include "cmd/base/fail.h"
+#include "cmd/base/grants.h"
+#include "command_list.h"
+#include "config/reload.h"
 #include "front/http.h"
 #include "front/stdio.h"
-#include "login.h"
+#include "gate/gate.h"
+#include "loop/http_client.h"
+#include "loop/offload.h"
 #include "preflight.h"
+#include "store/audit/audit.h"
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 
 #define LINGER_MS 20
-#define RELOAD_MS 500
-#define EXPIRY_RELOADS 2      // after how many of them sessions are looked at for credentials that expired
+#define SLOW_POLLS 2          // after how many polls certificates are looked at, and credentials that expired
 #define SERVER_DESCRIPTORS 5  // of one process or connection
 #define OWN_DESCRIPTORS 64
 #define BACKGROUND_JOBS 1024
@@ -26,17 +32,9 @@ struct serve {
     struct gate *gate;
     struct provider_chain **chains;  // the one at the top, then those of listeners, or NULL
     struct audit *audit;
-    struct token_store *tokens;  // NULL: no server needs it
-    struct policy **policies;    // of `default`, then of each tenant
-    struct policy_file_state {
-        char *path;  // NULL: the built-in one
-        uint64_t seen;
-        bool unread;  // which may pass without a change of the file: no descriptor was free
-        bool told;    // that it is still unread
-    } * policy_files;
-    size_t policy_count;
-    struct loop_timer reload;
-    unsigned reloads;
+    struct grant_store *tokens;  // NULL: no server needs it
+    struct reload *reload;
+    unsigned polls;
     struct http_face *faces[16];
     size_t face_count;
     struct stdio_face *stdio;
@@ -45,7 +43,6 @@ struct serve {
     int64_t stop_by_ms;
     struct loop_timer linger;
     struct loop_watch log;
-    char last_problem[sizeof((struct err *)0)->detail];
 };
 
 // The gate is closed; answers that are on their way may still arrive.
@@ -76,8 +73,6 @@ static void stop(struct serve *serve, const char *why)
     gate_shutdown(serve->gate, on_stopped, serve);
 }
 
-// ---- policy and credentials, and their reload -----------------------------------------------
-
 static bool open_audit(struct serve *serve, const struct flags *flags, struct err *err)
 {
     if (!config_audited(serve->config))
@@ -88,136 +83,48 @@ static bool open_audit(struct serve *serve, const struct flags *flags, struct er
     return (serve->audit = audit_open(serve->loop, &serve->config->audit, err)) != NULL;
 }
 
-static void audit_policy(struct serve *serve, const char *path, const struct policy *policy, const struct err *err)
-{
-    struct audit_record record = {.event = AUDIT_POLICY,
-                                  .status = policy ? AUDIT_OK : AUDIT_ERROR,
-                                  .name = span_of(path),
-                                  .policy = policy ? span_of(policy_digest(policy)) : (struct span){0},
-                                  .reason = policy ? (struct span){0} : span_of(err->detail)};
-    if (serve->audit)
-        (void)audit_put(serve->audit, &record);
-}
+// ---- what the reload reports ----------------------------------------------------------------
 
-// The providers' files were read again, or could not be.
-static void audit_credentials(struct serve *serve, const struct err *err)
+static void on_policy(void *arg, size_t tenant, struct policy *policy)
 {
-    struct audit_record record = {.event = AUDIT_TOKEN,
-                                  .method = span_of("reload"),
-                                  .status = err->code ? AUDIT_ERROR : AUDIT_OK,
-                                  .reason = span_of(err->detail)};
-    if (serve->audit)
-        (void)audit_put(serve->audit, &record);
-}
-
-static void tell_findings(const struct policy_findings *findings)
-{
-    for (size_t i = 0; i < findings->count; i++) {
-        const struct policy_finding *at = &findings->at[i];
-        log_at(at->code[0] == 'E' ? LOG_ERROR : LOG_WARN, "policy", LOG_STR("code", at->code),
-               LOG_STR("file", at->file), LOG_INT("line", at->line), LOG_STR("rule", at->rule ? at->rule : "-"),
-               LOG_STR("text", at->text));
-    }
-}
-
-static struct policy *read_policy(struct serve *serve, size_t tenant, struct err *err)
-{
-    struct policy_file_state *state = &serve->policy_files[tenant];
-    struct policy_findings findings = {0};
-    uint64_t before = state->seen;
-    state->seen = policy_fingerprint(state->path);
-    struct policy *policy = preflight_policy(serve->config, state->path, &findings, err);
-    state->told = state->unread && findings.unread && state->seen == before;
-    state->unread = findings.unread;
-    if (!state->told) {
-        tell_findings(&findings);
-        audit_policy(serve, state->path, policy, err);
-    }
-    policy_findings_release(&findings);
+    struct serve *serve = arg;
     if (policy)
-        log_info("policy loaded", LOG_STR("path", state->path), LOG_INT("rules", policy_rule_count(policy)),
-                 LOG_INT("tests", policy_test_count(policy)), LOG_STR("digest", policy_digest(policy)));
-    return policy;
+        gate_set_policy(serve->gate, tenant, policy);
+    else
+        gate_health_policy_failed(serve->gate, tenant);
 }
 
-static void reload_policy(struct serve *serve, size_t tenant)
+static void on_credentials(void *arg, bool changed, bool failing)
 {
-    struct err err = {0};
-    struct policy *policy = read_policy(serve, tenant, &err);
-    if (!policy && serve->policy_files[tenant].told)
-        return;
-    if (!policy) {
-        log_error("policy not reloaded: the one before stays in force", LOG_STR("detail", err.detail));
-        gate_policy_failed(serve->gate, tenant);
-        return;
-    }
-    gate_set_policy(serve->gate, tenant, policy);
-    policy_unref(serve->policies[tenant]);
-    serve->policies[tenant] = policy;
-}
-
-static void reload(struct serve *serve, bool asked)
-{
-    struct err err = {0};
-    for (size_t i = 0; i < serve->policy_count; i++) {
-        const struct policy_file_state *state = &serve->policy_files[i];
-        if (state->path && (asked || state->unread || policy_fingerprint(state->path) != state->seen))
-            reload_policy(serve, i);
-    }
-    bool changed = false;
-    for (size_t i = 0; i <= serve->config->listen.count; i++)
-        changed = (serve->chains[i] && provider_chain_poll(serve->chains[i], &err)) || changed;
-    bool news = strcmp(err.detail, serve->last_problem) != 0;
+    struct serve *serve = arg;
+    gate_health_credentials_failed(serve->gate, failing);
     if (changed)
-        log_info("credentials reloaded");
-    else if (err.code && news)
-        log_error("credentials not reloaded: those before stay in force", LOG_STR("detail", err.detail));
-    if (changed || (err.code && news))
-        audit_credentials(serve, &err);
-    memcpy(serve->last_problem, err.detail, sizeof serve->last_problem);
-    gate_credentials_failed(serve->gate, err.code != ERR_NONE);
-    bool failing = false;
-    for (size_t i = 0; i < serve->face_count; i++)
-        failing = failing || http_face_failing(serve->faces[i]);
-    gate_certificates_failed(serve->gate, failing);
-    if (changed || ++serve->reloads % EXPIRY_RELOADS == 0)
         gate_recheck_identities(serve->gate);
 }
 
-static void on_reload(struct loop_timer *timer)
+static void on_polled(void *arg)
 {
-    struct serve *serve = timer->arg;
-    reload(serve, false);
+    struct serve *serve = arg;
+    bool slow = ++serve->polls % SLOW_POLLS == 0, failing = false;
+    for (size_t i = 0; i < serve->face_count; i++) {
+        if (slow)
+            http_face_poll(serve->faces[i]);
+        failing = failing || http_face_failing(serve->faces[i]);
+    }
+    gate_health_certificates_failed(serve->gate, failing);
+    if (slow)
+        gate_recheck_identities(serve->gate);
     (void)log_flush();  // reports lines that were left out, when their window has ended
-    loop_timer_set(serve->loop, timer, RELOAD_MS);
 }
+
+static const struct reload_events reload_events = {on_policy, on_credentials, on_polled};
 
 static bool open_auth(struct serve *serve, struct err *err)
 {
-    const struct config *config = serve->config;
-    struct provider_world world = {serve->loop, serve->http, config->folder};
-    size_t count = config->tenants.count + 1;
-    serve->policies = mem_alloc(count * sizeof(struct policy *));
-    serve->policy_files = mem_alloc(count * sizeof *serve->policy_files);
-    for (; serve->policy_count < count; serve->policy_count++) {
-        size_t i = serve->policy_count;
-        char *path = serve->policy_files[i].path = preflight_policy_path(config, i);
-        serve->policies[i] = path ? read_policy(serve, i, err) : policy_allow_all();
-        if (!serve->policies[i])
-            return false;
-    }
-    return (serve->chains = preflight_chains(config, &world, err)) != NULL;
-}
-
-static void close_auth(struct serve *serve)
-{
-    preflight_chains_free(serve->chains, serve->config);
-    for (size_t i = 0; serve->policy_files && i <= serve->config->tenants.count; i++) {
-        policy_unref(serve->policies[i]);
-        free(serve->policy_files[i].path);
-    }
-    free(serve->policies);
-    free(serve->policy_files);
+    struct provider_world world = {serve->loop, serve->http, serve->config->folder};
+    struct reload_spec spec = {serve->loop, serve->config, serve->audit, &reload_events, serve};
+    return (serve->reload = reload_new(&spec, err)) &&
+           (serve->chains = preflight_chains(serve->config, &world, err)) != NULL;
 }
 
 // Only where some server needs it: a gateway without grants makes no files.
@@ -227,7 +134,7 @@ static bool open_tokens(struct serve *serve, struct err *err)
     if (needed && serve->config->store.seed)
         log_warn("the store is a seed: tokens that are refreshed are kept in memory, and lost at the end",
                  LOG_STR("seed", serve->config->store.seed));
-    return !needed || login_store_open(serve->config, serve->loop, true, &serve->tokens, err);
+    return !needed || grants_open(serve->config, serve->loop, true, &serve->tokens, err);
 }
 
 static void on_signal(void *arg, int signal)
@@ -237,7 +144,7 @@ static void on_signal(void *arg, int signal)
         log_info("SIGHUP: policy, credentials and certificates are read again");
         for (size_t i = 0; i < serve->face_count; i++)
             http_face_reload(serve->faces[i]);
-        reload(serve, true);
+        reload_now(serve->reload);
     } else
         stop(arg, signal == SIGINT ? "SIGINT" : "SIGTERM");
 }
@@ -265,8 +172,8 @@ static bool add_face(struct serve *serve, const char *address, struct err *err)
         return err_set(err, ERR_CONFIG, "more than %zu listeners", serve->face_count);
     struct buf flag = {0};
     buf_printf(&flag, "--listen %s", address);
-    bool may = config_may_listen(serve->config, address,
-                                 &(struct option_place){.file = "serve", .path = buf_text(&flag)}, err);
+    bool may = config_listener_may_listen(serve->config, address,
+                                          &(struct option_place){.file = "serve", .path = buf_text(&flag)}, err);
     buf_release(&flag);
     if (!may)
         return false;
@@ -292,10 +199,15 @@ static bool open_faces(struct serve *serve, const struct flags *flags, struct er
 
 static struct gate *make_gate(struct serve *serve)
 {
-    struct gate_parts parts = {serve->loop,  serve->http,   serve->config,   serve->chains,
-                               serve->audit, serve->tokens, serve->policies, serve->background};
-    serve->reload = (struct loop_timer){.on_due = on_reload, .arg = serve, .name = "reload"};
-    loop_timer_set(serve->loop, &serve->reload, RELOAD_MS);
+    struct gate_parts parts = {serve->loop,
+                               serve->http,
+                               serve->config,
+                               serve->chains,
+                               serve->audit,
+                               serve->tokens,
+                               reload_policies(serve->reload),
+                               serve->background};
+    reload_start(serve->reload, serve->chains, serve->config->listen.count + 1);
     return gate_new(&parts);
 }
 
@@ -363,9 +275,9 @@ static int run(const struct flags *flags)
     struct err err = {0};
     int code = EXIT_OK;
     if (flags->profile && !flags->stdio)
-        return cmd_fail(EXIT_USAGE, "serve: --profile goes with --stdio; over HTTP each profile is at /mcp/NAME");
+        return fail_with(EXIT_USAGE, "serve: --profile goes with --stdio; over HTTP each profile is at /mcp/NAME");
     (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);  // S9: no core files, and nobody but root looks into our memory
-    if (!(serve.config = cmd_config(flags, &code)))
+    if (!(serve.config = configuration_load(flags, &code)))
         return code;
     log_setup((enum log_level)serve.config->log.level, (enum log_format)serve.config->log.format);
     preflight_servers(serve.config, warn_of_server, NULL);
@@ -379,18 +291,19 @@ static int run(const struct flags *flags)
     for (size_t i = 0; i < serve.face_count; i++)
         http_face_free(serve.faces[i]);
     stdio_face_free(serve.stdio);
+    reload_free(serve.reload);
     gate_free(serve.gate);
     offload_free(serve.background);
     if (serve.tokens)
-        token_store_close(serve.tokens);
-    close_auth(&serve);
+        grant_store_close(serve.tokens);
+    preflight_chains_free(serve.chains, serve.config);
     if (serve.audit)
         audit_close(serve.audit);
     http_client_free(serve.http);
     loop_free(serve.loop);
     config_free(serve.config);
     log_finish();
-    return serve.refused.code ? cmd_fail_err(&serve.refused) : EXIT_OK;
+    return serve.refused.code ? fail_with_err(&serve.refused) : EXIT_OK;
 }
 
 static const struct flag flags_table[] = {
@@ -401,7 +314,7 @@ static const struct flag flags_table[] = {
     {0},
 };
 
-const struct command command_serve = {
+const struct command serve_command = {
     .name = "serve",
     .synopsis = "serve [--config FILE] [--listen ADDR:PORT] [--stdio [--profile NAME]]",
     .summary = "Run the gateway",

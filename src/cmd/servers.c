@@ -1,9 +1,12 @@
 // Owns `postern servers`: the configured servers, and whether they answer.
 #include "base/log.h"
 #include "base/mem.h"
-#include "client.h"
-#include "cmd.h"
-#include "table.h"
+#include "cmd/base/client.h"
+#include "cmd/base/configuration.h"
+#include "cmd/base/fail.h"
+#include "cmd/base/output.h"
+#include "cmd/base/table.h"
+#include "command_list.h"
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -88,7 +91,7 @@ static void print_json(const json_t *rows)
 static int show(const struct flags *flags, const struct config *config, const struct client *client)
 {
     static const char *const titles[] = {"TENANT", "SERVER", "STATE", "OFFERS", "WHERE", NULL};
-    bool tenants = config->tenants.count > 0, json = cmd_wants_json(flags);
+    bool tenants = config->tenants.count > 0, json = output_wants_json(flags);
     struct table table = {.titles = tenants ? titles : titles + 1};
     json_t *rows = json_array();
     int code = EXIT_OK;
@@ -111,7 +114,7 @@ static int show(const struct flags *flags, const struct config *config, const st
     (void)fflush(stdout);
     for (size_t i = 0; i < client_count(client) && !json; i++)
         if (!source_loaded(client_source(client, i)))
-            cmd_show_stderr(upstream_server(client_upstream(client, i))->name, client_stderr(client, i));
+            output_stderr_of(upstream_server(client_upstream(client, i))->name, client_stderr(client, i));
     json_decref(rows);
     table_release(&table);
     return code;
@@ -121,14 +124,14 @@ static int run(const struct flags *flags)
 {
     int code = EXIT_OK;
     struct err err = {0};
-    struct config *config = client_config(flags, &code);
+    struct config *config = configuration_for_client(flags, &code);
     if (!config)
         return code;
     log_setup(LOG_OFF, LOG_FORMAT_TEXT);
     struct client *client = client_new(config, &(struct client_wanted){.tenant = flags->tenant}, &err);
     if (!client) {
         config_free(config);
-        return cmd_fail_err(&err);
+        return fail_with_err(&err);
     }
     client_load(client);
     code = show(flags, config, client);
@@ -139,7 +142,7 @@ static int run(const struct flags *flags)
 
 static const struct flag flags_table[] = {FLAG_CONFIG, FLAG_TENANT, FLAG_URL, FLAG_TOKEN_FILE, FLAG_JSON, {0}};
 
-const struct command command_servers = {
+const struct command servers_command = {
     .name = "servers",
     .synopsis = "servers [--tenant NAME]",
     .summary = "List the configured servers and whether they answer",

@@ -1,12 +1,14 @@
 // Owns `postern token new|list|rotate|revoke`: the life of static bearer tokens, in the tokens file.
-#include "auth/token_file.h"
+#include "auth/caller/tokens.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/option.h"
 #include "base/secret.h"
-#include "cmd.h"
-#include "table.h"
-#include "token_record.h"
+#include "cmd/base/fail.h"
+#include "cmd/base/output.h"
+#include "cmd/base/table.h"
+#include "cmd/base/token_audit.h"
+#include "command_list.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -32,84 +34,85 @@ static bool read_span(const char *text, int64_t *seconds)
 static const char *read_expires(const char *text, int64_t now, char room[32])
 {
     int64_t at, seconds;
-    bool date = token_file_date(text, &at);
+    bool date = caller_tokens_date(text, &at);
     if (!date && read_span(text, &seconds))
-        token_file_stamp(at = now + seconds, room);
+        caller_tokens_stamp(at = now + seconds, room);
     else if (!date) {
-        (void)cmd_fail(EXIT_USAGE, "token: --expires must be a date such as 2027-01-31 or 2027-01-31T12:00:00Z, or a "
-                                   "time from now such as 90d");
+        (void)fail_with(EXIT_USAGE, "token: --expires must be a date such as 2027-01-31 or 2027-01-31T12:00:00Z, or a "
+                                    "time from now such as 90d");
         return NULL;
     }
     if (at > now)
         return date ? text : room;
-    (void)cmd_fail(EXIT_USAGE, "token: --expires %s is not in the future", text);
+    (void)fail_with(EXIT_USAGE, "token: --expires %s is not in the future", text);
     return NULL;
 }
 
-static const char *tenant_of(const struct token_entry *entry) { return entry->tenant ? entry->tenant : "default"; }
+static const char *tenant_of(const struct caller_token *entry) { return entry->tenant ? entry->tenant : "default"; }
 
-static bool is_shown(const struct token_entry *entry, const struct flags *flags)
+static bool is_shown(const struct caller_token *entry, const struct flags *flags)
 {
     return !flags->tenant || strcmp(flags->tenant, tenant_of(entry)) == 0;
 }
 
 // Is there room for one more active token of this subject? Says so if not.
-static bool has_room(const struct token_file *file, const struct token_entry *entry, int64_t now)
+static bool has_room(const struct caller_tokens *file, const struct caller_token *entry, int64_t now)
 {
     struct buf ids = {0};
     int active = 0;
-    for (size_t i = 0; i < token_file_count(file); i++) {
-        const struct token_entry *other = token_file_at(file, i);
+    for (size_t i = 0; i < caller_tokens_count(file); i++) {
+        const struct caller_token *other = caller_tokens_at(file, i);
         if (strcmp(other->subject, entry->subject) != 0 || strcmp(tenant_of(other), tenant_of(entry)) != 0 ||
-            token_file_expired(other, now))
+            caller_tokens_expired(other, now))
             continue;
         buf_printf(&ids, "%s%s", active++ ? ", " : "", other->id);
     }
     if (active >= ACTIVE_MAX)
-        (void)cmd_fail(EXIT_NEGATIVE, "token: \"%s\" has %d active tokens already (%s): revoke one of them first",
-                       entry->subject, active, buf_text(&ids));
+        (void)fail_with(EXIT_NEGATIVE, "token: \"%s\" has %d active tokens already (%s): revoke one of them first",
+                        entry->subject, active, buf_text(&ids));
     buf_release(&ids);
     return active < ACTIVE_MAX;
 }
 
 // Records the change and makes it.
-static int save(const struct flags *flags, struct token_file_edit *edit, const struct token_change *change)
+static int save(const struct flags *flags, struct caller_tokens_edit *edit, const struct token_change *change)
 {
     struct err err = {0};
     int code = EXIT_OK, ignored;
-    if (!token_record(flags, change, NULL, &code) || token_file_edit_save(edit, &err))
+    if (!token_audit_change(flags, change, NULL, &code) || caller_tokens_edit_save(edit, &err))
         return code;
-    (void)token_record(flags, change, &err, &ignored);
-    return cmd_fail_err(&err);
+    (void)token_audit_change(flags, change, &err, &ignored);
+    return fail_with_err(&err);
 }
 
 // Adds an entry like this one, which may have an id to replace, with a new id and digest, and saves.
-static int issue(const struct flags *flags, struct token_file_edit *edit, const struct token_entry *like,
-                 struct token_minted *minted)
+static int issue(const struct flags *flags, struct caller_tokens_edit *edit, const struct caller_token *like,
+                 struct caller_token_minted *minted)
 {
     struct err err = {0};
     const char *replaces = like->id;
-    struct token_entry entry = *like;
+    struct caller_token entry = *like;
     char created[32];
     do
-        token_file_mint(minted);
-    while (token_file_named(token_file_edit_before(edit), span_of(minted->id)));
-    token_file_stamp((int64_t)time(NULL), created);
+        caller_tokens_mint(minted);
+    while (caller_tokens_named(caller_tokens_edit_before(edit), span_of(minted->id)));
+    caller_tokens_stamp((int64_t)time(NULL), created);
     entry.id = minted->id;
     entry.sha256 = minted->sha256;
     entry.created = created;
-    if (!token_file_edit_put(edit, &entry, &err))
-        return cmd_fail(EXIT_USAGE, "%s", err.detail);
+    if (!caller_tokens_edit_put(edit, &entry, &err))
+        return fail_with(EXIT_USAGE, "%s", err.detail);
     return save(flags, edit, &(struct token_change){flags->args[0], &entry, replaces});
 }
 
 // The token alone goes to stdout, so that it can be piped to where it belongs.
-static int hand_over(const struct token_minted *minted, const struct token_entry *entry, const struct flags *flags)
+static int hand_over(const struct caller_token_minted *minted, const struct caller_token *entry,
+                     const struct flags *flags)
 {
     if (puts(minted->token) == EOF || fflush(stdout) != 0)
-        return cmd_fail(EXIT_UNAVAILABLE,
-                        "the token could not be printed, so nobody has it: postern token revoke %s --file %s",
-                        minted->id, flags->file);
+        return fail_with(EXIT_UNAVAILABLE,
+                         "the token could not be printed, so nobody has it: postern token revoke %s --file %s",
+                         minted->id, flags->file);
     if (!isatty(STDERR_FILENO))
         return EXIT_OK;
     fprintf(stderr,
@@ -129,19 +132,19 @@ static int run_new(const struct flags *flags)
     struct err err = {0};
     int64_t now = (int64_t)time(NULL);
     char room[32];
-    struct token_minted minted = {0};
-    struct token_entry entry = {
+    struct caller_token_minted minted = {0};
+    struct caller_token entry = {
         .subject = flags->subject, .roles = flags->role, .tenant = flags->tenant, .description = flags->description};
     if (!flags->subject)
-        return cmd_fail(EXIT_USAGE, "token new: --subject is missing: whose token is it?");
+        return fail_with(EXIT_USAGE, "token new: --subject is missing: whose token is it?");
     if (flags->expires && !(entry.expires = read_expires(flags->expires, now, room)))
         return EXIT_USAGE;
-    struct token_file_edit *edit = token_file_edit_start(flags->file, true, &err);
+    struct caller_tokens_edit *edit = caller_tokens_edit_start(flags->file, true, &err);
     if (!edit)
-        return cmd_fail_err(&err);
+        return fail_with_err(&err);
     int code =
-        has_room(token_file_edit_before(edit), &entry, now) ? issue(flags, edit, &entry, &minted) : EXIT_NEGATIVE;
-    token_file_edit_free(edit);
+        has_room(caller_tokens_edit_before(edit), &entry, now) ? issue(flags, edit, &entry, &minted) : EXIT_NEGATIVE;
+    caller_tokens_edit_free(edit);
     if (code == EXIT_OK)
         code = hand_over(&minted, &entry, flags);
     secret_wipe(&minted, sizeof minted);
@@ -152,58 +155,58 @@ static int run_new(const struct flags *flags)
 static bool read_id(const char *text, struct span *id)
 {
     *id = span_of(text);
-    if (!span_starts(*id, TOKEN_FILE_PREFIX))
-        return id->len == TOKEN_FILE_ID_CHARS;
-    if (!token_file_is_token(*id))
+    if (!span_starts(*id, CALLER_TOKEN_PREFIX))
+        return id->len == CALLER_TOKEN_ID_CHARS;
+    if (!caller_tokens_is_token(*id))
         return false;
-    *id = span_make(text + sizeof TOKEN_FILE_PREFIX - 1, TOKEN_FILE_ID_CHARS);
+    *id = span_make(text + sizeof CALLER_TOKEN_PREFIX - 1, CALLER_TOKEN_ID_CHARS);
     return true;
 }
 
 // Opens the file for a change of the entry named on the command line. NULL: exit code set.
-static struct token_file_edit *start_on(const struct flags *flags, const struct token_entry **out, int *code)
+static struct caller_tokens_edit *start_on(const struct flags *flags, const struct caller_token **out, int *code)
 {
     struct err err = {0};
     struct span id;
     if (!read_id(flags->args[1], &id)) {  // not repeated here: it may be nearly a token
-        *code = cmd_fail(EXIT_USAGE, "token %s: ID must be 8 letters and digits, or a whole token without a typo",
-                         flags->args[0]);
+        *code = fail_with(EXIT_USAGE, "token %s: ID must be 8 letters and digits, or a whole token without a typo",
+                          flags->args[0]);
         return NULL;
     }
-    struct token_file_edit *edit = token_file_edit_start(flags->file, false, &err);
+    struct caller_tokens_edit *edit = caller_tokens_edit_start(flags->file, false, &err);
     if (!edit) {
-        *code = cmd_fail_err(&err);
+        *code = fail_with_err(&err);
         return NULL;
     }
-    if ((*out = token_file_named(token_file_edit_before(edit), id)) && is_shown(*out, flags))
+    if ((*out = caller_tokens_named(caller_tokens_edit_before(edit), id)) && is_shown(*out, flags))
         return edit;
-    token_file_edit_free(edit);
-    *code = cmd_fail(EXIT_NEGATIVE, "token %s: %s has no token with id \"%.*s\"%s%s", flags->args[0], flags->file,
-                     SPAN_ARG(id), flags->tenant ? " of tenant " : "", flags->tenant ? flags->tenant : "");
+    caller_tokens_edit_free(edit);
+    *code = fail_with(EXIT_NEGATIVE, "token %s: %s has no token with id \"%.*s\"%s%s", flags->args[0], flags->file,
+                      SPAN_ARG(id), flags->tenant ? " of tenant " : "", flags->tenant ? flags->tenant : "");
     return NULL;
 }
 
 // The old token ends after the overlap, or when it would have ended anyway.
-static int rotate(struct token_file_edit *edit, const struct token_entry *old, const struct flags *flags,
+static int rotate(struct caller_tokens_edit *edit, const struct caller_token *old, const struct flags *flags,
                   int64_t overlap)
 {
     struct err err = {0};
     int64_t now = (int64_t)time(NULL), end = now + overlap;
     char room[32], end_text[32];
-    struct token_minted minted = {0};
-    struct token_entry ending = *old, entry = *old;
+    struct caller_token_minted minted = {0};
+    struct caller_token ending = *old, entry = *old;
     if (flags->expires && !(entry.expires = read_expires(flags->expires, now, room)))
         return EXIT_USAGE;
-    if (!flags->expires && token_file_expired(old, now))
-        return cmd_fail(EXIT_NEGATIVE, "token rotate: %s has expired (%s): give the new one an end with --expires",
-                        old->id, old->expires);
-    if (!has_room(token_file_edit_before(edit), &entry, now))
+    if (!flags->expires && caller_tokens_expired(old, now))
+        return fail_with(EXIT_NEGATIVE, "token rotate: %s has expired (%s): give the new one an end with --expires",
+                         old->id, old->expires);
+    if (!has_room(caller_tokens_edit_before(edit), &entry, now))
         return EXIT_NEGATIVE;
-    token_file_stamp(end, end_text);
+    caller_tokens_stamp(end, end_text);
     if (!old->expires_at || old->expires_at > end)
         ending.expires = end_text;
-    if (!token_file_edit_put(edit, &ending, &err))
-        return cmd_fail_err(&err);
+    if (!caller_tokens_edit_put(edit, &ending, &err))
+        return fail_with_err(&err);
     int code = issue(flags, edit, &entry, &minted);
     if (code == EXIT_OK)
         code = hand_over(&minted, &entry, flags);
@@ -216,55 +219,56 @@ static int rotate(struct token_file_edit *edit, const struct token_entry *old, c
 static int run_rotate(const struct flags *flags)
 {
     const char *text = flags->overlap ? flags->overlap : DEFAULT_OVERLAP;
-    const struct token_entry *old;
+    const struct caller_token *old;
     int64_t overlap;
     int code = EXIT_OK;
     if (!read_span(text, &overlap))
-        return cmd_fail(EXIT_USAGE, "token rotate: --overlap must be a time such as 24h or 0s");
-    struct token_file_edit *edit = start_on(flags, &old, &code);
+        return fail_with(EXIT_USAGE, "token rotate: --overlap must be a time such as 24h or 0s");
+    struct caller_tokens_edit *edit = start_on(flags, &old, &code);
     if (!edit)
         return code;
     code = rotate(edit, old, flags, overlap);
-    token_file_edit_free(edit);
+    caller_tokens_edit_free(edit);
     return code;
 }
 
 static int run_revoke(const struct flags *flags)
 {
-    const struct token_entry *entry;
+    const struct caller_token *entry;
     int code = EXIT_OK;
-    struct token_file_edit *edit = start_on(flags, &entry, &code);
+    struct caller_tokens_edit *edit = start_on(flags, &entry, &code);
     if (!edit)
         return code;
-    token_file_edit_remove(edit, entry->id);
+    caller_tokens_edit_remove(edit, entry->id);
     code = save(flags, edit, &(struct token_change){flags->args[0], entry, NULL});
     if (code == EXIT_OK && isatty(STDERR_FILENO))
         fprintf(stderr, "Token %s of \"%s\" is not in %s any more.\n", entry->id, entry->subject, flags->file);
-    token_file_edit_free(edit);
+    caller_tokens_edit_free(edit);
     return code;
 }
 
 // ---- list -----------------------------------------------------------------------------------
 
 // No digest, not even a part: the id says which token it is.
-static json_t *entry_json(const struct token_entry *entry, const char *used, int64_t now)
+static json_t *entry_json(const struct caller_token *entry, const char *used, int64_t now)
 {
     json_t *roles = json_array();
     for (const char *const *role = entry->roles; *role; role++)
         json_array_append_new(roles, json_string(*role));
     return json_pack("{s:s,s:s,s:o,s:s,s:s*,s:s*,s:s*,s:s*,s:b}", "id", entry->id, "subject", entry->subject, "roles",
                      roles, "tenant", tenant_of(entry), "created", entry->created, "expires", entry->expires,
-                     "last_used", used, "description", entry->description, "active", !token_file_expired(entry, now));
+                     "last_used", used, "description", entry->description, "active",
+                     !caller_tokens_expired(entry, now));
 }
 
-static void add_row(struct table *table, const struct token_entry *entry, const char *used, int64_t now)
+static void add_row(struct table *table, const struct caller_token *entry, const char *used, int64_t now)
 {
     struct buf who = {0}, when = {0}, what = {0};
     if (entry->tenant)
         buf_printf(&who, "%s/", entry->tenant);
     buf_put_text(&who, entry->subject);
     buf_printf(&when, "%s%s", entry->expires ? entry->expires : "never",
-               token_file_expired(entry, now) ? " (expired)" : "");
+               caller_tokens_expired(entry, now) ? " (expired)" : "");
     for (const char *const *role = entry->roles; *role; role++)
         buf_printf(&what, "%s%s", what.len ? "," : "", *role);
     if (entry->description)
@@ -282,13 +286,13 @@ static int run_list(const struct flags *flags)
     static const char *const titles[TABLE_COLUMNS + 1] = {"ID", "SUBJECT", "EXPIRES", "ROLES; DESCRIPTION", NULL};
     struct err err = {0};
     int64_t now = (int64_t)time(NULL);
-    struct token_file *file = token_file_load(flags->file, &err);
+    struct caller_tokens *file = caller_tokens_load(flags->file, &err);
     if (!file)
-        return cmd_fail_err(&err);
+        return fail_with_err(&err);
     struct table table = {.titles = titles};
-    json_t *all = json_array(), *uses = token_record_uses(flags);
-    for (size_t i = 0; i < token_file_count(file); i++) {
-        const struct token_entry *entry = token_file_at(file, i);
+    json_t *all = json_array(), *uses = token_audit_uses(flags);
+    for (size_t i = 0; i < caller_tokens_count(file); i++) {
+        const struct caller_token *entry = caller_tokens_at(file, i);
         const char *used = json_string_value(json_object_get(uses, entry->id));
         if (!is_shown(entry, flags))
             continue;
@@ -297,14 +301,14 @@ static int run_list(const struct flags *flags)
     }
     json_decref(uses);
     char *text = json_dumps(all, JSON_INDENT(2));
-    if (cmd_wants_json(flags))
+    if (output_wants_json(flags))
         puts(text);
     else
         table_print(&table);
     free(text);
     json_decref(all);
     table_release(&table);
-    token_file_unref(file);
+    caller_tokens_unref(file);
     return EXIT_OK;
 }
 
@@ -343,13 +347,13 @@ static int run(const struct flags *flags)
         if (strcmp(actions[i].name, name) == 0)
             action = &actions[i];
     if (!action)
-        return cmd_fail(EXIT_USAGE, "token %s: unknown; there are new, list, rotate and revoke", name);
+        return fail_with(EXIT_USAGE, "token %s: unknown; there are new, list, rotate and revoke", name);
     if (unwanted(action, flags))
-        return cmd_fail(EXIT_USAGE, "token %s: takes no --%s", name, unwanted(action, flags));
+        return fail_with(EXIT_USAGE, "token %s: takes no --%s", name, unwanted(action, flags));
     if (flags->count != (action->id ? 2 : 1))
-        return cmd_fail(EXIT_USAGE, "usage: postern token %s %s--file FILE", name, action->id ? "ID " : "");
+        return fail_with(EXIT_USAGE, "usage: postern token %s %s--file FILE", name, action->id ? "ID " : "");
     if (!flags->file)
-        return cmd_fail(EXIT_USAGE, "token %s: --file is missing: which tokens file?", name);
+        return fail_with(EXIT_USAGE, "token %s: --file is missing: which tokens file?", name);
     return action->run(flags);
 }
 
@@ -367,7 +371,7 @@ static const struct flag flags_table[] = {
     {0},
 };
 
-const struct command command_token = {
+const struct command token_command = {
     .name = "token",
     .synopsis = "token new|list|rotate|revoke [ID] --file FILE",
     .summary = "Make, list, replace or revoke bearer tokens",

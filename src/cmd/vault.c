@@ -1,11 +1,13 @@
 // Owns `postern vault status|rotate`: which keys seal the tokens of users, and a new one.
-#include "auth/vault.h"
+#include "auth/grant/vault.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "cmd.h"
-#include "login.h"
+#include "cmd/base/fail.h"
+#include "cmd/base/grants.h"
+#include "cmd/base/output.h"
+#include "cmd/base/table.h"
+#include "command_list.h"
 #include "store/state.h"
-#include "table.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -36,7 +38,7 @@ static int status(struct place *place, const struct flags *flags)
     bool missing = false;
     if (!vault_status(place->vault, place->records, &status, &err)) {
         json_decref(keys);
-        return cmd_fail_err(&err);
+        return fail_with_err(&err);
     }
     size_t damaged = status.foreign + status.damaged;
     for (size_t i = 0; i < status.count; i++) {
@@ -49,7 +51,7 @@ static int status(struct place *place, const struct flags *flags)
         json_array_append_new(
             keys, json_pack("{s:s,s:s,s:I}", "id", key->id, "state", state, "records", (json_int_t)key->records));
     }
-    if (cmd_wants_json(flags)) {
+    if (output_wants_json(flags)) {
         print_json(json_pack("{s:s,s:s,s:O,s:I}", "store", record_path(place->records), "source",
                              vault_source(place->vault), "keys", keys, "damaged", (json_int_t)damaged));
     } else {
@@ -59,10 +61,10 @@ static int status(struct place *place, const struct flags *flags)
     table_release(&table);
     json_decref(keys);
     if (damaged)
-        return cmd_fail(EXIT_NEGATIVE, "%zu records are damaged, or of a later version" DAMAGED_HINT, damaged);
+        return fail_with(EXIT_NEGATIVE, "%zu records are damaged, or of a later version" DAMAGED_HINT, damaged);
     if (missing)
-        return cmd_fail(EXIT_NEGATIVE, "records are sealed with keys that are not in %s: put those keys back",
-                        vault_source(place->vault));
+        return fail_with(EXIT_NEGATIVE, "records are sealed with keys that are not in %s: put those keys back",
+                         vault_source(place->vault));
     return EXIT_OK;
 }
 
@@ -71,8 +73,8 @@ static int rotate(struct place *place, const struct flags *flags)
     struct err err = {0};
     struct vault_rotation done;
     if (!vault_rotate(place->vault, place->records, &done, &err))
-        return cmd_fail_err(&err);
-    if (cmd_wants_json(flags))
+        return fail_with_err(&err);
+    if (output_wants_json(flags))
         print_json(json_pack("{s:s,s:b,s:I,s:I,s:I}", "key", done.id, "new", done.made, "resealed",
                              (json_int_t)done.resealed, "dropped", (json_int_t)done.dropped, "damaged",
                              (json_int_t)done.damaged));
@@ -85,7 +87,8 @@ static int rotate(struct place *place, const struct flags *flags)
                 "gateway, and run this again\n",
                 vault_source(place->vault));
     if (done.damaged)
-        return cmd_fail(EXIT_NEGATIVE, "%zu records are damaged, and were left as they are" DAMAGED_HINT, done.damaged);
+        return fail_with(EXIT_NEGATIVE, "%zu records are damaged, and were left as they are" DAMAGED_HINT,
+                         done.damaged);
     return EXIT_OK;
 }
 
@@ -98,7 +101,7 @@ static int open_place(struct place *place, const struct flags *flags)
     char *path = config_path(flags->config);
     if (path && !(place->config = config_load(path, &err))) {
         free(path);
-        return cmd_fail(EXIT_CONFIG, "%s", err.detail);
+        return fail_with(EXIT_CONFIG, "%s", err.detail);
     }
     free(path);
     if (place->config) {
@@ -107,11 +110,11 @@ static int open_place(struct place *place, const struct flags *flags)
     }
     char *store = record_place(&records);
     bool there = record_is_there(&records);
-    int code = there ? EXIT_OK : cmd_fail(EXIT_NEGATIVE, "%s: there is no store yet", store);
+    int code = there ? EXIT_OK : fail_with(EXIT_NEGATIVE, "%s: there is no store yet", store);
     free(store);
     if (there &&
         (!(place->records = record_open(&records, &err)) || !(place->vault = vault_open(&vault, place->records, &err))))
-        code = cmd_fail_err(&err);
+        code = fail_with_err(&err);
     return code;
 }
 
@@ -120,9 +123,9 @@ static int run(const struct flags *flags)
     struct place place = {0};
     bool rotates = strcmp(flags->args[0], "rotate") == 0;
     if (!rotates && strcmp(flags->args[0], "status") != 0)
-        return cmd_fail(EXIT_USAGE, "vault %s: unknown; there are status and rotate", flags->args[0]);
+        return fail_with(EXIT_USAGE, "vault %s: unknown; there are status and rotate", flags->args[0]);
     int code = open_place(&place, flags);
-    if (place.vault && (!rotates || login_store_lasts(place.config, &code)))
+    if (place.vault && (!rotates || grants_lasts(place.config, &code)))
         code = rotates ? rotate(&place, flags) : status(&place, flags);
     vault_free(place.vault);
     record_close(place.records);
@@ -136,7 +139,7 @@ static const struct flag flags_table[] = {
     {0},
 };
 
-const struct command command_vault = {
+const struct command vault_command = {
     .name = "vault",
     .synopsis = "vault status|rotate [--config FILE]",
     .summary = "Show or rotate the keys that seal the tokens of users",

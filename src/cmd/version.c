@@ -1,13 +1,15 @@
 // Owns `postern version`.
 #include "base/json.h"
-#include "cmd.h"
+#include "cmd/base/fail.h"
+#include "cmd/base/output.h"
+#include "command_list.h"
 #include "mcp/revision.h"
 #include <stdio.h>
 #include <stdlib.h>
 
 static int run(const struct flags *flags)
 {
-    if (!cmd_wants_json(flags)) {
+    if (!output_wants_json(flags)) {
         printf("postern %s (MCP %s to %s)\n", POSTERN_VERSION, revision_text(REVISION_2024_11_05),
                revision_text(REVISION_LATEST));
         return EXIT_OK;
@@ -24,7 +26,7 @@ static int run(const struct flags *flags)
 
 static const struct flag flags_table[] = {FLAG_JSON, {0}};
 
-const struct command command_version = {
+const struct command version_command = {
     .name = "version",
     .synopsis = "version",
     .summary = "Print the version and the protocol revisions spoken",

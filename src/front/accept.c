@@ -31,7 +31,7 @@ static const char *const hints[] = {
 
 static size_t room(const struct http_face *face)
 {
-    size_t limit = (size_t)face->config->limits.connections;
+    size_t limit = (size_t)face->config.limits->connections;
     return limit > face->caller_count ? limit - face->caller_count : 0;
 }
 
@@ -148,7 +148,7 @@ static void log_evictions(struct http_face *face)
 void accept_sweep(struct http_face *face)
 {
     log_evictions(face);
-    size_t spare = (size_t)face->config->limits.connections / 16 + 1;
+    size_t spare = (size_t)face->config.limits->connections / 16 + 1;
     go_on(face);
     if (face->accept.state > ACCEPT_OPEN && room(face) >= spare && has_descriptors(face))
         set_state(face, ACCEPT_OPEN, NULL);

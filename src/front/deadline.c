@@ -29,13 +29,13 @@ static void set(struct caller *caller, enum deadline_kind kind, int64_t due_ms)
 
 static bool has_long(const struct caller *caller)
 {
-    const struct config_limits *limits = &caller->face->config->limits;
-    return limits->body_timeout_ms <= limits->unauthenticated_body_timeout_ms || eviction_is_authenticated(caller);
+    const struct config_limits *limits = caller->face->config.limits;
+    return limits->body_timeout_ms <= limits->unauthenticated_body_timeout_ms || caller_is_authenticated(caller);
 }
 
 static int64_t body_ms(const struct caller *caller)
 {
-    const struct config_limits *limits = &caller->face->config->limits;
+    const struct config_limits *limits = caller->face->config.limits;
     return has_long(caller) ? limits->body_timeout_ms : limits->unauthenticated_body_timeout_ms;
 }
 
@@ -49,20 +49,20 @@ static void open_window(struct caller *caller, enum deadline_kind kind)
 
 void deadline_header(struct caller *caller)
 {
-    int64_t due = loop_now(caller->face->loop) + caller->face->config->limits.header_timeout_ms;
+    int64_t due = loop_now(caller->face->loop) + caller->face->config.limits->header_timeout_ms;
     if (caller->deadline.kind == DEADLINE_NONE || due < caller->deadline.due_ms)
         set(caller, DEADLINE_TIME, due);
 }
 
 void deadline_idle(struct caller *caller)
 {
-    set(caller, DEADLINE_TIME, loop_now(caller->face->loop) + caller->face->config->limits.idle_timeout_ms);
+    set(caller, DEADLINE_TIME, loop_now(caller->face->loop) + caller->face->config.limits->idle_timeout_ms);
 }
 
 void deadline_body(struct caller *caller)
 {
     caller->deadline.end_ms = loop_now(caller->face->loop) + body_ms(caller);
-    caller->deadline.moved = caller->visit->received;
+    caller->deadline.moved = caller->exchange->received;
     open_window(caller, DEADLINE_BODY);
 }
 
@@ -79,15 +79,15 @@ void deadline_none(struct caller *caller) { caller->deadline.kind = DEADLINE_NON
 static uint64_t needed(const struct caller *caller)
 {
     int64_t past = loop_now(caller->face->loop) - caller->deadline.began_ms;
-    int64_t bytes = caller->face->config->limits.min_rate * past / 1000;
+    int64_t bytes = caller->face->config.limits->min_rate * past / 1000;
     return bytes > 1 ? (uint64_t)bytes : 1;
 }
 
 static bool sends(struct caller *caller)
 {
     uint64_t before = caller->deadline.moved;
-    caller->deadline.moved = caller->visit->received;
-    return caller->visit->received - before >= needed(caller);
+    caller->deadline.moved = caller->exchange->received;
+    return caller->exchange->received - before >= needed(caller);
 }
 
 static bool reads(struct caller *caller)
@@ -107,21 +107,22 @@ static bool reads(struct caller *caller)
 }
 
 // Of the body that came so far, of what waits on the stream, or of the answer.
-static size_t bytes_of(const struct visit *visit)
+static size_t bytes_of(const struct http_exchange *exchange)
 {
-    if (visit->state == VISIT_BODY)
-        return visit->received;
-    if (visit->stream)
-        return visit->out.len - visit->sent + (visit->large ? visit->large->len : 0) + stream_waiting(visit->stream);
-    return visit->answer_bytes;
+    if (exchange->state == EXCHANGE_BODY)
+        return exchange->received;
+    if (exchange->stream)
+        return exchange->out.len - exchange->sent + (exchange->large ? exchange->large->len : 0) +
+               stream_waiting(exchange->stream);
+    return exchange->answer_bytes;
 }
 
 static void cut_off(struct caller *caller, const char *why, const char *option)
 {
-    const struct visit *visit = caller->visit;
-    const struct identity *who = visit ? visit->arrival.who : NULL;
+    const struct http_exchange *exchange = caller->exchange;
+    const struct identity *who = exchange ? exchange->arrival.who : NULL;
     log_info(why, LOG_STR("url", caller->face->listener.url), LOG_STR("tenant", who ? who->tenant : "-"),
-             LOG_STR("subject", who ? who->subject : "-"), LOG_INT("bytes", visit ? bytes_of(visit) : 0),
+             LOG_STR("subject", who ? who->subject : "-"), LOG_INT("bytes", exchange ? bytes_of(exchange) : 0),
              LOG_STR("option", option));
     caller_close(caller);
 }

@@ -10,7 +10,6 @@
 // sets a flag, which costs a call nothing.
 #include "base/mem.h"
 #include "face.h"
-#include "page.h"
 #include <stdlib.h>
 
 #define LOOKS 64  // at connections, before one of them goes
@@ -22,13 +21,6 @@ struct source {
 };
 
 static struct span key_of(const struct peer_source *key) { return span_make((const char *)key, sizeof *key); }
-
-bool eviction_is_authenticated(const struct caller *caller)
-{
-    const struct visit *visit = caller->visit;
-    return caller->authenticated ||
-           (visit && (visit->arrival.authenticated || (visit->page && page_authenticated(visit->page))));
-}
 
 static void leave_source(struct caller *caller)
 {
@@ -63,7 +55,7 @@ static void evict(struct caller *caller)
     caller->face->evicted++;
     struct err err;
     (void)err_set(&err, ERR_TOO_MANY, "connection closed to make room");
-    visit_abandon(caller, &err);
+    abandon_request(caller, &err);
     caller_close(caller);
 }
 
@@ -72,7 +64,7 @@ static void evict_oldest(struct source *source)
 {
     while (source->count > 1) {
         struct caller *caller = list_entry(source->callers.next, struct caller, neighbour);
-        if (!eviction_is_authenticated(caller)) {
+        if (!caller_is_authenticated(caller)) {
             evict(caller);
             return;
         }
@@ -96,7 +88,7 @@ static void join_source(struct caller *caller)
     }
     caller->source = source;
     list_append(&source->callers, &caller->neighbour);
-    if (++source->count > (size_t)face->config->limits.unauthenticated_connections)
+    if (++source->count > (size_t)face->config.limits->unauthenticated_connections)
         evict_oldest(source);
 }
 
@@ -114,7 +106,7 @@ void eviction_begin(struct caller *caller)
 
 void eviction_end(struct caller *caller)
 {
-    if (eviction_is_authenticated(caller))
+    if (caller_is_authenticated(caller))
         eviction_authenticated(caller);
     if (caller->authenticated)
         list_append(&caller->face->idle, &caller->rank);
@@ -125,7 +117,7 @@ static struct caller *candidate(struct http_face *face)
 {
     while (!list_empty(&face->unauthenticated)) {
         struct caller *caller = list_entry(face->unauthenticated.next, struct caller, rank);
-        if (!eviction_is_authenticated(caller))
+        if (!caller_is_authenticated(caller))
             return caller;
         eviction_authenticated(caller);
     }

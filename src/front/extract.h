@@ -2,7 +2,7 @@
 #ifndef FRONT_EXTRACT_H
 #define FRONT_EXTRACT_H
 
-#include "auth/credentials.h"
+#include "auth/caller/credentials.h"
 #include <microhttpd.h>
 
 // Fills credentials.headers with the wanted headers (NULL at the end), odd spellings counted.

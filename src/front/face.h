@@ -30,22 +30,34 @@ struct shard {
     int again;  // runs without a pause that the library asked for
     bool resumed, running;
     bool active;          // the last run called back for something other than a request that waits
-    struct list waiting;  // visit.node of requests that wait and are not suspended
+    struct list waiting;  // exchange.node of requests that wait and are not suspended
     struct list starved;  // tls_line.node of those whose handshake waits for bytes
+};
+
+struct http_exchange;
+
+// What a shard reports: calls go down to it, events come up through these. The first four are for the library.
+struct shard_events {
+    MHD_AccessHandlerCallback on_request;
+    MHD_RequestCompletedCallback on_completed;
+    MHD_NotifyConnectionCallback on_connection;
+    void *(*on_request_line)(void *arg, const char *uri, struct MHD_Connection *connection);
+    void (*on_ran)(struct shard *shard);              // the library has run
+    void (*suspend)(struct http_exchange *exchange);  // it has waited for a while
 };
 
 struct http_face {
     struct loop *loop;
     struct gate *gate;
-    const struct config *config;
+    struct config_front config;
     struct provider_chain *chain;  // who may come in here
+    const struct shard_events *events;
     struct listener listener;
     struct tls *tls;  // NULL: plain HTTP
     struct acceptor accept;
     struct loop_timer sweep;
-    int64_t gone_ms;  // when to look next for callers that are gone
-    struct loop_timer tls_check;
-    struct list streams;  // visit.beat, the one with the longest pause first
+    int64_t gone_ms;      // when to look next for callers that are gone
+    struct list streams;  // exchange.beat, the one with the longest pause first
     struct loop_timer heartbeat;
     struct list callers;
     struct list listening;  // caller.listening
@@ -82,7 +94,7 @@ struct caller {
     struct deadline deadline;
     struct list listening;  // in face->listening, while more of a request is expected
     struct loop_watch hangup;
-    struct visit *visit;
+    struct http_exchange *exchange;
     char *query;  // of the request that begins, if it is for a page; as it came
     struct MHD_Connection *connection;
     struct peer peer;
@@ -98,17 +110,17 @@ struct caller {
 // HTTP+SSE: where this caller's messages go.
 enum endpoint { ENDPOINT_NONE, ENDPOINT_MCP, ENDPOINT_MESSAGES };
 
-enum visit_state { VISIT_BODY, VISIT_WAITING, VISIT_ANSWERED, VISIT_STREAMING };
+enum http_exchange_state { EXCHANGE_BODY, EXCHANGE_WAITING, EXCHANGE_ANSWERED, EXCHANGE_STREAMING };
 
 // One request.
-struct visit {
+struct http_exchange {
     struct arrival arrival;
     struct page *page;  // NULL: it is for the gate's calls
     struct http_face *face;
     struct caller *caller;
     struct MHD_Connection *connection;
     struct list node;  // in the shard's `waiting`
-    enum visit_state state;
+    enum http_exchange_state state;
     bool suspended, over;
     bool broken;    // its socket is shut down, and its stream must end
     bool http_1_0;  // the caller knows no chunks: a stream ends with its connection
@@ -138,22 +150,27 @@ bool shard_start_first(struct http_face *face, struct err *err) MUST_CHECK;
 void shard_add_connection(struct http_face *face, int fd, const struct sockaddr *address, socklen_t len);
 // Lets the library do what is to be done; again in this turn after a resume.
 void shard_run(struct shard *shard);
-void shard_touch(struct shard *shard);  // it is run again in this turn
-void shard_wait(struct visit *visit);   // until visit_resume()
+void shard_touch(struct shard *shard);            // it is run again in this turn
+void shard_wait(struct http_exchange *exchange);  // until http_exchange_resume()
 void shard_resume(struct shard *shard, struct MHD_Connection *connection);
 void shard_stop_empty(struct http_face *face);  // not from a callback of the library
 void shard_stop_all(struct http_face *face);    // when no connection is suspended
 
-// http.c, for MHD_start_daemon and MHD_OPTION_NOTIFY_COMPLETED
-enum MHD_Result visit_on_request(void *arg, struct MHD_Connection *connection, const char *url, const char *method,
-                                 const char *version, const char *upload, size_t *upload_size, void **state);
-void visit_on_completed(void *arg, struct MHD_Connection *connection, void **state,
-                        enum MHD_RequestTerminationCode why);
-// The gate has something for a visit that waits.
-void visit_resume(struct visit *visit);
-void visit_suspend(struct visit *visit);
+int64_t shard_descriptors(int64_t connections);
+
+// request.c, for struct shard_events
+enum MHD_Result request_on_request(void *arg, struct MHD_Connection *connection, const char *url, const char *method,
+                                   const char *version, const char *upload, size_t *upload_size, void **state);
+void request_on_completed(void *arg, struct MHD_Connection *connection, void **state,
+                          enum MHD_RequestTerminationCode why);
+
+// http_exchange.c
+void http_exchange_resume(struct http_exchange *exchange);  // there is something for one that waits
+void http_exchange_suspend(struct http_exchange *exchange);
+
+// abandon.c
 // The request of this connection, if it has one that waits for the gate, is over.
-void visit_abandon(struct caller *caller, const struct err *err);
+void abandon_request(struct caller *caller, const struct err *err);
 
 // accept.c
 bool accept_start(struct http_face *face, struct err *err) MUST_CHECK;
@@ -176,50 +193,58 @@ void eviction_remove(struct caller *caller);         // or closed
 void eviction_begin(struct caller *caller);          // a request begins,
 void eviction_end(struct caller *caller);            // or is over
 void eviction_authenticated(struct caller *caller);  // a credential was accepted
-// Was a request on the connection accepted by the providers, the present one included?
-bool eviction_is_authenticated(const struct caller *caller);
 // Closes one, or finds that one has closed; false: none may be closed.
 bool eviction_make_room(struct http_face *face);
 
 // http_body.c
 struct guard_headers;
-bool visit_measure_body(struct visit *visit, const struct guard_headers *headers, struct err *err) MUST_CHECK;
-void visit_begin_body(struct visit *visit, const struct guard_headers *headers);  // may answer it
-void visit_take_body(struct visit *visit, struct span bytes);
+bool http_body_measure(struct http_exchange *exchange, const struct guard_headers *headers, struct err *err) MUST_CHECK;
+void http_body_begin(struct http_exchange *exchange, const struct guard_headers *headers);  // may answer it
+void http_body_take(struct http_exchange *exchange, struct span bytes);
+
+// http_path.c
+struct span http_path(const char *url);  // without slashes at its end
+// Is it this path, or a profile below it? Whether the profile exists is for the gate to say.
+bool http_path_is_endpoint(struct span path, const char *name, struct span *profile);
+void http_path_put(const struct http_exchange *exchange, struct buf *out);       // "/mcp", or "/mcp/NAME" in a profile
+void http_path_put_base(const struct http_exchange *exchange, struct buf *out);  // the gateway's own URL
 
 // http_answer.c
-struct guard_line;
-struct span visit_path(const char *url);  // without slashes at its end
-// Is it this path, or a profile below it? Whether there is such a profile is for the gate to say.
-bool visit_is_endpoint(struct span path, const char *name, struct span *profile);
-void visit_put_path(const struct visit *visit, struct buf *out);  // "/mcp", or "/mcp/NAME" in a profile
-void visit_add_cors(const struct visit *visit, struct MHD_Response *response);
+void http_answer_add_cors(const struct http_exchange *exchange, struct MHD_Response *response);
 // Every answer goes out here; takes over the response.
-enum MHD_Result visit_queue(struct visit *visit, int status, struct MHD_Response *response);
-bool visit_is_metadata(struct visit *visit, const struct guard_line *line);
-void visit_set_metadata(struct visit *visit);
-bool visit_is_health(const struct guard_line *line);
-void visit_set_health(struct visit *visit);
-bool visit_is_keys(const struct visit *visit, const struct guard_line *line);
-void visit_set_keys(struct visit *visit);
-void visit_on_answer(struct arrival *arrival, struct answer *answer);
-void visit_refuse(struct visit *visit, const struct err *err, int64_t retry_ms);
-void visit_set_error(struct visit *visit, const struct err *err);  // before the gate ever saw the request
-enum MHD_Result visit_send_answer(struct visit *visit);
+enum MHD_Result http_answer_queue(struct http_exchange *exchange, int status, struct MHD_Response *response);
+void http_answer_on_answer(struct arrival *arrival, struct answer *answer);
+void http_answer_refuse(struct http_exchange *exchange, const struct err *err, int64_t retry_ms);
+void http_answer_set_error(struct http_exchange *exchange, const struct err *err);  // before the gate saw the request
+enum MHD_Result http_answer_send(struct http_exchange *exchange);
+
+// document.c
+#define DOCUMENT_METADATA_PATH "/.well-known/oauth-protected-resource"
+struct guard_line;
+bool document_is_metadata(struct http_exchange *exchange, const struct guard_line *line);
+void document_set_metadata(struct http_exchange *exchange);
+bool document_is_health(const struct guard_line *line);
+void document_set_health(struct http_exchange *exchange);
+bool document_is_keys(const struct http_exchange *exchange, const struct guard_line *line);
+void document_set_keys(struct http_exchange *exchange);
 
 // http_stream.c
-void visit_on_stream(struct arrival *arrival, struct stream *stream, const char *session_id);
-enum MHD_Result visit_send_stream(struct visit *visit);
-void visit_on_heartbeat(struct loop_timer *timer);  // of the face
+void http_stream_on_stream(struct arrival *arrival, struct stream *stream, const char *session_id);
+enum MHD_Result http_stream_send(struct http_exchange *exchange);
+void http_stream_on_heartbeat(struct loop_timer *timer);  // of the face
 
-struct caller *caller_of(struct MHD_Connection *connection);
-// For MHD_OPTION_NOTIFY_CONNECTION and MHD_OPTION_URI_LOG_CALLBACK.
-void caller_on_connection(void *arg, struct MHD_Connection *connection, void **context,
+// connection.c, for struct shard_events
+void connection_on_change(void *arg, struct MHD_Connection *connection, void **context,
                           enum MHD_ConnectionNotificationCode what);
-void *caller_on_request_line(void *arg, const char *uri, struct MHD_Connection *connection);
+void *connection_on_request_line(void *arg, const char *uri, struct MHD_Connection *connection);
+
+// caller.c
+struct caller *caller_of(struct MHD_Connection *connection);
 // Suspends those whose handshake waits for bytes; after the library ran.
 void caller_park_starved(struct shard *shard);
 void caller_unpark(struct caller *caller);
+// Was a request on the connection accepted by the providers, the present one included?
+bool caller_is_authenticated(const struct caller *caller);
 // Ends the connection from our side.
 void caller_close(struct caller *caller);
 // A corked connection sends full segments only.

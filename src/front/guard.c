@@ -64,10 +64,10 @@ static enum MHD_Result on_header(void *arg, enum MHD_ValueKind kind, const char 
 // The last line and the empty one: libmicrohttpd has put NULs for CR and LF of both. A bare LF leaves fewer of them.
 static bool ends_plainly(const char *expected) { return expected && memcmp(expected - 2, "\0\0\0", 4) == 0; }
 
-bool guard_size(struct MHD_Connection *connection, const struct config *config, struct err *err)
+bool guard_size(struct MHD_Connection *connection, const struct config_front *config, struct err *err)
 {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
-    int64_t max = config->limits.max_header;
+    int64_t max = config->limits->max_header;
     return (int64_t)info->header_size <= max ||
            err_set(err, ERR_HEADER_TOO_LARGE, "%zu bytes; limits.max_header is %" PRId64, info->header_size, max);
 }
@@ -143,7 +143,7 @@ static bool listed(char *const *names, struct span wanted)
     return false;
 }
 
-bool guard_host(const struct config *config, const struct guard_headers *headers, struct err *err)
+bool guard_host(const struct config_front *config, const struct guard_headers *headers, struct err *err)
 {
     struct span host = headers->host.at ? host_part(headers->host) : (struct span){"", 0};
     if (is_loopback_name(host) || listed(config->allowed_hosts, host) ||
@@ -160,7 +160,7 @@ bool guard_host(const struct config *config, const struct guard_headers *headers
 
 bool guard_is_loopback(struct span host) { return is_loopback_name(host_part(host)); }
 
-bool guard_origin(const struct config *config, const struct guard_headers *headers, struct err *err)
+bool guard_origin(const struct config_front *config, const struct guard_headers *headers, struct err *err)
 {
     struct span origin = headers->origin;
     if (!origin.at || listed(config->allowed_origins, origin))

@@ -4,7 +4,7 @@
 
 #include "base/err.h"
 #include "base/span.h"
-#include "gate/config.h"
+#include "config/front.h"
 #include <microhttpd.h>
 
 // The headers that matter to us, each at most once; at is NULL where absent.
@@ -20,15 +20,15 @@ struct guard_line {
 };
 
 // limits.max_header. What does not even fit into the connection's memory is answered 431 by the library.
-bool guard_size(struct MHD_Connection *connection, const struct config *config, struct err *err) MUST_CHECK;
+bool guard_size(struct MHD_Connection *connection, const struct config_front *config, struct err *err) MUST_CHECK;
 // Reads all headers; ERR_BAD_FRAMING for anything two parsers could read differently.
 bool guard_read(struct MHD_Connection *connection, const struct guard_line *line, struct guard_headers *out,
                 struct err *err) MUST_CHECK;
 // DNS rebinding and cross-site calls: who was meant, and from where.
-bool guard_host(const struct config *config, const struct guard_headers *headers, struct err *err) MUST_CHECK;
+bool guard_host(const struct config_front *config, const struct guard_headers *headers, struct err *err) MUST_CHECK;
 bool guard_is_loopback(
     struct span host);  // "localhost:8080", "127.0.0.1", "[::1]:80": what is in Host names this machine
-bool guard_origin(const struct config *config, const struct guard_headers *headers, struct err *err) MUST_CHECK;
+bool guard_origin(const struct config_front *config, const struct guard_headers *headers, struct err *err) MUST_CHECK;
 
 // Exactly, by type/* or by */*.
 bool guard_accepts(const struct guard_headers *headers, const char *type);

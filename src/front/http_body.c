@@ -8,88 +8,89 @@
 #define UNAUTHENTICATED_BODY ((size_t)16 << 10)
 #define NO_MEMORY_RETRY_MS 1000
 
-bool visit_measure_body(struct visit *visit, const struct guard_headers *headers, struct err *err)
+bool http_body_measure(struct http_exchange *exchange, const struct guard_headers *headers, struct err *err)
 {
-    int64_t max = visit->face->config->limits.max_body, length = 0;
+    int64_t max = exchange->face->config.limits->max_body, length = 0;
     for (size_t i = 0; i < headers->content_length.len && length <= max; i++)
         length = length * 10 + (headers->content_length.at[i] - '0');
     if (length > max)
         return err_set(err, ERR_TOO_LARGE, "Content-Length above %" PRId64 " (limits.max_body)", max);
-    visit->arrival.body.max = (size_t)max;
-    visit->length = (size_t)length;
+    exchange->arrival.body.max = (size_t)max;
+    exchange->length = (size_t)length;
     return true;
 }
 
 // P6: a small body is read whoever sends it, because then one look at the credential is enough. More, or a body that does
 // not say how much it is, is read for those who are let in.
-static bool is_large(const struct visit *visit, const struct guard_headers *headers)
+static bool is_large(const struct http_exchange *exchange, const struct guard_headers *headers)
 {
-    return headers->transfer_encoding.at || visit->length > UNAUTHENTICATED_BODY;
+    return headers->transfer_encoding.at || exchange->length > UNAUTHENTICATED_BODY;
 }
 
-static bool authenticate(struct visit *visit)
+static bool authenticate(struct http_exchange *exchange)
 {
-    if (gate_welcomes(visit->face->gate, &visit->arrival)) {
-        eviction_authenticated(visit->caller);
-        deadline_body(visit->caller);
+    if (gate_welcomes(exchange->face->gate, &exchange->arrival)) {
+        eviction_authenticated(exchange->caller);
+        deadline_body(exchange->caller);
         return true;
     }
-    visit->arrival.op = ARRIVAL_UNREAD;
-    gate_arrive(visit->face->gate, &visit->arrival);
+    exchange->arrival.op = ARRIVAL_UNREAD;
+    gate_arrive(exchange->face->gate, &exchange->arrival);
     return false;
 }
 
-static bool hold(struct visit *visit, size_t more)
+static bool hold(struct http_exchange *exchange, size_t more)
 {
     struct err err;
     int64_t retry_ms;
-    if (gate_hold(visit->face->gate, &visit->arrival, more, &retry_ms, &err))
+    if (gate_hold(exchange->face->gate, &exchange->arrival, more, &retry_ms, &err))
         return true;
-    visit_refuse(visit, &err, retry_ms);
+    http_answer_refuse(exchange, &err, retry_ms);
     return false;
 }
 
 // Where unauthenticated callers have used up what they share, a caller is authenticated before even a small body is read.
-static bool hold_small(struct visit *visit)
+static bool hold_small(struct http_exchange *exchange)
 {
     struct err err;
     int64_t retry_ms;
-    if (visit->length == 0 || gate_hold(visit->face->gate, &visit->arrival, visit->length, &retry_ms, &err))
+    if (exchange->length == 0 || gate_hold(exchange->face->gate, &exchange->arrival, exchange->length, &retry_ms, &err))
         return true;
-    budget_close(&visit->arrival.held);
+    budget_close(&exchange->arrival.held);
     return false;
 }
 
-void visit_begin_body(struct visit *visit, const struct guard_headers *headers)
+void http_body_begin(struct http_exchange *exchange, const struct guard_headers *headers)
 {
-    size_t length = visit->length;
-    if ((is_large(visit, headers) || !hold_small(visit)) && (!authenticate(visit) || (length && !hold(visit, length))))
+    size_t length = exchange->length;
+    if ((is_large(exchange, headers) || !hold_small(exchange)) &&
+        (!authenticate(exchange) || (length && !hold(exchange, length))))
         return;
     if (length)
-        buf_reserve(&visit->arrival.body, length < RESERVED_BODY ? length : RESERVED_BODY);
+        buf_reserve(&exchange->arrival.body, length < RESERVED_BODY ? length : RESERVED_BODY);
 }
 
 // The answer can be queued when the body is through, or never: nothing is kept of the rest.
-static void refuse_rest(struct visit *visit)
+static void refuse_rest(struct http_exchange *exchange)
 {
-    visit->over = true;
-    visit->state = VISIT_BODY;
-    buf_release(&visit->arrival.body);
-    budget_close(&visit->arrival.held);
+    exchange->over = true;
+    exchange->state = EXCHANGE_BODY;
+    buf_release(&exchange->arrival.body);
+    budget_close(&exchange->arrival.held);
 }
 
-void visit_take_body(struct visit *visit, struct span bytes)
+void http_body_take(struct http_exchange *exchange, struct span bytes)
 {
-    struct buf *body = &visit->arrival.body;
-    if (visit->over)
+    struct buf *body = &exchange->arrival.body;
+    if (exchange->over)
         return;
     if (bytes.len > body->max - body->len) {
         struct err err;
         (void)err_set(&err, ERR_TOO_LARGE, "body above %zu bytes (limits.max_body)", body->max);
-        visit_set_error(visit, &err);
-        refuse_rest(visit);
-    } else if (!visit->length && !visit->page && !hold(visit, bytes.len)) {  // it did not say how much it is
-        refuse_rest(visit);
+        http_answer_set_error(exchange, &err);
+        refuse_rest(exchange);
+    } else if (!exchange->length && !exchange->page && !hold(exchange, bytes.len)) {  // it did not say how much it is
+        refuse_rest(exchange);
     } else {
         buf_put_span(body, bytes);
     }
@@ -97,7 +98,7 @@ void visit_take_body(struct visit *visit, struct span bytes)
         struct err err;
         (void)err_set(&err, ERR_TOO_MANY, "no memory for a body of more than %zu bytes", body->len);
         log_error("out of memory: a request is refused", LOG_INT("bytes", body->len));
-        visit_refuse(visit, &err, NO_MEMORY_RETRY_MS);
-        refuse_rest(visit);
+        http_answer_refuse(exchange, &err, NO_MEMORY_RETRY_MS);
+        refuse_rest(exchange);
     }
 }

@@ -67,7 +67,7 @@ static bool open_port(struct listener *listener, const struct config_listener *c
         struct buf url = {0};
         buf_printf(&url, "%s://%s:%s/mcp", config->tls.certificate ? "https" : "http", host, port);
         listener->url = buf_take(&url, NULL);
-        listener->local = config_address_is_loopback(config->address);
+        listener->local = config_listener_is_loopback(config->address);
     }
     free(host);
     return listener->fd >= 0;
@@ -148,7 +148,7 @@ static bool bind_path(struct listener *listener, const struct sockaddr_un *name,
 static bool open_path(struct listener *listener, const struct config_listener *config, struct err *err)
 {
     struct sockaddr_un name = {.sun_family = AF_UNIX};
-    const char *path = config_unix_path(config->address);
+    const char *path = config_listener_unix_path(config->address);
     snprintf(name.sun_path, sizeof name.sun_path, "%s", path);
     int folder = lock_folder(path, err);
     if (folder < 0)
@@ -166,7 +166,8 @@ static bool open_path(struct listener *listener, const struct config_listener *c
 bool listener_open(struct listener *listener, const struct config_listener *config, struct err *err)
 {
     *listener = (struct listener){.fd = -1};
-    return config_unix_path(config->address) ? open_path(listener, config, err) : open_port(listener, config, err);
+    return config_listener_unix_path(config->address) ? open_path(listener, config, err)
+                                                      : open_port(listener, config, err);
 }
 
 void listener_remove(struct listener *listener)

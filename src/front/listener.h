@@ -2,9 +2,9 @@
 #ifndef FRONT_LISTENER_H
 #define FRONT_LISTENER_H
 
-#include "auth/credentials.h"
+#include "auth/caller/credentials.h"
 #include "base/err.h"
-#include "gate/config.h"
+#include "config/front.h"
 #include <sys/types.h>
 
 struct listener {

@@ -1,8 +1,9 @@
 // Owns the requests below /oauth/: which page is asked for, its fields and cookies, and the headers every page has.
 #include "page.h"
-#include "auth/oauth.h"
+#include "auth/oauth/oauth.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "connect/connect.h"
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -60,21 +61,24 @@ static void each_cookie(void *arg, void (*on_cookie)(void *to, const char *name,
 
 // ---- answering ------------------------------------------------------------------------------
 
-static void show(struct visit *visit, const struct hosted_page *page)
+static void show(struct http_exchange *exchange, const struct connect_page *page)
 {
-    visit->state = VISIT_ANSWERED;
-    visit->answer.status = (int)page_render(page, &visit->answer.body, &visit->page->headers);
-    visit_resume(visit);
+    exchange->state = EXCHANGE_ANSWERED;
+    exchange->answer.status = (int)page_text_render(page, &exchange->answer.body, &exchange->page->headers);
+    http_exchange_resume(exchange);
 }
 
-static void on_page(struct hosted_visit *hosted, const struct hosted_page *page)
+static void on_page(struct connect_request *request, const struct connect_page *shown)
 {
-    struct page *owner = hosted->arg;
-    owner->asked = false;
-    show(owner->owner, page);
+    struct page *page = request->arg;
+    page->asked = false;
+    show(page->owner, shown);
 }
 
-static void refuse(struct visit *visit, enum hosted_kind kind) { show(visit, &(struct hosted_page){.kind = kind}); }
+static void refuse(struct http_exchange *exchange, enum connect_page_kind kind)
+{
+    show(exchange, &(struct connect_page){.kind = kind});
+}
 
 static void add_lines(struct MHD_Response *response, struct buf *lines)
 {
@@ -85,22 +89,22 @@ static void add_lines(struct MHD_Response *response, struct buf *lines)
     }
 }
 
-enum MHD_Result page_send(struct visit *visit)
+enum MHD_Result page_send(struct http_exchange *exchange)
 {
     size_t len = 0;
-    char *text = buf_take(&visit->answer.body, &len);
+    char *text = buf_take(&exchange->answer.body, &len);
     struct MHD_Response *response = MHD_create_response_from_buffer(len, text, MHD_RESPMEM_MUST_FREE);
     MHD_add_response_header(response, "Cache-Control", "no-store");
     MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
     MHD_add_response_header(response, "X-Frame-Options", "DENY");
-    add_lines(response, &visit->page->headers);
-    return visit_queue(visit, visit->answer.status, response);
+    add_lines(response, &exchange->page->headers);
+    return http_answer_queue(exchange, exchange->answer.status, response);
 }
 
 // ---- requests -------------------------------------------------------------------------------
 
 // POSTs must come from a page of ours. A browser says where they come from; who is none is judged by the rest.
-static bool is_own_origin(const struct config *config, struct span origin)
+static bool is_own_origin(const struct config_front *config, struct span origin)
 {
     const char *base = config->public_url;
     return !origin.at || (base && strlen(base) >= origin.len && strncasecmp(base, origin.at, origin.len) == 0 &&
@@ -124,91 +128,89 @@ static bool is_form(struct span type)
 // The page that a path names. False: none.
 static bool read_op(struct page *page, struct span path, bool post)
 {
-    struct hosted_visit *visit = &page->visit;
+    struct connect_request *request = &page->request;
     struct span rest = span_after(path, strlen(ROOT));
     if (span_is(rest, "connect"))
-        visit->op = post ? HOSTED_CONSENT : HOSTED_CONNECT;
+        request->op = post ? CONNECT_OP_CONSENT : CONNECT_OP_OPEN;
     else if (span_starts(rest, "connect/") && !post && rest.len > 8 && rest.len < 80) {
-        visit->op = HOSTED_START;
+        request->op = CONNECT_OP_START;
         buf_put_span(&page->server, span_after(rest, 8));
     } else if (span_is(rest, "callback") && !post)
-        visit->op = HOSTED_CALLBACK;
+        request->op = CONNECT_OP_CALLBACK;
     else if (span_is(rest, "connections") && !post)
-        visit->op = HOSTED_CONNECTIONS;
+        request->op = CONNECT_OP_LIST;
     else if (span_is(rest, "disconnect") && post)
-        visit->op = HOSTED_DISCONNECT;
+        request->op = CONNECT_OP_DISCONNECT;
     else
         return false;
     return true;
 }
 
-static bool serve_document(struct visit *visit, struct span path)
+static bool serve_document(struct http_exchange *exchange, struct span path)
 {
-    if (!hosted_document(visit->face->gate, path, &visit->answer.body))
+    if (!connect_document(gate_connect(exchange->face->gate), path, &exchange->answer.body))
         return false;
-    buf_put_text(&visit->page->headers, "Content-Type: application/json\n");
-    visit->state = VISIT_ANSWERED;
-    visit->answer.status = 200;
+    buf_put_text(&exchange->page->headers, "Content-Type: application/json\n");
+    exchange->state = EXCHANGE_ANSWERED;
+    exchange->answer.status = 200;
     return true;
 }
 
-bool page_begin(struct visit *visit, const struct guard_line *line, const struct guard_headers *headers)
+bool page_begin(struct http_exchange *exchange, const struct guard_line *line, const struct guard_headers *headers)
 {
     struct span path = span_of(line->url);
     bool post = strcmp(line->method, "POST") == 0, get = strcmp(line->method, "GET") == 0;
-    if (!span_starts(path, ROOT) || !gate_hosts(visit->face->gate) || (!post && !get))
+    if (!span_starts(path, ROOT) || !gate_connect(exchange->face->gate) || (!post && !get))
         return false;
-    struct page *page = visit->page = mem_new(struct page);
-    page->owner = visit;
+    struct page *page = exchange->page = mem_new(struct page);
+    page->owner = exchange;
     page->post = post;
-    page->query = visit->caller->query;
-    visit->caller->query = NULL;
-    page->visit = (struct hosted_visit){.credentials = visit->arrival.credentials,
-                                        .cookie = find_cookie,
-                                        .each_cookie = each_cookie,
-                                        .on_page = on_page,
-                                        .arg = page};
-    page->visit.credentials.authorization = headers->authorization;
-    visit->arrival.body.max = BODY_MAX;
-    if (get && serve_document(visit, path))
+    page->query = exchange->caller->query;
+    exchange->caller->query = NULL;
+    page->request = (struct connect_request){.credentials = exchange->arrival.credentials,
+                                             .cookie = find_cookie,
+                                             .each_cookie = each_cookie,
+                                             .on_page = on_page,
+                                             .arg = page};
+    page->request.credentials.authorization = headers->authorization;
+    exchange->arrival.body.max = BODY_MAX;
+    if (get && serve_document(exchange, path))
         return true;
     if (!read_op(page, path, post))
-        refuse(visit, HOSTED_NO_SERVER);
-    else if (!is_shown(visit->connection) ||
-             (post && (!is_own_origin(visit->face->config, headers->origin) || !is_form(headers->content_type))))
-        refuse(visit, HOSTED_FORGED);
+        refuse(exchange, CONNECT_PAGE_NO_SERVER);
+    else if (!is_shown(exchange->connection) ||
+             (post && (!is_own_origin(&exchange->face->config, headers->origin) || !is_form(headers->content_type))))
+        refuse(exchange, CONNECT_PAGE_FORGED);
     return true;
 }
 
-void page_arrive(struct visit *visit)
+void page_arrive(struct http_exchange *exchange)
 {
-    struct page *page = visit->page;
-    struct hosted_visit *asked = &page->visit;
+    struct page *page = exchange->page;
+    struct connect_request *request = &page->request;
     struct span query = page->query ? span_of(page->query) : (struct span){"", 0};
-    struct span fields = page->post ? buf_span(&visit->arrival.body) : query;
-    bool sound = asked->op == HOSTED_CALLBACK || oauth_form_walk(fields, take_field, page);
-    if (!sound || (page->return_to.len && asked->op != HOSTED_START)) {
-        refuse(visit, sound ? HOSTED_NO_RETURN : HOSTED_STRANGE);
+    struct span fields = page->post ? buf_span(&exchange->arrival.body) : query;
+    bool sound = request->op == CONNECT_OP_CALLBACK || oauth_form_walk(fields, take_field, page);
+    if (!sound || (page->return_to.len && request->op != CONNECT_OP_START)) {
+        refuse(exchange, sound ? CONNECT_PAGE_NO_RETURN : CONNECT_PAGE_UNKNOWN_LOGIN);
         return;
     }
-    asked->ticket = buf_span(&page->ticket);
-    asked->server = buf_span(&page->server);
-    asked->csrf = buf_span(&page->csrf);
-    asked->return_to = buf_span(&page->return_to);
-    asked->query = query;
-    asked->agreed = span_is(buf_span(&page->answer), "yes");
+    request->ticket = buf_span(&page->ticket);
+    request->server = buf_span(&page->server);
+    request->csrf = buf_span(&page->csrf);
+    request->return_to = buf_span(&page->return_to);
+    request->query = query;
+    request->agreed = span_is(buf_span(&page->answer), "yes");
     page->asked = true;
-    hosted_arrive(visit->face->gate, asked);
+    connect_request_start(gate_connect(exchange->face->gate), request);
 }
 
-bool page_authenticated(const struct page *page) { return page->visit.identity != NULL; }
-
-void page_gone(struct visit *visit)
+void page_gone(struct http_exchange *exchange)
 {
-    if (visit->page && visit->page->asked)
-        hosted_gone(&visit->page->visit);
-    if (visit->page)
-        visit->page->asked = false;
+    if (exchange->page && exchange->page->asked)
+        connect_request_cancel(&exchange->page->request);
+    if (exchange->page)
+        exchange->page->asked = false;
 }
 
 void page_free(struct page *page)

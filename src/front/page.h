@@ -3,29 +3,28 @@
 #define FRONT_PAGE_H
 
 #include "base/buf.h"
+#include "connect/request.h"
 #include "face.h"
-#include "gate/hosted.h"
 #include "guard.h"
 
 // What a request for a page holds on to while it waits.
 struct page {
-    struct hosted_visit visit;
-    struct visit *owner;
+    struct connect_request request;
+    struct http_exchange *owner;
     bool asked, post;
     char *query;                                         // of a callback, as it came
     struct buf ticket, server, csrf, answer, return_to;  // fields of the request
     struct buf headers;                                  // of the answer: "Name: value\n"
 };
 
-// Is it one of the pages? Then the visit has a `page`, or an answer already.
-bool page_begin(struct visit *visit, const struct guard_line *line, const struct guard_headers *headers);
-void page_arrive(struct visit *visit);  // the body is in
-void page_gone(struct visit *visit);
-bool page_authenticated(const struct page *page);  // its caller is known
+// Is it one of the pages? Then the exchange has a `page`, or an answer already.
+bool page_begin(struct http_exchange *exchange, const struct guard_line *line, const struct guard_headers *headers);
+void page_arrive(struct http_exchange *exchange);  // the body is in
+void page_gone(struct http_exchange *exchange);
 void page_free(struct page *page);
-enum MHD_Result page_send(struct visit *visit);
+enum MHD_Result page_send(struct http_exchange *exchange);
 
 // page_text.c: the page as HTML, its status, and (in `headers`) what else goes with it.
-unsigned page_render(const struct hosted_page *page, struct buf *html, struct buf *headers);
+unsigned page_text_render(const struct connect_page *page, struct buf *html, struct buf *headers);
 
 #endif

@@ -1,5 +1,5 @@
 // Owns the HTML of the gateway's pages: one frame, one style, no script; everything from elsewhere is escaped.
-#include "auth/oauth.h"
+#include "auth/oauth/oauth.h"
 #include "base/secret.h"
 #include "page.h"
 #include <inttypes.h>
@@ -38,53 +38,59 @@ static const char style[] =
 static const struct {
     unsigned status;
     const char *title, *text;
-} fixed[HOSTED_KINDS] = {
-    [HOSTED_FAILED] = {502, "Not connected",
-                       "The account could not be connected. Nothing was kept. You can try again from where you came "
-                       "from; if it goes on like this, the gateway's log says why."},
-    [HOSTED_ASKS] = {200, "Connect an account", NULL},
-    [HOSTED_CONTINUES] = {200, "One moment", NULL},
-    [HOSTED_MOVED] = {303, "One moment", NULL},
-    [HOSTED_CONNECTED] = {200, "Connected",
-                          "The account is connected. You can close this tab and try again what you were doing."},
-    [HOSTED_RETURNS] = {303, "Connected", NULL},
-    [HOSTED_DECLINED] = {200, "Not connected", "You said no, and nothing was connected. You can close this tab."},
-    [HOSTED_LISTS] = {200, "Your connections", NULL},
-    [HOSTED_EXPIRED] = {410, "This link is not valid any more",
-                        "Connect links are good for a few minutes. Try again what you were doing to get a new one."},
-    [HOSTED_USED] =
+} fixed[CONNECT_PAGE_KINDS] = {
+    [CONNECT_PAGE_FAILED] =
+        {502, "Not connected",
+         "The account could not be connected. Nothing was kept. You can try again from where you came "
+         "from; if it goes on like this, the gateway's log says why."},
+    [CONNECT_PAGE_CONSENT] = {200, "Connect an account", NULL},
+    [CONNECT_PAGE_AUTHORIZE] = {200, "One moment", NULL},
+    [CONNECT_PAGE_REDIRECT] = {303, "One moment", NULL},
+    [CONNECT_PAGE_CONNECTED] = {200, "Connected",
+                                "The account is connected. You can close this tab and try again what you were doing."},
+    [CONNECT_PAGE_RETURN] = {303, "Connected", NULL},
+    [CONNECT_PAGE_DECLINED] = {200, "Not connected", "You said no, and nothing was connected. You can close this tab."},
+    [CONNECT_PAGE_LIST] = {200, "Your connections", NULL},
+    [CONNECT_PAGE_EXPIRED] =
+        {410, "This link is not valid any more",
+         "Connect links are good for a few minutes. Try again what you were doing to get a new one."},
+    [CONNECT_PAGE_USED] =
         {409, "This link was used already",
          "Each connect link is good once. If the account is not connected yet, try again what you were doing "
          "to get a new link."},
-    [HOSTED_WRONG_USER] = {403, "This link is for somebody else",
-                           "You are signed in as another user than the one this link was made for, so nothing was "
-                           "connected and the link does not work any more. If somebody sent it to you, tell your "
-                           "administrator."},
-    [HOSTED_WRONG_BROWSER] = {403, "This login began in another browser",
-                              "A login ends in the browser it began in. Go back to that one, or begin again here. "
-                              "Nothing was connected."},
-    [HOSTED_STRANGE] = {400, "This answer belongs to no login",
-                        "It came too late, or it is not an answer to anything that was asked here. Nothing was "
-                        "connected."},
-    [HOSTED_FORGED] =
+    [CONNECT_PAGE_WRONG_USER] =
+        {403, "This link is for somebody else",
+         "You are signed in as another user than the one this link was made for, so nothing was "
+         "connected and the link does not work any more. If somebody sent it to you, tell your "
+         "administrator."},
+    [CONNECT_PAGE_WRONG_BROWSER] =
+        {403, "This login began in another browser",
+         "A login ends in the browser it began in. Go back to that one, or begin again here. "
+         "Nothing was connected."},
+    [CONNECT_PAGE_UNKNOWN_LOGIN] =
+        {400, "This answer belongs to no login",
+         "It came too late, or it is not an answer to anything that was asked here. Nothing was "
+         "connected."},
+    [CONNECT_PAGE_FORGED] =
         {403, "That did not come from a page of this gateway",
          "Nothing was done. If you did press a button here, cookies may be blocked, or the page was open for "
          "too long: open the link again."},
-    [HOSTED_NOBODY] =
+    [CONNECT_PAGE_UNAUTHENTICATED] =
         {403, "This gateway cannot tell who you are",
          "Accounts are connected to the user who is signed in, and nobody is. Open the link where you are "
          "signed in to the gateway, or ask your administrator."},
-    [HOSTED_NO_SCOPE] =
+    [CONNECT_PAGE_NO_SCOPE] =
         {403, "Your sign-in does not allow this",
          "The gateway knows you, but your token lacks a scope that it requires. Ask your administrator."},
-    [HOSTED_UNAVAILABLE] = {503, "Your sign-in cannot be checked at the moment",
-                            "The service that vouches for you does not answer. Please try again in a minute."},
-    [HOSTED_NO_SERVER] = {404, "There is nothing to connect here",
-                          "No server of this name lets users connect accounts."},
-    [HOSTED_NO_RETURN] = {400, "This gateway does not send you back there",
-                          "The link names a place to return to (return_to) that the gateway's configuration does not "
-                          "allow. Nothing was connected."},
-    [HOSTED_LIMITED] = {429, "Too many tries", "Please wait a minute and try again."},
+    [CONNECT_PAGE_UNAVAILABLE] = {503, "Your sign-in cannot be checked at the moment",
+                                  "The service that vouches for you does not answer. Please try again in a minute."},
+    [CONNECT_PAGE_NO_SERVER] = {404, "There is nothing to connect here",
+                                "No server of this name lets users connect accounts."},
+    [CONNECT_PAGE_NO_RETURN] =
+        {400, "This gateway does not send you back there",
+         "The link names a place to return to (return_to) that the gateway's configuration does not "
+         "allow. Nothing was connected."},
+    [CONNECT_PAGE_LIMITED] = {429, "Too many tries", "Please wait a minute and try again."},
 };
 
 // ---- pieces ---------------------------------------------------------------------------------
@@ -155,7 +161,7 @@ static void put_hidden(struct buf *out, const char *name, const char *value)
 
 // ---- pages that are put together ------------------------------------------------------------
 
-static void put_question(const struct hosted_page *page, struct buf *out)
+static void put_question(const struct connect_page *page, struct buf *out)
 {
     put(out, "<h1>Connect “{}”</h1>", page->server);
     buf_put_text(out, "<p>This gateway asks to use your account at <strong>");
@@ -187,7 +193,7 @@ static void put_question(const struct hosted_page *page, struct buf *out)
 
 // Not a redirect: the answer to a form may lead only to where form-action says, and nobody knows where an authorization
 // server sends its users on to.
-static void put_continue(const struct hosted_page *page, struct buf *out)
+static void put_continue(const struct connect_page *page, struct buf *out)
 {
     buf_put_text(out, "<h1>On to ");
     put_host(out, page->issuer);
@@ -197,12 +203,12 @@ static void put_continue(const struct hosted_page *page, struct buf *out)
     buf_put_text(out, "Continue</a></p>");
 }
 
-static void put_connection(const struct hosted_connection *connection, const char *csrf, struct buf *out)
+static void put_connection(const struct connection *connection, const char *csrf, struct buf *out)
 {
     static const char *const states[] = {
         "<span class=\"soft\">Not connected</span>", "<span class=\"good\">Connected</span> at ",
         "Ended, was connected at ", "Cannot be read any more: disconnect it, then connect again. It was connected at "};
-    enum hosted_connection_state state = connection->state;
+    enum connection_state state = connection->state;
     put(out, "<li class=\"item\"><div><h2>{}</h2>", connection->server);
     buf_put_text(out, states[state]);
     if (state != CONNECTION_NONE)
@@ -221,7 +227,7 @@ static void put_connection(const struct hosted_connection *connection, const cha
     }
 }
 
-static void put_list(const struct hosted_page *page, struct buf *out)
+static void put_list(const struct connect_page *page, struct buf *out)
 {
     put(out,
         "<h1>Your connections</h1><p>Signed in as <strong>{}</strong>. Accounts you connect are used for your calls "
@@ -232,7 +238,7 @@ static void put_list(const struct hosted_page *page, struct buf *out)
     buf_put_text(out, "</ul>");
 }
 
-static void put_fixed(const struct hosted_page *page, struct buf *out)
+static void put_fixed(const struct connect_page *page, struct buf *out)
 {
     put(out, "<h1>{}</h1>", fixed[page->kind].title);
     put(out, "<p>{}</p>", fixed[page->kind].text);
@@ -242,16 +248,16 @@ static void put_fixed(const struct hosted_page *page, struct buf *out)
 
 // ---- the frame ------------------------------------------------------------------------------
 
-static void put_cookies(const struct hosted_page *page, struct buf *headers)
+static void put_cookies(const struct connect_page *page, struct buf *headers)
 {
     for (size_t i = 0; i < page->cookie_count; i++) {
-        const struct hosted_cookie *cookie = &page->cookies[i];
+        const struct connect_cookie *cookie = &page->cookies[i];
         buf_printf(headers, "Set-Cookie: %s=%s; Path=/; Max-Age=%" PRId64 "; HttpOnly; SameSite=Lax%s\n", cookie->name,
                    cookie->value, cookie->max_age, page->secure ? "; Secure" : "");
     }
 }
 
-static void put_headers(const struct hosted_page *page, struct buf *headers)
+static void put_headers(const struct connect_page *page, struct buf *headers)
 {
     unsigned char digest[SECRET_MAC_BYTES];
     struct buf hash = {0};
@@ -267,8 +273,8 @@ static void put_headers(const struct hosted_page *page, struct buf *headers)
         buf_text(&hash));
     // With no-referrer a browser would not say where a form comes from, either.
     buf_printf(headers, "Referrer-Policy: %s\n",
-               page->kind == HOSTED_ASKS || page->kind == HOSTED_LISTS ? "same-origin" : "no-referrer");
-    if (page->kind == HOSTED_MOVED || page->kind == HOSTED_RETURNS)
+               page->kind == CONNECT_PAGE_CONSENT || page->kind == CONNECT_PAGE_LIST ? "same-origin" : "no-referrer");
+    if (page->kind == CONNECT_PAGE_REDIRECT || page->kind == CONNECT_PAGE_RETURN)
         buf_printf(headers, "Location: %s\n", page->url);
     if (page->retry_ms)
         buf_printf(headers, "Retry-After: %" PRId64 "\n", (page->retry_ms + 999) / 1000);
@@ -276,19 +282,19 @@ static void put_headers(const struct hosted_page *page, struct buf *headers)
     buf_release(&hash);
 }
 
-unsigned page_render(const struct hosted_page *page, struct buf *html, struct buf *headers)
+unsigned page_text_render(const struct connect_page *page, struct buf *html, struct buf *headers)
 {
     put(html,
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>{} · Postern</title>"
         "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">",
         fixed[page->kind].title);
-    if (page->kind == HOSTED_CONTINUES)
+    if (page->kind == CONNECT_PAGE_AUTHORIZE)
         put(html, "<meta http-equiv=\"refresh\" content=\"0;url={}\">", page->url);
     buf_printf(html, "<style>%s</style></head><body><main>", style);
     switch (page->kind) {
-    case HOSTED_ASKS: put_question(page, html); break;
-    case HOSTED_CONTINUES: put_continue(page, html); break;
-    case HOSTED_LISTS: put_list(page, html); break;
+    case CONNECT_PAGE_CONSENT: put_question(page, html); break;
+    case CONNECT_PAGE_AUTHORIZE: put_continue(page, html); break;
+    case CONNECT_PAGE_LIST: put_list(page, html); break;
     default: put_fixed(page, html); break;
     }
     buf_put_text(html, "</main></body></html>\n");

@@ -35,7 +35,7 @@ void shard_run(struct shard *shard)
     do {
         shard->resumed = shard->active = false;
         MHD_run(shard->daemon);
-        caller_park_starved(shard);
+        shard->face->events->on_ran(shard);
     } while (shard->resumed);
     shard->running = false;
     MHD_UNSIGNED_LONG_LONG timeout;
@@ -63,20 +63,20 @@ static void on_run_later(struct loop_timer *timer)
     struct shard *shard = timer->arg;
     shard->again = 0;
     while (!list_empty(&shard->waiting)) {
-        struct visit *visit = list_entry(shard->waiting.next, struct visit, node);
-        list_remove(&visit->node);
-        visit_suspend(visit);
+        struct http_exchange *exchange = list_entry(shard->waiting.next, struct http_exchange, node);
+        list_remove(&exchange->node);
+        shard->face->events->suspend(exchange);
     }
     shard_run(shard);
 }
 
-void shard_wait(struct visit *visit)
+void shard_wait(struct http_exchange *exchange)
 {
-    struct shard *shard = visit->caller->shard;
+    struct shard *shard = exchange->caller->shard;
     if (shard->face->tls)
-        visit_suspend(visit);  // the library may hold more that it has read than it tells of
+        shard->face->events->suspend(exchange);  // the library may hold more that it has read than it tells of
     else
-        list_append(&shard->waiting, &visit->node);
+        list_append(&shard->waiting, &exchange->node);
 }
 
 void shard_resume(struct shard *shard, struct MHD_Connection *connection)
@@ -105,14 +105,15 @@ static struct MHD_Daemon *start_daemon(struct shard *shard)
 {
     struct MHD_OptionItem nothing[] = {{MHD_OPTION_END, 0, NULL}};
     bool tls = shard->face->tls != NULL;
+    const struct shard_events *events = shard->face->events;
     unsigned flags = MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_NO_LISTEN_SOCKET | (tls ? MHD_USE_TLS : 0U);
     MHD_set_panic_func(on_panic, NULL);
-    return MHD_start_daemon(flags, 0, NULL, NULL, visit_on_request, shard, MHD_OPTION_ARRAY,
-                            tls ? tls_options : nothing, MHD_OPTION_NOTIFY_COMPLETED, visit_on_completed, shard,
-                            MHD_OPTION_NOTIFY_CONNECTION, caller_on_connection, shard, MHD_OPTION_URI_LOG_CALLBACK,
-                            caller_on_request_line, shard, MHD_OPTION_CONNECTION_LIMIT, UINT_MAX,
+    return MHD_start_daemon(flags, 0, NULL, NULL, events->on_request, shard, MHD_OPTION_ARRAY,
+                            tls ? tls_options : nothing, MHD_OPTION_NOTIFY_COMPLETED, events->on_completed, shard,
+                            MHD_OPTION_NOTIFY_CONNECTION, events->on_connection, shard, MHD_OPTION_URI_LOG_CALLBACK,
+                            events->on_request_line, shard, MHD_OPTION_CONNECTION_LIMIT, UINT_MAX,
                             MHD_OPTION_CONNECTION_TIMEOUT, 0U, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-                            (size_t)shard->face->config->limits.max_header + POOL_RESERVE, MHD_OPTION_END);
+                            (size_t)shard->face->config.limits->max_header + POOL_RESERVE, MHD_OPTION_END);
 }
 
 static void stop(struct shard *shard)
@@ -169,7 +170,7 @@ void shard_stop_all(struct http_face *face)
             stop(face->shards[i]);
 }
 
-int64_t http_face_descriptors(int64_t connections)
+int64_t shard_descriptors(int64_t connections)
 {
     int64_t shards = connections / SHARD_FILL + 1;
     return connections + (shards < SHARDS_MAX ? shards : SHARDS_MAX);

@@ -5,6 +5,7 @@
 #include "base/map.h"
 #include "base/mem.h"
 #include "base/scan.h"
+#include "config/front.h"
 #include "mcp/frame.h"
 #include "mcp/message.h"
 #include <errno.h>
@@ -357,7 +358,7 @@ struct stdio_face *stdio_face_new(struct loop *loop, struct gate *gate, const st
     face->read_more = (struct loop_task){.run = on_read_more, .arg = face, .name = "stdin"};
     face->flush = (struct loop_task){.run = on_flush, .arg = face, .name = "stdout"};
     face->close = (struct loop_task){.run = on_close, .arg = face, .name = "stdio face"};
-    frame_init(&face->frame, (size_t)gate_config(gate)->limits.max_body);
+    frame_init(&face->frame, (size_t)config_front(gate_config(gate)).limits->max_body);
     const char *token = getenv("POSTERN_TOKEN");
     if (token && *token)
         buf_printf(&face->authorization, "Bearer %s", token);
@@ -380,7 +381,7 @@ struct stdio_face *stdio_face_new(struct loop *loop, struct gate *gate, const st
 // The last answers, however slowly they are read, up to the time stopping may take.
 static void flush_fully(struct stdio_face *face)
 {
-    int64_t until = clock_now_ms() + gate_config(face->gate)->timeouts.shutdown_ms;
+    int64_t until = clock_now_ms() + config_front(gate_config(face->gate)).timeouts->shutdown_ms;
     struct pollfd out = {.fd = STDOUT_FILENO, .events = POLLOUT};
     flush(face);
     while (next_bytes(face).len && clock_now_ms() < until && poll(&out, 1, 100) >= 0)

@@ -2,10 +2,10 @@
 #ifndef FRONT_TLS_H
 #define FRONT_TLS_H
 
-#include "auth/credentials.h"
+#include "auth/caller/credentials.h"
 #include "base/err.h"
 #include "base/list.h"
-#include "gate/config.h"
+#include "config/front.h"
 #include <microhttpd.h>
 
 struct tls;

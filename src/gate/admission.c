@@ -2,9 +2,9 @@
 //
 // A failed attempt is a credential that was wrong (rejected or malformed). These are not: a request without a credential, a token
 // that only lacks a scope, an issuer that cannot be reached, an identity of a tenant that does not exist, and whatever a
-// proxy for many callers passes on. Guarded by tests/e2e/admission.test.mjs.
+// proxy for many callers passes on. Guarded by tests/e2e/callers/admission.test.mjs.
 #include "admission.h"
-#include "state.h"
+#include "gate/method/method.h"
 
 // A session id is a secret of a caller that was authenticated: bad credentials from the same address do not lock out callers that
 // have one, and those learn (401) that their credential has ended.
@@ -39,25 +39,72 @@ enum admission_verdict admission_ask(struct gate *gate, struct admission *admiss
         throttle_failed(&gate->throttle, credentials->peer, loop_now(gate->loop));
     if (verdict != PROVIDER_ACCEPT)
         return ADMISSION_REFUSED;
-    admission->tenant = gate_tenant(gate, admission->identity->tenant);
+    admission->tenant = tenant_find(gate, admission->identity->tenant);
     if (admission->tenant)
         return ADMISSION_GRANTED;
-    return (enum admission_verdict)err_set(&admission->err, ERR_UNAUTHENTICATED, "no tenant \"%s\"",
-                                           admission->identity->tenant);
+    (void)err_set(&admission->err, ERR_UNAUTHENTICATED, "no tenant \"%s\"", admission->identity->tenant);
+    return ADMISSION_REFUSED;
 }
 
 static void never_resume(void *arg) { (void)arg; }
 
-struct identity *admission_likely(const struct credentials *credentials)
+bool admission_before_body(struct gate *gate, struct arrival *arrival)
 {
     struct provider_wait wait = {.resume = never_resume};
-    struct identity *identity = NULL;
-    struct err err;
-    enum provider_verdict verdict =
-        provider_chain_authenticate(credentials->chain, credentials, &wait, &identity, &err);
+    struct admission admission = {
+        .credentials = &arrival->credentials, .session_id = arrival->session_id, .wait = &wait};
+    enum admission_verdict verdict = admission_ask(gate, &admission);
     list_remove(&wait.node);
-    if (verdict == PROVIDER_ACCEPT)
-        return identity;
-    identity_unref(identity);
-    return NULL;
+    arrival->admission = (struct arrival_admission){
+        .outcome = verdict == ADMISSION_GRANTED ? ARRIVAL_ADMITTED
+                   : verdict == ADMISSION_WAIT  ? ARRIVAL_UNDECIDED
+                                                : ARRIVAL_REFUSED,
+        .err = admission.err,
+        .retry_ms = admission.retry_ms,
+    };
+    admission_name_arrival(arrival, admission.identity);
+    identity_unref(admission.identity);
+    return verdict == ADMISSION_GRANTED;
+}
+
+// A body may take minutes: a credential that was revoked or has expired meanwhile is refused.
+static enum admission_verdict still_granted(const struct gate *gate, struct admission *admission)
+{
+    admission->tenant = tenant_find(gate, admission->identity->tenant);
+    if (admission_stands(gate, admission->identity))
+        return ADMISSION_GRANTED;
+    (void)err_set(&admission->err, ERR_UNAUTHENTICATED, "the credential ended while the body was read");
+    return ADMISSION_REFUSED;
+}
+
+enum admission_verdict admission_of_arrival(struct gate *gate, const struct arrival *arrival,
+                                            struct admission *admission)
+{
+    if (!arrival || arrival->admission.outcome == ARRIVAL_UNCHECKED)
+        return admission_ask(gate, admission);
+    admission->identity = identity_ref(arrival->who);
+    admission->err = arrival->admission.err;
+    admission->retry_ms = arrival->admission.retry_ms;
+    switch (arrival->admission.outcome) {
+    case ARRIVAL_ADMITTED: return still_granted(gate, admission);
+    case ARRIVAL_UNDECIDED: return ADMISSION_WAIT;
+    default: return ADMISSION_REFUSED;
+    }
+}
+
+void admission_name_arrival(struct arrival *arrival, const struct identity *who)
+{
+    if (arrival->who == who)
+        return;
+    identity_unref(arrival->who);
+    arrival->who = identity_ref(who);
+}
+
+// A provider's name means the same in every chain (provider_config_names_agree()): any that has it can tell.
+bool admission_stands(const struct gate *gate, const struct identity *identity)
+{
+    for (size_t i = 0; i <= gate->config->listen.count; i++)
+        if (gate->chains[i] && provider_chain_knows(gate->chains[i], identity))
+            return provider_chain_stands(gate->chains[i], identity);
+    return false;
 }

@@ -2,8 +2,9 @@
 #ifndef GATE_ADMISSION_H
 #define GATE_ADMISSION_H
 
-#include "auth/provider.h"
+#include "auth/caller/provider.h"
 
+struct arrival;
 struct gate;
 struct tenant;
 
@@ -29,8 +30,14 @@ struct admission {
 enum admission_verdict admission_ask(struct gate *gate, struct admission *admission) MUST_CHECK;
 // False: too many authentications from this address failed; `err` is set. The first step of admission_ask(), before a body is read.
 bool admission_open(struct gate *gate, struct admission *admission) MUST_CHECK;
-// Who it would be if the credentials are accepted at once, with a reference; else NULL. Nothing is counted: the request will
-// be judged by admission_ask().
-struct identity *admission_likely(const struct credentials *credentials);
+// The same before a large body is read, with the outcome in arrival->admission: only an admitted caller may send one. An issuer
+// that cannot be asked at once is not waited for.
+bool admission_before_body(struct gate *gate, struct arrival *arrival);
+// What came of that, or admission_ask() if it was not asked. `arrival` may be NULL.
+enum admission_verdict admission_of_arrival(struct gate *gate, const struct arrival *arrival,
+                                            struct admission *admission) MUST_CHECK;
+void admission_name_arrival(struct arrival *arrival, const struct identity *who);  // it is known whose it is
+// Is the identity still what it was proven to be?
+bool admission_stands(const struct gate *gate, const struct identity *identity);
 
 #endif

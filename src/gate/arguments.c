@@ -4,6 +4,7 @@
 //   completion/complete       params.context.arguments and the argument that is being completed. What has been typed
 //                             of it is judged like a whole value
 //   all others                none, whatever a caller calls so
+#include "arguments.h"
 #include "base/scan.h"
 #include "reading.h"
 

@@ -1,14 +1,17 @@
 // Owns the gate: what it is made of, arrivals, the sweep over sessions and slow calls, and shutdown.
 #include "gate/gate.h"
 #include "admission.h"
-#include "auth/exchanged.h"
+#include "auth/access/exchanged_tokens.h"
+#include "auth/access/identity_assertion.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/secret.h"
-#include "call.h"
-#include "hosted.h"
-#include "level.h"
+#include "connect/connect.h"
+#include "connect_hook.h"
+#include "gate/method/method.h"
+#include "phase.h"
+#include "record.h"
 #include "refused.h"
 #include <stdlib.h>
 
@@ -19,7 +22,7 @@ static void sweep_sessions(struct gate *gate)
 {
     void *value;
     for (size_t at = 0; map_next(&gate->sessions, &at, NULL, &value);)
-        session_sweep(value);
+        session_life_sweep(value);
 }
 
 // A call that is not quick gets its stream, and with it heartbeats.
@@ -41,7 +44,7 @@ static void on_sweep(struct loop_timer *timer)
 {
     struct gate *gate = timer->arg;
     stream_slow_calls(gate);
-    reach_sweep(gate);
+    recheck_sweep(gate);
     level_sweep(gate);
     if (++gate->sweeps % 20 == 0) {
         sweep_sessions(gate);
@@ -75,14 +78,6 @@ static void add_tenants(struct gate *gate, const struct gate_parts *parts)
     }
 }
 
-struct tenant *gate_tenant(const struct gate *gate, const char *name)
-{
-    for (size_t i = 0; i < gate->tenant_count; i++)
-        if (strcmp(gate->tenants[i].name, name) == 0)
-            return &gate->tenants[i];
-    return NULL;
-}
-
 static void add_keys(struct gate *gate, const struct option_items *items)
 {
     const struct server *servers = items->at;
@@ -95,6 +90,8 @@ struct gate *gate_new(const struct gate_parts *parts)
 {
     struct loop *loop = parts->loop;
     struct gate *gate = mem_new(struct gate);
+    gate->runner = &phase_runner;
+    gate->events = &events_of_links;
     gate->loop = loop;
     gate->http = parts->http;
     gate->background = parts->background;
@@ -104,7 +101,7 @@ struct gate *gate_new(const struct gate_parts *parts)
     throttle_init(&gate->throttle, &gate->config->limits);
     gate->tokens = parts->tokens;
     gate->keys = assertion_keys_new();
-    gate->exchanged = loan_wanted(gate->config) ? exchanged_new() : NULL;
+    gate->exchanged = caller_token_wanted(gate->config) ? exchanged_tokens_new() : NULL;
     add_tenants(gate, parts);
     memory_init(gate);
     for (size_t i = 0; i < gate->tenant_count; i++)
@@ -117,12 +114,13 @@ struct gate *gate_new(const struct gate_parts *parts)
     fan_out_init(gate);
     gate->sweep = (struct loop_timer){.on_due = on_sweep, .arg = gate, .name = "gate sweep"};
     loop_timer_set(loop, &gate->sweep, SWEEP_MS);
-    gate->hosted = hosted_new(gate);
+    gate->connect = connect_hook_new(gate);
     return gate;
 }
 
 bool gate_is_profile_name(struct span name) { return profile_name_valid(name); }
 const struct config *gate_config(const struct gate *gate) { return gate->config; }
+struct connect *gate_connect(const struct gate *gate) { return gate->connect; }
 struct span gate_keys(const struct gate *gate) { return assertion_keys_document(gate->keys); }
 
 struct provider_chain *gate_chain(const struct gate *gate, const struct config_listener *listener)
@@ -132,15 +130,6 @@ struct provider_chain *gate_chain(const struct gate *gate, const struct config_l
     return own ? own : gate->chains[0];
 }
 
-// A provider's name means the same in every chain (provider_names_agree()): any that has it can tell.
-bool gate_stands(const struct gate *gate, const struct identity *identity)
-{
-    for (size_t i = 0; i <= gate->config->listen.count; i++)
-        if (gate->chains[i] && provider_chain_knows(gate->chains[i], identity))
-            return provider_chain_stands(gate->chains[i], identity);
-    return false;
-}
-
 void gate_set_policy(struct gate *gate, size_t tenant, struct policy *policy)
 {
     struct policy *old = gate->tenants[tenant].policy;
@@ -148,7 +137,7 @@ void gate_set_policy(struct gate *gate, size_t tenant, struct policy *policy)
     policy_unref(old);
     clock_stamp(gate->tenants[tenant].policy_since);
     *gate->tenants[tenant].failing_since = '\0';
-    reach_recheck_tenant(gate, &gate->tenants[tenant]);
+    recheck_tenant(gate, &gate->tenants[tenant]);
 }
 
 void gate_recheck_identities(struct gate *gate)
@@ -158,7 +147,7 @@ void gate_recheck_identities(struct gate *gate)
     struct buf gone = {0};
     for (size_t at = 0; map_next(&gate->sessions, &at, &id, &value);) {
         const struct session *session = value;
-        if (!gate_stands(gate, session->identity))
+        if (!admission_stands(gate, session->identity))
             buf_put_span(&gone, id);
     }
     for (size_t at = 0; at + SESSION_ID_LEN <= gone.len; at += SESSION_ID_LEN) {
@@ -167,7 +156,7 @@ void gate_recheck_identities(struct gate *gate)
             continue;
         log_info("session ended: its credential is no longer good", LOG_STR("subject", session->identity->subject));
         record_session_over(session);
-        session_end(session);
+        session_life_end(session);
     }
     buf_release(&gone);
 }
@@ -185,24 +174,13 @@ bool gate_admit(struct gate *gate, const struct arrival *arrival, int64_t *retry
 
 void gate_refused(struct gate *gate, const struct peer *peer, enum err_code code) { refused_note(gate, peer, code); }
 
-void gate_name_arrival(struct arrival *arrival, const struct identity *who)
-{
-    if (arrival->who == who)
-        return;
-    identity_unref(arrival->who);
-    arrival->who = identity_ref(who);
-}
-
 bool gate_welcomes(struct gate *gate, struct arrival *arrival)
 {
-    struct identity *identity = admission_likely(&arrival->credentials);
-    if (!identity)
+    if (!admission_before_body(gate, arrival))
         return false;
-    struct budget *budget = memory_of(gate, identity);
+    struct budget *budget = memory_of(gate, arrival->who);
     budget_open(&arrival->held, budget);
     budget_unref(budget);
-    gate_name_arrival(arrival, identity);
-    identity_unref(identity);
     return true;
 }
 
@@ -217,7 +195,7 @@ bool gate_hold(struct gate *gate, struct arrival *arrival, size_t more, int64_t 
     return memory_refuse(full, more, err);
 }
 
-void gate_arrive(struct gate *gate, struct arrival *arrival) { call_start(gate, arrival); }
+void gate_arrive(struct gate *gate, struct arrival *arrival) { phase_start(gate, arrival); }
 
 void gate_gone(struct gate *gate, struct arrival *arrival)
 {
@@ -235,7 +213,7 @@ void gate_pipe_closed(struct gate *gate, struct span session_id)
 {
     struct session *session = session_find(gate, session_id);
     if (session)
-        session_end(session);
+        session_life_end(session);
 }
 
 void gate_pipe_drain(struct gate *gate, struct span session_id)
@@ -245,7 +223,7 @@ void gate_pipe_drain(struct gate *gate, struct span session_id)
         return;
     session->draining = true;
     if (list_empty(&session->calls))
-        session_end(session);
+        session_life_end(session);
 }
 
 // ---- shutdown -------------------------------------------------------------------------------
@@ -254,7 +232,7 @@ static struct call *find_call(const struct gate *gate, bool open)
 {
     list_each(node, &gate->calls) {
         struct call *call = list_entry(node, struct call, node);
-        if (open ? call_is_open(call) : call->recorded)
+        if (open ? call_is_open(call) : call->state == CALL_RECORDED)
             return call;
     }
     return NULL;
@@ -268,29 +246,20 @@ static void give_up_rows(struct gate *gate)
 
 static void on_too_late(struct loop_timer *timer) { give_up_rows(timer->arg); }
 
-void gate_settle(struct gate *gate)
-{
-    if (!gate->closed_down || gate->links_closing || gate->links.count || !list_empty(&gate->calls) || !gate->on_done)
-        return;
-    void (*on_done)(void *) = gate->on_done;
-    gate->on_done = NULL;
-    on_done(gate->done_arg);
-}
-
 static void close_down(struct gate *gate)
 {
     void *value;
     for (struct call *call; (call = find_call(gate, true));)
         call_break_off(call, ERR_SHUTTING_DOWN, err_text(ERR_SHUTTING_DOWN));
     for (size_t at = 0; map_next(&gate->sessions, &at, NULL, &value); at = 0)
-        session_end(value);
+        session_life_end(value);
     int64_t left = gate->stop_by_ms - loop_now(gate->loop);
     left = left > 300 ? left : 300;
     gate->deadline.on_due = on_too_late;
     loop_timer_set(gate->loop, &gate->deadline, left / 2);  // so that there is time to say so
     link_close_all(gate, left);
     gate->closed_down = true;
-    gate_settle(gate);
+    shutdown_settle(gate);
 }
 
 static bool work_left(const struct gate *gate)
@@ -342,7 +311,7 @@ void gate_free(struct gate *gate)
     for (struct call *call; (call = find_call(gate, true));)  // those that waited to learn who calls
         call_end_silently(call, "the gateway stops");
     give_up_rows(gate);
-    hosted_free(gate->hosted);
+    connect_free(gate->connect);
     scope_release_all(gate);
     task_release_all(gate);
     known_release_all(gate);
@@ -353,7 +322,7 @@ void gate_free(struct gate *gate)
     throttle_release(&gate->throttle);
     memory_release(gate);
     refused_release(gate);
-    exchanged_free(gate->exchanged);
+    exchanged_tokens_free(gate->exchanged);
     assertion_keys_free(gate->keys);
     free(gate->tenants);
     map_release(&gate->sessions);

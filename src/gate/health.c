@@ -1,14 +1,16 @@
 // Owns what the gateway says of its own health: one word for strangers, and for this host the numbers behind it.
 //
 // Everything is in memory already: nothing here waits, and nothing is secret.
+#include "auth/grant/store.h"
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "state.h"
+#include "gate/gate.h"
+#include "gate/method/method.h"
 #include <stdlib.h>
 
 // A policy that cannot be taken over, whose predecessor is still in force.
-void gate_policy_failed(struct gate *gate, size_t tenant)
+void gate_health_policy_failed(struct gate *gate, size_t tenant)
 {
     struct tenant *failed = &gate->tenants[tenant];
     failed->reload_failed++;
@@ -16,8 +18,8 @@ void gate_policy_failed(struct gate *gate, size_t tenant)
         clock_stamp(failed->failing_since);
 }
 
-void gate_credentials_failed(struct gate *gate, bool failed) { gate->credentials_failed = failed; }
-void gate_certificates_failed(struct gate *gate, bool failed) { gate->certificates_failed = failed; }
+void gate_health_credentials_failed(struct gate *gate, bool failed) { gate->credentials_failed = failed; }
+void gate_health_certificates_failed(struct gate *gate, bool failed) { gate->certificates_failed = failed; }
 
 static json_t *time_or_null(const char *stamp) { return *stamp ? json_string(stamp) : json_null(); }
 
@@ -68,7 +70,7 @@ static json_t *put_tokens(const struct gate *gate, bool *bad)
 {
     if (!gate->tokens)
         return json_null();
-    size_t unsaved = token_store_unsaved(gate->tokens, NULL);
+    size_t unsaved = grant_store_unsaved(gate->tokens, NULL);
     *bad = unsaved > 0;
     return json_pack("{s:I}", "unsaved", (json_int_t)unsaved);
 }

@@ -7,7 +7,7 @@
 //
 // The messages of a session stay in order: one that comes after a large message waits until that has been read
 // (session->unread). A call that has not been read ends early only with its session or with the gateway, and so do all
-// that wait behind it. While the gateway stops, those that wait are still read (call->in_turn). Guarded by tests/e2e/large.test.mjs.
+// that wait behind it. While the gateway stops, those that wait are still read (call->in_turn). Guarded by tests/e2e/protocol/large.test.mjs.
 #include "reading.h"
 #include "base/mem.h"
 #include "base/scan.h"
@@ -60,7 +60,7 @@ static bool read_one(struct span text, struct read_message *out, struct err *err
 
 static void read_for_audit(struct arguments *found, const struct audit *audit)
 {
-    audit_digest(found->raw, found->digest);
+    secret_digest_hex(found->raw, found->digest);
     found->kept = mem_new(struct buf);
     if (audit_arguments(audit, found->raw, found->kept))
         return;
@@ -170,7 +170,8 @@ static void settle(struct call *call)
     struct reading *reading = call->reading;
     reading->done = true;
     call->err = reading->err;
-    call->batched = reading->batch;
+    if (reading->batch)
+        call_set_batch(call, BATCH_WHOLE);
     if (!reading->batch)
         take_over(call, &reading->messages[0]);
     if (!call->pipe && !list_linked(&call->quick_node))
@@ -243,9 +244,9 @@ enum phase_result reading_wait(struct call *call)
     struct reading *reading = call->reading;
     if (reading && !reading->done && !reading->running) {
         if (call->gate->closing)
-            return (enum phase_result)err_set(&call->err, ERR_SHUTTING_DOWN, "no new large messages");
+            return call_fail(call, ERR_SHUTTING_DOWN, "no new large messages");
         if (!(reading->running = offload_put(reading->pool, &reading->job)))
-            return (enum phase_result)err_set(&call->err, ERR_TOO_MANY, "too many large messages wait to be read");
+            return call_fail(call, ERR_TOO_MANY, "too many large messages wait to be read");
     } else if (call->op != ARRIVAL_MESSAGE || call->in_turn || !session || list_empty(&session->unread)) {
         return call->err.code ? PHASE_FAIL : PHASE_NEXT;
     }

@@ -3,7 +3,7 @@
 #define GATE_READING_H
 
 #include "base/json.h"
-#include "call.h"
+#include "gate/method/method.h"
 
 #define ARGUMENTS_MAX ((size_t)1 << 20)  // bytes that a policy judges
 #define ARGUMENTS_DEPTH_MAX 64

@@ -2,9 +2,11 @@
 //
 // A call is told once, by the phase `record`. A caller that was not there any more when its call ended is `gone`, whatever
 // the server answered: with a stream it may still come back for the answer, but nobody has got it now.
+#include "record.h"
 #include "base/clock.h"
 #include "base/scan.h"
-#include "call.h"
+#include "gate/method/method.h"
+#include "gate/session/permit.h"
 #include "reading.h"
 #include "refused.h"
 
@@ -52,17 +54,17 @@ static void put_roles(const struct identity *identity, struct buf *out)
 static const char *who_is(struct identity *identity)
 {
     struct buf roles = {0};
-    if (!identity || identity->told)
-        return identity ? identity->told : NULL;
+    if (!identity || identity->audit_text)
+        return identity ? identity->audit_text : NULL;
     put_roles(identity, &roles);
-    identity->told = audit_who(&(struct audit_record){.tenant = span_of(identity->tenant),
-                                                      .provider = span_of(identity->provider),
-                                                      .subject = span_of(identity->subject),
-                                                      .proof = span_of(identity_proof_text(identity->proof)),
-                                                      .token = span_of(identity->token_id),
-                                                      .roles = buf_span(&roles)});
+    identity->audit_text = audit_row_who(&(struct audit_record){.tenant = span_of(identity->tenant),
+                                                                .provider = span_of(identity->provider),
+                                                                .subject = span_of(identity->subject),
+                                                                .proof = span_of(identity_proof_text(identity->proof)),
+                                                                .token = span_of(identity->token_id),
+                                                                .roles = buf_span(&roles)});
     buf_release(&roles);
-    return identity->told;
+    return identity->audit_text;
 }
 
 static void put_what(const struct call *call, struct audit_record *record)
@@ -72,9 +74,9 @@ static void put_what(const struct call *call, struct audit_record *record)
     record->method = call->message.method;
     record->server = call->link ? span_of(upstream_server(call->link->upstream)->name) : (struct span){0};
     record->name = call->target;
-    if (call_permit(call, &kind) == PERMIT_POLICY)
+    if (permit_of(call, &kind) == PERMIT_POLICY)
         record->kind = span_of(policy_kind_text(kind));
-    record->decision = !call->decision.by ? AUDIT_UNDECIDED : call->authorized ? AUDIT_ALLOW : AUDIT_DENY;
+    record->decision = !call->decision.by ? AUDIT_UNDECIDED : call_is_allowed(call) ? AUDIT_ALLOW : AUDIT_DENY;
     record->rule = span_of(call->decision.by);
     record->policy = call->policy ? span_of(policy_digest(call->policy)) : (struct span){0};
 }
@@ -90,7 +92,8 @@ static bool find_arguments(const struct call *call, struct span *arguments)
 static bool is_refusal(const struct call *call)
 {
     return call->err.code == ERR_UNAUTHENTICATED || call->err.code == ERR_AUTH_LIMITED || call->err.code == ERR_SCOPE ||
-           call->err.code == ERR_BAD_FRAMING || (!call->identity && call->message.kind == MESSAGE_REQUEST);
+           call->err.code == ERR_AUTH_UNAVAILABLE || call->err.code == ERR_BAD_FRAMING ||
+           (!call->identity && call->message.kind == MESSAGE_REQUEST);
 }
 
 // Requests without a credential say nothing that their number does not say.
@@ -122,12 +125,12 @@ enum phase_result record_call(struct call *call)
     record.who = who_is(call->identity);
     put_what(call, &record);
     if (refused && call->arrival && call->credentials.peer)  // which goes with the connection
-        throttle_put_address_text(call->credentials.peer, &address);
+        credentials_put_address(call->credentials.peer, &address);
     record.peer = buf_span(&address);
     if (find_arguments(call, &arguments)) {
         const struct arguments *found = call->found && call->found->raw.at == arguments.at ? call->found : NULL;
         if (!found)
-            audit_digest(arguments, digest);
+            secret_digest_hex(arguments, digest);
         record.arguments_sha256 = span_make(found ? found->digest : digest, AUDIT_HASH_CHARS);
         if (found && !refused)
             record.arguments = found->kept ? buf_span(found->kept) : (struct span){0};

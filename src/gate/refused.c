@@ -6,8 +6,8 @@
 // from however many addresses it comes: the number of rows in a minute is bounded by ROWS_MAX and PLACES_MAX.
 #include "refused.h"
 #include "base/mem.h"
-#include "state.h"
-#include "store/audit.h"
+#include "gate/method/method.h"
+#include "store/audit/audit.h"
 #include <stdlib.h>
 
 #define PLACES_MAX 1024  // beyond, addresses are counted together
@@ -57,8 +57,8 @@ void refused_note(struct gate *gate, const struct peer *peer, enum err_code code
     buf_printf(&key, "%d ", (int)code);
     size_t head = key.len;
     if (peer) {
-        throttle_put_address(peer, &key);
-        throttle_put_address_text(peer, &address);
+        credentials_put_source(peer, &key);
+        credentials_put_address(peer, &address);
     }
     if (full && !map_find(&gate->refused, buf_span(&key))) {
         key.len = head;

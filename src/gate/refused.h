@@ -2,7 +2,7 @@
 #ifndef GATE_REFUSED_H
 #define GATE_REFUSED_H
 
-#include "auth/credentials.h"
+#include "auth/caller/credentials.h"
 #include "base/err.h"
 
 struct gate;

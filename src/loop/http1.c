@@ -6,7 +6,7 @@
 //
 // Where the answer ends decides what the next call on the connection reads, so a length that can be read in two
 // ways is an error (RFC 9112 §6.3), and what is doubtful but harmless ends the connection after the answer.
-#include "loop/http1.h"
+#include "http1.h"
 #include "base/field.h"
 #include <strings.h>
 

@@ -1,267 +1,9 @@
-// Owns transfers: a request that goes out on a connection, its answer, and whatever ends them.
-//
-//   waiting ─► connecting ─► exchanging ─► done
-//
-// A whole transfer by curl costs more than all the rest of a call (docs/performance.md), so curl opens connections
-// only, http1.c reads the answers, and a connection that can be used again waits for the next transfer to its target.
-// Starting is done by the `work` task at the end of the turn: what is sent there goes out in one burst, and nothing is
-// freed under the feet of a callback.
+// Owns the client: its lists, and the tasks that start transfers, read on and let curl work.
 #include "base/mem.h"
 #include "http_state.h"
 #include <stdlib.h>
-#include <time.h>
 
-// Of one connection; then the others have theirs.
-#define READS_A_TURN 8
-#define SENDS_A_TURN 8
-#define MORE_MS 1        // until the others have had theirs
 #define OPENED_A_TURN 8  // connections
-#define RETRY_AFTER_MAX_S 86400
-
-// ---- transfers ------------------------------------------------------------------------------
-
-static void transfer_free(struct http_transfer *transfer)
-{
-    http1_release(&transfer->answer);
-    http_outgoing_release(&transfer->request);
-    free(transfer);
-}
-
-// It is kept, with its buffers, for the next one.
-static void transfer_reap(void *object)
-{
-    struct http_transfer *transfer = object;
-    struct http_client *client = transfer->client;
-    buf_release(&transfer->held);
-    if (client->spare_count + 1 > MEM_SPARES) {
-        transfer_free(transfer);
-        return;
-    }
-    http1_clear(&transfer->answer);
-    http_outgoing_clear(&transfer->request);
-    *transfer = (struct http_transfer){.client = client, .answer = transfer->answer, .request = transfer->request};
-    list_append(&client->spare, &transfer->node);
-    client->spare_count++;
-}
-
-static struct http_transfer *transfer_new(struct http_client *client)
-{
-    if (list_empty(&client->spare)) {
-        struct http_transfer *transfer = mem_new(struct http_transfer);
-        transfer->client = client;
-        return transfer;
-    }
-    struct http_transfer *transfer = list_entry(client->spare.prev, struct http_transfer, node);
-    list_remove(&transfer->node);
-    client->spare_count--;
-    return transfer;
-}
-
-// Nothing is said of it any more. Its connection is retired, unless it was taken from it before.
-static void transfer_end(struct http_transfer *transfer)
-{
-    struct http_target *target = transfer->target;
-    transfer->over = true;
-    if (transfer->connection)
-        http_connection_retire(transfer->connection);
-    transfer->connection = NULL;
-    list_remove(&transfer->node);
-    loop_timer_stop(target->client->loop, &transfer->deadline);
-    loop_reap(target->client->loop, transfer, transfer_reap);
-    if (--target->running == 0 && target->orphan)
-        http_target_release(target);
-}
-
-static void transfer_done(struct http_transfer *transfer, const struct err *err)
-{
-    const struct http_events *events = transfer->events;
-    void *arg = transfer->arg;
-    transfer_end(transfer);
-    events->on_done(arg, err);
-}
-
-static void transfer_fail(struct http_transfer *transfer, enum err_code code, const char *why)
-{
-    struct err err;
-    (void)err_set(&err, code, "%s: %s", transfer->target->url, why);
-    transfer_done(transfer, &err);
-}
-
-// A connection that was kept from an earlier exchange ended without a word: the server may have closed it before it saw
-// the request. What it may have seen whole is done at most once, unless it harms nobody.
-static bool may_repeat(const struct http_transfer *transfer, bool closed)
-{
-    const struct http_connection *connection = transfer->connection;
-    if (!connection->used || transfer->answered || transfer->retried)
-        return false;
-    return transfer->harmless || !http_outgoing_sent(&transfer->request) ||
-           (closed && http_connection_unheard(connection));
-}
-
-// The connection was closed, or broke: the request is tried once more on a new one, or fails.
-static void transfer_lost(struct http_transfer *transfer, bool closed, const char *why)
-{
-    struct http_client *client = transfer->target->client;
-    if (may_repeat(transfer, closed)) {
-        http_connection_retire(transfer->connection);
-        transfer->connection = NULL;
-        transfer->retried = true;
-        http_outgoing_rewind(&transfer->request);
-        list_append(&client->waiting, &transfer->node);
-        loop_task_put(client->loop, &client->start);
-        return;
-    }
-    transfer_fail(transfer, ERR_UPSTREAM_DIED, why);
-}
-
-static void on_deadline(struct loop_timer *timer)
-{
-    transfer_fail(timer->arg, ERR_UPSTREAM_TIMEOUT, "no whole answer in time");
-}
-
-static void transfer_watch(struct http_transfer *transfer)
-{
-    unsigned events = http_outgoing_sent(&transfer->request) ? LOOP_READ : LOOP_READ | LOOP_WRITE;
-    struct err err;
-    if (!http_connection_watch(transfer->connection, events, &err))
-        transfer_fail(transfer, err.code, err.detail);
-}
-
-static void transfer_send(struct http_transfer *transfer)
-{
-    struct http_outgoing *request = &transfer->request;
-    if (request->sent == 0 && transfer->events->may_send && !transfer->events->may_send(transfer->arg))
-        return;
-    for (int i = 0; i < SENDS_A_TURN && !http_outgoing_sent(request); i++) {
-        ssize_t count = http_outgoing_send(request, transfer->connection);
-        if (count == HTTP_LATER)
-            break;
-        if (count == HTTP_BROKEN) {
-            transfer_lost(transfer, false, "the connection broke while the request was sent");
-            return;
-        }
-    }
-    transfer_watch(transfer);
-}
-
-// The answer is whole: the connection rests if it can, and goes otherwise.
-static void transfer_complete(struct http_transfer *transfer, bool clean)
-{
-    struct http_connection *connection = transfer->connection;
-    if (clean && transfer->answer.keep && http_outgoing_sent(&transfer->request) && !transfer->target->orphan) {
-        transfer->connection = NULL;
-        http_connection_rest(connection);
-    }
-    transfer_done(transfer, NULL);
-}
-
-// False when nothing more may be read now: the transfer is over, or paused.
-static bool transfer_feed(struct http_transfer *transfer, struct span bytes)
-{
-    struct span piece;
-    struct err err;
-    transfer->answered = true;
-    for (;;) {
-        switch (http1_next(&transfer->answer, &bytes, &piece, &err)) {
-        case HTTP1_BROKEN: transfer_fail(transfer, err.code, err.detail); return false;
-        case HTTP1_MORE: return true;
-        case HTTP1_HEAD:
-            if (http_outgoing_sent(&transfer->request))  // it is not needed any more
-                http_outgoing_clear(&transfer->request);
-            transfer->events->on_head(transfer->arg, transfer, transfer->answer.status);
-            break;
-        case HTTP1_BODY:
-            if (!transfer->events->on_data(transfer->arg, piece) && !transfer->over)
-                transfer_fail(transfer, ERR_UPSTREAM_TRANSPORT, "the rest of the answer was not wanted");
-            break;
-        case HTTP1_END: transfer_complete(transfer, bytes.len == 0); return false;
-        }
-        if (transfer->over)
-            return false;
-        if (transfer->paused) {
-            buf_put_span(&transfer->held, bytes);
-            return false;
-        }
-    }
-}
-
-// What came before the pause.
-static bool transfer_feed_held(struct http_transfer *transfer)
-{
-    struct buf held = transfer->held;
-    transfer->held = (struct buf){0};
-    bool more = transfer_feed(transfer, buf_span(&held));
-    buf_release(&held);
-    return more;
-}
-
-static void transfer_at_close(struct http_transfer *transfer)
-{
-    if (http1_ends(&transfer->answer))
-        transfer_complete(transfer, false);
-    else
-        transfer_lost(transfer, true,
-                      transfer->answered ? "the server closed the connection in the middle of its answer"
-                                         : "the server closed the connection without an answer");
-}
-
-// Where the next bytes are read to. A body of known length goes where it is kept, if its owner has a place for it, with one
-// byte more: what follows it tells that the connection cannot be used again.
-static char *transfer_room(struct http_transfer *transfer, size_t *size)
-{
-    const struct http1 *answer = &transfer->answer;
-    char *room = NULL;
-    *size = answer->state == HTTP1_AT_BODY ? (size_t)answer->left + 1 : 0;
-    if (*size && transfer->events->body_room)
-        room = transfer->events->body_room(transfer->arg, *size);
-    if (room)
-        return room;
-    *size = transfer->answered ? HTTP_READ_BYTES : HTTP_FIRST_BYTES;
-    return transfer->target->client->room;
-}
-
-static void connection_read(struct http_connection *connection)
-{
-    struct http_transfer *transfer = connection->transfer;
-    struct http_client *client = connection->target->client;
-    for (int i = 0; i < READS_A_TURN; i++) {
-        size_t size;
-        char *room = transfer_room(transfer, &size);
-        ssize_t count = http_connection_receive(connection, room, size);
-        if (count == HTTP_LATER)
-            return;
-        if (count == HTTP_BROKEN) {
-            transfer_lost(transfer, false, "the connection broke while the answer was read");
-            return;
-        }
-        if (!count) {
-            transfer_at_close(transfer);
-            return;
-        }
-        if (!transfer_feed(transfer, span_make(room, (size_t)count)))
-            return;
-        if ((size_t)count < size && connection->plain)  // with TLS, curl may hold more than the socket
-            return;
-    }
-    if (connection->plain)
-        return;  // the socket says so again
-    list_append(&client->unread, &connection->node);
-    loop_timer_set(client->loop, &client->more, MORE_MS);
-}
-
-// There may be more to read than the socket tells; one that was paused is watched again.
-static void connection_read_on(struct http_connection *connection)
-{
-    struct http_transfer *transfer = connection->transfer;
-    if (transfer->paused)
-        return;
-    if (!connection->socket->watch.added) {
-        transfer_watch(transfer);
-        if (transfer->over || !transfer_feed_held(transfer))
-            return;
-    }
-    connection_read(connection);
-}
 
 static void on_more(struct loop_timer *timer)
 {
@@ -271,102 +13,8 @@ static void on_more(struct loop_timer *timer)
     while (!list_empty(&now)) {
         struct http_connection *connection = list_entry(now.next, struct http_connection, node);
         list_remove(&connection->node);
-        connection_read_on(connection);
+        http_transfer_read_on(connection);
     }
-}
-
-void http_client_ready(struct http_connection *connection, unsigned events)
-{
-    if (connection->retired)
-        return;
-    if (!connection->transfer) {  // idle: the server closed it, or talks without being asked
-        http_connection_retire(connection);
-        return;
-    }
-    if (connection->transfer->paused)  // since the loop looked
-        return;
-    if (events & LOOP_WRITE)
-        transfer_send(connection->transfer);
-    if (events & LOOP_READ && connection->transfer && !list_linked(&connection->node))
-        connection_read(connection);
-}
-
-static enum err_code failure_of(CURLcode code)
-{
-    switch (code) {
-    case CURLE_OPERATION_TIMEDOUT: return ERR_UPSTREAM_TIMEOUT;
-    case CURLE_COULDNT_RESOLVE_HOST:
-    case CURLE_COULDNT_CONNECT: return ERR_UNAVAILABLE;
-    default: return ERR_UPSTREAM_TRANSPORT;
-    }
-}
-
-static void fail_opening(struct http_transfer *transfer, CURLcode code, const char *problem)
-{
-    struct buf why = {0};
-    buf_put_text(&why, problem);
-    if (code == CURLE_PEER_FAILED_VERIFICATION)
-        buf_put_text(&why, "; its certificate must be for this name, in date, and of an authority that is trusted: the "
-                           "system's, or those of the server's tls.ca_file");
-    transfer_fail(transfer, failure_of(code), buf_text(&why));
-    buf_release(&why);
-}
-
-// curl has opened a connection, or could not.
-static void connection_opened(struct http_connection *connection, CURLcode code)
-{
-    struct http_transfer *transfer = connection->transfer;
-    curl_socket_t fd = CURL_SOCKET_BAD;
-    if (connection->retired)
-        return;
-    if (code == CURLE_OK)
-        curl_easy_getinfo(connection->easy, CURLINFO_ACTIVESOCKET, &fd);
-    if (connection->disallowed) {
-        transfer_fail(transfer, ERR_DENIED, "its address may not be connected to from here");
-        return;
-    }
-    if (fd == CURL_SOCKET_BAD) {
-        fail_opening(transfer, code, *connection->problem ? connection->problem : curl_easy_strerror(code));
-        return;
-    }
-    http_connection_opened(connection, fd);
-    transfer_send(transfer);
-}
-
-void http_client_settle(struct http_client *client)
-{
-    CURLMsg *message;
-    int left;
-    while ((message = curl_multi_info_read(client->multi, &left))) {
-        struct http_connection *connection;
-        if (message->msg != CURLMSG_DONE)
-            continue;
-        CURLcode code = message->data.result;
-        curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &connection);
-        connection_opened(connection, code);
-    }
-}
-
-// No server gets all our descriptors, however many of its answers are outstanding. True: a connection is opened for it.
-static bool transfer_go(struct http_transfer *transfer)
-{
-    struct http_target *target = transfer->target;
-    if (target->busy[transfer->urgent] >= (transfer->urgent ? HTTP_BUSY_URGENT_MAX : HTTP_BUSY_MAX)) {
-        list_append(&target->client->waiting, &transfer->node);  // until one of its connections is left
-        return false;
-    }
-    struct http_connection *connection = transfer->retried ? NULL : http_connection_find_idle(target);
-    bool open = connection != NULL;
-    if (!open)
-        connection = http_connection_new(target);
-    target->busy[transfer->urgent]++;
-    connection->transfer = transfer;
-    transfer->connection = connection;
-    if (open)
-        transfer_send(transfer);
-    else
-        curl_multi_add_handle(target->client->multi, connection->easy);
-    return !open;
 }
 
 // Where many connections are needed, they are opened over some turns: curl takes about 10 KB for each until it is open.
@@ -381,7 +29,7 @@ static void on_start(struct loop_task *task)
         list_remove(&transfer->node);
         if (opened == OPENED_A_TURN)
             list_append(&client->waiting, &transfer->node);
-        else if (transfer_go(transfer))
+        else if (http_transfer_go(transfer))
             opened++;
     }
     if (opened == OPENED_A_TURN)
@@ -395,84 +43,10 @@ static void on_work(struct loop_task *task)
         int running;
         client->kick = false;
         curl_multi_socket_action(client->multi, CURL_SOCKET_TIMEOUT, 0, &running);
-        http_client_settle(client);
+        http_connection_settle(client);
     }
     http_connection_close_retired(client);
 }
-
-struct http_transfer *http_start(struct http_target *target, const struct http_request *request)
-{
-    struct http_transfer *transfer = transfer_new(target->client);
-    transfer->target = target;
-    transfer->events = request->events;
-    transfer->arg = request->arg;
-    transfer->harmless = request->method == HTTP_GET;
-    transfer->urgent = request->urgent;
-    target->running++;
-    http_outgoing_init(&transfer->request, target, request);
-    transfer->deadline = (struct loop_timer){.on_due = on_deadline, .arg = transfer, .name = "http deadline"};
-    if (request->timeout_ms)
-        loop_timer_set(target->client->loop, &transfer->deadline, request->timeout_ms);
-    list_append(&target->client->waiting, &transfer->node);
-    loop_task_put(target->client->loop, &target->client->start);
-    return transfer;
-}
-
-void http_cancel(struct http_transfer *transfer)
-{
-    if (!transfer->over)
-        transfer_end(transfer);
-}
-
-void http_pause(struct http_transfer *transfer)
-{
-    if (transfer->over || transfer->paused)
-        return;
-    transfer->paused = true;
-    loop_unwatch(transfer->target->client->loop, &transfer->connection->socket->watch);
-}
-
-void http_resume(struct http_transfer *transfer)
-{
-    struct http_client *client = transfer->target->client;
-    if (transfer->over || !transfer->paused)
-        return;
-    transfer->paused = false;
-    if (!list_linked(&transfer->connection->node))
-        list_append(&client->unread, &transfer->connection->node);
-    loop_timer_set(client->loop, &client->more, 0);
-}
-
-const char *http_transfer_header_at(struct http_transfer *transfer, const char *name, size_t index)
-{
-    return http1_field(&transfer->answer, name, index);
-}
-
-const char *http_transfer_header(struct http_transfer *transfer, const char *name)
-{
-    return http_transfer_header_at(transfer, name, 0);
-}
-
-int64_t http_transfer_retry_after(struct http_transfer *transfer)
-{
-    const char *text = http_transfer_header(transfer, "retry-after");
-    if (!text || !*text)
-        return 0;
-    int64_t after = 0;
-    if (text[strspn(text, "0123456789")] == '\0')
-        after = strtoll(text, NULL, 10);
-    else if (*text >= 'A' && *text <= 'Z')  // a date begins with the day of the week; curl takes more for one
-        after = (int64_t)curl_getdate(text, NULL) - (int64_t)time(NULL);
-    return after <= 0 ? 0 : (after < RETRY_AFTER_MAX_S ? after : RETRY_AFTER_MAX_S) * 1000;
-}
-
-const char *http_transfer_address(struct http_transfer *transfer)
-{
-    const struct http_connection *connection = transfer->connection;
-    return connection && *connection->address ? connection->address : NULL;
-}
-
-// ---- the client -----------------------------------------------------------------------------
 
 struct http_client *http_client_new(struct loop *loop, struct err *err)
 {
@@ -485,6 +59,8 @@ struct http_client *http_client_new(struct loop *loop, struct err *err)
         free(client);
         return NULL;
     }
+    client->on_ready = http_transfer_ready;
+    client->on_opened = http_transfer_opened;
     client->more = (struct loop_timer){.on_due = on_more, .arg = client, .name = "http client"};
     client->start = (struct loop_task){.run = on_start, .arg = client, .name = "http client"};
     client->work = (struct loop_task){.run = on_work, .arg = client, .name = "http client"};
@@ -503,7 +79,7 @@ static void client_reap(void *object)
 {
     struct http_client *client = object;
     list_each(node, &client->spare)
-        transfer_free(list_entry(node, struct http_transfer, node));
+        http_transfer_free(list_entry(node, struct http_transfer, node));
     free(client);
 }
 

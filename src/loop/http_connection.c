@@ -19,12 +19,26 @@
 
 // ---- sockets and the timer ------------------------------------------------------------------
 
+void http_connection_settle(struct http_client *client)
+{
+    CURLMsg *message;
+    int left;
+    while ((message = curl_multi_info_read(client->multi, &left))) {
+        struct http_connection *connection;
+        if (message->msg != CURLMSG_DONE)
+            continue;
+        CURLcode code = message->data.result;
+        curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &connection);
+        client->on_opened(connection, code);
+    }
+}
+
 static void on_socket_ready(struct loop_watch *watch, unsigned events)
 {
     struct client_socket *socket = watch->arg;
     struct http_client *client = socket->client;
     if (socket->connection) {
-        http_client_ready(socket->connection, events);
+        client->on_ready(socket->connection, events);
         return;
     }
     if (!socket->in_use) {
@@ -34,7 +48,7 @@ static void on_socket_ready(struct loop_watch *watch, unsigned events)
     int mask = (events & LOOP_READ ? CURL_CSELECT_IN : 0) | (events & LOOP_WRITE ? CURL_CSELECT_OUT : 0);
     int running;
     curl_multi_socket_action(client->multi, watch->fd, mask, &running);
-    http_client_settle(client);
+    http_connection_settle(client);
 }
 
 static struct client_socket *socket_get(struct http_client *client, curl_socket_t fd)
@@ -134,7 +148,7 @@ static void on_timer(struct loop_timer *timer)
     struct http_client *client = timer->arg;
     int running;
     curl_multi_socket_action(client->multi, CURL_SOCKET_TIMEOUT, 0, &running);
-    http_client_settle(client);
+    http_connection_settle(client);
 }
 
 // ---- connections ----------------------------------------------------------------------------

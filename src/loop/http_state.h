@@ -1,15 +1,18 @@
 // What the files of the HTTP client share: the objects, and who calls whom.
 //
-//   http_client.c      transfers: the request, the answer, its end
+//   http_client.c      the client: its lists and tasks
+//   http_transfer.c    transfers: the request, the answer, its end
+//   http_target.c      targets: a URL and its fixed headers
 //   http_outgoing.c    the bytes of a request, and what of them was sent
 //   http_connection.c  connections, and libcurl's sockets and timer in the loop
-//   http_target.c      targets: a URL and its fixed headers
+//
+// A file calls those below it; what happens on a connection goes up through the client's on_ready and on_opened.
 #ifndef HTTP_STATE_H
 #define HTTP_STATE_H
 
 #include "base/buf.h"
 #include "base/list.h"
-#include "loop/http1.h"
+#include "http1.h"
 #include "loop/http_client.h"
 #include <curl/curl.h>
 #include <netinet/in.h>
@@ -20,6 +23,8 @@
 #define HTTP_BUSY_MAX 256
 #define HTTP_BUSY_URGENT_MAX 32
 #define HTTP_PARTS_A_CALL 16  // of a request, in one call of the system
+
+struct http_connection;
 
 struct client_socket {
     struct loop_watch watch;
@@ -33,6 +38,8 @@ struct client_socket {
 struct http_client {
     struct loop *loop;
     CURLM *multi;
+    void (*on_ready)(struct http_connection *connection, unsigned events);  // an event on one that is open
+    void (*on_opened)(struct http_connection *connection, CURLcode code);   // curl has opened one, or could not
     struct loop_timer timer;
     struct loop_timer expiry;
     struct loop_timer more;
@@ -126,7 +133,8 @@ static inline bool http_outgoing_sent(const struct http_outgoing *out) { return 
 
 // ---- http_connection.c ----------------------------------------------------------------------
 
-void http_connection_drive(struct http_client *client);  // sets up the multi handle and the timers
+void http_connection_drive(struct http_client *client);   // sets up the multi handle and the timers
+void http_connection_settle(struct http_client *client);  // asks curl which connections it has opened
 struct http_connection *http_connection_new(struct http_target *target);
 void http_connection_opened(struct http_connection *connection, curl_socket_t fd);  // its events come to the client now
 // Bytes that were sent or received, 0 for the server's end, or:
@@ -141,10 +149,13 @@ void http_connection_retire(
     struct http_connection *connection);  // out of all lists; it is closed at the end of the turn
 void http_connection_close_retired(struct http_client *client);
 
-// ---- http_client.c --------------------------------------------------------------------------
+// ---- http_transfer.c ------------------------------------------------------------------------
 
-void http_client_settle(struct http_client *client);                          // hears which connections curl has opened
-void http_client_ready(struct http_connection *connection, unsigned events);  // an event on one of ours
+void http_transfer_free(struct http_transfer *transfer);  // one that is over, with its buffers
+bool http_transfer_go(struct http_transfer *transfer);    // true: a connection is opened for it
+void http_transfer_ready(struct http_connection *connection, unsigned events);
+void http_transfer_opened(struct http_connection *connection, CURLcode code);
+void http_transfer_read_on(struct http_connection *connection);  // there may be more than the socket tells
 
 // ---- http_target.c --------------------------------------------------------------------------
 

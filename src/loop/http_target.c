@@ -30,11 +30,7 @@ static void put_header(struct buf *out, const struct header *header)
     buf_put_text(out, "\r\n");
 }
 
-static void head_release(struct http_target *target)
-{
-    secret_wipe(target->head.at, target->head.len);
-    buf_release(&target->head);
-}
+static void head_release(struct http_target *target) { buf_wipe(&target->head); }
 
 // It holds secrets: made with all its room at once, it leaves no copies behind.
 static void rebuild_head(struct http_target *target)

@@ -8,7 +8,7 @@
 // exited, when SIGKILL is ordered, and when the control socket ends, which it does however the gateway ended.
 //
 // A keeper is forked by the spawner, blocks all signals, logs nothing and has no descriptors but the two it waits on.
-// Guarded by tests/unit/loop_child_test.c and tests/e2e/children.test.mjs.
+// Guarded by tests/unit/loop/child_test.c and tests/e2e/servers/children.test.mjs.
 #include "keeper.h"
 #include <errno.h>
 #include <fcntl.h>

@@ -2,7 +2,7 @@
 //
 // Parameters are forwarded as they came. A server may ignore the case of member names (Go's encoding/json, .NET), end
 // them at U+0000 or drop a lone surrogate, and then takes "Name" for "name": other than what was routed, judged and
-// counted here. So a member that could be taken for one that its method has is refused. What callers answer to a
+// counted here. So a member that could be taken for one that its method has is refused, and every one with U+0000. What callers answer to a
 // server's question is not checked: nothing in it is judged.
 //
 // Names, URIs and their like are bounded: every phase, the audit and the log look at them.
@@ -81,6 +81,32 @@ static void check_length(const struct params_member *member, struct params *out)
         }
 }
 
+static bool is_known(members known, struct span key)
+{
+    for (size_t i = 0; known[i]; i++)
+        if (fold_equal(key, span_of(known[i])))
+            return true;
+    return false;
+}
+
+// Is the key one of these for a server that drops lone surrogates, or that ends the key at the first of them?
+static bool is_known_without_halves(members known, struct span key)
+{
+    struct buf whole = {0};
+    struct span start = {0};
+    for (size_t i = 0, len; i < key.len; i += len) {
+        bool half = scan_has_half(span_make(key.at + i, key.len - i < 3 ? key.len - i : 3));
+        len = half ? 3 : 1;
+        if (half && !start.at)
+            start = span_make(key.at, i);
+        if (!half)
+            buf_put_char(&whole, key.at[i]);
+    }
+    bool known_one = start.at && (is_known(known, start) || is_known(known, buf_span(&whole)));
+    buf_release(&whole);
+    return known_one;
+}
+
 // The member that the key is, letter by letter; NULL if it is another one. False: a server may take it for one it is not.
 static bool find_member(members known, struct span key, const char **out)
 {
@@ -90,10 +116,10 @@ static bool find_member(members known, struct span key, const char **out)
             *out = known[i];
             return true;
         }
-    for (size_t i = 0; known[i]; i++)
-        if (fold_equal(key, span_of(known[i])))
-            return false;
-    return !key.len || (!memchr(key.at, '\0', key.len) && !scan_has_half(key));
+    if (!key.len)
+        return true;
+    return !memchr(key.at, '\0', key.len) &&
+           !(scan_has_half(key) ? is_known_without_halves(known, key) : is_known(known, key));
 }
 
 static bool check_key(members known, struct span raw, const char **member)

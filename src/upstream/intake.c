@@ -2,8 +2,9 @@
 //
 // Bytes are counted before they are kept. Without room the transport stops reading, and what it has of the last block waits
 // beside; so a connection that waits keeps at most one block that does not count.
+#include "intake.h"
 #include "base/log.h"
-#include "transport.h"
+#include "receive.h"
 
 static void on_room(struct budget_hold *hold)
 {

@@ -4,7 +4,7 @@
 //
 // Small messages of one turn go out in one write. A large one is staged piece by piece, and its raw line ends become
 // blanks there. When the pipe is full, only the message that was begun stays staged: all behind it can still be dropped.
-// Guarded by tests/unit/upstream_outbox_test.c.
+// Guarded by tests/unit/upstream/outbox_test.c.
 #include "outbox.h"
 #include "base/mem.h"
 #include "mcp/message.h"

@@ -1,10 +1,10 @@
 // Owns the parsing of large messages from servers: a worker thread parses them, while the loop goes on.
 //
 // Raw line ends, which are white space in valid JSON, become spaces there, so that no face has to look for them again.
+#include "parsing.h"
 #include "base/mem.h"
 #include "base/scan.h"
 #include "mcp/salvage.h"
-#include "transport.h"
 #include <stdlib.h>
 
 #define BATCH_MAX 1024  // messages; each is a part of the loop's turn

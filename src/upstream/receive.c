@@ -1,9 +1,10 @@
 // Owns what a server sends: the request that each answer is for, and what an invalid message is meant for.
+#include "receive.h"
 #include "base/log.h"
 #include "base/scan.h"
 #include "mcp/method.h"
 #include "mcp/salvage.h"
-#include "transport.h"
+#include "request.h"
 
 #define REQUEST_MAX ((size_t)4 << 20)  // of a server
 #define SALVAGE_MAX REQUEST_MAX        // of a list with invalid items: the loop reads it again
@@ -25,7 +26,7 @@ static void on_progress(struct upstream *upstream, const struct message *message
         upstream->spec.listener->on_notification(upstream->spec.arg, upstream, message, NULL);
         return;
     }
-    upstream_touch(request);
+    upstream_request_touch(request);
     if (request->on_progress)
         request->on_progress(request, message->params);
 }
@@ -90,7 +91,7 @@ static bool save_list(struct upstream *upstream, const struct message *broken, s
               message_parse(buf_span(&saved), false, &message, &(struct err){0}) && message.kind == MESSAGE_RESULT &&
               find_by_id(upstream, message.id) == request;
     if (ok)
-        upstream_finish(request, &(struct upstream_reply){.result = message.result, .held = upstream->taken});
+        upstream_request_finish(request, &(struct upstream_reply){.result = message.result, .held = upstream->taken});
     buf_release(&saved);
     return ok;
 }
@@ -103,7 +104,7 @@ static void settle_invalid(struct upstream *upstream, const struct message *mess
     struct err failure;
     if (message->role == MESSAGE_ASKS) {
         if (message->id.at)
-            upstream_refuse(upstream, message->id, -32600, err->detail);
+            upstream_message_refuse(upstream, message->id, -32600, err->detail);
         return;
     }
     struct upstream_request *request = find_meant(upstream, message, origin);
@@ -112,7 +113,7 @@ static void settle_invalid(struct upstream *upstream, const struct message *mess
     (void)err_set(&failure, err->code == ERR_TOO_MANY ? ERR_TOO_MANY : ERR_UPSTREAM_INVALID,
                   "server \"%s\" sent an invalid answer%s: %.300s", upstream->server->name,
                   request->initial ? " to initialize" : "", err->detail);
-    upstream_fail(request, &failure);
+    upstream_request_fail(request, &failure);
 }
 
 // What cannot be read, or answers no request of ours.
@@ -130,11 +131,11 @@ static void on_answer(struct upstream *upstream, const struct message *message, 
     struct upstream_request *request = message->id.at ? find_answered(upstream, message->id) : origin;
     struct err err;
     if (request) {
-        upstream_finish(request, &(struct upstream_reply){.result = message->result,
-                                                          .error = message->error,
-                                                          .retry_after_ms = request->patience_ms,
-                                                          .owner = owner,
-                                                          .held = upstream->taken});
+        upstream_request_finish(request, &(struct upstream_reply){.result = message->result,
+                                                                  .error = message->error,
+                                                                  .retry_after_ms = request->patience_ms,
+                                                                  .owner = owner,
+                                                                  .held = upstream->taken});
     } else if (!origin && is_late(upstream, message->id)) {
         (void)take_one(&upstream->given_up);
         log_debug("answer to no request of ours", LOG_STR("server", upstream->server->name),
@@ -163,7 +164,7 @@ static void hand_on(struct upstream *upstream, const struct message *message, st
         break;
     case MESSAGE_REQUEST:
         if (span_is(message->method, "ping"))
-            upstream_answer(upstream, message->id, span_of("{}"));
+            upstream_message_answer(upstream, message->id, span_of("{}"));
         else
             upstream->spec.listener->on_request(upstream->spec.arg, upstream, message, origin);
         break;
@@ -220,7 +221,7 @@ static bool is_excessive(struct upstream *upstream, const struct message *messag
     log_warn("server sent a request or notification that is too large", LOG_STR("server", upstream->server->name),
              LOG_INT("bytes", (int64_t)message->text.len));
     if (message->kind == MESSAGE_REQUEST)
-        upstream_refuse(upstream, message->id, -32603, "the request is too large");
+        upstream_message_refuse(upstream, message->id, -32603, "the request is too large");
     return true;
 }
 

@@ -62,7 +62,7 @@ static const struct option rows[] = {
     {.name = "auth",
      .type = OPTION_OBJECT,
      .offset = AT(auth),
-     .sub = &access_option_table,
+     .sub = &access_options_table,
      .help = "What is presented to it: see docs/oauth.md."},
     {.name = "timeout",
      .type = OPTION_DURATION,
@@ -169,7 +169,7 @@ static bool check(void *object, const struct option_place *place, struct err *er
     if (stdio && server->auth.mode != ACCESS_NONE)
         return err_set(err, ERR_CONFIG, "%s: %s/auth: only for a server with a \"url\"; a command gets \"env\"",
                        place->file, place->path);
-    bool own = server->auth.mode == ACCESS_USER || access_takes_caller(&server->auth);
+    bool own = server->auth.mode == ACCESS_USER || access_options_takes_caller(&server->auth);
     if (own && server->isolation == SERVER_SHARED)
         server->isolation = SERVER_PER_USER;  // what a server knows of one user must not reach another (H2)
     if (server->auth.assertion.key_file && !check_assertion(server, place, err))
@@ -186,3 +186,12 @@ static bool check(void *object, const struct option_place *place, struct err *er
 }
 
 const struct option_table server_options = {"A server (mcpServers.NAME)", sizeof(struct server), rows, check};
+
+const struct server *server_find(const struct option_items *servers, const char *name)
+{
+    const struct server *all = servers->at;
+    for (size_t i = 0; i < servers->count; i++)
+        if (strcmp(all[i].name, name) == 0)
+            return &all[i];
+    return NULL;
+}

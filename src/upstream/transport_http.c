@@ -5,7 +5,10 @@
 // no request. 404 on a session means: initialize anew and send the request once more.
 #include "base/log.h"
 #include "base/mem.h"
-#include "mcp/sse.h"
+#include "incoming.h"
+#include "receive.h"
+#include "renewal.h"
+#include "request.h"
 #include "transport.h"
 #include <stdlib.h>
 #include <strings.h>
@@ -15,7 +18,6 @@
 #define RETRY_MAX_MS 30000
 #define STOP_WAIT_MS 1000
 #define DRAIN_MS 2000
-#define RESERVE_MAX ((size_t)1 << 20)
 
 struct http_wire {
     struct upstream *upstream;
@@ -25,7 +27,6 @@ struct http_wire {
     int64_t listen_pause_ms;
     bool has_session, stopping, listening;
     unsigned generation;  // of the session
-    unsigned presented;   // version of the token that the target's header has
     unsigned unasked;     // posts that no caller waits for
     struct buf last_id;   // of the standalone stream
 };
@@ -37,44 +38,33 @@ struct exchange {
     struct http_wire *wire;
     struct list node;
     enum exchange_kind kind;
-    struct upstream_request *request;  // whose answer it brings, or NULL
-    struct http_transfer *transfer;
+    struct incoming in;      // with the request whose answer it brings, or none
     struct loop_timer wait;  // before a resuming GET
     int status;
-    int64_t patience_ms;  // transport_patience()
-    bool events, initial, ended;
+    int64_t patience_ms;  // transport_hear()
+    bool initial, ended;
     bool unasked;         // a post that no caller waits for
     unsigned generation;  // the wire's, when it was sent
     unsigned presented;   // the token's version, when it was sent
-    struct buf body;
-    struct sse_parser parser;
-    struct parsing *parsing;  // a large message of it; NULL: none
-    struct buf held;          // what came after that or after a slice, or waits for room
-    bool waiting;             // `held` is to be read when nothing holds it back any more
-    struct loop_task more;
-    struct intake intake;
 };
 
 static const struct http_events exchange_events;
-static void on_more(struct loop_task *task);
-static void on_room(void *arg);
+static const struct incoming_owner exchange_owner;
 
 static struct exchange *exchange_new(struct http_wire *wire, enum exchange_kind kind, struct upstream_request *request)
 {
     struct exchange *exchange = mem_new(struct exchange);
     exchange->wire = wire;
     exchange->kind = kind;
-    exchange->request = request;
+    exchange->in = (struct incoming){
+        .owner = &exchange_owner, .arg = exchange, .request = request, .stray = kind != EXCHANGE_LISTEN && !request};
+    incoming_open(&exchange->in, wire->upstream,
+                  request && request->memory ? request->memory : wire->upstream->spec.memory);
     exchange->initial = request && request->initial;
     exchange->unasked = kind == EXCHANGE_POST && !request;
     if (exchange->unasked)
         wire->unasked++;
     exchange->generation = wire->generation;
-    exchange->more = (struct loop_task){.run = on_more, .arg = exchange, .name = "server events"};
-    exchange->body.max = wire->upstream->spec.max_message;
-    sse_init(&exchange->parser, wire->upstream->spec.max_message);
-    struct budget *memory = request && request->memory ? request->memory : wire->upstream->spec.memory;
-    intake_open(&exchange->intake, wire->upstream, memory, on_room, exchange);
     list_append(&wire->exchanges, &exchange->node);
     if (request)
         request->transfer = exchange;
@@ -84,9 +74,7 @@ static struct exchange *exchange_new(struct http_wire *wire, enum exchange_kind 
 static void exchange_free(void *object)
 {
     struct exchange *exchange = object;
-    sse_release(&exchange->parser);
-    buf_release(&exchange->body);
-    buf_release(&exchange->held);
+    incoming_release(&exchange->in);
     free(exchange);
 }
 
@@ -98,61 +86,48 @@ static void exchange_end(struct exchange *exchange)
     exchange->ended = true;
     if (exchange->unasked)
         exchange->wire->unasked--;
-    if (exchange->transfer)
-        http_cancel(exchange->transfer);
-    exchange->transfer = NULL;
-    parsing_drop(exchange->parsing);
-    exchange->parsing = NULL;
-    intake_close(&exchange->intake);
-    if (exchange->request) {
-        upstream_start_clock(exchange->wire->upstream, exchange->request);
-        exchange->request->transfer = NULL;
-    }
-    exchange->request = NULL;
+    incoming_close(&exchange->in);
+    if (exchange->in.request)
+        exchange->in.request->transfer = NULL;
+    exchange->in.request = NULL;
     loop_timer_stop(loop, &exchange->wait);
-    loop_task_drop(&exchange->more);
     list_remove(&exchange->node);
     loop_reap(loop, exchange, exchange_free);
 }
 
-// The token as it is now.
-static void present(struct http_wire *wire)
+static int64_t time_limit(const struct exchange *exchange)
 {
-    const struct access *access = wire->upstream->spec.access;
-    if (!access || wire->presented == access_version(access))
-        return;
-    wire->presented = access_version(access);
-    http_target_header(wire->target, "Authorization", access_header(access));
+    const struct server *server = exchange->wire->upstream->server;
+    switch (exchange->kind) {
+    case EXCHANGE_DELETE: return STOP_WAIT_MS;
+    case EXCHANGE_GREET: return server->start_timeout_ms;
+    case EXCHANGE_POST: return exchange->in.request ? 0 : server->timeout_ms;  // a request has its own timer
+    default: return 0;
+    }
 }
 
 static void exchange_start(struct exchange *exchange, enum http_method method, struct blob *body)
 {
-    present(exchange->wire);
-    upstream_assert(exchange->wire->upstream, exchange->wire->target, exchange->request);
-    exchange->presented = exchange->wire->presented;
+    struct http_wire *wire = exchange->wire;
+    const struct buf *last_id = &exchange->in.parser.id;
+    exchange->presented = transport_present(wire->upstream, wire->target);
+    transport_put_assertion(wire->upstream, wire->target, exchange->in.request);
     struct buf header = {0};
-    if (exchange->kind == EXCHANGE_RESUME || (exchange->kind == EXCHANGE_LISTEN && exchange->parser.id.len))
-        buf_printf(&header, "Last-Event-ID: %.*s", SPAN_ARG(buf_span(&exchange->parser.id)));
-    bool large = body && transport_is_large(body);
+    if (exchange->kind == EXCHANGE_RESUME || (exchange->kind == EXCHANGE_LISTEN && last_id->len))
+        buf_printf(&header, "Last-Event-ID: %.*s", SPAN_ARG(buf_span(last_id)));
     struct http_request request = {
         .method = method,
-        .body = large || !body ? (struct span){0} : blob_span(body),
-        .large = large ? body : NULL,
         .extra_header = header.len ? buf_text(&header) : NULL,
-        .timeout_ms = exchange->kind == EXCHANGE_DELETE  ? STOP_WAIT_MS
-                      : exchange->kind == EXCHANGE_GREET ? exchange->wire->upstream->server->start_timeout_ms
-                      : exchange->kind == EXCHANGE_POST && !exchange->request
-                          ? exchange->wire->upstream->server->timeout_ms
-                          : 0,  // a request has its own timer
-        .urgent = !exchange->request && exchange->kind != EXCHANGE_LISTEN,
+        .timeout_ms = time_limit(exchange),
+        .urgent = !exchange->in.request && exchange->kind != EXCHANGE_LISTEN,
         .events = &exchange_events,
         .arg = exchange,
     };
+    if (body)
+        transport_set_body(&request, body);
     exchange->status = 0;
-    sse_restart(&exchange->parser);
-    buf_clear(&exchange->held);
-    exchange->waiting = false;
-    exchange->transfer = http_start(exchange->wire->target, &request);
+    incoming_restart(&exchange->in);
+    exchange->in.transfer = http_transfer_start(wire->target, &request);
     buf_release(&header);
 }
 
@@ -164,38 +139,14 @@ static bool is_type(const char *header, const char *type)
     return header && strncasecmp(header, type, len) == 0 && (!header[len] || strchr("; \t", header[len]));
 }
 
-// What of it is in memory.
-static size_t kept(const struct exchange *exchange)
-{
-    return exchange->body.len + exchange->held.len + exchange->parser.data.len + exchange->parser.line.len;
-}
-
-// Is there room for so many bytes in all? False: nothing more is read until there is.
-static bool find_room(struct exchange *exchange, size_t bytes)
-{
-    if (intake_cover(&exchange->intake, bytes))
-        return true;
-    exchange->waiting = true;
-    http_pause(exchange->transfer);
-    if (exchange->request)
-        upstream_stop_clock(exchange->wire->upstream, exchange->request);
-    return false;
-}
-
 static void on_head(void *arg, struct http_transfer *transfer, int status)
 {
     struct exchange *exchange = arg;
     exchange->status = status;
-    exchange->patience_ms = transport_patience(transfer, status);
-    exchange->events = status == 200 && is_type(http_transfer_header(transfer, "content-type"), "text/event-stream");
-    const char *length = exchange->events ? NULL : http_transfer_header(transfer, "content-length");
-    size_t expected = length ? strtoul(length, NULL, 10) : 0;
-    if (expected < RESERVE_MAX)
-        buf_reserve(&exchange->body, expected);
-    if (expected <= exchange->body.max)
-        (void)find_room(exchange, expected);
-    if (exchange->wire->upstream->spec.access && (status == 401 || status == 403))
-        access_hear(exchange->wire->upstream->spec.access, transfer);
+    exchange->in.events = status == 200 && is_type(http_transfer_header(transfer, "content-type"), "text/event-stream");
+    const char *length = exchange->in.events ? NULL : http_transfer_header(transfer, "content-length");
+    incoming_expect(&exchange->in, length ? strtoul(length, NULL, 10) : 0);
+    exchange->patience_ms = transport_hear(exchange->wire->upstream, transfer, status);
     const char *session = http_transfer_header(transfer, "mcp-session-id");
     if (exchange->initial && status == 200 && session) {
         http_target_header(exchange->wire->target, "Mcp-Session-Id", session);
@@ -203,166 +154,33 @@ static void on_head(void *arg, struct http_transfer *transfer, int status)
     }
 }
 
-// The rest of a stream whose request is over: nobody may be asked or told on its behalf any more.
-static bool is_stray(const struct exchange *exchange)
-{
-    return exchange->kind != EXCHANGE_LISTEN && !exchange->request;
-}
-
-static void on_stray(struct exchange *exchange, struct span data)
-{
-    struct message message;
-    struct err err;
-    if (data.len <= MESSAGE_LARGE && message_parse(data, false, &message, &err) && message.kind == MESSAGE_REQUEST)
-        upstream_refuse(exchange->wire->upstream, message.id, -32603, "the request this belongs to is over");
-}
-
-static void on_event_parsed(void *arg, struct parsing *parsing);
-
-static void on_event(struct exchange *exchange, const struct sse_event *event)
-{
-    struct upstream *upstream = exchange->wire->upstream;
-    if (is_stray(exchange)) {
-        on_stray(exchange, event->data);
-    } else if (!event->data.len || !span_is(event->type, "message")) {
-        return;
-    } else if (event->data.len > MESSAGE_LARGE) {
-        struct blob *text = sse_take(&exchange->parser);
-        intake_hand_over(&exchange->intake, text);
-        http_pause(exchange->transfer);
-        exchange->parsing = parsing_start(upstream, text, event->data, on_event_parsed, exchange);
-    } else {
-        intake_deliver(&exchange->intake, event->data, NULL, exchange->request);
-    }
-}
-
-static bool is_held(const struct exchange *exchange)
-{
-    return exchange->parsing || exchange->wire->upstream->paused || intake_waits(&exchange->intake);
-}
-
-// Hands on the events of a slice; the rest waits. False: it is not wanted.
-static bool feed(struct exchange *exchange, struct span bytes)
-{
-    struct sse_event event;
-    enum sse_status status = SSE_EVENT;
-    for (int left = TRANSPORT_EVENTS_A_TURN; !is_held(exchange) && left > 0; left--) {
-        if ((status = sse_next(&exchange->parser, &bytes, &event)) == SSE_MORE)
-            return true;
-        if (status == SSE_EVENT)
-            on_event(exchange, &event);
-        else if (!is_stray(exchange))
-            receive_dropped(exchange->wire->upstream, event.data, exchange->parser.data.no_memory, exchange->request);
-        if (!exchange->transfer)
-            return false;
-    }
-    buf_put_span(&exchange->held, bytes);
-    exchange->waiting = true;
-    http_pause(exchange->transfer);
-    if (!is_held(exchange))
-        loop_task_put_later(exchange->wire->upstream->spec.loop, &exchange->more);
-    return true;
-}
-
-// False: the rest is not wanted.
-static bool take(struct exchange *exchange, struct span bytes)
-{
-    bool more = true;
-    if (exchange->events)
-        more = feed(exchange, bytes);
-    else if (bytes.at == exchange->body.at + exchange->body.len)  // of body_room()
-        exchange->body.len += bytes.len;
-    else
-        buf_put_span(&exchange->body, bytes);
-    if (!exchange->ended)
-        intake_keep(&exchange->intake, exchange->events ? kept(exchange) : SIZE_MAX);
-    return more && !exchange->body.overflow;
-}
-
 static bool on_data(void *arg, struct span bytes)
 {
     struct exchange *exchange = arg;
-    if (find_room(exchange, kept(exchange) + bytes.len))
-        return take(exchange, bytes);
-    buf_put_span(&exchange->held, bytes);
-    return true;
+    return incoming_take(&exchange->in, bytes);
 }
 
 static char *body_room(void *arg, size_t bytes)
 {
-    const struct exchange *exchange = arg;
-    const struct buf *body = &exchange->body;
-    bool fits = bytes < body->room - body->len && bytes <= body->max - body->len;
-    return fits && !exchange->events ? body->at + body->len : NULL;
-}
-
-static void on_done(void *arg, const struct err *err);
-
-static void go_on(struct exchange *exchange)
-{
-    struct buf held = exchange->held;
-    exchange->held = (struct buf){0};
-    exchange->waiting = false;
-    bool more = take(exchange, buf_span(&held));
-    buf_release(&held);
-    if (!exchange->transfer || exchange->waiting)
-        return;
-    if (more) {
-        http_resume(exchange->transfer);
-        return;
-    }
-    struct err err;
-    (void)err_set(&err, ERR_UPSTREAM_TRANSPORT, "server \"%s\" sent an answer that is too large",
-                  exchange->wire->upstream->server->name);
-    http_cancel(exchange->transfer);
-    on_done(exchange, &err);
-}
-
-static void on_more(struct loop_task *task)
-{
-    struct exchange *exchange = task->arg;
-    if (exchange->waiting && !is_held(exchange))
-        go_on(exchange);
-}
-
-static void on_room(void *arg)
-{
     struct exchange *exchange = arg;
-    if (exchange->request)
-        upstream_start_clock(exchange->wire->upstream, exchange->request);
-    loop_task_put(exchange->wire->upstream->spec.loop, &exchange->more);
+    return incoming_body_room(&exchange->in, bytes);
 }
 
-// The stream goes on after a large message.
-static void on_event_parsed(void *arg, struct parsing *parsing)
-{
-    struct exchange *exchange = arg;
-    exchange->parsing = NULL;
-    if (!is_stray(exchange))
-        receive_parsed(exchange->wire->upstream, parsing, exchange->request);
-    if (exchange->transfer && !is_held(exchange))
-        go_on(exchange);
-}
-
-static void http_resume_wire(struct upstream *upstream)
+static void http_resume(struct upstream *upstream)
 {
     const struct http_wire *wire = upstream->wire;
-    list_each(node, &wire->exchanges) {
-        struct exchange *exchange = list_entry(node, struct exchange, node);
-        if (exchange->waiting)
-            loop_task_put(upstream->spec.loop, &exchange->more);
-    }
+    list_each(node, &wire->exchanges)
+        incoming_resume(&list_entry(node, struct exchange, node)->in);
 }
 
 // ---- what a finished transfer means ---------------------------------------------------------
 
 static void fail_request(struct exchange *exchange, const struct err *err)
 {
-    struct upstream_request *request = exchange->request;
-    struct upstream *upstream = exchange->wire->upstream;
+    struct upstream_request *request = exchange->in.request;
     exchange_end(exchange);
     if (request)
-        upstream_on_request_failed(upstream, request, err);
+        upstream_request_fail(request, err);
 }
 
 static void resume_now(struct loop_timer *timer)
@@ -375,8 +193,8 @@ static void resume_now(struct loop_timer *timer)
 static void stream_ended(struct exchange *exchange, const struct err *err)
 {
     struct err died;
-    if (exchange->parser.id.len && exchange->wire->upstream->state != UPSTREAM_CLOSING) {
-        int64_t wanted = exchange->parser.retry_ms >= 0 ? exchange->parser.retry_ms : RETRY_DEFAULT_MS;
+    if (exchange->in.parser.id.len && exchange->wire->upstream->state != UPSTREAM_CLOSING) {
+        int64_t wanted = exchange->in.parser.retry_ms >= 0 ? exchange->in.parser.retry_ms : RETRY_DEFAULT_MS;
         int64_t pause = wanted > RETRY_MIN_MS ? wanted : RETRY_MIN_MS;
         exchange->kind = EXCHANGE_RESUME;
         exchange->wait = (struct loop_timer){.on_due = resume_now, .arg = exchange, .name = "stream resumption"};
@@ -413,7 +231,7 @@ static void listen_start(struct http_wire *wire, struct span last_id)
         return;
     wire->listening = true;
     struct exchange *exchange = exchange_new(wire, EXCHANGE_LISTEN, NULL);
-    buf_put_span(&exchange->parser.id, last_id);
+    buf_put_span(&exchange->in.parser.id, last_id);
     exchange_start(exchange, HTTP_GET, NULL);
 }
 
@@ -424,27 +242,33 @@ static void listen_again(struct loop_timer *timer)
         listen_start(wire, buf_span(&wire->last_id));
 }
 
+// The server cannot be heard outside of requests: it does not announce what changes, whatever it declared.
+static void expect_no_news(struct upstream_abilities *can)
+{
+    can->tools_changed = can->prompts_changed = can->resources_changed = false;
+}
+
 static void listen_ended(struct exchange *exchange)
 {
     struct http_wire *wire = exchange->wire;
     wire->listening = false;
     buf_clear(&wire->last_id);
-    buf_put_span(&wire->last_id, buf_span(&exchange->parser.id));
+    buf_put_span(&wire->last_id, buf_span(&exchange->in.parser.id));
     bool refused = exchange->status >= 400 && exchange->status < 500 &&
                    !(exchange->status == 401 && wire->upstream->spec.access);  // the next token may do
     if (exchange->status == 404 && exchange->generation == wire->generation && wire->has_session) {
         exchange_end(exchange);
         forget_session(wire);
-        upstream_on_session_lost(wire->upstream);
+        wire->upstream->events->on_session_lost(wire->upstream);
         return;
     }
-    if (exchange->events)
+    if (exchange->in.events)
         wire->listen_pause_ms =
-            exchange->parser.retry_ms >= RETRY_MIN_MS ? exchange->parser.retry_ms : RETRY_DEFAULT_MS;
+            exchange->in.parser.retry_ms >= RETRY_MIN_MS ? exchange->in.parser.retry_ms : RETRY_DEFAULT_MS;
     else
         wire->listen_pause_ms = wire->listen_pause_ms * 2 < RETRY_MAX_MS ? wire->listen_pause_ms * 2 : RETRY_MAX_MS;
     if (refused)  // 405 and its like are normal: no standalone stream here
-        upstream_on_unheard(wire->upstream);
+        expect_no_news(&wire->upstream->abilities);
     else if (!wire->stopping)
         loop_timer_set(wire->upstream->spec.loop, &wire->listen_again, wire->listen_pause_ms);
     exchange_end(exchange);
@@ -476,85 +300,116 @@ static void greeted(struct exchange *exchange, const struct err *err)
     }
     exchange_end(exchange);
     if (late) {
-        upstream_on_greeted_late(upstream, presented);
+        upstream->events->on_greeted_late(upstream, presented);
         return;
     }
     if (err) {
-        upstream_on_lost(upstream, err);
+        upstream->events->on_lost(upstream, err);
         return;
     }
     listen_start(wire, (struct span){0});
-    upstream_on_ready(upstream);
+    upstream->events->on_ready(upstream);
+}
+
+// The server does not know the session any more: the request goes out again in another one. Several requests may hear of the
+// same lost session; only the first starts a new one.
+static void resend(struct exchange *exchange)
+{
+    struct upstream *upstream = exchange->wire->upstream;
+    struct upstream_request *request = exchange->in.request;
+    bool first = exchange->generation == exchange->wire->generation;
+    if (first)
+        forget_session(exchange->wire);
+    exchange_end(exchange);
+    request->resent = true;
+    if (first)
+        upstream->events->on_session_lost(upstream);
+    upstream_request_await_ready(request);
+    upstream_request_flush(upstream);
+}
+
+// True: the request goes out once more, in another session or with another token.
+static bool tries_again(struct exchange *exchange)
+{
+    struct upstream_request *request = exchange->in.request;
+    struct access *access = exchange->wire->upstream->spec.access;
+    unsigned presented = exchange->presented;
+    if (!request || !request->text)
+        return false;
+    if (exchange->status == 404 && exchange->kind == EXCHANGE_POST && !request->initial && !request->resent) {
+        resend(exchange);
+        return true;
+    }
+    bool renew = exchange->status == 401 && access && !request->renewed;
+    bool widen = exchange->status == 403 && wants_login(exchange) && !request->widened && access_can_widen(access);
+    if (!renew && !widen)
+        return false;
+    exchange_end(exchange);
+    if (renew)
+        renewal_on_refused(request, presented);
+    else
+        renewal_on_narrow(request, presented);
+    return true;
+}
+
+// An error of JSON-RPC with a status that is one too. False: it is none.
+static bool take_error(struct exchange *exchange)
+{
+    struct upstream_request *request = exchange->in.request;
+    struct span body = buf_span(&exchange->in.body);
+    struct message message;
+    if (!request || (exchange->initial && exchange->status == 401) || body.len > MESSAGE_LARGE ||
+        !message_parse(body, false, &message, &(struct err){0}) || message.kind != MESSAGE_ERROR)
+        return false;
+    request->patience_ms = exchange->patience_ms;
+    receive_message(exchange->wire->upstream, body, NULL, request);
+    exchange_end(exchange);
+    return true;
+}
+
+static void fail_by_status(struct exchange *exchange)
+{
+    const char *server = exchange->wire->upstream->server->name;
+    int status = exchange->status;
+    struct err err;
+    (void)err_set(&err, status == 401 || status == 403 ? ERR_UNAVAILABLE : ERR_UPSTREAM_TRANSPORT,
+                  "server \"%s\" answered HTTP %d%s", server, status,
+                  exchange->initial && status == 401
+                      ? ": the credential is missing, unknown, expired or revoked; check the token or the "
+                        "Authorization header"
+                      : "");
+    err.retry_after_ms = exchange->patience_ms;
+    if (!exchange->in.request && exchange->kind == EXCHANGE_POST)
+        log_warn("server refused a message", LOG_STR("server", server), LOG_INT("status", status));
+    fail_request(exchange, &err);
 }
 
 static void bad_status(struct exchange *exchange)
 {
     struct upstream *upstream = exchange->wire->upstream;
-    struct upstream_request *request = exchange->request;
     int status = exchange->status;
-    struct message message;
     struct err err;
-    if (status == 404 && exchange->kind == EXCHANGE_POST && request && !request->initial && !request->resent &&
-        request->text) {
-        // Several requests may hear of the same lost session; only the first starts a new one.
-        bool first = exchange->generation == exchange->wire->generation;
-        if (first)
-            forget_session(exchange->wire);
-        exchange_end(exchange);
-        if (first)
-            upstream_on_session_lost(upstream);
-        upstream_on_resend(upstream, request);
+    if (tries_again(exchange))
         return;
-    }
-    if (status == 401 && upstream->spec.access && request && !request->renewed && request->text) {
-        unsigned presented = exchange->presented;
-        exchange_end(exchange);
-        upstream_on_refused(upstream, request, presented);
-        return;
-    }
     if (wants_login(exchange)) {
-        unsigned presented = exchange->presented;
-        if (status == 403 && request && !request->widened && request->text && access_can_widen(upstream->spec.access)) {
-            exchange_end(exchange);
-            upstream_on_narrow(upstream, request, presented);
-            return;
-        }
         access_refused(upstream->spec.access, status == 403, &err);
         fail_request(exchange, &err);
-        return;
-    }
-    if (exchange->initial && upstream->server->type == SERVER_AUTO &&
-        (status == 400 || status == 404 || status == 405)) {
+    } else if (exchange->initial && upstream->server->type == SERVER_AUTO &&
+               (status == 400 || status == 404 || status == 405)) {
         log_info("no Streamable HTTP there, trying HTTP+SSE", LOG_STR("server", upstream->server->name),
                  LOG_INT("status", status));
         exchange_end(exchange);
-        upstream_switch(upstream, &transport_sse);
-        return;
+        upstream->events->on_not_streamable(upstream);
+    } else if (!take_error(exchange)) {
+        fail_by_status(exchange);
     }
-    bool refused = exchange->initial && status == 401;
-    if (request && !refused && exchange->body.len <= MESSAGE_LARGE &&
-        message_parse(buf_span(&exchange->body), false, &message, &err) && message.kind == MESSAGE_ERROR) {
-        request->patience_ms = exchange->patience_ms;
-        receive_message(upstream, buf_span(&exchange->body), NULL, request);
-        exchange_end(exchange);
-        return;
-    }
-    (void)err_set(&err, status == 401 || status == 403 ? ERR_UNAVAILABLE : ERR_UPSTREAM_TRANSPORT,
-                  "server \"%s\" answered HTTP %d%s", upstream->server->name, status,
-                  refused ? ": the credential is missing, unknown, expired or revoked; check the token or the "
-                            "Authorization header"
-                          : "");
-    err.retry_after_ms = exchange->patience_ms;
-    if (!request && exchange->kind == EXCHANGE_POST)
-        log_warn("server refused a message", LOG_STR("server", upstream->server->name), LOG_INT("status", status));
-    fail_request(exchange, &err);
 }
 
 // The answer came as JSON, and nothing follows.
 static void answered(struct exchange *exchange)
 {
     struct err err;
-    if (!exchange->request) {
+    if (!exchange->in.request) {
         exchange_end(exchange);
         return;
     }
@@ -566,9 +421,9 @@ static void answered(struct exchange *exchange)
 static void on_answer_parsed(void *arg, struct parsing *parsing)
 {
     struct exchange *exchange = arg;
-    exchange->parsing = NULL;
-    if (exchange->request)
-        receive_parsed(exchange->wire->upstream, parsing, exchange->request);
+    exchange->in.parsing = NULL;
+    if (exchange->in.request)
+        receive_parsed(exchange->wire->upstream, parsing, exchange->in.request);
     answered(exchange);
 }
 
@@ -576,63 +431,68 @@ static void on_answer_parsed(void *arg, struct parsing *parsing)
 static void take_large(struct exchange *exchange)
 {
     struct upstream *upstream = exchange->wire->upstream;
-    struct blob *text = blob_take(&exchange->body);
-    intake_hand_over(&exchange->intake, text);
+    struct blob *text = blob_take(&exchange->in.body);
+    intake_hand_over(&exchange->in.intake, text);
     if (text->len > MESSAGE_LARGE) {
-        exchange->parsing = parsing_start(upstream, text, blob_span(text), on_answer_parsed, exchange);
+        exchange->in.parsing = parsing_start(upstream, text, blob_span(text), on_answer_parsed, exchange);
     } else {
-        receive_message(upstream, blob_span(text), text, exchange->request);
+        receive_message(upstream, blob_span(text), text, exchange->in.request);
         blob_unref(text);
     }
+}
+
+// A whole answer that is not an event stream.
+static void take_answer(struct exchange *exchange)
+{
+    struct incoming *in = &exchange->in;
+    if (in->request && in->body.len > MESSAGE_SHARED)
+        take_large(exchange);
+    else if (in->request && in->body.len)
+        intake_deliver(&in->intake, buf_span(&in->body), NULL, in->request);
+    buf_release(&in->body);  // now, while it is warm: the next answer gets the same memory
+    if (!in->parsing)
+        answered(exchange);
+}
+
+static void post_done(struct exchange *exchange, const struct err *err)
+{
+    const struct buf *body = &exchange->in.body;
+    struct err problem;
+    if (exchange->in.request && (exchange->in.events || exchange->kind == EXCHANGE_RESUME) &&
+        (exchange->status == 200 || err)) {
+        stream_ended(exchange, err);
+        return;
+    }
+    if (body->overflow) {
+        if (body->no_memory)
+            (void)err_set(&problem, ERR_TOO_MANY, "no memory for an answer of more than %zu bytes", body->len);
+        else
+            (void)err_set(&problem, ERR_UPSTREAM_INVALID, "the answer is larger than %zu bytes", body->max);
+        err = &problem;
+    }
+    if (err)
+        fail_request(exchange, err);
+    else if (exchange->status < 200 || exchange->status > 299)
+        bad_status(exchange);
+    else
+        take_answer(exchange);
 }
 
 static void on_done(void *arg, const struct err *err)
 {
     struct exchange *exchange = arg;
     struct upstream *upstream = exchange->wire->upstream;
-    exchange->transfer = NULL;
-    if (exchange->kind == EXCHANGE_DELETE) {
+    exchange->in.transfer = NULL;
+    switch (exchange->kind) {
+    case EXCHANGE_LISTEN: listen_ended(exchange); break;
+    case EXCHANGE_GREET: greeted(exchange, err); break;
+    case EXCHANGE_DELETE:
         exchange_end(exchange);
         upstream->transport->release(upstream);
-        upstream_on_stopped(upstream);
-        return;
+        upstream->events->on_stopped(upstream);
+        break;
+    default: post_done(exchange, err);
     }
-    if (exchange->kind == EXCHANGE_LISTEN) {
-        listen_ended(exchange);
-        return;
-    }
-    if (exchange->kind == EXCHANGE_GREET) {
-        greeted(exchange, err);
-        return;
-    }
-    if (exchange->request && (exchange->events || exchange->kind == EXCHANGE_RESUME) &&
-        (exchange->status == 200 || err)) {
-        stream_ended(exchange, err);
-        return;
-    }
-    struct err problem;
-    if (exchange->body.overflow) {
-        if (exchange->body.no_memory)
-            (void)err_set(&problem, ERR_TOO_MANY, "no memory for an answer of more than %zu bytes", exchange->body.len);
-        else
-            (void)err_set(&problem, ERR_UPSTREAM_INVALID, "the answer is larger than %zu bytes", exchange->body.max);
-        err = &problem;
-    }
-    if (err) {
-        fail_request(exchange, err);
-        return;
-    }
-    if (exchange->status < 200 || exchange->status > 299) {
-        bad_status(exchange);
-        return;
-    }
-    if (exchange->request && exchange->body.len > MESSAGE_SHARED)
-        take_large(exchange);
-    else if (exchange->request && exchange->body.len)
-        intake_deliver(&exchange->intake, buf_span(&exchange->body), NULL, exchange->request);
-    buf_release(&exchange->body);  // now, while it is warm: the next answer gets the same memory
-    if (!exchange->parsing)
-        answered(exchange);
 }
 
 static bool may_send(void *arg)
@@ -641,9 +501,9 @@ static bool may_send(void *arg)
     struct err err;
     if (exchange->kind != EXCHANGE_POST || exchange->unasked)
         return true;
-    if (!exchange->request)  // cancelled before it was sent
+    if (!exchange->in.request)  // cancelled before it was sent
         exchange_end(exchange);
-    else if (upstream_may_send(exchange->request, &err))
+    else if (upstream_request_may_send(exchange->in.request, &err))
         return true;
     else
         fail_request(exchange, &err);
@@ -651,22 +511,19 @@ static bool may_send(void *arg)
 }
 
 static const struct http_events exchange_events = {on_head, on_data, on_done, may_send, body_room};
+static const struct incoming_owner exchange_owner = {.on_done = on_done};
 
 // ---- the transport --------------------------------------------------------------------------
 
-static bool http_start_wire(struct upstream *upstream, struct err *err)
+static bool http_start(struct upstream *upstream, struct err *err)
 {
     (void)err;
     struct http_wire *wire = mem_new(struct http_wire);
-    const struct server *server = upstream->server;
     wire->upstream = upstream;
-    wire->target = http_target_new(upstream->spec.http, server->url, server->start_timeout_ms);
-    http_target_trust(wire->target, server->tls.ca_file);
+    wire->target = transport_target(upstream, upstream->server->url);
     wire->listen_again = (struct loop_timer){.on_due = listen_again, .arg = wire, .name = "server stream"};
     wire->listen_pause_ms = RETRY_DEFAULT_MS;
     list_init(&wire->exchanges);
-    for (size_t i = 0; i < server->headers.count; i++)
-        http_target_header(wire->target, server->headers.at[i].name, server->headers.at[i].value);
     http_target_header(wire->target, "Accept", "application/json, text/event-stream");
     http_target_header(wire->target, "Content-Type", "application/json");
     upstream->wire = wire;
@@ -679,7 +536,7 @@ static void http_send(struct upstream *upstream, struct blob *message, struct up
     if (!wire || wire->stopping)
         return;
     if (!request && wire->unasked >= TRANSPORT_UNASKED_MAX) {
-        upstream_lose_deaf(upstream);
+        transport_lose_deaf(upstream);
         return;
     }
     if (request && !request->text && (upstream->spec.access || (wire->has_session && !request->initial)))
@@ -693,10 +550,11 @@ static void drained(struct loop_timer *timer) { exchange_end(timer->arg); }
 static void http_forget(struct upstream *upstream, struct upstream_request *request)
 {
     struct exchange *exchange = request->transfer;
-    exchange->request = NULL;
+    exchange->in.request = NULL;
+    exchange->in.stray = true;
     loop_timer_stop(upstream->spec.loop, &exchange->wait);
     exchange->wait = (struct loop_timer){.on_due = drained, .arg = exchange, .name = "server stream"};
-    if (exchange->transfer)
+    if (exchange->in.transfer)
         loop_timer_set(upstream->spec.loop, &exchange->wait, DRAIN_MS);
     else if (exchange->kind == EXCHANGE_RESUME)
         exchange_end(exchange);
@@ -731,7 +589,7 @@ static void http_stop(struct upstream *upstream, int64_t within_ms)
     wire->stopping = true;
     if (!wire->has_session) {
         http_release(upstream);
-        upstream_on_stopped(upstream);
+        upstream->events->on_stopped(upstream);
         return;
     }
     exchange_start(exchange_new(wire, EXCHANGE_DELETE, NULL), HTTP_DELETE, NULL);
@@ -739,11 +597,11 @@ static void http_stop(struct upstream *upstream, int64_t within_ms)
 
 const struct transport transport_http = {
     .name = "http",
-    .start = http_start_wire,
+    .start = http_start,
     .send = http_send,
     .forget = http_forget,
     .greet = http_greet,
     .stop = http_stop,
     .release = http_release,
-    .resume = http_resume_wire,
+    .resume = http_resume,
 };

@@ -8,9 +8,12 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/secret.h"
+#include "intake.h"
 #include "loop/child.h"
 #include "mcp/frame.h"
 #include "outbox.h"
+#include "receive.h"
+#include "request.h"
 #include "transport.h"
 #include <errno.h>
 #include <stdio.h>
@@ -65,7 +68,7 @@ static void wire_detach(struct stdio_wire *wire)
     parsing_drop(wire->parsing);
     wire->parsing = NULL;
     intake_close(&wire->intake);
-    upstream_start_clock(wire->upstream, NULL);
+    upstream_request_start_clock(wire->upstream, NULL);
 }
 
 static void stdio_release(struct upstream *upstream)
@@ -82,9 +85,7 @@ static void stdio_release(struct upstream *upstream)
 
 static void tail_add(struct stdio_wire *wire, struct span line)
 {
-    char **slot = &wire->upstream->tail[wire->upstream->tail_count++ % STDERR_LINES];
-    free(*slot);
-    *slot = mem_span(line);
+    stderr_tail_add(&wire->upstream->tail, line);
     log_debug("server stderr", LOG_STR("server", wire->upstream->server->name), LOG_SPAN("line", line));
 }
 
@@ -116,7 +117,7 @@ static void log_tail(struct stdio_wire *wire)
     struct buf text = {0};
     if (wire->error_line.len)
         tail_add(wire, buf_span(&wire->error_line));
-    upstream_put_stderr(wire->upstream, STDERR_LINES, &text);
+    stderr_tail_put(&wire->upstream->tail, STDERR_TAIL_LINES, &text);
     if (text.len)
         log_warn("last lines of the server's stderr", LOG_STR("server", wire->upstream->server->name),
                  LOG_SPAN("stderr", buf_span(&text)));
@@ -193,7 +194,7 @@ static bool find_room(struct stdio_wire *wire)
     if (intake_cover(&wire->intake, wire->frame.in.len - wire->frame.start))
         return true;
     loop_unwatch(wire->upstream->spec.loop, &wire->in);
-    upstream_stop_clock(wire->upstream, NULL);
+    upstream_request_stop_clock(wire->upstream, NULL);
     return false;
 }
 
@@ -273,7 +274,7 @@ static void on_parsed(void *arg, struct parsing *parsing)
 static void on_room(void *arg)
 {
     struct stdio_wire *wire = arg;
-    upstream_start_clock(wire->upstream, NULL);
+    upstream_request_start_clock(wire->upstream, NULL);
     go_on(wire);
 }
 
@@ -287,11 +288,11 @@ static bool take_back_one(struct stdio_wire *wire)
         struct err err;
         uint64_t id = outbox_unsent(&wire->outbox, i);
         struct upstream_request *request = id ? map_find(&upstream->in_flight, map_key_u64(&id)) : NULL;
-        if (!id || (request && upstream_may_send(request, &err)))
+        if (!id || (request && upstream_request_may_send(request, &err)))
             continue;
         outbox_drop(&wire->outbox, i);
         if (request)
-            upstream_on_request_failed(upstream, request, &err);
+            upstream_request_fail(request, &err);
         return true;
     }
     return false;
@@ -337,15 +338,9 @@ static void stdio_send(struct upstream *upstream, struct blob *message, struct u
     if (!wire || wire->stopping)
         return;
     if (wire->outbox.bytes > upstream->spec.max_message + OUT_SLACK) {
-        struct err err;
-        (void)err_set(&err, ERR_UNAVAILABLE, "server \"%s\" does not read its input", upstream->server->name);
         log_warn("server does not read its input", LOG_STR("server", upstream->server->name));
-        if (request) {  // fail it from the loop, as all failures are
-            map_remove(&upstream->in_flight, map_key_u64(&request->id));
-            loop_timer_stop(upstream->spec.loop, &request->timeout);
-            list_append(&upstream->failing, &request->node);
-            loop_task_put(upstream->spec.loop, &upstream->fail_later);
-        }
+        if (request)
+            upstream_request_fail_later(request);
         return;
     }
     outbox_put(&wire->outbox, message, request ? request->id : 0, wire->counted);
@@ -365,12 +360,12 @@ static void on_started(void *arg)
 static void on_gone(struct stdio_wire *wire)
 {
     struct upstream *upstream = wire->upstream;
-    for (int i = 0; i < STDERR_LINES && wire->errors.added; i++)
+    for (int i = 0; i < STDERR_TAIL_LINES && wire->errors.added; i++)
         read_errors(wire);
     if (wire->stopping) {
         log_info("server ended", LOG_STR("server", upstream->server->name), LOG_STR("how", wire->exit));
         stdio_release(upstream);
-        upstream_on_stopped(upstream);
+        upstream->events->on_stopped(upstream);
         return;
     }
     struct err err;
@@ -379,7 +374,7 @@ static void on_gone(struct stdio_wire *wire)
     else
         (void)err_set(&err, ERR_UNAVAILABLE, "%s", wire->exit);
     log_tail(wire);
-    upstream_on_lost(upstream, &err);
+    upstream->events->on_lost(upstream, &err);
 }
 
 static void on_exit_told(void *arg, const char *how)
@@ -431,7 +426,7 @@ static bool stdio_start(struct upstream *upstream, struct err *err)
         return false;
     }
     upstream->wire = wire;
-    upstream->tail_count = 0;
+    upstream->tail.count = 0;
     wire->counted = server->framing == SERVER_FRAMING_CONTENT_LENGTH;
     wire->flush = (struct loop_task){.run = on_flush, .arg = wire, .name = "server stdin"};
     wire->more = (struct loop_task){.run = on_more, .arg = wire, .name = "server stdout"};
@@ -459,7 +454,7 @@ static void stdio_stop(struct upstream *upstream, int64_t within_ms)
 static void stdio_greet(struct upstream *upstream, struct blob *initialized)
 {
     stdio_send(upstream, initialized, NULL);
-    upstream_on_ready(upstream);
+    upstream->events->on_ready(upstream);
 }
 
 static void stdio_forget(struct upstream *upstream, struct upstream_request *request)
@@ -468,15 +463,7 @@ static void stdio_forget(struct upstream *upstream, struct upstream_request *req
     (void)request;
 }
 
-void upstream_put_stderr(const struct upstream *upstream, size_t max, struct buf *out)
-{
-    size_t kept = upstream->tail_count < STDERR_LINES ? upstream->tail_count : STDERR_LINES;
-    size_t first = upstream->tail_count - (kept < max ? kept : max);
-    for (size_t i = first; i < upstream->tail_count; i++)
-        buf_printf(out, "%s%s", i > first ? "\n" : "", upstream->tail[i % STDERR_LINES]);
-}
-
-long upstream_pid(const struct upstream *upstream)
+long transport_stdio_pid(const struct upstream *upstream)
 {
     const struct stdio_wire *wire = upstream->transport == &transport_stdio ? upstream->wire : NULL;
     return wire ? (long)child_pid(wire->child) : 0;

@@ -2,7 +2,7 @@
 //
 // Four callers with four roles each take turns in asking for a few names of two servers; half of it is allowed. The figure is
 // the median of the rounds, `same_ns` that of one caller who asks again and again, `p99_ns` of decisions timed one by one.
-#include "auth/policy.h"
+#include "auth/policy/policy.h"
 #include "base/buf.h"
 #include "rounds.h"
 #include <stdio.h>

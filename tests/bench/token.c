@@ -1,9 +1,12 @@
 // Measures what a fresh token of a user adds to a call: finding the grant in the store's cache, and asking the access for it,
 // up to the answer from the loop; prints a line of JSON.
-#include "auth/access.h"
+#include "auth/access/access.h"
+#include "auth/grant/store.h"
+#include "auth/grant/vault.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "rounds.h"
+#include "store/record.h"
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +20,7 @@ enum { ROUNDS = 9, USERS = 1000, TIMES = 20000, WAIT_MS = 60000 };
 
 struct bench {
     struct loop *loop;
-    struct token_store *store;
+    struct grant_store *store;
     struct access *access[USERS];
     char users[USERS][32];
     struct access_wait wait;
@@ -32,7 +35,7 @@ static struct grant_key key_of(const struct bench *bench, int user)
 
 static bool fill(struct bench *bench)
 {
-    static struct token_request requests[USERS];
+    static struct grant_request requests[USERS];
     bool ok = true;
     for (int i = 0; i < USERS; i++) {
         snprintf(bench->users[i], sizeof bench->users[i], "jwt/user-%d", i);
@@ -42,13 +45,13 @@ static bool fill(struct bench *bench)
                                       .expires_at = (int64_t)time(NULL) + 86400};
         secret_set(&fields.access_token, span_of("a-token-of-the-usual-length-a-token-of-the-usual-length"));
         struct grant *grant = grant_new(&key, &fields);
-        token_store_save(bench->store, grant, 0, &requests[i]);
+        grant_store_save(bench->store, grant, 0, &requests[i]);
         grant_unref(grant);
     }
-    ok = token_store_wait(bench->store, WAIT_MS);
+    ok = grant_store_wait(bench->store, WAIT_MS);
     for (int i = 0; i < USERS; i++) {
-        ok = ok && requests[i].answer == TOKEN_DONE;
-        token_request_release(&requests[i]);
+        ok = ok && requests[i].answer == GRANT_STORE_DONE;
+        grant_request_release(&requests[i]);
     }
     return ok;
 }
@@ -83,7 +86,7 @@ static int64_t measure_store(struct bench *bench)
         int64_t start = now_ns();
         for (int i = 0; i < TIMES; i++) {
             struct grant_key key = key_of(bench, i % USERS);
-            bench->ok = bench->ok && token_store_cached(bench->store, &key);
+            bench->ok = bench->ok && grant_store_cached(bench->store, &key);
         }
         rounds[round] = (now_ns() - start) / TIMES;
     }
@@ -152,11 +155,11 @@ int main(void)
     bench.wait = (struct access_wait){.on_ready = on_ready, .arg = &bench};
     bench.loop = loop_new(&err);
     if (bench.loop)
-        bench.store = token_store_open(bench.loop, &(struct record_config){0}, &(struct vault_config){0}, &err);
+        bench.store = grant_store_open(bench.loop, &(struct record_config){0}, &(struct vault_config){0}, &err);
     bool ok = bench.store && fill(&bench) && run(&bench);
     if (!ok)
         fprintf(stderr, "bench_token: %s\n", err.code ? err.detail : "a token was not found");
-    token_store_close(bench.store);
+    grant_store_close(bench.store);
     if (bench.loop)
         loop_free(bench.loop);
     clear(directory);

@@ -1,7 +1,9 @@
 // Measures proving who calls with a JWT, RS256 and ES256, anew and out of the cache; prints a line of JSON for each.
 //
 // The keys were made for this and their private halves thrown away.
-#include "auth/jwt.h"
+#include "auth/caller/identity.h"
+#include "auth/jose/jwt.h"
+#include "jwt_cache.h"
 #include "rounds.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -87,6 +89,6 @@ int main(void)
                   cached = measure(keys, vectors[i].token, true, &ok);
         printf("{\"algorithm\":\"%s\",\"new_ns\":%lld,\"cached_ns\":%lld}\n", vectors[i].algorithm, anew, cached);
     }
-    jwks_unref(keys);
+    jwks_free(keys);
     return ok ? 0 : 1;
 }

@@ -162,7 +162,7 @@ export class Messages {
     /** An object of a request whose known members are judged: no other may be taken for one of them. */
     judged(members, reserved = []) {
         const names = [...members.map(([key]) => key), ...reserved].map(name => name.toLowerCase());
-        const taken = key => names.includes(key.toLowerCase()) || /[\0\ud800-\udfff]/.test(key.replace(/[\ud800-\udbff][\udc00-\udfff]/g, ''));
+        const taken = key => names.includes(key.toLowerCase()) || key.includes('\0');
         return this.json.object(members, { more: this.random.below(4), taken });
     }
 

@@ -24,6 +24,9 @@ const PEER_START_MS = 60_000; // Python compiles the modules of a new installati
 const STOP_MS = 6_000;
 const RUN_VARIABLE = 'POSTERN_TEST_RUN';
 
+/** A program or file of tests/peers. */
+export const peerPath = name => join(peersDir, name);
+
 /** Paths of the programs the tests put behind or in front of the gateway. */
 export const program = {
     fixture: join(peersDir, 'everything'),

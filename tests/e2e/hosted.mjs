@@ -3,12 +3,11 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { fileURLToPath } from 'node:url';
 
-import { freePort, node, startGateway, startPeer, temporaryDirectory } from './gateway.mjs';
+import { freePort, node, peerPath, startGateway, startPeer, temporaryDirectory } from './gateway.mjs';
 import { initialize, post, reply, send, stream } from './raw.mjs';
 
-const authorityProgram = fileURLToPath(new URL('../peers/authority.mjs', import.meta.url));
+const authorityProgram = peerPath('authority.mjs');
 
 export const everybody = { id: 'all', effect: 'allow', description: 'Everybody who is somebody', tenants: ['default'], subjects: ['authenticated'], servers: ['*'], kinds: ['*'], names: ['*'] };
 export const forwarded = { type: 'forwarded-user', trusted_proxies: ['127.0.0.1'] };

@@ -4,7 +4,7 @@ import { request } from 'node:http';
 import { text } from 'node:stream/consumers';
 
 export const ACCEPT_BOTH = 'application/json, text/event-stream';
-const WAIT_MS = 15_000;
+const WAIT_MS = 60_000;
 
 /** Sends one request and gives {status, headers, body}; `body` in the options is sent as it is, objects as JSON. */
 export async function send(url, { method = 'POST', headers = {}, body } = {}) {

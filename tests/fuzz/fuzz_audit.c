@@ -1,6 +1,7 @@
 // Fuzzes rows of the audit: whatever a record says is read back, shown as JSON and hashes the same; and bytes that
 // somebody put in the place of rows do no harm.
-#include "../../src/store/audit_segment.h"
+#include "../../src/store/audit/draft.h"
+#include "../../src/store/audit/rows.h"
 #include "fuzz.h"
 
 #define PREV AUDIT_ROW_ZERO

@@ -1,6 +1,6 @@
 // Fuzzes the configuration: any JSON is taken or refused with a message, nothing leaks, what is shown parses again.
+#include "config/config.h"
 #include "fuzz.h"
-#include "gate/config.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
 {
@@ -20,7 +20,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
     for (size_t i = 0; i < config->servers.count; i++) {
         const struct server *server = (const struct server *)config->servers.at + i;
         REQUIRE((server->command != NULL) != (server->url != NULL));
-        REQUIRE(config_server(config, "default", server->name) == server);
+        REQUIRE(config_tenant_find_server(config, "default", server->name) == server);
     }
     // Shown without secrets, it is a configuration again, and shows the same. (Values that were expanded
     // from the environment may hold "${", which is expanded again: those are left out.)

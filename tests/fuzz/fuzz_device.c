@@ -1,5 +1,5 @@
 // Fuzzes the answer of a device authorization endpoint: what a person is shown is printable, bounded, and leads nowhere odd.
-#include "auth/oauth.h"
+#include "auth/oauth/oauth.h"
 #include "fuzz.h"
 
 static void is_printable(const char *text)

@@ -1,6 +1,6 @@
 // Fuzzes reading HTTP/1.1 answers: any split gives the same, pieces lie in the input, and the memory is bounded.
+#include "../../src/loop/http1.h"
 #include "fuzz.h"
-#include "loop/http1.h"
 
 static void feed(struct span stream, size_t piece, struct buf *heard)
 {

@@ -1,5 +1,5 @@
 // Fuzzes the answer of an identity provider: only what is called an ID-JAG, and can stand in a form, is taken for one.
-#include "auth/oauth.h"
+#include "auth/oauth/oauth.h"
 #include "fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
@@ -7,7 +7,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
     struct arena arena = {0};
     struct oauth_answer answer = {len % 7 ? 200 : 400, span_of("application/json"), {(const char *)bytes, len}};
     struct err err = {0};
-    const char *token = oauth_jag_parse(&answer, &arena, &err);
+    const char *token = oauth_tokens_parse_jag(&answer, &arena, &err);
     if (token) {
         REQUIRE(answer.status == 200 && *token && !strpbrk(token, " \t\r\n"));
         REQUIRE(memmem(bytes, len, "id-jag", 6) || memchr(bytes, '\\', len));

@@ -1,7 +1,11 @@
 // Fuzzes tokens and key sets: nothing crashes, and nothing is accepted that our fresh key has not signed.
 //
 // The first byte says what the rest is: t a whole token, h a header and p a payload that we sign, k a key set.
-#include "auth/jwt.h"
+#include "../../auth/caller/claims.h"
+#include "../../auth/caller/jwt_cache.h"
+#include "auth/caller/identity.h"
+#include "auth/jose/jwt.h"
+#include "base/option.h"
 #include "base/secret.h"
 #include <openssl/evp.h>
 #include <stdio.h>
@@ -65,13 +69,13 @@ static void read_claims(const struct jwt_claims *claims, struct span token)
 {
     static char *const pointers[] = {"/realm_access/roles", "/groups", "/a~1b", NULL}, *const scopes[] = {"x", NULL};
     static struct option_pair pairs[] = {{"x", "reader"}};
-    const struct jwt_role_rules mapping = {.claims = pointers, .values = {pairs, 1}};
+    const struct claims_role_rules mapping = {.claims = pointers, .values = {pairs, 1}};
     struct identity *identity = identity_new(IDENTITY_JWT, "", "idp", claims->subject ? claims->subject : "");
     struct jwt_cache *cache = jwt_cache_new(2);
     struct err err;
-    (void)!jwt_roles(claims, &mapping, identity, &err);
-    (void)jwt_has_scopes(claims, scopes);
-    (void)!jwt_tenant(claims, "/org/id", "t", &err);
+    (void)!claims_add_roles(claims, &mapping, identity, &err);
+    (void)claims_have_scopes(claims, scopes);
+    (void)!claims_tenant(claims, "/org/id", "t", &err);
     require(claims->expires > NOW, "accepted although it expired");
     identity->expires = claims->expires;
     jwt_cache_put(cache, token, identity);
@@ -118,7 +122,7 @@ static void try_set(struct span text)
     require(judge(parsed, buf_span(&token)) != JWT_ACCEPTED, "accepted with a key that did not sign it");
     require(jwks_count(parsed) <= JWKS_KEYS_MAX, "too many keys");
     buf_release(&token);
-    jwks_unref(parsed);
+    jwks_free(parsed);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)

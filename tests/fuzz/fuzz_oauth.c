@@ -1,5 +1,5 @@
 // Fuzzes what OAuth reads from strangers: challenges, URLs, metadata, registrations, callbacks, token answers.
-#include "auth/oauth.h"
+#include "auth/oauth/oauth.h"
 #include "fuzz.h"
 
 static void challenge(struct span input, struct arena *arena)
@@ -51,13 +51,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
 {
     struct arena arena = {0};
     struct span input = {(const char *)bytes, len};
-    struct oauth_attempt attempt = {.server = {.issuer = "https://as"}, .state = "s"};
+    struct oauth_authorization attempt = {.server = {.issuer = "https://as"}, .state = "s"};
     struct err err;
-    const char *code;
+    struct oauth_callback callback;
     challenge(input, &arena);
     url(arena_copy(&arena, input), &arena);
     documents(input, &arena);
-    REQUIRE((oauth_callback(&attempt, input, &arena, &code, &err) == OAUTH_CALLBACK_CODE) == (code != NULL));
+    oauth_callback_parse(input, &arena, &callback);
+    if (oauth_authorization_callback(&attempt, &callback, &err) == OAUTH_CALLBACK_CODE)
+        REQUIRE(callback.code && *callback.code && strcmp(callback.state, "s") == 0);
     arena_release(&arena);
     return 0;
 }

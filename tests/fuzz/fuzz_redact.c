@@ -1,7 +1,7 @@
 // Fuzzes redaction: what comes out is valid and bounded, redacting it again changes nothing, and no telling key kept its value.
+#include "../../src/store/audit/redact.h"
 #include "base/scan.h"
 #include "fuzz.h"
-#include "store/redact.h"
 #include <strings.h>
 
 static struct redact *rules;
@@ -28,7 +28,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
     struct span text = span_make((const char *)bytes, len), value, whole;
     struct err err;
     if (!rules)
-        rules = redact_new(&(struct redact_config){keys, pointers});
+        rules = redact_new(&(struct audit_redact){keys, pointers});
     if (!scan_document(text, false, &value, &err))
         return 0;
     struct buf once = {0}, twice = {0};

@@ -1,6 +1,6 @@
 // Fuzzes resource URIs: wrapping goes both ways, unwrapping stays in bounds, templates match as a slow matcher does; the
 // canonical spelling is one, and a text with a hole in it is never taken for one that no canonical URI fits.
-#include "auth/policy_uri.h"
+#include "../../auth/policy/uri_form.h"
 #include "base/buf.h"
 #include "fuzz.h"
 #include "mcp/uri.h"

@@ -2,10 +2,13 @@
 #ifndef UNIT_H
 #define UNIT_H
 
+#include "base/blob.h"
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/span.h"
+#include <dirent.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -13,6 +16,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -20,6 +25,35 @@
 #define LIT(text) (text), sizeof(text) - 1
 #define SPAN(text) (span_make((text), sizeof(text) - 1))
 #define COUNT(array) (sizeof(array) / sizeof *(array))
+
+// Runs only the tests whose names match the pattern of this variable, with * and ?; tests/run -t sets it.
+__attribute__((constructor)) static void unit_filter(void)
+{
+    const char *pattern = getenv("UNIT_TEST_FILTER");
+    if (pattern)
+        cmocka_set_test_filter(pattern);
+}
+
+static inline struct blob *blob_copy(struct span bytes)
+{
+    struct buf copy = {0};
+    buf_put_span(&copy, bytes);
+    return blob_take(&copy);
+}
+
+// Removes a folder and the files in it; returns what a teardown returns, 0 if it is gone.
+static inline int unit_remove_folder(const char *path)
+{
+    DIR *all = opendir(path);
+    for (struct dirent *one; all && (one = readdir(all));) {
+        char name[400];
+        snprintf(name, sizeof name, "%s/%s", path, one->d_name);
+        (void)unlink(name);
+    }
+    if (all)
+        closedir(all);
+    return rmdir(path);
+}
 
 static inline void assert_span_at(struct span got, struct span want, const char *label, const char *file, int line)
 {
@@ -49,6 +83,21 @@ static inline void assert_row_at(bool holds, const char *label, const char *file
 
 // The condition holds for the row of a table that the label shows.
 #define assert_row(condition, label) assert_row_at((condition), (label), __FILE__, __LINE__)
+
+// Runs this in a process of its own, which must abort: CHECK() did not hold.
+static inline void assert_aborts_at(void (*run)(void), const char *file, int line)
+{
+    int status = 0;
+    pid_t child = fork();
+    if (child == 0) {
+        run();
+        _exit(0);
+    }
+    if (child < 0 || waitpid(child, &status, 0) != child || !WIFSIGNALED(status) || WTERMSIG(status) != SIGABRT)
+        _fail(file, line);
+}
+
+#define assert_aborts(run) assert_aborts_at((run), __FILE__, __LINE__)
 
 #define assert_contains(text, part)                                      \
     do {                                                                 \

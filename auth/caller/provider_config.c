@@ -1,0 +1,243 @@
+// Owns `auth.providers` of the configuration: its options, and what they must not say together.
+#include "provider_table.h"
+
+#define AT(member) offsetof(struct provider_config, member)
+static const struct option provider_rows[] = {
+    {.name = "name",
+     .type = OPTION_STRING,
+     .offset = AT(name),
+     .help = "Who vouches for the callers it lets in, as policies (`user:NAME:SUBJECT`) and the audit log call it; the "
+             "type if absent. Accounts that callers connected belong to this name, too."},
+    {.name = "type",
+     .type = OPTION_ENUM,
+     .offset = AT(type),
+     .choices = provider_types,
+     .fallback = "\"none\"",
+     .help = "`none`: anybody who reaches the listener, which must be on loopback. `bearer`: tokens of `postern "
+             "token`. `forwarded-user`: headers of a trusted proxy in front. `jwt`: access tokens of an issuer; "
+             "with several issuers, one entry for each."},
+    {.name = "i_know_this_is_open",
+     .type = OPTION_BOOL,
+     .offset = AT(open),
+     .fallback = "false",
+     .help = "`none`: listen beyond loopback too, where anybody who reaches the port is let in. `public_url` or "
+             "`allowed_hosts` must still name what callers write in Host."},
+    {.name = "tokens",
+     .type = OPTION_STRING,
+     .offset = AT(tokens),
+     .help = "`bearer`: the tokens file, relative to the configuration file."},
+    {.name = "trusted_proxies",
+     .type = OPTION_STRINGS,
+     .offset = AT(trusted_proxies),
+     .help = "`forwarded-user`: addresses (10.1.2.3, 10.0.0.0/8, ::1) whose identity headers are believed; `unix` for "
+             "unix sockets. Mandatory."},
+    {.name = "user_header",
+     .type = OPTION_STRING,
+     .offset = AT(user_header),
+     .help = "`forwarded-user`: who it is; X-Forwarded-User if absent."},
+    {.name = "groups_header",
+     .type = OPTION_STRING,
+     .offset = AT(groups_header),
+     .help = "`forwarded-user`: the roles, between commas; no roles if absent."},
+    {.name = "tenant_header",
+     .type = OPTION_STRING,
+     .offset = AT(tenant_header),
+     .help = "`forwarded-user`: the tenant; `tenant` if absent."},
+    {.name = "tenant",
+     .type = OPTION_STRING,
+     .offset = AT(tenant),
+     .help = "`forwarded-user`, `jwt`: the tenant of everybody who comes this way; `default` if absent."},
+    {.name = "secret_header",
+     .type = OPTION_STRING,
+     .offset = AT(secret_header),
+     .help = "`forwarded-user`: the header in which the proxy shows the secret; X-Postern-Secret if absent."},
+    {.name = "secret",
+     .type = OPTION_STRING,
+     .offset = AT(secret),
+     .secret = true,
+     .help = "`forwarded-user`: at least 32 characters, best as ${NAME}. Beyond loopback this or `certificate_names` "
+             "is mandatory."},
+    {.name = "certificate_names",
+     .type = OPTION_STRINGS,
+     .offset = AT(certificate_names),
+     .help = "`forwarded-user`: names (SAN) of the proxy's client certificate, one of which it must show."},
+    {.name = "issuer",
+     .type = OPTION_STRING,
+     .offset = AT(issuer),
+     .help = "`jwt`: `iss` of the tokens, byte for byte."},
+    {.name = "audiences",
+     .type = OPTION_STRINGS,
+     .offset = AT(audiences),
+     .help =
+         "`jwt`: one of these must be in `aud`, byte for byte; usually the URL of the gateway's endpoint. Mandatory."},
+    {.name = "jwks_uri",
+     .type = OPTION_STRING,
+     .offset = AT(jwks_uri),
+     .help = "`jwt`: where the keys are; found out from the issuer's metadata if absent."},
+    {.name = "algorithms",
+     .type = OPTION_STRINGS,
+     .offset = AT(algorithms),
+     .help = "`jwt`: what may sign; RS256, PS256, ES256 and EdDSA if absent."},
+    {.name = "clock_skew",
+     .type = OPTION_DURATION,
+     .offset = AT(clock_skew_ms),
+     .fallback = "30",
+     .min = 0,
+     .max = 300000,
+     .help = "`jwt`: how much clocks may differ."},
+    {.name = "required_claims",
+     .type = OPTION_STRINGS,
+     .offset = AT(required_claims),
+     .help = "`jwt`: claims that must be there."},
+    {.name = "required_scopes",
+     .type = OPTION_STRINGS,
+     .offset = AT(required_scopes),
+     .help = "`jwt`: scopes that must be there; a token without them is answered 403 `insufficient_scope`."},
+    {.name = "require_at_jwt",
+     .type = OPTION_BOOL,
+     .offset = AT(require_at_jwt),
+     .fallback = "false",
+     .help = "`jwt`: `typ` must say access token."},
+    {.name = "role_claims",
+     .type = OPTION_STRINGS,
+     .offset = AT(role_claims),
+     .help = "`jwt`: JSON Pointers to roles and groups, such as /realm_access/roles, beside `scope` and `scp`."},
+    {.name = "role_map",
+     .type = OPTION_PAIRS,
+     .offset = AT(role_map),
+     .help = "`jwt`: value → role; values that are not here give no role."},
+    {.name = "tenant_claim",
+     .type = OPTION_STRING,
+     .offset = AT(tenant_claim),
+     .help = "`jwt`: JSON Pointer to the tenant; `tenant` if absent."},
+    {0},
+};
+#undef AT
+
+// As it stands in user:NAME:SUBJECT, so without a colon.
+static bool is_name(const char *text)
+{
+    size_t len = strlen(text);
+    return len >= 1 && len <= 64 &&
+           strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == len;
+}
+
+static bool check_provider(void *object, const struct option_place *place, struct err *err)
+{
+    const struct provider_config *config = object;
+    const struct provider *provider = &provider_table[config->type];
+    bool bearer = config->type == PROVIDER_BEARER;
+    if (config->name && !is_name(config->name))
+        return err_set(err, ERR_CONFIG, "%s: %s/name: 1 to 64 letters, digits and . _ -", place->file, place->path);
+    if (bearer != (config->tokens != NULL))
+        return err_set(err, ERR_CONFIG, "%s: %s/tokens: %s", place->file, place->path,
+                       bearer ? "name the file that `postern token new --file` writes"
+                              : "only for the type \"bearer\"");
+    if (config->open && config->type != PROVIDER_NONE)
+        return err_set(err, ERR_CONFIG, "%s: %s/i_know_this_is_open: only for the type \"none\"", place->file,
+                       place->path);
+    return !provider->check || provider->check(config, place, err);
+}
+
+static const struct option_table entry_options = {"A provider (auth.providers[])", sizeof(struct provider_config),
+                                                  provider_rows, check_provider};
+
+static bool same_text(const char *a, const char *b) { return a == b || (a && b && strcmp(a, b) == 0); }
+
+// What is wrong with a second provider beside a first one in the same list; NULL: nothing.
+static const char *clash(const struct provider_config *first, const struct provider_config *second)
+{
+    if (first->type == second->type && !provider_table[first->type].many)
+        return "a second provider of the type";
+    if (strcmp(provider_name(first), provider_name(second)) == 0)
+        return "a second provider of the same name; give it a `name` of its own, beside the type";
+    if (first->issuer && same_text(first->issuer, second->issuer))
+        return "a second provider for the same issuer, of the type";
+    return NULL;
+}
+
+static bool check(void *object, const struct option_place *place, struct err *err)
+{
+    const struct auth_config *config = object;
+    const struct provider_config *entries = config->providers.at;
+    const char *problem;
+    if (!config->providers.count)
+        return err_set(err, ERR_CONFIG, "%s: %s/providers: must name at least one provider", place->file, place->path);
+    for (size_t i = 0; i < config->providers.count; i++)
+        for (size_t k = 0; k < i; k++)
+            if ((problem = clash(&entries[k], &entries[i])))
+                return err_set(err, ERR_CONFIG, "%s: %s/providers/%zu: %s \"%s\"", place->file, place->path, i, problem,
+                               provider_types[entries[i].type]);
+    return true;
+}
+
+static const struct option auth_rows[] = {
+    {.name = "providers",
+     .type = OPTION_OBJECTS,
+     .offset = offsetof(struct auth_config, providers),
+     .fallback = "[{\"type\":\"none\"}]",
+     .sub = &entry_options,
+     .help = "Who may prove an identity, asked in order; the first that accepts or rejects decides."},
+    {0},
+};
+
+const struct option_table provider_config_options = {"Authentication (auth)", sizeof(struct auth_config), auth_rows,
+                                                     check};
+
+static bool check_listener(void *object, const struct option_place *place, struct err *err)
+{
+    const struct auth_config *config = object;
+    return !config->providers.at || check(object, place, err);
+}
+
+static const struct option listener_rows[] = {
+    {.name = "providers",
+     .type = OPTION_OBJECTS,
+     .offset = offsetof(struct auth_config, providers),
+     .sub = &entry_options,
+     .help = "As `auth.providers`, which are for this listener if absent."},
+    {0},
+};
+
+const struct option_table provider_config_listener_options = {
+    "Authentication of a listener (listen[].auth)", sizeof(struct auth_config), listener_rows, check_listener};
+
+// Behind two proxies there may be two directories of people, so those are never the same by themselves.
+static bool same_people(const struct provider_config *one, const struct provider_config *other)
+{
+    return one->type == other->type && same_text(one->tokens, other->tokens) && same_text(one->issuer, other->issuer) &&
+           !one->trusted_proxies;
+}
+
+bool provider_config_names_agree(const struct auth_config *one, const struct auth_config *other,
+                                 const struct option_place *place, struct err *err)
+{
+    const struct provider_config *a = one->providers.at, *b = other->providers.at;
+    for (size_t i = 0; i < one->providers.count; i++)
+        for (size_t k = 0; k < other->providers.count; k++)
+            if (strcmp(provider_name(&a[i]), provider_name(&b[k])) == 0 && !same_people(&a[i], &b[k]))
+                return err_set(
+                    err, ERR_CONFIG,
+                    "%s: %s/providers/%zu: another provider is called \"%s\" already, and may mean other people "
+                    "by the same subjects; give this one a `name`",
+                    place->file, place->path, k, provider_name(&b[k]));
+    return true;
+}
+
+bool provider_config_proves(const struct auth_config *config)
+{
+    const struct provider_config *entries = config->providers.at;
+    for (size_t i = 0; i < config->providers.count; i++)
+        if (provider_table[entries[i].type].proves)
+            return true;
+    return false;
+}
+
+bool provider_config_is_open(const struct auth_config *config)
+{
+    const struct provider_config *entries = config->providers.at;
+    for (size_t i = 0; i < config->providers.count; i++)
+        if (entries[i].open)
+            return true;
+    return false;
+}

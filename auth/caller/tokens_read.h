@@ -1,0 +1,25 @@
+// The tokens file as the provider `bearer` asks it, and what changing it needs of reading it.
+#ifndef AUTH_TOKEN_FILE_READ_H
+#define AUTH_TOKEN_FILE_READ_H
+
+#include "auth/caller/tokens.h"
+#include "base/json.h"
+#include "base/option.h"
+
+// Under which name of a provider the entries are known; `bearer` if nobody says. Before any identity is taken.
+void caller_tokens_vouch(struct caller_tokens *file, const char *provider);
+struct caller_tokens *caller_tokens_ref(struct caller_tokens *file);
+bool caller_tokens_stale(const struct caller_tokens *file);  // the file on disk is another one by now
+// PASS: not one of our tokens, somebody else may know it. REJECT: ours, but damaged, unknown, wrong or
+// expired; one digest and one comparison in all cases. ACCEPT: *out is the entry, as long as the file is held.
+enum provider_verdict caller_tokens_find(const struct caller_tokens *file, struct span presented, int64_t now,
+                                         const struct caller_token **out);
+struct identity *caller_tokens_identity(const struct caller_token *entry);  // of an entry of a file; a new reference
+
+struct caller_tokens *caller_tokens_new(const char *path);  // without tokens, as of the file that is there now
+bool caller_tokens_read(const json_t *tree, struct caller_tokens *into, struct err *err) MUST_CHECK;
+// Could this entry be read again?
+bool caller_tokens_entry_readable(const json_t *tree, const struct option_place *place, struct err *err) MUST_CHECK;
+const char *caller_tokens_schema(const struct caller_tokens *file);
+
+#endif

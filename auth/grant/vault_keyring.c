@@ -1,0 +1,116 @@
+// Owns the way to the desktop's keyring: secret-tool as a child, without a shell, and the patience with it (S6).
+#include "vault_keyring.h"
+#include "auth/grant/vault.h"
+#include "base/mem.h"
+#include "loop/child.h"
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#define PROGRAM "secret-tool"
+enum { PATIENCE_MS = 2000, TEXT_MAX = 4096 };
+
+struct command {
+    struct loop *loop;
+    bool ended, good, none;  // exit status 0; 1
+};
+
+static void on_exit_of(void *arg, const char *how)
+{
+    struct command *command = arg;
+    command->ended = true;
+    command->good = strcmp(how, "exit status 0") == 0;
+    command->none = strcmp(how, "exit status 1") == 0;
+    loop_stop(command->loop);
+}
+
+static void on_late(struct loop_timer *timer) { loop_stop(timer->arg); }
+
+// What it has written; it is in the pipe, all of it. `out` has its room from the beginning, so that no copies stay behind.
+static void drain(int fd, struct buf *out)
+{
+    ssize_t got = read(fd, out->at, out->room - 1);
+    out->len = got > 0 ? (size_t)got : 0;
+}
+
+// Runs secret-tool with these words. True: it ended by itself, within its time.
+static bool run(char *const *words, struct span input, struct command *command, struct buf *out, struct buf *complaint)
+{
+    struct buf bus = {0}, runtime = {0};
+    struct err ignored;
+    const char *address = getenv("DBUS_SESSION_BUS_ADDRESS"), *folder = getenv("XDG_RUNTIME_DIR");
+    if (!address || !*address || !(command->loop = loop_new(&ignored)))
+        return false;
+    buf_printf(&bus, "DBUS_SESSION_BUS_ADDRESS=%s", address);
+    buf_printf(&runtime, "XDG_RUNTIME_DIR=%s", folder ? folder : "");
+    const char *const env[] = {buf_text(&bus), folder ? buf_text(&runtime) : NULL, NULL};
+    struct child_spec spec = {.command = PROGRAM, .args = words, .env = env};
+    struct loop_timer late = {.on_due = on_late, .arg = command->loop};
+    struct child *child = child_start(command->loop, &spec, on_exit_of, command, &ignored);
+    if (child) {
+        bool told = !input.len || write(child_stdin(child), input.at, input.len) == (ssize_t)input.len;
+        child_close_stdin(child);
+        loop_timer_set(command->loop, &late, PATIENCE_MS);
+        if (told)
+            loop_run(command->loop);
+        loop_timer_stop(command->loop, &late);
+        if (command->ended) {
+            drain(child_stdout(child), out);
+            drain(child_stderr(child), complaint);
+        }
+        child_free(child);
+    }
+    loop_free(command->loop);
+    buf_release(&bus);
+    buf_release(&runtime);
+    return command->ended;
+}
+
+enum vault_keyring_answer vault_keyring_find(const char *file, struct buf *text)
+{
+    char *const words[] = {"lookup", "service", "postern", "store", (char *)(uintptr_t)file, NULL};
+    struct command command = {0};
+    struct buf complaint = {0};
+    buf_reserve(&complaint, TEXT_MAX);
+    buf_reserve(text, TEXT_MAX);
+    bool ended = run(words, (struct span){0}, &command, text, &complaint);
+    bool complains = complaint.len > 0;  // then status 1 does not say that there is none
+    buf_release(&complaint);
+    return ended && command.good && text->len                  ? VAULT_KEYRING_FOUND
+           : ended && command.none && !complains && !text->len ? VAULT_KEYRING_NONE
+                                                               : VAULT_KEYRING_SILENT;
+}
+
+static bool keep(const char *file, struct span key)
+{
+    char *const words[] = {
+        "store", "--label=Postern: key of the token store", "service", "postern", "store", (char *)(uintptr_t)file,
+        NULL};
+    struct command command = {0};
+    struct buf out = {0}, complaint = {0};
+    buf_reserve(&out, TEXT_MAX);
+    buf_reserve(&complaint, TEXT_MAX);
+    bool ok = run(words, key, &command, &out, &complaint) && command.good;
+    buf_release(&out);
+    buf_release(&complaint);
+    return ok;
+}
+
+bool vault_keyring_make(const char *file, struct span key, struct buf *text)
+{
+    const char *slash = strrchr(file, '/');
+    char *folder = slash ? mem_copy(file, (size_t)(slash - file) + 1) : mem_string(".");
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    free(folder);
+    if (fd < 0 || flock(fd, LOCK_EX) != 0) {  // a second one would take the place of the first, and what it has sealed
+        if (fd >= 0)
+            close(fd);
+        return false;
+    }
+    enum vault_keyring_answer there = vault_keyring_find(file, text);
+    if (there == VAULT_KEYRING_NONE && keep(file, key))
+        there = vault_keyring_find(file, text);
+    close(fd);
+    return there == VAULT_KEYRING_FOUND;
+}

@@ -1,0 +1,258 @@
+// Owns the option rows of `auth` of a server.
+#include "assertion_options.h"
+#include "auth/oauth/oauth.h"
+#include "loop/address.h"
+
+static const char *const modes[] = {"none",     "static",         "shared",     "per_user", "client_credentials",
+                                    "workload", "token_exchange", "enterprise", NULL};
+static const char *const subjects[] = {"id_token", "access_token", "jwt", NULL};
+static const char *const sources[] = {"file", "caller", NULL};
+static const char *const proofs[] = {"auto", "client_secret_post", "client_secret_basic", NULL};
+static const char *const pkces[] = {"require", "assume_s256", NULL};
+
+#define AT(member) offsetof(struct access_idp, member)
+static const struct option idp_rows[] = {
+    {.name = "issuer",
+     .type = OPTION_STRING,
+     .offset = AT(issuer),
+     .help =
+         "Exactly what it calls itself; its metadata say where it exchanges tokens. Needed with `subject` `caller`."},
+    {.name = "token_endpoint",
+     .type = OPTION_STRING,
+     .offset = AT(token_endpoint),
+     .help = "Where it exchanges tokens, instead of what its metadata say; https, or http on loopback."},
+    {.name = "client_id", .type = OPTION_STRING, .offset = AT(client_id), .help = "Our client there."},
+    {.name = "client_secret",
+     .type = OPTION_STRING,
+     .offset = AT(client_secret),
+     .secret = true,
+     .help = "Its secret, if it has one."},
+    {0},
+};
+#undef AT
+
+static const struct option_table idp_table = {"The identity provider (mcpServers.NAME.auth.idp)",
+                                              sizeof(struct access_idp), idp_rows, NULL};
+
+#define AT(member) offsetof(struct access_options, member)
+
+static const struct option rows[] = {
+    {.name = "mode",
+     .type = OPTION_ENUM,
+     .offset = AT(mode),
+     .fallback = "\"none\"",
+     .choices = modes,
+     .help =
+         "`none`: nothing is presented. `static`: `token`. `shared`: one grant for all callers, got by `postern login "
+         "SERVER`. `per_user`: each caller's own grant, and no other; makes `isolation` at least `user`. "
+         "`client_credentials`: the client's own rights. `workload`: those of the workload whose token is in "
+         "`subject_token_file` (RFC 7523). `token_exchange`: that token is exchanged (RFC 8693). `enterprise`: it is "
+         "exchanged at `idp` for one that the authorization server takes (ID-JAG)."},
+    {.name = "token",
+     .type = OPTION_STRING,
+     .offset = AT(token),
+     .secret = true,
+     .help = "The token of mode `static`."},
+    {.name = "client_id",
+     .type = OPTION_STRING,
+     .offset = AT(client_id),
+     .help = "A client that is registered at the authorization server; without it one is registered when needed."},
+    {.name = "client_secret",
+     .type = OPTION_STRING,
+     .offset = AT(client_secret),
+     .secret = true,
+     .help = "Its secret."},
+    {.name = "token_endpoint_auth_method",
+     .type = OPTION_ENUM,
+     .offset = AT(token_endpoint_auth_method),
+     .fallback = "\"auto\"",
+     .choices = proofs,
+     .help = "How `client_secret` is presented first; `auto`: as the authorization server's metadata say, else "
+             "`client_secret_basic`. Where it fails the other way is tried once."},
+    {.name = "private_key_file",
+     .type = OPTION_STRING,
+     .offset = AT(private_key_file),
+     .help = "PEM file with its private key, for private_key_jwt; nobody else may be able to read it."},
+    {.name = "signing_algorithm",
+     .type = OPTION_STRING,
+     .offset = AT(signing_algorithm),
+     .fallback = "\"RS256\"",
+     .help = "What that key signs with: RS256, RS384, RS512, ES256, ES384 or ES512."},
+    {.name = "key_id", .type = OPTION_STRING, .offset = AT(key_id), .help = "`kid` of that key."},
+    {.name = "client_metadata_url",
+     .type = OPTION_STRING,
+     .offset = AT(client_metadata_url),
+     .help =
+         "A client id that is the https URL of a client metadata document; used where the authorization server takes "
+         "such ids."},
+    {.name = "scope",
+     .type = OPTION_STRING,
+     .offset = AT(scope),
+     .help = "Scopes to ask for, instead of those the server names."},
+    {.name = "resource",
+     .type = OPTION_STRING,
+     .offset = AT(resource),
+     .help = "What to send as `resource` instead of what the server's metadata say; \"omit\" sends none."},
+    {.name = "issuer",
+     .type = OPTION_STRING,
+     .offset = AT(issuer),
+     .help = "The authorization server to use of several, or exactly what its metadata call it."},
+    {.name = "pkce",
+     .type = OPTION_ENUM,
+     .offset = AT(pkce),
+     .fallback = "\"require\"",
+     .choices = pkces,
+     .help = "`assume_s256`: trust an authorization server to do PKCE that does not say so."},
+    {.name = "callback_host",
+     .type = OPTION_STRING,
+     .offset = AT(callback_host),
+     .fallback = "\"127.0.0.1\"",
+     .help = "Host of the redirect URI of `postern login`: 127.0.0.1, localhost or ::1."},
+    {.name = "callback_port",
+     .type = OPTION_INT,
+     .offset = AT(callback_port),
+     .fallback = "0",
+     .max = 65535,
+     .help = "Its port; 0: that of the last login, or the first free one of 8085 to 8099."},
+    {.name = "device",
+     .type = OPTION_BOOL,
+     .offset = AT(device),
+     .fallback = "false",
+     .help = "`postern login` shows a code to enter on another device, as with `--device`."},
+    {.name = "authorize_params",
+     .type = OPTION_PAIRS,
+     .offset = AT(authorize_params),
+     .help = "More parameters of the authorization request, like `audience`."},
+    {.name = "allow_addresses",
+     .type = OPTION_STRINGS,
+     .offset = AT(allow_addresses),
+     .help = "Blocks of addresses like \"10.0.0.0/8\" where its authorization server may be although it is elsewhere: "
+             "without this only public addresses, and the kind of network the server is in."},
+    {.name = "subject",
+     .type = OPTION_ENUM,
+     .offset = AT(subject),
+     .fallback = "\"file\"",
+     .choices = sources,
+     .help =
+         "Whose token `token_exchange` and `enterprise` exchange: the one in `subject_token_file`, for all callers; or "
+         "`caller`: the JWT that each caller came with, for that caller alone. It must be from the issuer that "
+         "exchanges it, or name it in `aud`. Makes `isolation` at least `user`."},
+    {.name = "subject_token_file",
+     .type = OPTION_STRING,
+     .offset = AT(subject_token_file),
+     .help = "File with the token of modes `workload`, `token_exchange` and `enterprise`; read anew each time."},
+    {.name = "subject_token_type",
+     .type = OPTION_ENUM,
+     .offset = AT(subject_token_type),
+     .fallback = "\"id_token\"",
+     .choices = subjects,
+     .help = "What it is, for `token_exchange` and `enterprise`."},
+    {.name = "idp",
+     .type = OPTION_OBJECT,
+     .offset = AT(idp),
+     .sub = &idp_table,
+     .help = "The identity provider of mode `enterprise`."},
+    {.name = "assertion",
+     .type = OPTION_OBJECT,
+     .offset = AT(assertion),
+     .sub = &assertion_options_table,
+     .help = "Tells the server who calls, beside whatever `mode` presents; needs `isolation` `user` or `session`."},
+    {0},
+};
+
+bool access_options_mode_asks(enum access_mode mode)
+{
+    return mode == ACCESS_CLIENT || mode == ACCESS_WORKLOAD || mode == ACCESS_EXCHANGE || mode == ACCESS_ENTERPRISE;
+}
+
+bool access_options_takes_caller(const struct access_options *options)
+{
+    return options->subject == ACCESS_FROM_CALLER;  // check_subject: only with a mode that exchanges
+}
+
+bool access_options_is_client_of(const struct access_options *options, const struct grant *grant)
+{
+    return options->client_id && grant->is.client_id && strcmp(options->client_id, grant->is.client_id) == 0 &&
+           (!options->issuer || oauth_issuer_matches(options->issuer, grant->issuer));
+}
+
+bool access_options_client_moves(const struct access_options *options)
+{
+    return options->client_id && !options->issuer;
+}
+
+static bool check_idp(const struct access_options *options, const struct option_place *place, struct err *err)
+{
+    const struct access_idp *idp = &options->idp;
+    const char *const urls[] = {idp->issuer, idp->token_endpoint};
+    bool named = urls[0] || urls[1];
+    if ((options->mode == ACCESS_ENTERPRISE) != (named && idp->client_id))
+        return err_set(
+            err, ERR_CONFIG,
+            "%s: %s/idp: an issuer or a token_endpoint, a client_id, and mode \"enterprise\" belong together",
+            place->file, place->path);
+    if (options->mode == ACCESS_ENTERPRISE && access_options_takes_caller(options) && !idp->issuer)
+        return err_set(err, ERR_CONFIG, "%s: %s/idp/issuer: needed to know which callers' tokens may go there",
+                       place->file, place->path);
+    for (size_t i = 0; i < 2; i++)
+        if (urls[i] && !oauth_url_secure(urls[i]))
+            return err_set(err, ERR_CONFIG, "%s: %s/idp/%s: https, or http on loopback", place->file, place->path,
+                           i ? "token_endpoint" : "issuer");
+    return true;
+}
+
+// What is sent to whom: a subject's token goes to an identity provider or issuer that a person named.
+static bool check_subject(const struct access_options *options, const struct option_place *place, struct err *err)
+{
+    bool wanted = access_options_mode_asks((enum access_mode)options->mode) && options->mode != ACCESS_CLIENT;
+    bool caller = access_options_takes_caller(options);
+    if (caller && options->mode != ACCESS_EXCHANGE && options->mode != ACCESS_ENTERPRISE)
+        return err_set(err, ERR_CONFIG, "%s: %s/subject: \"caller\" needs mode \"token_exchange\" or \"enterprise\"",
+                       place->file, place->path);
+    if ((wanted && !caller) != (options->subject_token_file != NULL))
+        return err_set(err, ERR_CONFIG,
+                       "%s: %s: a \"subject_token_file\" and mode \"workload\", \"token_exchange\" or \"enterprise\" "
+                       "belong together, unless \"subject\" is \"caller\"",
+                       place->file, place->path);
+    if (wanted && !options->client_id)
+        return err_set(err, ERR_CONFIG, "%s: %s: mode \"%s\" needs a client_id", place->file, place->path,
+                       modes[options->mode]);
+    if (options->mode == ACCESS_EXCHANGE && !options->issuer)
+        return err_set(err, ERR_CONFIG, "%s: %s: mode \"token_exchange\" needs an \"issuer\"", place->file,
+                       place->path);
+    return check_idp(options, place, err);
+}
+
+static bool check(void *object, const struct option_place *place, struct err *err)
+{
+    const struct access_options *options = object;
+    const char *host = options->callback_host;
+    if ((options->mode == ACCESS_STATIC) != (options->token != NULL))
+        return err_set(err, ERR_CONFIG, "%s: %s: mode \"static\" and a \"token\" belong together", place->file,
+                       place->path);
+    if (options->mode == ACCESS_CLIENT &&
+        (!options->client_id || (!options->client_secret && !options->private_key_file)))
+        return err_set(
+            err, ERR_CONFIG,
+            "%s: %s: mode \"client_credentials\" needs a client_id, and a client_secret or a private_key_file",
+            place->file, place->path);
+    if (!check_subject(options, place, err))
+        return false;
+    if (options->client_metadata_url && strncmp(options->client_metadata_url, "https://", 8) != 0)
+        return err_set(err, ERR_CONFIG, "%s: %s/client_metadata_url: must be an https:// URL", place->file,
+                       place->path);
+    if (strcmp(host, "127.0.0.1") != 0 && strcmp(host, "localhost") != 0 && strcmp(host, "::1") != 0)
+        return err_set(err, ERR_CONFIG, "%s: %s/callback_host: 127.0.0.1, localhost or ::1", place->file, place->path);
+    for (char *const *block = options->allow_addresses; block && *block; block++)
+        if (!address_block_valid(*block))
+            return err_set(err, ERR_CONFIG, "%s: %s/allow_addresses: \"%s\" is no block of addresses", place->file,
+                           place->path, *block);
+    for (size_t i = 0; i < options->authorize_params.count; i++)
+        if (!oauth_authorization_extra_allowed(options->authorize_params.at[i].name))
+            return err_set(err, ERR_CONFIG, "%s: %s/authorize_params/%s: this parameter is not for you to set",
+                           place->file, place->path, options->authorize_params.at[i].name);
+    return true;
+}
+
+const struct option_table access_options_table = {"What is presented to a server (mcpServers.NAME.auth)",
+                                                  sizeof(struct access_options), rows, check};

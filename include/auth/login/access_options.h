@@ -1,0 +1,73 @@
+// `auth` of a server in the configuration: what is presented to it, and how that is obtained.
+#ifndef AUTH_LOGIN_ACCESS_OPTIONS_H
+#define AUTH_LOGIN_ACCESS_OPTIONS_H
+
+#include "auth/grant/grant.h"
+#include "base/option.h"
+
+// `auth.assertion` of a server; none without a key_file.
+struct assertion_options {
+    char *key_file, *algorithm, *key_id;
+    struct option_pairs other_keys;  // id → file: published, and not signed with
+    char *header;
+    char *audience;  // NULL: the server's URL
+    int64_t lifetime_ms;
+};
+
+// The last is no choice of the configuration: a grant is used if there is one (the command line's way).
+enum access_mode {
+    ACCESS_NONE,
+    ACCESS_STATIC,
+    ACCESS_SHARED,
+    ACCESS_USER,
+    ACCESS_CLIENT,
+    ACCESS_WORKLOAD,
+    ACCESS_EXCHANGE,
+    ACCESS_ENTERPRISE,
+    ACCESS_OPTIONAL,
+};
+enum access_source { ACCESS_FROM_FILE, ACCESS_FROM_CALLER };
+enum access_subject { ACCESS_SUBJECT_ID_TOKEN, ACCESS_SUBJECT_ACCESS_TOKEN, ACCESS_SUBJECT_JWT };
+enum access_pkce { ACCESS_PKCE_REQUIRE, ACCESS_PKCE_ASSUME };
+enum access_proof { ACCESS_PROOF_AUTO, ACCESS_PROOF_POST, ACCESS_PROOF_BASIC };
+
+// `auth` of a server in the configuration.
+struct access_options {
+    int mode;
+    char *token;
+    char *client_id, *client_secret, *private_key_file, *signing_algorithm, *key_id;
+    int token_endpoint_auth_method;  // enum access_proof, of a client_secret
+    char *client_metadata_url;
+    char *scope;
+    char *resource;  // NULL: what the server's metadata say; "omit": none
+    char *issuer;
+    int pkce;
+    char *callback_host;
+    int64_t callback_port;
+    bool device;
+    struct option_pairs authorize_params;
+    char **allow_addresses;
+    int subject;  // enum access_source
+    char *subject_token_file;
+    int subject_token_type;
+    struct access_idp {  // mode enterprise
+        char *issuer, *token_endpoint, *client_id, *client_secret;
+    } idp;
+    struct assertion_options assertion;
+    const char *ca_file;  // no option: tls.ca_file of the server, whose authorization server it may vouch for as well
+};
+
+extern const struct option_table access_options_table;
+
+// Tokens of this mode are asked for when they are needed, of nobody but machines, and are not stored.
+bool access_options_mode_asks(enum access_mode mode);
+// The caller's own token is exchanged: access needs it with each call (access_take_caller_token).
+bool access_options_takes_caller(const struct access_options *options);
+// F15: is the client of the configuration the one this grant was given to? If not, its secret must not be shown where
+// the grant came from (G14).
+bool access_options_is_client_of(const struct access_options *options, const struct grant *grant);
+// D16: the server alone says which authorization server the configured client is shown to. The first one is remembered
+// (grant_store_client_bind), and it is shown to no other.
+bool access_options_client_moves(const struct access_options *options);
+
+#endif

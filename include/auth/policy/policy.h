@@ -1,0 +1,153 @@
+// Whether an identity may do something: policy files, compiled, asked before anything reaches a server.
+//
+// Any matching deny denies; else any matching allow allows; else it is denied. Order never matters.
+// A policy is an immutable, counted snapshot; zeroed memory denies. What deciding remembers is apart from it, for one thread.
+#ifndef AUTH_POLICY_H
+#define AUTH_POLICY_H
+
+#include "auth/caller/identity.h"
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/json.h"
+#include "base/span.h"
+
+enum verdict { VERDICT_DENY, VERDICT_ALLOW };
+enum policy_kind { POLICY_TOOL, POLICY_RESOURCE, POLICY_TEMPLATE, POLICY_PROMPT, POLICY_KINDS };
+
+struct policy;
+struct policy_inventory;
+
+// A rule as its file has it. `effect` and `mode` are indexes of {deny, allow} and {enforce, shadow}.
+struct policy_rule {
+    char *id, *description;
+    int effect, mode;
+    char **tenants, **subjects, **servers, **kinds, **names;
+    json_t *when;
+    char *expires, *acknowledge, *owner, *ticket;
+    char **notes;
+    const char *file;  // where it stands
+    int line;
+    size_t at;           // in the list of the file's rules
+    int64_t expires_at;  // seconds since the epoch; 0: never
+};
+
+struct policy_question {
+    const struct identity *identity;
+    const char *server;  // its name in the configuration
+    enum policy_kind kind;
+    struct span name;    // the server's own name or URI for it
+    const json_t *args;  // the arguments, or NULL: none
+};
+
+struct policy_decision {
+    enum verdict verdict;
+    const struct policy_rule *rule;  // NULL: no rule decided
+    const char *by;                  // its id, or "default", "uri_not_canonical", "builtin:allow-all"
+};
+
+// A test embedded in a file.
+struct policy_test {
+    char *description;
+    struct {
+        char *tenant, *subject;
+        char **roles;
+    } as;
+    char *server, *name;
+    int kind;
+    json_t *args;
+    int expect;  // {deny, allow}
+    char *by;
+    const char *file;
+    size_t at;  // in the list of the file's tests
+};
+
+// Something `policy check` has to say: an error (E…) keeps the policy from loading, a warning (W…) does not.
+struct policy_finding {
+    char code[4];
+    char *file;
+    int line;    // 0: unknown
+    char *rule;  // id, or NULL
+    char *text;  // mostly "POINTER: what is wrong; what to do"
+};
+
+struct policy_findings {
+    struct policy_finding *at;
+    size_t count, errors;
+    bool unread;  // a file or the folder could not be read
+};
+
+struct policy_load {
+    const char *path;            // a file, or a folder of *.json
+    int64_t now;                 // seconds since the epoch: what has expired
+    const char *const *servers;  // known names, NULL at the end; NULL: not checked
+    const char *const *tenants;
+    const char *const *providers;              // of users
+    const struct policy_inventory *inventory;  // what the servers have; NULL: not checked
+    const struct policy_inventory *before;     // what they had: patterns that take more now are told
+};
+
+// The JSON that `postern tools`, `resources` and `prompts` print, one after another in a file.
+struct policy_inventory *policy_inventory_read(const char *path, struct err *err) MUST_CHECK;
+void policy_inventory_free(struct policy_inventory *inventory);
+size_t policy_inventory_count(const struct policy_inventory *inventory);
+// Server, kind and name of one item, in a question that nobody asks yet.
+struct policy_question policy_inventory_at(const struct policy_inventory *inventory, size_t i);
+
+// Parses, checks, compiles and runs the embedded tests. NULL if anything is an error; the findings tell.
+struct policy *policy_load(const struct policy_load *load, struct policy_findings *findings,
+                           struct err *err) MUST_CHECK;
+struct policy *policy_ref(struct policy *policy);
+void policy_unref(struct policy *policy);
+// The policy that goes with provider `none` on a loopback listener: whoever got in may do everything.
+struct policy *policy_allow_all(void);
+void policy_findings_release(struct policy_findings *findings);
+
+// Names of tools and prompts are; URIs and templates must have their one spelling (auth/policy_uri.h). What is not is denied
+// before a rule is asked, by "uri_not_canonical": the rules are about that spelling.
+bool policy_is_canonical(const struct policy_question *question);
+// Does deciding it need the arguments: is a rule with conditions, a shadow rule included, about it?
+bool policy_looks_at_arguments(const struct policy *policy, const struct policy_question *question);
+struct policy_decision policy_decide(const struct policy *policy, const struct policy_question *question);
+// May it be listed? Conditions are left out: allowed with some arguments, and not always denied.
+bool policy_visible(const struct policy *policy, const struct policy_question *question);
+// The same for a pattern in place of a name, as `policy diff` compares them: may anything that it takes be listed?
+bool policy_visible_pattern(const struct policy *policy, const struct policy_question *question);
+// May anything of this server be listed at all, whatever it has? False: the two have nothing to do with each other.
+bool policy_reaches(const struct policy *policy, const struct identity *identity, const char *server);
+// When what it decides changes by itself next, in seconds since the epoch: a rule expires. INT64_MAX: never.
+int64_t policy_next_expiry(const struct policy *policy);
+// Sums up the rules with this effect that take the question, whatever the arguments: 0 if none does, and the same number
+// under two policies if the rules there have the same conditions.
+uint64_t policy_stance(const struct policy *policy, const struct policy_question *question, enum verdict effect);
+// What the caller may pass, as far as the rules say so in advance: an object of JSON Pointers into the arguments, each with
+// the only values that some allow rule takes there. NULL: nothing is known. It is a hint for lists, never the control,
+// and errs to the wide side: a call with any other value there would be denied.
+json_t *policy_narrowing(const struct policy *policy, const struct policy_question *question);
+bool policy_condition_has(const json_t *values, const json_t *value);  // by the equality of `in`
+// The shadow rules that would match, which never decide.
+const struct policy_rule *policy_shadow(const struct policy *policy, const struct policy_question *question);
+
+bool policy_is_open(const struct policy *policy);        // the built-in one that allows all
+const char *policy_digest(const struct policy *policy);  // SHA-256 of the formatted files, hex
+size_t policy_rule_count(const struct policy *policy);
+const struct policy_rule *policy_rule_at(const struct policy *policy, size_t i);
+size_t policy_test_count(const struct policy *policy);
+const struct policy_test *policy_test_at(const struct policy *policy, size_t i);
+// For each rule that matched nothing of the question: why not. Writes the first selector that failed to `why`
+// ("names", "when /owner: …"), and for a subject through a group the path to `via`. True if it matches.
+bool policy_rule_matches(const struct policy *policy, const struct policy_rule *rule,
+                         const struct policy_question *question, bool redact, struct buf *why, struct buf *via);
+// Every user:… and role:… named in rules and groups, once; NULL at the end. The caller frees each and the list.
+char **policy_principals(const struct policy *policy);
+// The names and patterns of a rule with its sets replaced by what is in them. Freed like the one above.
+char **policy_rule_names(const struct policy *policy, const struct policy_rule *rule);
+// Who is asked for in a test: a new identity.
+struct identity *policy_test_identity(const struct policy_test *test);
+bool policy_kind_parse(const char *word, enum policy_kind *out);
+const char *policy_kind_text(enum policy_kind kind);
+// Changes when a file there is changed, added, removed or replaced; 0 if it cannot be read.
+uint64_t policy_fingerprint(const char *path);
+// The formatted text of one policy file: fixed key order, sorted selectors, two spaces.
+char *policy_format(const char *path, struct err *err) MUST_CHECK;
+
+#endif

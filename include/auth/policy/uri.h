@@ -1,0 +1,13 @@
+// The one spelling that a URI must have before a rule is asked about it.
+#ifndef AUTH_POLICY_URI_H
+#define AUTH_POLICY_URI_H
+
+#include "base/buf.h"
+#include "base/span.h"
+
+#define POLICY_URI_MAX 8192  // bytes
+
+// Appends the canonical spelling of a URI, or of a pattern for URIs. False: it has none, or is a template; nothing is appended.
+bool policy_uri_put_canonical(struct span uri, bool template, struct buf *out);
+
+#endif

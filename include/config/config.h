@@ -1,0 +1,78 @@
+// The whole configuration, parsed and checked; immutable once loaded.
+#ifndef CONFIG_CONFIG_H
+#define CONFIG_CONFIG_H
+
+#include "auth/grant/vault.h"
+#include "base/err.h"
+#include "base/option.h"
+#include "config/front.h"
+#include "config/limits.h"
+#include "config/listener.h"
+#include "store/audit/audit.h"
+#include "store/record.h"
+#include "upstream/server.h"
+
+struct config_log {
+    int level;   // enum log_level
+    int format;  // enum log_format
+};
+
+// `hosted` in the configuration.
+struct config_hosted {
+    bool allow_unbound_tickets;
+    int64_t lifetime_ms;
+    char **return_to;              // origins; NULL at the end, or NULL
+    char **authorization_servers;  // domains; NULL: any
+};
+
+// A tenant beside `default`, which is the top of the file: its own servers, profiles and limits, and its own policy if it
+// has one. It stands in the file, or in tenants.d/NAME.json beside it.
+struct config_tenant {
+    char *name;
+    struct option_items servers;   // struct server
+    struct option_items profiles;  // struct profile
+    char *policy;
+    struct config_tenant_limits limits;
+};
+
+struct config {
+    struct option_items listen;  // struct config_listener
+    char *public_url;
+    char **allowed_hosts;
+    char **allowed_origins;
+    struct auth_config auth;
+    char *policy;
+    struct option_items servers;   // struct server
+    struct option_items profiles;  // struct profile
+    struct option_items tenants;   // struct config_tenant
+    bool prefix;
+    char *separator;
+    struct config_log log;
+    struct audit_config audit;
+    struct record_config store;  // paths of these two: relative to the file, and resolved
+    struct vault_config vault;
+    struct config_hosted hosted;
+    struct config_limits limits;
+    struct config_timeouts timeouts;
+    char *folder;  // of the file: what relative paths in it are relative to
+};
+
+// Is there to be an audit log? If it is configured, and wherever somebody proves who calls.
+bool config_audited(const struct config *config);
+
+extern const struct option_table config_options;
+
+struct config *config_parse(const json_t *tree, const char *file, struct err *err) MUST_CHECK;
+struct config *config_load(const char *path, struct err *err) MUST_CHECK;
+// As it is written, "${NAME}" and all: for showing it without what the environment holds.
+struct config *config_load_literal(const char *path, struct err *err) MUST_CHECK;
+// Away from the host it is for: variables may be unset, and files of that host are not looked at. Never to serve with.
+struct config *config_load_offline(const char *path, struct option_unset *unset, struct err *err) MUST_CHECK;
+void config_free(struct config *config);
+// --config, then $POSTERN_CONFIG, ./postern.json, $XDG_CONFIG_HOME/postern/postern.json; NULL if there is none.
+char *config_path(const char *given);
+// The tenants by number, from 0 to tenants.count: `default` is the first.
+const char *config_tenant_name(const struct config *config, size_t i);
+const struct option_items *config_tenant_servers(const struct config *config, size_t i);  // struct server
+const struct server *config_tenant_find_server(const struct config *config, const char *tenant, const char *name);
+#endif

@@ -1,0 +1,20 @@
+// What the faces need of the configuration, without what only the gate and the stores need.
+#ifndef CONFIG_FRONT_H
+#define CONFIG_FRONT_H
+
+#include "config/limits.h"
+#include "config/listener.h"
+
+struct config_front {
+    const struct config_limits *limits;
+    const struct config_timeouts *timeouts;
+    const char *public_url;  // or NULL
+    char *const *allowed_hosts;
+    char *const *allowed_origins;
+};
+
+struct config_front config_front(const struct config *config);
+// A path of the configuration, relative to its file. The caller frees it.
+char *config_file(const struct config *config, const char *path);
+
+#endif

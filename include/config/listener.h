@@ -1,0 +1,36 @@
+// A listener in the configuration: its address, TLS, and who may come in.
+#ifndef CONFIG_LISTENER_H
+#define CONFIG_LISTENER_H
+
+#include "auth/caller/provider.h"
+
+struct config;
+
+// Paths of PEM files; without a certificate there is no TLS.
+struct config_tls {
+    char *certificate;
+    char *key;
+    char *client_ca;
+};
+
+struct config_listener {
+    char *address;  // "127.0.0.1:8080", "unix:/path"
+    char *mode;     // of a unix socket, octal
+    struct config_tls tls;
+    struct auth_config auth;  // its own; see config_listener_auth()
+};
+
+// Who may come in at a listener: its own list of providers, or the one at the top. NULL: no listener of the file.
+const struct auth_config *config_listener_auth(const struct config *config, const struct config_listener *listener);
+// "127.0.0.1:8080", "localhost:0" and "[::1]:8080" are local; nothing else is.
+bool config_listener_is_loopback(const char *address);
+const char *config_listener_unix_path(const char *address);  // of "unix:/path"; NULL for any other address
+// The listener that this address is of, else the first with an equal one (--listen), else NULL. Port 0 may be listed
+// several times, so the text alone does not tell.
+const struct config_listener *config_listener_find(const struct config *config, const char *address);
+// May the gateway listen there? A unix socket, or ADDRESS:PORT on loopback unless a provider of the listener proves who
+// calls.
+bool config_listener_may_listen(const struct config *config, const char *address, const struct option_place *place,
+                                struct err *err) MUST_CHECK;
+
+#endif

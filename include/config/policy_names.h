@@ -1,0 +1,17 @@
+// The names that a policy may use, as a configuration has them.
+#ifndef CONFIG_POLICY_NAMES_H
+#define CONFIG_POLICY_NAMES_H
+
+#include "config/config.h"
+
+// Each list with a NULL at its end; the texts are the configuration's.
+struct policy_names {
+    const char **servers, **tenants, **providers;
+};
+
+// For the policy at this path: the servers of the tenants that have it, and all tenants and providers. A policy that no
+// tenant has yet may name the servers of all of them.
+struct policy_names policy_names_of(const struct config *config, const char *policy);
+void policy_names_release(struct policy_names *names);
+
+#endif

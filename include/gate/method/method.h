@@ -1,0 +1,23 @@
+// What the methods of callers do: finding whom a message concerns, and doing it here or at its server.
+#ifndef GATE_METHOD_METHOD_H
+#define GATE_METHOD_METHOD_H
+
+#include "gate/relay/relay.h"
+
+// ---- dispatch.c
+phase_fn dispatch_route, dispatch_call;
+void dispatch_abandon(struct call *call, const char *reason);  // takes back what is still out, and tells the server why
+
+// ---- caller_token.c: the caller's own token, for servers that exchange it
+bool caller_token_wanted(const struct config *config);
+void caller_token_keep(struct call *call);   // once its identity is known
+void caller_token_begin(struct call *call);  // once it is known which servers there are
+void caller_token_end(struct call *call);
+void caller_token_explain(struct call *call);  // it ended with ERR_LOGIN: the error says why
+
+// ---- login_offer.c: connect links for calls that failed for want of a grant
+// A call ended with ERR_LOGIN: puts a connect link into its error. True: the link is being made, and call_resume() follows.
+bool login_offer_start(struct call *call);
+void login_offer_drop(struct call *call);  // the call is over
+
+#endif

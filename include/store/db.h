@@ -1,0 +1,43 @@
+// A SQLite file of ours: opening or making it with its tables, refusing what is not ours, and what SQLite says in words.
+#ifndef STORE_DB_H
+#define STORE_DB_H
+
+#include "base/buf.h"
+#include "base/err.h"
+#include <sqlite3.h>
+
+// What a file of this kind is.
+struct db_kind {
+    const char *what;      // "a database of logins"
+    const char *if_lost;   // what to do about a damaged one
+    int application;       // PRAGMA application_id
+    int version;           // PRAGMA user_version
+    bool open;             // others may be given the file to read, and it may be in any folder
+    const char *fresh;     // SQL, before anything is in it; or NULL
+    const char *settings;  // SQL, each time it is opened to write
+    const char *tables;    // SQL, once
+};
+
+struct db {
+    sqlite3 *sqlite;
+    char *path;
+    const struct db_kind *kind;
+};
+
+// Opens the file, or makes it with its tables, for the owner. It must be the owner's alone, in a folder nobody else may
+// write to, unless its kind is open; and on a file system where processes can lock. `path` is the database's from now
+// on, also when this fails.
+bool db_open(struct db *db, const struct db_kind *kind, char *path, struct err *err) MUST_CHECK;
+bool db_open_to_read(struct db *db, const struct db_kind *kind, char *path, struct err *err) MUST_CHECK;
+void db_close(struct db *db);
+
+bool db_run(struct db *db, const char *sql, struct err *err) MUST_CHECK;
+bool db_ask(struct db *db, const char *sql, int64_t *number, struct err *err) MUST_CHECK;  // the first column
+sqlite3_stmt *db_prepare(struct db *db, const char *sql, struct err *err) MUST_CHECK;      // one that is kept
+bool db_begin(struct db *db, struct err *err) MUST_CHECK;   // a transaction that may write
+bool db_commit(struct db *db, struct err *err) MUST_CHECK;  // if it fails, nothing has changed
+void db_rollback(struct db *db);
+// What SQLite says, for people. False, as err_set().
+bool db_fail(struct db *db, struct err *err);
+
+#endif

@@ -1,0 +1,67 @@
+// Owns finding the server that a command names, and what may have been meant if it does not exist.
+#include "find.h"
+#include "base/mem.h"
+#include <stdlib.h>
+#include <string.h>
+
+// The nearest of the tenants' names, or of their servers' names; NULL: none is near. It lives as long as the configuration.
+static const char *nearest(const struct config *config, const char *tenant, const char *server)
+{
+    size_t count = 0;
+    const char **names = mem_alloc(sizeof *names);
+    for (size_t i = 0; i <= config->tenants.count; i++) {
+        const struct option_items *items = config_tenant_servers(config, i);
+        const struct server *servers = items->at;
+        names = mem_resize(names, (count + items->count + 2) * sizeof *names);
+        if (!server)
+            names[count++] = config_tenant_name(config, i);
+        for (size_t k = 0;
+             server && (!tenant || strcmp(tenant, config_tenant_name(config, i)) == 0) && k < items->count; k++)
+            names[count++] = servers[k].name;
+    }
+    names[count] = NULL;
+    const char *near = option_nearest(server ? server : tenant, names);
+    free(names);
+    return near;
+}
+
+static bool has_tenant(const struct config *config, const char *tenant)
+{
+    for (size_t i = 0; i <= config->tenants.count; i++)
+        if (strcmp(config_tenant_name(config, i), tenant) == 0)
+            return true;
+    return false;
+}
+
+bool find_check_tenant(const struct config *config, const char *tenant, struct err *err)
+{
+    if (!tenant || has_tenant(config, tenant))
+        return true;
+    const char *near = nearest(config, tenant, NULL);
+    return err_set(err, ERR_CONFIG, "no tenant \"%s\" in the configuration%s%s%s", tenant,
+                   near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
+}
+
+// A server that another tenant has is most likely meant; else one whose name is near.
+void find_set_unknown(const struct config *config, const char *tenant, const char *name, struct err *err)
+{
+    for (size_t i = 0; i <= config->tenants.count; i++)
+        if (config_tenant_find_server(config, config_tenant_name(config, i), name)) {
+            (void)err_set(err, ERR_CONFIG, "tenant \"%s\" has no server \"%s\", but tenant \"%s\" has: add --tenant %s",
+                          tenant, name, config_tenant_name(config, i), config_tenant_name(config, i));
+            return;
+        }
+    const char *near = nearest(config, tenant, name);
+    (void)err_set(err, ERR_CONFIG, "no server \"%s\" in the configuration%s%s%s", name, near ? "; did you mean \"" : "",
+                  near ? near : "", near ? "\"?" : "; 'postern servers' lists them");
+}
+
+const struct server *find_server(const struct config *config, const char *tenant, const char *name, struct err *err)
+{
+    if (!find_check_tenant(config, tenant, err))
+        return NULL;
+    const struct server *found = config_tenant_find_server(config, tenant, name);
+    if (!found)
+        find_set_unknown(config, tenant, name, err);
+    return found;
+}

@@ -1,0 +1,43 @@
+// Owns output that is safe and in the form that is wanted: text of servers on a terminal, and JSON.
+#include "cmd/base/output.h"
+#include "base/mem.h"
+#include "base/scan.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+void output_tame(char *text, size_t len, const char *allowed)
+{
+    unsigned char *bytes = (unsigned char *)text;
+    scan_mend(text, len);
+    for (size_t i = 0; i < len; i++)
+        if (bytes[i] == 0xC2 && i + 1 < len && bytes[i + 1] >= 0x80 && bytes[i + 1] < 0xA0)  // U+0080 to U+009F
+            bytes[i] = bytes[i + 1] = ' ';
+        else if (!bytes[i] || (bytes[i] < 0x20 && !strchr(allowed, bytes[i])) || bytes[i] == 0x7f)
+            bytes[i] = ' ';
+}
+
+bool output_wants_json(const struct flags *flags) { return flags->json || !isatty(STDOUT_FILENO); }
+
+void output_json(json_t *tree)
+{
+    char *text = json_dumps(tree, JSON_INDENT(2) | JSON_ENCODE_ANY);
+    puts(text);
+    free(text);
+    json_decref(tree);
+}
+
+void output_stderr_of(const char *server, const char *lines)
+{
+    if (!*lines)
+        return;
+    fprintf(stderr, "postern: the last lines that server \"%s\" wrote to stderr:\n", server);
+    while (*lines) {
+        size_t len = strcspn(lines, "\n");
+        char *line = mem_copy(lines, len);
+        output_tame(line, len, "\t");
+        fprintf(stderr, "  %s\n", line);
+        free(line);
+        lines += len + (lines[len] == '\n');
+    }
+}

@@ -1,0 +1,66 @@
+// Owns the table of commands, and running the one that the command line names.
+#include "cmd/commands.h"
+#include "cmd/base/fail.h"
+#include "cmd/login/login.h"
+#include "cmd/policy/policy.h"
+#include "command_list.h"
+#include "help.h"
+#include "loop/spawner.h"
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+static const struct command *const commands[] = {
+    &serve_command,        &list_command_tools, &list_command_resources,
+    &list_command_prompts, &call_command,       &call_command_read,
+    &call_command_prompt,  &servers_command,    &config_command,
+    &token_command,        &policy_command,     &audit_command,
+    &login_command,        &logout_command,     &logout_command_connections,
+    &doctor_command,       &vault_command,      &version_command,
+    &help_command,         &completion_command, NULL,
+};
+
+static int run(const struct command *command, int argc, char **argv)
+{
+    struct flags flags = {.commands = commands};
+    int code = options_parse(command, argc, argv, &flags);
+    if (code != EXIT_OK)
+        return code;
+    if (flags.help) {
+        help_print(command);
+        return EXIT_OK;
+    }
+    if (flags.count < command->min_args - (flags.url && command->min_args > 0 ? 1 : 0))
+        return fail_with(EXIT_USAGE, "usage: postern %s", command->synopsis);
+    struct err err;
+    if (command->starts_servers && !spawner_start(&err))
+        return fail_with_err(&err);
+    code = command->run(&flags);
+    spawner_stop();
+    return code;
+}
+
+// What was printed must have got there: a full disk behind a redirection is an error, a reader that has gone is not.
+static int flush(int code)
+{
+    bool failed = fflush(stdout) != 0 || ferror(stdout);
+    return failed && errno != EPIPE && code == EXIT_OK
+               ? fail_with(EXIT_UNAVAILABLE, "standard output: %s", strerror(errno))
+               : code;
+}
+
+int commands_main(int argc, char **argv)
+{
+    json_setup();
+    const char *name = argc > 1 ? argv[1] : NULL;
+    if (!name) {
+        help_commands(commands, stderr);
+        return EXIT_USAGE;
+    }
+    if (strcmp(name, "--version") == 0)
+        name = "version";
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0)
+        name = "help";
+    const struct command *command = help_find(commands, name);
+    return command ? flush(run(command, argc - 2, argv + 2)) : help_unknown(commands, name);
+}

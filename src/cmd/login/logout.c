@@ -1,0 +1,371 @@
+// Owns `postern logout` and `postern connections`: what is held, and letting go of it.
+#include "auth/grant/registration.h"
+#include "auth/grant/store.h"
+#include "auth/login/flow.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/scan.h"
+#include "cmd/base/configuration.h"
+#include "cmd/base/fail.h"
+#include "cmd/base/grants.h"
+#include "cmd/base/output.h"
+#include "cmd/base/table.h"
+#include "cmd/base/token_audit.h"
+#include "cmd/login/login.h"
+#include "turn.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#define STORE_MS 10000
+
+struct desk {
+    struct config *config;  // NULL: there is none, and none is needed
+    struct loop *loop;
+    struct http_client *http;
+    struct grant_store *store;  // NULL: nobody has logged in anywhere
+    struct grant_request held;
+};
+
+static void desk_close(struct desk *desk)
+{
+    grant_request_release(&desk->held);
+    if (desk->store)
+        grant_store_close(desk->store);
+    http_client_free(desk->http);
+    if (desk->loop)
+        loop_free(desk->loop);
+    if (desk->config)
+        config_free(desk->config);
+}
+
+// Opens the store and lists the grants of a tenant (NULL: of all), of one user or, if `user` is NULL, of all its users.
+static bool desk_open(struct desk *desk, const struct flags *flags, const char *tenant, const char *user, int *code)
+{
+    struct err err = {0};
+    struct grant_filter filter = {tenant, user, NULL};
+    log_setup(LOG_OFF, LOG_FORMAT_TEXT);
+    char *path = config_path(flags->config);
+    bool configured = path || flags->url || flags->count;
+    free(path);
+    if (configured && !(desk->config = configuration_load(flags, code)))
+        return false;
+    if (!(desk->loop = loop_new(&err)) || !(desk->http = http_client_new(desk->loop, &err)) ||
+        !grants_open(desk->config, desk->loop, false, &desk->store, &err)) {
+        *code = fail_with(EXIT_STORE, "%s", err.detail);
+        return false;
+    }
+    if (!desk->store)
+        return true;
+    grant_store_list(desk->store, &filter, &desk->held);
+    if (!grant_store_wait(desk->store, STORE_MS) || desk->held.answer == GRANT_STORE_FAILED)
+        *code = fail_with(EXIT_STORE, "%s", desk->held.err.detail);
+    return *code == EXIT_OK;
+}
+
+// S7: what does not open is no login that is not there. Of a server's, or all (NULL).
+static int tell_damaged(const struct desk *desk, const struct server *server, const char *issuer)
+{
+    int code = EXIT_OK;
+    struct err err;
+    for (size_t i = 0; i < desk->held.damaged_count; i++) {
+        struct grant *grant = desk->held.damaged[i];
+        if ((server && !access_pick(&grant, 1, server->url)) || (issuer && strcmp(issuer, grant->issuer) != 0))
+            continue;
+        grant_damaged(grant, &desk->held.err, &err);
+        code = fail_with(EXIT_STORE, "%s", err.detail);
+    }
+    return code;
+}
+
+// The server of the grant's own tenant that it is for; NULL: none is configured (any more).
+static const struct server *server_of(const struct desk *desk, struct grant *grant)
+{
+    for (size_t i = 0; desk->config && i <= desk->config->tenants.count; i++) {
+        const struct option_items *items = config_tenant_servers(desk->config, i);
+        const struct server *servers = items->at;
+        if (strcmp(config_tenant_name(desk->config, i), grant->tenant) != 0)
+            continue;
+        for (size_t k = 0; k < items->count; k++)
+            if (servers[k].url && access_pick(&grant, 1, servers[k].url))
+                return &servers[k];
+    }
+    return NULL;
+}
+
+// ---- logout ---------------------------------------------------------------------------------
+
+struct revoking {
+    struct loop *loop;
+    struct err why;  // it was not
+};
+
+static void on_revoked(void *arg, const struct err *why)
+{
+    struct revoking *revoking = arg;
+    if (why)
+        revoking->why = *why;
+    loop_stop(revoking->loop);
+}
+
+// F16: the server is told, as far as it listens; what is here goes in any case. False: it was not told, and that was said.
+static bool revoke(struct desk *desk, const struct grant *grant, const struct server *server)
+{
+    struct revoking revoking = {.loop = desk->loop};
+    struct login_revocation_spec spec = {.loop = desk->loop,
+                                         .http = desk->http,
+                                         .store = desk->store,
+                                         .grant = grant,
+                                         .options = server ? &server->auth : NULL,
+                                         .on_done = on_revoked,
+                                         .arg = &revoking};
+    struct login_revocation *revocation = login_revocation_start(&spec);
+    loop_run(desk->loop);
+    login_revocation_free(revocation);
+    if (revoking.why.code)
+        fprintf(stderr, "Not revoked, only deleted here: %s\n", revoking.why.detail);
+    return !revoking.why.code;
+}
+
+// H17. It is done whether it can be recorded or not.
+static void record(const struct desk *desk, const struct grant *grant, const struct server *server, bool told)
+{
+    struct buf whose = {0};
+    struct err err;
+    buf_put_text(&whose, "{\"user\":");
+    scan_encode_lossy(span_of(grant->user), &whose);
+    buf_put_char(&whose, '}');
+    struct audit_record row = {.method = span_of("revoked"),
+                               .kind = span_of("grant"),
+                               .tenant = span_of(grant->tenant),
+                               .server = span_of(server ? server->name : NULL),
+                               .name = span_of(grant->issuer),
+                               .arguments = buf_span(&whose),
+                               .status = AUDIT_OK,
+                               .reason = span_of(told ? NULL : "not_told")};
+    if (desk->config && !token_audit_write(desk->config, &row, &err))
+        (void)fail_with(EXIT_OK, "not recorded in the audit log: %s", err.detail);
+    buf_release(&whose);
+}
+
+// S12: the client that was registered for it, if that was asked for. Other grants of a client with a secret
+// cannot be refreshed without it.
+static void forget_client(struct desk *desk, const struct grant *grant)
+{
+    struct registration_key key = {grant->tenant, grant->issuer, grant->is.client_redirect};
+    struct grant_request removed = {0};
+    if (!key.redirect || !*key.redirect)
+        return;
+    grant_store_registration_remove(desk->store, &key, GRANT_STORE_ANY, &removed);
+    if (!grant_store_wait(desk->store, STORE_MS) || removed.answer == GRANT_STORE_FAILED)
+        fail_with(EXIT_STORE, "the registration at %s was not forgotten: %s", grant->issuer, removed.err.detail);
+    grant_request_release(&removed);
+}
+
+static bool let_go(struct desk *desk, const struct grant *grant, const struct server *server, bool client)
+{
+    struct grant_key key = grant_key(grant);
+    struct grant_request removed = {0};
+    bool told = revoke(desk, grant, server);
+    if (client)
+        forget_client(desk, grant);
+    grant_store_remove(desk->store, &key, GRANT_STORE_ANY, &removed);
+    bool ok = grant_store_wait(desk->store, STORE_MS) && removed.answer != GRANT_STORE_FAILED;
+    if (ok) {
+        fprintf(stderr, "Logged out of %s at %s\n", *grant->resource ? grant->resource : grant->issuer, grant->issuer);
+        record(desk, grant, server, told);
+    } else {
+        fail_with(EXIT_STORE, "%s", removed.err.detail);
+    }
+    grant_request_release(&removed);
+    return ok;
+}
+
+static int run_logout(const struct flags *flags)
+{
+    struct desk desk = {0};
+    int code = EXIT_OK;
+    size_t gone = 0;
+    if (!flags->all && !flags->url && !flags->count)
+        return fail_with(EXIT_USAGE, "logout: name a SERVER, --url URL or --all");
+    const struct server *server = NULL;
+    char *user = grants_user(flags);
+    if (!user)
+        return fail_with(EXIT_USAGE, "--subject: PROVIDER:NAME, as in a policy");
+    if (desk_open(&desk, flags, grants_tenant(flags), user, &code) && grants_lasts(desk.config, &code) &&
+        (flags->all || (server = grants_server(desk.config, flags, &code))))
+        for (size_t i = 0; code == EXIT_OK && i < desk.held.count; i++) {
+            struct grant *grant = desk.held.grants[i];
+            if (!flags->all && !access_pick(&grant, 1, server->url))
+                continue;
+            gone++;
+            if (!let_go(&desk, grant, server ? server : server_of(&desk, grant), flags->registration))
+                code = EXIT_STORE;
+        }
+    if (code == EXIT_OK)
+        code = tell_damaged(&desk, server, NULL);
+    if (code == EXIT_OK && !gone)
+        fprintf(stderr, "There was no login%s%s\n", server ? " to " : "", server ? server->name : "");
+    if (code == EXIT_OK) {  // S12
+        const char *key[3] = {grants_tenant(flags), user, server ? server->url : ""};
+        login_turn_forget(desk.config, server ? key : NULL);
+    }
+    desk_close(&desk);
+    free(user);
+    return code;
+}
+
+// ---- connections ----------------------------------------------------------------------------
+
+static const char *name_of(const struct desk *desk, struct grant *grant)
+{
+    const struct server *server = server_of(desk, grant);
+    return server ? server->name : *grant->resource ? grant->resource : grant->issuer;
+}
+
+// S10: enough of a digest to tell two tokens apart, nothing of the token.
+static void put_hint(const struct grant *grant, char out[16])
+{
+    unsigned char digest[SECRET_MAC_BYTES];
+    secret_digest(secret_span(&grant->is.access_token), digest);
+    snprintf(out, 16, "%02x%02x..%02x%02x", digest[0], digest[1], digest[SECRET_MAC_BYTES - 2],
+             digest[SECRET_MAC_BYTES - 1]);
+}
+
+static void put_expiry(const struct grant *grant, char out[32])
+{
+    time_t at = (time_t)grant->is.expires_at;
+    struct tm parts;
+    snprintf(out, 32, "%s", grant->is.dead_at ? "ended" : "-");
+    if (!grant->is.dead_at && at && gmtime_r(&at, &parts))
+        strftime(out, 32, "%Y-%m-%dT%H:%M:%SZ", &parts);
+}
+
+// The rest of them: nobody can be told, since what they say is not known.
+static size_t purge_damaged(struct desk *desk, const struct grant_filter *filter)
+{
+    struct grant_request purged = {0};
+    grant_store_purge(desk->store, filter, &purged);
+    if (!grant_store_wait(desk->store, STORE_MS) || purged.answer == GRANT_STORE_FAILED)
+        fail_with(EXIT_STORE, "%s", purged.err.detail);
+    else
+        fprintf(stderr, "%zu that could not be opened were removed, and revoked nowhere\n", purged.count);
+    size_t count = purged.count;
+    grant_request_release(&purged);
+    return count;
+}
+
+// H14: what a user who left has granted, or all that was granted at one issuer, in whatever tenant. A running gateway
+// follows.
+static int purge(const struct flags *flags)
+{
+    struct desk desk = {0};
+    int code = EXIT_OK;
+    size_t count = 0;
+    if (!flags->subject && !flags->issuer)
+        return fail_with(EXIT_USAGE, "connections --purge: say whose, --subject PROVIDER:NAME, or --issuer URL");
+    char *user = flags->subject ? grants_user(flags) : NULL;
+    if (flags->subject && !user)
+        return fail_with(EXIT_USAGE, "--subject: PROVIDER:NAME, as in a policy");
+    if (desk_open(&desk, flags, flags->tenant, user, &code) && grants_lasts(desk.config, &code))
+        for (size_t i = 0; code == EXIT_OK && i < desk.held.count; i++) {
+            struct grant *grant = desk.held.grants[i];
+            if (flags->issuer && strcmp(grant->issuer, flags->issuer) != 0)
+                continue;
+            if (let_go(&desk, grant, server_of(&desk, grant), false))
+                count++;
+            else
+                code = EXIT_STORE;
+        }
+    if (code == EXIT_OK && (code = tell_damaged(&desk, NULL, flags->issuer)) != EXIT_OK)
+        count += purge_damaged(&desk, &(struct grant_filter){flags->tenant, user, flags->issuer});
+    if (code == EXIT_OK || count)
+        printf("%zu purged\n", count);
+    desk_close(&desk);
+    free(user);
+    return code;
+}
+
+static int run_connections(const struct flags *flags)
+{
+    if (flags->purge)
+        return purge(flags);
+    if (flags->subject || flags->issuer)
+        return fail_with(EXIT_USAGE, "connections: --subject and --issuer go with --purge");
+    static const char *titles[] = {"TENANT", "SERVER", "USER", "ISSUER", "EXPIRES", "TOKEN", "SCOPE", NULL};
+    struct desk desk = {0};
+    int code = EXIT_OK;
+    struct table table = {.titles = titles};
+    json_t *list = json_array();
+    if (desk_open(&desk, flags, flags->tenant, NULL, &code)) {
+        bool seed = desk.config && desk.config->store.seed;
+        for (size_t i = 0; i < desk.held.count; i++) {
+            struct grant *grant = desk.held.grants[i];
+            char hint[16], expires[32];
+            const char *scope = grant->is.scope ? grant->is.scope : "", *server = name_of(&desk, grant);
+            bool refreshed = grant->is.refresh_token.len > 0;
+            put_hint(grant, hint);
+            put_expiry(grant, expires);
+            table_add(&table,
+                      (const char *const[]){grant->tenant, server, grant->user, grant->issuer, expires, hint, scope});
+            json_array_append_new(list,
+                                  json_pack("{s:s, s:s, s:s, s:s, s:s, s:s*, s:s, s:s, s:b, s:b, s:b, s:s}", "tenant",
+                                            grant->tenant, "server", server, "issuer", grant->issuer, "resource",
+                                            grant->resource, "user", grant->user, "account", grant->is.account, "scope",
+                                            scope, "expires", expires, "refresh", refreshed, "ended",
+                                            grant->is.dead_at != 0, "volatile", seed, "token", hint));
+        }
+        if (output_wants_json(flags)) {
+            json_dumpf(list, stdout, JSON_INDENT(2));
+            putchar('\n');
+        } else if (!desk.held.count && !desk.held.damaged_count) {
+            fprintf(stderr, "There are no logins; 'postern login SERVER' makes one\n");
+        } else {
+            table_print(&table);
+            if (seed)
+                fprintf(stderr, "These are of a seed: what is refreshed is kept in memory only (volatile)\n");
+        }
+        code = tell_damaged(&desk, NULL, NULL);
+    }
+    json_decref(list);
+    table_release(&table);
+    desk_close(&desk);
+    return code;
+}
+
+static const struct flag logout_flags[] = {
+    FLAG_CONFIG,
+    FLAG_URL,
+    {"tenant", "NAME", FLAG(tenant), "Of this tenant"},
+    {"subject", "PROVIDER:NAME", FLAG(subject), "What this caller holds, instead of the command line"},
+    {"all", NULL, FLAG(all), "All servers that were logged in to"},
+    {"registration", NULL, FLAG(registration), "Also forget the client that was registered there"},
+    {0},
+};
+static const struct flag connections_flags[] = {
+    FLAG_CONFIG,
+    FLAG_URL,
+    {"tenant", "NAME", FLAG(tenant), "Of this tenant alone"},
+    {"purge", NULL, FLAG(purge), "Revoke and delete them, of --subject or --issuer"},
+    {"subject", "PROVIDER:NAME", FLAG(subject), "With --purge: all that this caller has granted"},
+    {"issuer", "URL", FLAG(issuer), "With --purge: all that was granted at this authorization server"},
+    FLAG_JSON,
+    {0},
+};
+
+const struct command logout_command = {
+    .name = "logout",
+    .synopsis = "logout SERVER | logout --url URL | logout --all",
+    .summary = "Revoke and forget the grant for a server",
+    .flags = logout_flags,
+    .max_args = 1,
+    .run = run_logout,
+};
+const struct command logout_command_connections = {
+    .name = "connections",
+    .synopsis = "connections [--json] | connections --purge [--subject PROVIDER:NAME] [--issuer URL]",
+    .summary = "List the servers that were logged in to",
+    .details = "Tokens are never shown: \"token\" in the JSON is a piece of a digest, to tell two apart.",
+    .flags = connections_flags,
+    .run = run_connections,
+};

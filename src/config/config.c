@@ -1,0 +1,314 @@
+// Owns the top of the configuration: its rows, its checks, and where the file is found.
+#include "auth/access/trust.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "catalog/profile.h"
+#include "servers.h"
+#include "tables.h"
+#include "tenants_d.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static const char *const levels[] = {"debug", "info", "warn", "error", "off", NULL};
+static const char *const formats[] = {"text", "json", NULL};
+
+#define AT(member) offsetof(struct config_log, member)
+static const struct option log_rows[] = {
+    {.name = "level",
+     .type = OPTION_ENUM,
+     .offset = AT(level),
+     .fallback = "\"info\"",
+     .choices = levels,
+     .help = "The least that is logged."},
+    {.name = "format",
+     .type = OPTION_ENUM,
+     .offset = AT(format),
+     .fallback = "\"text\"",
+     .choices = formats,
+     .help = "Lines for people or for machines, on standard error."},
+    {0},
+};
+#undef AT
+static const struct option_table log_options = {"Log (log)", sizeof(struct config_log), log_rows, NULL};
+
+#define AT(member) offsetof(struct config, member)
+static const struct option rows[] = {
+    {.name = "listen",
+     .type = OPTION_OBJECTS,
+     .offset = AT(listen),
+     .sub = &config_listener_options,
+     .help = "Where HTTP is served; 127.0.0.1:8080 if absent. Beyond loopback and unix sockets a provider that proves "
+             "identities is needed."},
+    {.name = "public_url",
+     .type = OPTION_STRING,
+     .offset = AT(public_url),
+     .help = "The URL under which callers reach the gateway; its host is accepted in Host and Origin."},
+    {.name = "allowed_hosts",
+     .type = OPTION_STRINGS,
+     .offset = AT(allowed_hosts),
+     .help = "Further values of Host that are served, beside loopback names and the host of public_url."},
+    {.name = "allowed_origins",
+     .type = OPTION_STRINGS,
+     .offset = AT(allowed_origins),
+     .help = "Further Origins (scheme://host:port) that may call from a browser."},
+    {.name = "auth",
+     .type = OPTION_OBJECT,
+     .offset = AT(auth),
+     .sub = &provider_config_options,
+     .help = "Who may come in, at the listeners that do not say so themselves and on standard input."},
+    {.name = "policy",
+     .type = OPTION_STRING,
+     .offset = AT(policy),
+     .help = "Policy file, or folder of them, relative to this file. Needed with a provider that proves who calls; "
+             "without one everybody may do everything."},
+    {.name = "mcpServers",
+     .type = OPTION_NAMED_OBJECTS,
+     .offset = AT(servers),
+     .fallback = "{}",
+     .sub = &server_options,
+     .help = "The servers behind the gateway, by name."},
+    {.name = "profiles",
+     .type = OPTION_NAMED_OBJECTS,
+     .offset = AT(profiles),
+     .fallback = "{}",
+     .sub = &profile_options,
+     .help = "Selections of servers and tools with names of their own, each at `/mcp/NAME`; `/mcp` has everything."},
+    {.name = "tenants",
+     .type = OPTION_NAMED_OBJECTS,
+     .offset = AT(tenants),
+     .fallback = "{}",
+     .sub = &config_tenant_options,
+     .help = "Tenants beside `default`, by name; more of them, one in a file, in `tenants.d/NAME.json` beside this "
+             "file. An identity of a tenant that is in neither is not let in."},
+    {.name = "prefix",
+     .type = OPTION_BOOL,
+     .offset = AT(prefix),
+     .fallback = "true",
+     .help = "Put the server's name before tool and prompt names, and wrap resource URIs. Without, names and URIs stay "
+             "as the servers have them."},
+    {.name = "separator",
+     .type = OPTION_STRING,
+     .offset = AT(separator),
+     .fallback = "\"__\"",
+     .help = "Between prefix and name."},
+    {.name = "log", .type = OPTION_OBJECT, .offset = AT(log), .sub = &log_options, .help = "What is logged, and how."},
+    {.name = "audit",
+     .type = OPTION_OBJECT,
+     .offset = AT(audit),
+     .sub = &audit_options,
+     .help = "Where every call is recorded. On when `path` or `jsonl` is given, and always with a provider that proves "
+             "who calls."},
+    {.name = "store",
+     .type = OPTION_OBJECT,
+     .offset = AT(store),
+     .sub = &record_options,
+     .help = "Where users' tokens for servers are kept."},
+    {.name = "vault",
+     .type = OPTION_OBJECT,
+     .offset = AT(vault),
+     .sub = &vault_options,
+     .help = "The keys those tokens are sealed with."},
+    {.name = "hosted",
+     .type = OPTION_OBJECT,
+     .offset = AT(hosted),
+     .sub = &config_hosted_options,
+     .help = "How users connect their accounts at servers with auth mode `per_user`: see docs/oauth.md."},
+    {.name = "limits",
+     .type = OPTION_OBJECT,
+     .offset = AT(limits),
+     .sub = &config_limits_options,
+     .help = "Bounds on everything."},
+    {.name = "timeouts",
+     .type = OPTION_OBJECT,
+     .offset = AT(timeouts),
+     .sub = &config_limits_timeouts,
+     .help = "How long things may take."},
+    {0},
+};
+#undef AT
+
+static bool check_separator(const struct config *config, const struct option_place *place, struct err *err)
+{
+    size_t len = strlen(config->separator);
+    if (len >= 1 && len <= 8 && strspn(config->separator, "_-./") == len)
+        return true;
+    return err_set(err, ERR_CONFIG, "%s: %s/separator: 1 to 8 of the characters _ - . /", place->file, place->path);
+}
+
+static bool check(void *object, const struct option_place *place, struct err *err)
+{
+    struct config *config = object;
+    if (!config_limits_check_memory(config, place->file, err) ||
+        !config_limits_check_tenants(config, 0, place->file, "", err))
+        return false;
+    if (!config_listener_check_all(config, place, err) || !config_listener_check_names(config, place, err) ||
+        !config_servers_check(config, place->file, err))
+        return false;
+    if (!config->policy && config_listener_proves(config))
+        return err_set(err, ERR_CONFIG,
+                       "%s: /policy: a provider proves who calls, but no policy says what they may do; "
+                       "name a policy file or folder",
+                       place->file);
+    return check_separator(config, place, err) && config_tenant_check_prefixes(&config->servers, place, err) &&
+           profile_check_all(&config->profiles, &config->servers, place, err) &&
+           config_rates_check(&config->limits.rates, &config->servers, place, err);
+}
+
+const struct option_table config_options = {"postern.json", sizeof(struct config), rows, check};
+
+static struct config *parse(const json_t *tree, const struct option_place *place, struct err *err)
+{
+    struct config *config = mem_new(struct config);
+    if (!option_parse(&config_options, tree, config, place, err)) {
+        config_free(config);
+        return NULL;
+    }
+    return config;
+}
+
+struct config *config_parse(const json_t *tree, const char *file, struct err *err)
+{
+    return parse(tree, &(struct option_place){.file = file, .path = ""}, err);
+}
+
+// Paths of the file are relative to it; "-" is standard output.
+static void resolve(const struct config *config, char **path)
+{
+    if (!*path || strcmp(*path, "-") == 0)
+        return;
+    char *full = config_file(config, *path);
+    free(*path);
+    *path = full;
+}
+
+static bool check_trust(const struct config *config, struct option_items *items, const char *path, struct err *err)
+{
+    struct server *servers = items->at;
+    struct err why;
+    for (size_t i = 0; i < items->count; i++) {
+        resolve(config, &servers[i].tls.ca_file);
+        servers[i].auth.ca_file = servers[i].tls.ca_file;
+        if (servers[i].tls.ca_file && !servers[i].disabled && !trust_check(servers[i].tls.ca_file, &why))
+            return err_set(err, ERR_CONFIG, "%s: /mcpServers/%s/tls/ca_file: %s", path, servers[i].name, why.detail);
+    }
+    return true;
+}
+
+// The authorities that servers name are there. What they vouch for is seen when a server is connected to.
+static bool check_authorities(struct config *config, const char *path, struct err *err)
+{
+    struct config_tenant *tenants = config->tenants.at;
+    bool ok = check_trust(config, &config->servers, path, err);
+    for (size_t i = 0; ok && i < config->tenants.count; i++)
+        ok = check_trust(config, &tenants[i].servers, path, err);
+    return ok;
+}
+
+// Clients start the program in whatever folder they are in: the message about a missing file names the folder.
+static json_t *parse_file(const char *path, struct err *err)
+{
+    if (path[0] == '/' || access(path, F_OK) == 0)
+        return json_parse_file(path, err);
+    int why = errno;
+    char *here = getcwd(NULL, 0);
+    const char *folder = !here ? "." : here[1] ? here : "";
+    (void)err_set(err, ERR_CONFIG, "%s/%s: %s", folder, path, strerror(why));
+    free(here);
+    return NULL;
+}
+
+static struct config *load(const struct option_place *place, struct err *err)
+{
+    const char *path = place->file;
+    bool literal = place->literal;
+    json_t *tree = parse_file(path, err);
+    if (!tree)
+        return NULL;
+    struct config *config = parse(tree, place, err);
+    json_decref(tree);
+    if (!config)
+        return NULL;
+    const char *slash = strrchr(path, '/');
+    if (slash)
+        config->folder = mem_copy(path, (size_t)(slash - path));
+    if (!literal) {
+        resolve(config, &config->audit.path);
+        resolve(config, &config->audit.jsonl);
+        resolve(config, &config->store.path);
+        resolve(config, &config->store.seed);
+        if (!vault_ring_is_descriptor(&config->vault))
+            resolve(config, &config->vault.key_file);
+    }
+    char *folder = config_file(config, "tenants.d");
+    size_t first = config->tenants.count;
+    struct option_place beside = {folder, "", literal, place->unset};
+    bool ok = tenants_d_read(&config->tenants, &config_tenant_options, &beside, err) &&
+              config_limits_check_tenants(config, first, NULL, folder, err) &&
+              (literal || config_servers_check_tenants(config, first, folder, path, err));
+    free(folder);
+    if (ok && (literal || place->unset || check_authorities(config, path, err)))
+        return config;
+    config_free(config);
+    return NULL;
+}
+
+struct config *config_load(const char *path, struct err *err)
+{
+    return load(&(struct option_place){.file = path, .path = ""}, err);
+}
+
+struct config *config_load_literal(const char *path, struct err *err)
+{
+    return load(&(struct option_place){.file = path, .path = "", .literal = true}, err);
+}
+
+struct config *config_load_offline(const char *path, struct option_unset *unset, struct err *err)
+{
+    return load(&(struct option_place){.file = path, .path = "", .unset = unset}, err);
+}
+
+bool config_audited(const struct config *config)
+{
+    return config->audit.path || config->audit.jsonl || config_listener_proves(config);
+}
+
+char *config_file(const struct config *config, const char *path)
+{
+    struct buf full = {0};
+    if (path[0] != '/' && config->folder)
+        buf_printf(&full, "%s/", config->folder);
+    buf_put_text(&full, path);
+    return buf_take(&full, NULL);
+}
+
+void config_free(struct config *config)
+{
+    if (!config)
+        return;
+    option_release(&config_options, config);
+    free(config->folder);
+    free(config);
+}
+
+char *config_path(const char *given)
+{
+    if (given)
+        return mem_string(given);
+    const char *named = getenv("POSTERN_CONFIG");
+    if (named && *named)
+        return mem_string(named);
+    if (access("postern.json", R_OK) == 0)
+        return mem_string("postern.json");
+    struct buf path = {0};
+    const char *xdg = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
+    if (xdg && *xdg)
+        buf_printf(&path, "%s/postern/postern.json", xdg);
+    else
+        buf_printf(&path, "%s/.config/postern/postern.json", home ? home : "");
+    char *found = buf_take(&path, NULL);
+    if (access(found, R_OK) == 0)
+        return found;
+    free(found);
+    return NULL;
+}

@@ -1,0 +1,12 @@
+// Owns the view of the configuration that the faces have.
+#include "config/front.h"
+#include "config/config.h"
+
+struct config_front config_front(const struct config *config)
+{
+    return (struct config_front){.limits = &config->limits,
+                                 .timeouts = &config->timeouts,
+                                 .public_url = config->public_url,
+                                 .allowed_hosts = config->allowed_hosts,
+                                 .allowed_origins = config->allowed_origins};
+}

@@ -1,0 +1,332 @@
+// Owns the option rows of limits and timeouts, and the bounds on memory that depend on each other.
+#include "tables.h"
+#include <inttypes.h>
+
+#define MIB (1LL << 20)
+#define MEMORY_MAX (1LL << 50)
+#define MINUTE 60000LL
+#define HOUR (60 * MINUTE)
+
+#define AT(member) offsetof(struct config_limits, member)
+static const struct option limit_rows[] = {
+    {.name = "max_header",
+     .type = OPTION_SIZE,
+     .offset = AT(max_header),
+     .fallback = "\"8KiB\"",
+     .min = 2048,
+     .max = 32768,
+     .help =
+         "Largest request line with headers that a caller may send; more is answered 431. Each connection takes 4 KiB "
+         "more than this in memory."},
+    {.name = "max_body",
+     .type = OPTION_SIZE,
+     .offset = AT(max_body),
+     .fallback = "\"64MiB\"",
+     .min = 1024,
+     .max = 1024 * MIB,
+     .help = "Largest message a caller may send; more is answered 413."},
+    {.name = "max_message",
+     .type = OPTION_SIZE,
+     .offset = AT(max_message),
+     .fallback = "\"80MiB\"",
+     .min = 1024,
+     .max = 1024 * MIB,
+     .help = "Largest message a server may send."},
+    {.name = "memory",
+     .type = OPTION_SIZE,
+     .offset = AT(memory),
+     .fallback = "\"1GiB\"",
+     .min = 0,
+     .max = MEMORY_MAX,
+     .help = "Bytes held for all callers: bodies, calls in flight, answers that are being read or wait for their "
+             "caller, and streams. When they are used up, callers are answered 429 `memory_limit`, and reading from "
+             "servers pauses. At least `max_message` plus twice `max_body`; 0: no bound."},
+    {.name = "identity_memory",
+     .type = OPTION_SIZE,
+     .offset = AT(identity_memory),
+     .fallback = "\"256MiB\"",
+     .min = 0,
+     .max = MEMORY_MAX,
+     .help = "The same for one identity, unless it is anonymous, and for all requests that are not authenticated yet. "
+             "At least `max_message` plus twice `max_body`; 0: no bound."},
+    {.name = "connections",
+     .type = OPTION_INT,
+     .offset = AT(connections),
+     .fallback = "4096",
+     .min = 1,
+     .max = 1000000,
+     .help = "Open connections for each listener. When there are as many, the oldest one without an authenticated "
+             "request is "
+             "closed for a new one, or else the one that has been idle for the longest time."},
+    {.name = "unauthenticated_connections",
+     .type = OPTION_INT,
+     .offset = AT(unauthenticated_connections),
+     .fallback = "1024",
+     .min = 1,
+     .max = 1000000,
+     .help = "Open connections without an authenticated request for each listener and address (IPv4, or the first 64 "
+             "bits of "
+             "IPv6); with one more, the oldest is closed. Unix sockets and `trusted_proxies` are not counted."},
+    {.name = "sessions",
+     .type = OPTION_INT,
+     .offset = AT(sessions),
+     .fallback = "10000",
+     .min = 1,
+     .max = 1000000,
+     .help = "Caller sessions at once; more are answered 503."},
+    {.name = "identity_sessions",
+     .type = OPTION_INT,
+     .offset = AT(identity_sessions),
+     .fallback = "256",
+     .min = 1,
+     .max = 1000000,
+     .help = "Caller sessions of one identity at once, unless it is anonymous; more are answered 503."},
+    {.name = "processes",
+     .type = OPTION_INT,
+     .offset = AT(processes),
+     .fallback = "512",
+     .min = 1,
+     .max = 100000,
+     .help = "Server processes at once; calls that need another one are answered 429 `process_limit`."},
+    {.name = "identity_processes",
+     .type = OPTION_INT,
+     .offset = AT(identity_processes),
+     .fallback = "64",
+     .min = 1,
+     .max = 100000,
+     .help =
+         "Server processes of one identity at once (isolation `user` or `session`), unless it is anonymous; its calls "
+         "that need another one are answered 429 `process_limit`."},
+    {.name = "session_calls",
+     .type = OPTION_INT,
+     .offset = AT(session_calls),
+     .fallback = "1000",
+     .min = 1,
+     .max = 1000000,
+     .help = "Calls in flight for each session."},
+    {.name = "batch",
+     .type = OPTION_INT,
+     .offset = AT(batch),
+     .fallback = "100",
+     .min = 1,
+     .max = 10000,
+     .help = "Messages in one JSON-RPC batch (2025-03-26)."},
+    {.name = "page_size",
+     .type = OPTION_INT,
+     .offset = AT(page_size),
+     .fallback = "1000",
+     .min = 1,
+     .max = 100000,
+     .help = "Items on one page of a list."},
+    {.name = "stream_buffer",
+     .type = OPTION_SIZE,
+     .offset = AT(stream_buffer),
+     .fallback = "\"8MiB\"",
+     .min = 1024,
+     .max = 1024 * MIB,
+     .help = "What may wait for a slow caller on one stream; one that stays behind is cut off."},
+    {.name = "replay_events",
+     .type = OPTION_INT,
+     .offset = AT(replay_events),
+     .fallback = "256",
+     .min = 1,
+     .max = 100000,
+     .help = "Events kept on each stream for resumption with Last-Event-ID."},
+    {.name = "header_timeout",
+     .type = OPTION_DURATION,
+     .offset = AT(header_timeout_ms),
+     .fallback = "10",
+     .min = 100,
+     .max = HOUR,
+     .help = "How long a caller may take to send its headers, in all."},
+    {.name = "body_timeout",
+     .type = OPTION_DURATION,
+     .offset = AT(body_timeout_ms),
+     .fallback = "60",
+     .min = 100,
+     .max = HOUR,
+     .help = "How long a caller may take to send a body, in all."},
+    {.name = "unauthenticated_body_timeout",
+     .type = OPTION_DURATION,
+     .offset = AT(unauthenticated_body_timeout_ms),
+     .fallback = "5",
+     .min = 100,
+     .max = HOUR,
+     .help = "As `body_timeout`, if that is not shorter, on a connection without an authenticated request so far. "
+             "Bodies of more "
+             "than 16 KiB are authenticated before they are read."},
+    {.name = "min_rate",
+     .type = OPTION_SIZE,
+     .offset = AT(min_rate),
+     .fallback = "\"1KiB\"",
+     .min = 1,
+     .max = 1024 * MIB,
+     .help = "Bytes a second that a caller must send of a body, or read of an answer or of what waits on its stream; "
+             "one that "
+             "is slower on average over 30 s (or half of `body_timeout`, if that is shorter) is cut off. An idle "
+             "stream is not."},
+    {.name = "idle_timeout",
+     .type = OPTION_DURATION,
+     .offset = AT(idle_timeout_ms),
+     .fallback = "120",
+     .min = 1000,
+     .max = HOUR,
+     .help = "How long a kept connection may be silent between requests."},
+    {.name = "auth_failures",
+     .type = OPTION_INT,
+     .offset = AT(auth_failures),
+     .fallback = "30",
+     .min = 1,
+     .max = 1000000,
+     .help = "Credentials from one address that may be refused in `auth_window`; then callers from there get 429, "
+             "those with an open session excepted."},
+    {.name = "auth_window",
+     .type = OPTION_DURATION,
+     .offset = AT(auth_window_ms),
+     .fallback = "60",
+     .min = 1000,
+     .max = 24 * HOUR,
+     .help = "The time for `auth_failures`."},
+    {.name = "rates",
+     .type = OPTION_OBJECTS,
+     .offset = AT(rates),
+     .fallback = "[]",
+     .sub = &config_rates_options,
+     .help = "How many calls the callers of the tenant `default` may make."},
+    {0},
+};
+#undef AT
+const struct option_table config_limits_options = {"Limits (limits)", sizeof(struct config_limits), limit_rows, NULL};
+
+#define AT(member) offsetof(struct config_timeouts, member)
+static const struct option timeout_rows[] = {
+    {.name = "list",
+     .type = OPTION_DURATION,
+     .offset = AT(list_ms),
+     .fallback = "5",
+     .min = 1,
+     .max = HOUR,
+     .help = "How long a list waits for a server that is starting or has just changed its lists; then it goes out with "
+             "what is known. It counts from the start or the change."},
+    {.name = "stream_after",
+     .type = OPTION_DURATION,
+     .offset = AT(stream_after_ms),
+     .fallback = "1",
+     .min = 1,
+     .max = HOUR,
+     .help = "A call that is not answered after this long gets an event stream, with heartbeats."},
+    {.name = "heartbeat",
+     .type = OPTION_DURATION,
+     .offset = AT(heartbeat_ms),
+     .fallback = "15",
+     .min = 100,
+     .max = HOUR,
+     .help = "Comment lines on quiet event streams, so that proxies keep them open."},
+    {.name = "retry",
+     .type = OPTION_DURATION,
+     .offset = AT(retry_ms),
+     .fallback = "1",
+     .min = 1,
+     .max = HOUR,
+     .help = "The reconnection time told to callers (`retry:`)."},
+    {.name = "session_idle",
+     .type = OPTION_DURATION,
+     .offset = AT(session_idle_ms),
+     .fallback = "3600",
+     .min = 1000,
+     .max = 168 * HOUR,
+     .help = "A session without a request or an open stream for this long ends."},
+    {.name = "resume",
+     .type = OPTION_DURATION,
+     .offset = AT(resume_ms),
+     .fallback = "300",
+     .min = 1000,
+     .max = 24 * HOUR,
+     .help = "How long a finished call's stream can still be resumed."},
+    {.name = "ask",
+     .type = OPTION_DURATION,
+     .offset = AT(ask_ms),
+     .fallback = "600",
+     .min = 1000,
+     .max = 24 * HOUR,
+     .help = "How long a caller may take to answer a server's question (sampling, elicitation, roots)."},
+    {.name = "shutdown",
+     .type = OPTION_DURATION,
+     .offset = AT(shutdown_ms),
+     .fallback = "5",
+     .min = 100,
+     .max = HOUR,
+     .help = "How long stopping may take in all: calls in flight, then servers."},
+    {0},
+};
+#undef AT
+const struct option_table config_limits_timeouts = {"Timeouts (timeouts)", sizeof(struct config_timeouts), timeout_rows,
+                                                    NULL};
+
+static const struct option tenant_limit_rows[] = {
+    {.name = "rates",
+     .type = OPTION_OBJECTS,
+     .offset = offsetof(struct config_tenant_limits, rates),
+     .fallback = "[]",
+     .sub = &config_rates_options,
+     .help = "How many calls its callers may make; those at the top are not for it."},
+    {.name = "sessions",
+     .type = OPTION_INT,
+     .offset = offsetof(struct config_tenant_limits, sessions),
+     .fallback = "2500",
+     .min = 1,
+     .max = 1000000,
+     .help = "Its caller sessions at once, within those of the top; more are answered 503."},
+    {.name = "processes",
+     .type = OPTION_INT,
+     .offset = offsetof(struct config_tenant_limits, processes),
+     .fallback = "256",
+     .min = 1,
+     .max = 100000,
+     .help = "Its server processes at once, within those of the top; calls that need another one are answered 429 "
+             "`process_limit`."},
+    {.name = "memory",
+     .type = OPTION_SIZE,
+     .offset = offsetof(struct config_tenant_limits, memory),
+     .fallback = "\"512MiB\"",
+     .min = 0,
+     .max = MEMORY_MAX,
+     .help = "Bytes held for its callers, within those of the top; see `limits.memory`."},
+    {0},
+};
+const struct option_table config_limits_of_tenant = {"Limits of a tenant (tenants.NAME.limits)",
+                                                     sizeof(struct config_tenant_limits), tenant_limit_rows, NULL};
+
+static bool check_memory(const struct config *config, int64_t bytes, const char *file, const char *path,
+                         struct err *err)
+{
+    int64_t least = config->limits.max_message + 2 * config->limits.max_body;
+    return bytes == 0 || bytes >= least ||
+           err_set(err, ERR_CONFIG,
+                   "%s: %s: %" PRId64 " bytes are less than the %" PRId64 " of /limits/max_message (%" PRId64
+                   ") plus twice /limits/max_body (%" PRId64 "); raise it, or lower those",
+                   file, path, bytes, least, config->limits.max_message, config->limits.max_body);
+}
+
+bool config_limits_check_tenants(const struct config *config, size_t first, const char *file, const char *folder,
+                                 struct err *err)
+{
+    const struct config_tenant *tenants = config->tenants.at;
+    bool ok = true;
+    for (size_t i = first; ok && i < config->tenants.count; i++) {
+        struct buf own = {0}, path = {0};
+        buf_printf(&own, "%s/%s.json", folder, tenants[i].name);
+        buf_printf(&path, "/tenants/%s/limits/memory", tenants[i].name);
+        ok = check_memory(config, tenants[i].limits.memory, file ? file : buf_text(&own),
+                          file ? buf_text(&path) : "/limits/memory", err);
+        buf_release(&own);
+        buf_release(&path);
+    }
+    return ok;
+}
+
+bool config_limits_check_memory(const struct config *config, const char *file, struct err *err)
+{
+    return check_memory(config, config->limits.memory, file, "/limits/memory", err) &&
+           check_memory(config, config->limits.identity_memory, file, "/limits/identity_memory", err);
+}

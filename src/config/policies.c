@@ -1,0 +1,221 @@
+// Owns the policies of all tenants: which is in force, and reading the ones whose files changed.
+//
+// Parsing, compiling and embedded tests of a large policy take seconds, so a reload runs on a worker (loop/offload.h):
+//
+//   loop's thread   policies_poll() finds a change and puts the job of that tenant's file
+//   worker          run() makes a new policy; it touches nothing but the job's own members and the configuration
+//   loop's thread   done() takes the policy over, logs it, and reports it to the gate
+//
+// The counter of a policy is a plain integer. It has one owner at a time: the job, and from done() on the loop's thread. The
+// policy before stays in force until then, and if the new one is not valid. The pool is not a background one: on a busy
+// machine a change of the policy would wait for minutes.
+// Guarded by tests/e2e/policy/reload.test.mjs.
+#include "policies.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "config/policy_names.h"
+#include "loop/offload.h"
+#include "store/audit/audit.h"
+#include <stdlib.h>
+#include <time.h>
+
+struct policies_file {
+    struct policies *all;
+    size_t tenant;
+    char *path;  // NULL: the built-in policy
+    uint64_t seen;
+    bool unread;   // which may pass without a change of the file: no descriptor was free
+    bool told;     // that it is still unread
+    bool loading;  // the job has been put, and what follows is the worker's
+    bool again;    // a reload was asked for meanwhile
+    struct offload_job job;
+    uint64_t read;  // the fingerprint before it was read
+    struct policy *policy;
+    struct policy_findings findings;
+    struct err err;
+};
+
+struct policies {
+    const struct config *config;
+    struct audit *audit;  // NULL: none
+    const struct reload_events *events;
+    void *arg;
+    struct offload *pool;
+    bool closing;
+    struct policies_file *files;  // of each tenant
+    struct policy **in_force;
+    size_t count;
+};
+
+char *config_policies_path(const struct config *config, size_t tenant)
+{
+    const struct config_tenant *tenants = config->tenants.at;
+    const char *own = tenant && tenants[tenant - 1].policy ? tenants[tenant - 1].policy : config->policy;
+    return own ? config_file(config, own) : NULL;
+}
+
+struct policy *config_policies_read(const struct config *config, const char *path, struct policy_findings *findings,
+                                    struct err *err)
+{
+    struct policy_names names = policy_names_of(config, path);
+    struct policy_load load = {.path = path,
+                               .now = (int64_t)time(NULL),
+                               .servers = names.servers,
+                               .tenants = names.tenants,
+                               .providers = names.providers};
+    struct policy *policy = policy_load(&load, findings, err);
+    policy_names_release(&names);
+    return policy;
+}
+
+// ---- on the worker --------------------------------------------------------------------------
+
+static void run(struct offload_job *job)
+{
+    struct policies_file *file = job->arg;
+    file->policy = config_policies_read(file->all->config, file->path, &file->findings, &file->err);
+}
+
+// ---- what became of it ----------------------------------------------------------------------
+
+static void record(const struct policies_file *file)
+{
+    const struct policy *policy = file->policy;
+    struct audit_record record = {.event = AUDIT_POLICY,
+                                  .status = policy ? AUDIT_OK : AUDIT_ERROR,
+                                  .name = span_of(file->path),
+                                  .policy = policy ? span_of(policy_digest(policy)) : (struct span){0},
+                                  .reason = policy ? (struct span){0} : span_of(file->err.detail)};
+    if (file->all->audit)
+        (void)audit_put(file->all->audit, &record);
+}
+
+static void log_findings(const struct policy_findings *findings)
+{
+    for (size_t i = 0; i < findings->count; i++) {
+        const struct policy_finding *at = &findings->at[i];
+        log_at(at->code[0] == 'E' ? LOG_ERROR : LOG_WARN, "policy", LOG_STR("code", at->code),
+               LOG_STR("file", at->file), LOG_INT("line", at->line), LOG_STR("rule", at->rule ? at->rule : "-"),
+               LOG_STR("text", at->text));
+    }
+}
+
+// The policy that was read, which the caller now owns; NULL: it is not valid, or could not be read.
+static struct policy *take(struct policies_file *file)
+{
+    struct policy *policy = file->policy;
+    file->told = file->unread && file->findings.unread && file->read == file->seen;
+    file->unread = file->findings.unread;
+    file->seen = file->read;
+    if (!file->told) {
+        log_findings(&file->findings);
+        record(file);
+    }
+    if (policy)
+        log_info("policy loaded", LOG_STR("path", file->path), LOG_INT("rules", policy_rule_count(policy)),
+                 LOG_INT("tests", policy_test_count(policy)), LOG_STR("digest", policy_digest(policy)));
+    policy_findings_release(&file->findings);
+    file->findings = (struct policy_findings){0};
+    file->policy = NULL;
+    return policy;
+}
+
+static void put(struct policies_file *file, uint64_t fingerprint)
+{
+    file->read = fingerprint;
+    file->err = (struct err){0};
+    file->again = !offload_put(file->all->pool, &file->job);  // without a thread, the next poll tries again
+    file->loading = !file->again;
+}
+
+static void done(struct offload_job *job)
+{
+    struct policies_file *file = job->arg;
+    struct policies *all = file->all;
+    file->loading = false;
+    if (all->closing) {
+        policy_unref(file->policy);
+        policy_findings_release(&file->findings);
+        return;
+    }
+    struct policy *policy = take(file);
+    if (policy) {
+        all->events->policy(all->arg, file->tenant, policy);
+        policy_unref(all->in_force[file->tenant]);
+        all->in_force[file->tenant] = policy;
+    } else if (!file->told) {
+        log_error("policy not reloaded: the one before stays in force", LOG_STR("detail", file->err.detail));
+        all->events->policy(all->arg, file->tenant, NULL);
+    }
+    if (file->again)
+        put(file, policy_fingerprint(file->path));
+}
+
+void policies_poll(struct policies *policies, bool asked)
+{
+    for (size_t i = 0; i < policies->count; i++) {
+        struct policies_file *file = &policies->files[i];
+        if (!file->path)
+            continue;
+        if (file->loading) {
+            file->again = file->again || asked;
+            continue;
+        }
+        uint64_t now = policy_fingerprint(file->path);
+        if (asked || file->again || file->unread || now != file->seen)
+            put(file, now);
+    }
+}
+
+// ---- beginning and end ----------------------------------------------------------------------
+
+static bool read_first(struct policies_file *file, struct err *err)
+{
+    if (!(file->path = config_policies_path(file->all->config, file->tenant)))
+        return (file->all->in_force[file->tenant] = policy_allow_all()) != NULL;
+    file->read = policy_fingerprint(file->path);
+    run(&file->job);
+    file->all->in_force[file->tenant] = take(file);
+    *err = file->err;
+    return file->all->in_force[file->tenant] != NULL;
+}
+
+struct policies *policies_new(const struct reload_spec *spec, struct err *err)
+{
+    struct policies *policies = mem_new(struct policies);
+    size_t count = spec->config->tenants.count + 1;
+    policies->config = spec->config;
+    policies->audit = spec->audit;
+    policies->events = spec->events;
+    policies->arg = spec->arg;
+    policies->files = mem_alloc(count * sizeof *policies->files);
+    policies->in_force = mem_alloc(count * sizeof *policies->in_force);
+    bool ok = (policies->pool = offload_new(spec->loop, count, err)) != NULL;
+    for (; ok && policies->count < count; policies->count++) {
+        struct policies_file *file = &policies->files[policies->count];
+        *file = (struct policies_file){.all = policies, .tenant = policies->count};
+        file->job = (struct offload_job){.run = run, .done = done, .arg = file};
+        ok = read_first(file, err);
+    }
+    if (ok)
+        return policies;
+    policies_free(policies);
+    return NULL;
+}
+
+struct policy *const *policies_in_force(const struct policies *policies) { return policies->in_force; }
+
+void policies_free(struct policies *policies)
+{
+    if (!policies)
+        return;
+    policies->closing = true;
+    offload_free(policies->pool);
+    for (size_t i = 0; i < policies->count; i++) {
+        policy_unref(policies->in_force[i]);
+        free(policies->files[i].path);
+    }
+    free(policies->files);
+    free(policies->in_force);
+    free(policies);
+}

@@ -1,0 +1,34 @@
+// The option tables of the parts of the configuration, and the checks that need more than one part.
+#ifndef CONFIG_TABLES_H
+#define CONFIG_TABLES_H
+
+#include "config/config.h"
+
+extern const struct option_table config_listener_options;
+bool config_listener_proves(const struct config *config);  // does a provider of any of them prove who calls?
+bool config_listener_check_all(const struct config *config, const struct option_place *place,
+                               struct err *err) MUST_CHECK;
+bool config_listener_check_names(const struct config *config, const struct option_place *place,
+                                 struct err *err) MUST_CHECK;
+
+extern const struct option_table config_limits_options, config_limits_timeouts, config_limits_of_tenant;
+// limits.memory and limits.identity_memory.
+bool config_limits_check_memory(const struct config *config, const char *file, struct err *err) MUST_CHECK;
+// Those of the tenants from `first` on; `file` is NULL: each has one of its own in the folder.
+bool config_limits_check_tenants(const struct config *config, size_t first, const char *file, const char *folder,
+                                 struct err *err) MUST_CHECK;
+
+extern const struct option_table config_rates_options;  // of struct config_rate
+// Rows that nobody could mean: about a server that is not there, or about the same as an earlier row.
+bool config_rates_check(const struct option_items *rates, const struct option_items *servers,
+                        const struct option_place *place, struct err *err) MUST_CHECK;
+
+extern const struct option_table config_tenant_options;
+bool config_tenant_check_prefixes(const struct option_items *items, const struct option_place *place,
+                                  struct err *err) MUST_CHECK;
+
+extern const struct option_table config_hosted_options;
+// The pages of `hosted` are at public_url, which then must be https, or http to this host. Without it there are none.
+bool config_hosted_url_ok(const struct config *config);
+
+#endif

@@ -1,0 +1,73 @@
+// Owns tenants.d: which files count, in which order, and that no tenant is there twice.
+//
+// What a file says is what tenants.NAME would say in the configuration, and paths in it mean the same. Whoever may
+// write there owns a tenant; one file that is wrong stops the start of all, so that none is silently missing.
+#include "tenants_d.h"
+#include "base/mem.h"
+#include "config/config.h"
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+
+#define SUFFIX ".json"
+
+static int is_tenant_file(const struct dirent *file)
+{
+    size_t len = strlen(file->d_name), suffix = strlen(SUFFIX);
+    return file->d_name[0] != '.' && len > suffix && strcmp(file->d_name + len - suffix, SUFFIX) == 0;
+}
+
+// By bytes: the same everywhere, whatever the locale.
+static int by_name(const struct dirent **a, const struct dirent **b) { return strcmp((*a)->d_name, (*b)->d_name); }
+
+static const struct config_tenant *find(const struct option_items *tenants, const char *name)
+{
+    const struct config_tenant *all = tenants->at;
+    for (size_t i = 0; i < tenants->count; i++)
+        if (strcmp(all[i].name, name) == 0)
+            return &all[i];
+    return NULL;
+}
+
+// Room for one more, which belongs to the configuration from now on.
+static struct config_tenant *append(struct option_items *tenants, const char *name)
+{
+    tenants->at = mem_resize(tenants->at, (tenants->count + 1) * sizeof(struct config_tenant));
+    struct config_tenant *tenant = (struct config_tenant *)tenants->at + tenants->count++;
+    *tenant = (struct config_tenant){.name = mem_string(name)};
+    return tenant;
+}
+
+static bool read_file(struct option_items *tenants, const struct option_table *options,
+                      const struct option_place *place, const char *name, struct err *err)
+{
+    if (find(tenants, name))
+        return err_set(err, ERR_CONFIG, "%s: /: tenant \"%s\" is in the configuration already, at /tenants/%s",
+                       place->file, name, name);
+    json_t *tree = json_parse_file(place->file, err);
+    bool ok = tree && option_parse(options, tree, append(tenants, name), place, err);
+    json_decref(tree);
+    return ok;
+}
+
+bool tenants_d_read(struct option_items *tenants, const struct option_table *options, const struct option_place *place,
+                    struct err *err)
+{
+    struct dirent **files = NULL;
+    int count = scandir(place->file, &files, is_tenant_file, by_name);
+    if (count < 0)
+        return errno == ENOENT || err_set(err, ERR_CONFIG, "%s: %s", place->file, strerror(errno));
+    bool ok = true;
+    for (int i = 0; i < count; i++) {
+        struct buf path = {0};
+        buf_printf(&path, "%s/%s", place->file, files[i]->d_name);
+        char *name = mem_copy(files[i]->d_name, strlen(files[i]->d_name) - strlen(SUFFIX));
+        struct option_place inside = {buf_text(&path), place->path, place->literal, place->unset};
+        ok = ok && read_file(tenants, options, &inside, name, err);
+        free(name);
+        buf_release(&path);
+        free(files[i]);
+    }
+    free(files);
+    return ok;
+}

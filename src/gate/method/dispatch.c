@@ -1,0 +1,450 @@
+// Owns what each method does: the table of methods, and doing it here or at its server. Whom it concerns is in route.c.
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/pieces.h"
+#include "base/scan.h"
+#include "gate/session/permit.h"
+#include "rows.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define SUBSCRIPTIONS_MAX 1000
+
+static phase_fn do_ping, do_level, do_list, do_forward, do_subscribe, do_unsubscribe;
+static phase_fn do_complete;
+static phase_fn on_initialized, on_cancelled, on_progress, on_roots_changed, on_task_status;
+
+// ---- the method table -----------------------------------------------------------------------
+
+static const struct row {
+    phase_fn *route;  // NULL: concerns no server
+    phase_fn *dispatch;
+    bool notification;
+} rows[METHODS] = {
+    [METHOD_INITIALIZE] = {NULL, initialize_session, false},
+    [METHOD_PING] = {NULL, do_ping, false},
+    [METHOD_SET_LEVEL] = {NULL, do_level, false},
+    [METHOD_TOOLS_LIST] = {route_lists, do_list, false},
+    [METHOD_PROMPTS_LIST] = {route_lists, do_list, false},
+    [METHOD_RESOURCES_LIST] = {route_lists, do_list, false},
+    [METHOD_RESOURCES_TEMPLATES] = {route_lists, do_list, false},
+    [METHOD_TOOLS_CALL] = {route_tool, do_forward, false},
+    [METHOD_PROMPTS_GET] = {route_prompt, do_forward, false},
+    [METHOD_RESOURCES_READ] = {route_resource, do_forward, false},
+    [METHOD_RESOURCES_SUBSCRIBE] = {route_resource, do_subscribe, false},
+    [METHOD_RESOURCES_UNSUBSCRIBE] = {route_resource, do_unsubscribe, false},
+    [METHOD_COMPLETE] = {route_reference, do_complete, false},
+    [METHOD_TASKS_GET] = {route_task, do_forward, false},
+    [METHOD_TASKS_RESULT] = {route_task, do_forward, false},
+    [METHOD_TASKS_CANCEL] = {route_task, do_forward, false},
+    [METHOD_TASKS_LIST] = {route_lists, task_list_merged, false},
+    [METHOD_INITIALIZED] = {NULL, on_initialized, true},
+    [METHOD_CANCELLED] = {NULL, on_cancelled, true},
+    [METHOD_PROGRESS] = {NULL, on_progress, true},
+    [METHOD_ROOTS_CHANGED] = {NULL, on_roots_changed, true},
+    [METHOD_TASK_STATUS] = {NULL, on_task_status, true},
+};
+
+static enum phase_result fail_too_long(struct call *call)
+{
+    const struct params *params = &call->params;
+    struct buf text = {0};
+    const char *what = *params->too_long ? params->too_long : "everything but `arguments`";
+    buf_printf(&text, "Invalid params: %s is longer than %zu bytes", what, params->max);
+    call->error_text = arena_copy(&call->arena, buf_span(&text));
+    buf_release(&text);
+    return call_fail(call, ERR_INVALID_PARAMS, "%s", call->error_text);
+}
+
+enum phase_result dispatch_route(struct call *call)
+{
+    const struct row *row = &rows[call->method];
+    struct span ambiguous = call->params.ambiguous;
+    if (ambiguous.at) {
+        (void)err_set(&call->err, ERR_INVALID_PARAMS, "a server may take the member %.*s for another one",
+                      (int)scan_cut(ambiguous, 64), ambiguous.at);
+        call->error_text = "Invalid params: the name of a member contains U+0000, or differs in case only, or by a "
+                           "lone surrogate, from one that the method has; spell it as the protocol does";
+        return PHASE_FAIL;
+    }
+    if (call->params.too_long)
+        return fail_too_long(call);
+    if (call->op != ARRIVAL_MESSAGE || call->message.kind != MESSAGE_REQUEST)
+        return PHASE_NEXT;
+    if (!row->dispatch || row->notification)
+        return call_missing(call, ERR_METHOD_NOT_FOUND);
+    return row->route ? row->route(call) : PHASE_NEXT;
+}
+
+// ---- dispatch: the session operations -------------------------------------------------------
+
+// "<stream>-<sequence>", both decimal.
+static bool parse_event_id(struct span text, unsigned *index, uint64_t *sequence)
+{
+    uint64_t parts[2] = {0};
+    size_t part = 0;
+    if (text.len < 3 || text.len > 30)
+        return false;
+    for (size_t i = 0; i < text.len; i++) {
+        if (text.at[i] == '-' && part == 0 && i > 0 && i + 1 < text.len)
+            part++;
+        else if (text.at[i] >= '0' && text.at[i] <= '9' && parts[part] < UINT64_MAX / 100)
+            parts[part] = parts[part] * 10 + (uint64_t)(text.at[i] - '0');
+        else
+            return false;
+    }
+    *index = (unsigned)parts[0];
+    *sequence = parts[1];
+    return part == 1 && parts[0] <= UINT32_MAX;
+}
+
+static void hand_over(struct call *call, struct stream *stream, const char *session_id)
+{
+    struct arrival *arrival = call->arrival;
+    call->arrival = NULL;
+    arrival->call = NULL;
+    arrival->ops->stream(arrival, stream, session_id);
+}
+
+static enum phase_result do_listen(struct call *call)
+{
+    struct session *session = call->session;
+    struct stream *stream = session->standalone;
+    unsigned index;
+    uint64_t sequence;
+    if (call->last_event_id.at) {
+        stream = parse_event_id(call->last_event_id, &index, &sequence) ? session_stream_find(session, index) : NULL;
+        if (!stream)
+            return call_fail(call, ERR_UNKNOWN_EVENT, "no such stream");
+        if (!stream_rewind(stream, sequence))
+            return call_fail(call, ERR_UNKNOWN_EVENT, "the event is not kept any more");
+        if (stream_attached(stream)) {  // the caller knows better than we do that its connection is gone
+            log_info("a stream's caller came back on another connection", LOG_STR("subject", call->identity->subject));
+            stream_cut(stream);
+        }
+    } else if (stream_attached(stream)) {
+        return call_fail(call, ERR_STREAM_CONFLICT, "the standalone stream is open");
+    } else if (session->revision >= REVISION_2025_11_25) {
+        stream_prime(stream);
+    }
+    hand_over(call, stream, NULL);
+    return PHASE_REPLY;
+}
+
+static enum phase_result do_pipe(struct call *call)
+{
+    hand_over(call, call->session->standalone, call->session->id);
+    return PHASE_REPLY;
+}
+
+// ---- dispatch: answered here ----------------------------------------------------------------
+
+static enum phase_result do_ping(struct call *call)
+{
+    (void)call;
+    return PHASE_REPLY;
+}
+
+static enum phase_result do_level(struct call *call)
+{
+    struct span raw;
+    int level = params_find(&call->params, NULL, "level", &raw) ? level_parse(raw) : -1;
+    if (level < 0)
+        return call_fail(call, ERR_INVALID_PARAMS, "params.level is no log level");
+    call->session->level = level;
+    for (size_t i = 0; i < call->scope->link_count; i++)
+        level_set(call->scope->links[i], call->session);
+    return PHASE_REPLY;
+}
+
+// One item as this caller is to see it: a tool whose arguments the policy limits says so in its schema.
+static void put_item(struct call *call, enum catalog_kind kind, size_t at, const struct policy_question *question,
+                     struct buf *out)
+{
+    json_t *narrowing = kind == CATALOG_TOOLS ? policy_narrowing(call->policy, question) : NULL;
+    struct buf tool = {0};
+    view_render(call->scope->view, kind, at, at + 1, narrowing ? &tool : out);
+    if (narrowing)
+        narrow_tool(buf_span(&tool), narrowing, out);
+    buf_release(&tool);
+    json_decref(narrowing);
+}
+
+// Up to a page of what this caller may see, from an index on; returns where the next page begins.
+static size_t put_page(struct call *call, enum catalog_kind kind, size_t from, size_t page, struct buf *out)
+{
+    struct view *view = call->scope->view;
+    size_t count = view_count(view, kind), shown = 0, at = from;
+    if (policy_is_open(call->policy)) {
+        size_t to = count - from > page ? from + page : count;
+        view_render(view, kind, from, to, out);
+        return to;
+    }
+    for (; at < count && shown < page; at++) {
+        const struct view_entry *entry = view_entry_at(view, kind, at);
+        struct policy_question question = {call->identity, upstream_server(source_upstream(entry->source))->name,
+                                           permit_policy_kind(kind), entry->original, NULL};
+        if (!policy_visible(call->policy, &question))
+            continue;
+        if (shown++)
+            buf_put_char(out, ',');
+        put_item(call, kind, at, &question, out);
+    }
+    return at;
+}
+
+static enum phase_result do_list(struct call *call)
+{
+    static const char *const members[] = {"tools", "prompts", "resources", "resourceTemplates"};
+    enum catalog_kind kind = permit_listed_kind(call->method);
+    struct view *view = call->scope->view;
+    uint64_t generation = view_generation(view, kind);
+    struct span cursor;
+    size_t from = 0, count = view_count(view, kind), page = (size_t)call->gate->config->limits.page_size;
+    if (params_find(&call->params, NULL, "cursor", &cursor) &&
+        (!call_text_param(call, NULL, "cursor", &cursor) ||
+         !cursor_read(call->scope, kind, generation, cursor, &from) || from > count))
+        return call_fail(call, ERR_BAD_CURSOR, "cursor");
+    call->session->listed |= 1U << kind;
+    struct buf *out = call_begin_result(call);
+    buf_printf(out, "{\"%s\":[", members[kind]);
+    size_t to = put_page(call, kind, from, page, out);
+    buf_put_char(out, ']');
+    if (to < count) {
+        buf_put_text(out, ",\"nextCursor\":\"");
+        cursor_put(call->scope, kind, generation, to, out);
+        buf_put_char(out, '"');
+    }
+    buf_put_char(out, '}');
+    return PHASE_REPLY;
+}
+
+// ---- dispatch: sent to the server -----------------------------------------------------------
+
+// Where the params name the thing that the method is about.
+static bool find_target_param(const struct call *call, struct span *raw)
+{
+    switch (call->method) {
+    case METHOD_TOOLS_CALL:
+    case METHOD_PROMPTS_GET: return params_find(&call->params, NULL, "name", raw);
+    case METHOD_COMPLETE: return params_find(&call->params, "ref", call->by_uri ? "uri" : "name", raw);
+    case METHOD_TASKS_GET:
+    case METHOD_TASKS_RESULT:
+    case METHOD_TASKS_CANCEL: return params_find(&call->params, NULL, "taskId", raw);
+    default: return params_find(&call->params, NULL, "uri", raw);
+    }
+}
+
+// The params as they came, but for what the server calls the thing, a progress token of our own, and the id of a task
+// that it belongs to.
+static void put_params(struct call *call, struct outgoing_swap task, struct pieces *out)
+{
+    struct outgoing_swap swaps[3] = {{.with = call->target, .text = true}, {{0}, {0}, false}, task};
+    char token[24];
+    (void)find_target_param(call, &swaps[0].old);
+    if (params_find(&call->params, "_meta", "progressToken", &swaps[1].old)) {
+        call->progress_token = swaps[1].old;
+        swaps[1].with = span_make(token, (size_t)snprintf(token, sizeof token, "%" PRIu64, call->request.id));
+    }
+    outgoing_put(call, swaps, 3, out);
+}
+
+static void on_server_progress(struct upstream_request *request, struct span params)
+{
+    struct call *call = request->arg;
+    if (call->progress_token.at)
+        call_tell(call, notice_text(call->session, call->link, METHOD_PROGRESS, params, call->progress_token));
+}
+
+// A task was made: remember whose it is, and who wants its progress.
+static void note_task(struct call *call, struct span result)
+{
+    struct span task, raw;
+    if (upstream_abilities(call->link->upstream)->tasks && scan_find(result, "task", &task) &&
+        scan_find(task, "taskId", &raw) && scan_is_string(raw))
+        task_note_made(call, raw);
+}
+
+static void on_server_reply(struct upstream_request *request, const struct upstream_reply *reply)
+{
+    struct call *call = request->arg;
+    source_answered(call->link->source);
+    if (reply->error.at && reply->error.len <= MESSAGE_LARGE)
+        ask_note_error(call->link, call->session, reply->error);
+    if (reply->owner && memory_hold_reply(call, reply->owner)) {
+        shaping_start(call, reply);
+        return;
+    }
+    list_remove(&call->link_node);
+    if (reply->failure)
+        call->err = *reply->failure;
+    else if (!reply->owner)
+        call->reply = reply;
+    if (reply->result.at && call->method == METHOD_TOOLS_CALL)
+        note_task(call, reply->result);
+    call_resume(call);
+}
+
+static enum phase_result do_forward(struct call *call)
+{
+    struct pieces text = {0};
+    struct outgoing_swap task;
+    struct span wanted;
+    if (!outgoing_task(call, call->link, &task))
+        return call_fail(call, ERR_UNKNOWN_TASK, "params._meta names a task that is not the caller's");
+    call->request.may_send = call->gate->runner->may_send;
+    call->request.on_reply = on_server_reply;
+    call->request.on_progress = on_server_progress;
+    call->request.arg = call;
+    call->request.who = call->identity;
+    call->request.memory = call->session->memory;
+    upstream_request_reserve(call->link->upstream, &call->request);
+    buf_reserve(&text.tail, (call->message.params.len < SHARED_MIN ? call->message.params.len : 0) + 256);
+    message_begin_request(&text.tail, call->request.id, method_text(call->method));
+    buf_put_text(&text.tail, ",\"params\":");
+    put_params(call, task, &text);
+    buf_put_char(&text.tail, '}');
+    list_append(&call->link->calls, &call->link_node);
+    if (call->method == METHOD_TOOLS_CALL && params_find(&call->params, NULL, "task", &wanted))
+        task_news_expect(call);
+    call->dispatched = true;
+    upstream_request_send_message(&call->request, pieces_take(&text));
+    if (call->method == METHOD_TASKS_RESULT)  // which waits for the end of the task
+        upstream_request_hold(&call->request, upstream_server(call->link->upstream)->max_timeout_ms);
+    return PHASE_WAIT;
+}
+
+static enum phase_result do_complete(struct call *call)
+{
+    const struct upstream *upstream = call->link->upstream;
+    if (upstream_state(upstream) == UPSTREAM_READY && !upstream_abilities(upstream)->completions) {
+        buf_put_text(call_begin_result(call), "{\"completion\":{\"values\":[],\"hasMore\":false}}");
+        return PHASE_REPLY;
+    }
+    return do_forward(call);
+}
+
+static void on_subscribed(struct upstream_request *request, const struct upstream_reply *reply)
+{
+    struct call *call = request->arg;
+    struct upstream_reply empty = {.result = span_of("{}")};  // exactly that, whatever the server said
+    struct err err;
+    struct upstream_reply denied = {.failure = &err};
+    if (reply->result.at && !request->may_send(request, &err)) {  // allowed when it was sent, and not any more
+        subscription_give_up(call->link, call->target);
+        reply = &denied;
+    } else if (reply->result.at) {
+        subscription_add(call->session, call->link, call->target);
+        reply = &empty;
+    }
+    on_server_reply(request, reply);
+}
+
+// Sent whatever the server declares: the Python SDK 1.x never declares subscriptions. A server without them says so
+// itself.
+static enum phase_result do_subscribe(struct call *call)
+{
+    if (call->session->subscribed.count >= SUBSCRIPTIONS_MAX)
+        return call_fail(call, ERR_LIMITED, "too many subscriptions in one session");
+    if (!subscription_is_first(call->link, call->target)) {
+        subscription_add(call->session, call->link, call->target);
+        return PHASE_REPLY;
+    }
+    enum phase_result result = do_forward(call);
+    call->request.on_reply = on_subscribed;
+    return result;
+}
+
+static enum phase_result do_unsubscribe(struct call *call)
+{
+    subscription_remove(call->session, call->link, call->target);
+    return PHASE_REPLY;
+}
+
+void dispatch_abandon(struct call *call, const char *reason)
+{
+    upstream_request_cancel(&call->request, reason);
+    shaping_drop(call);
+    task_list_abandon(call, reason);
+}
+
+// ---- notifications --------------------------------------------------------------------------
+
+static enum phase_result on_initialized(struct call *call)
+{
+    call->session->ready = true;
+    roots_session_ready(call->session);
+    return PHASE_REPLY;
+}
+
+// In the words of the caller. The request of a call that is out is the only one that its server knows.
+static void cancel(struct call *call, struct call *other, struct span id)
+{
+    static const char reason[] = "cancelled by the caller";
+    struct upstream *upstream = other->request.upstream;
+    char text[24];
+    struct span own = span_make(text, (size_t)snprintf(text, sizeof text, "%" PRIu64, other->request.id));
+    if (upstream_request_forget(&other->request) && !outgoing_notify(call, other->link, id, own))
+        upstream_message_cancelled(upstream, other->request.id, reason);
+    call_end_silently(other, reason);
+}
+
+static enum phase_result on_cancelled(struct call *call)
+{
+    struct span id;
+    if (!params_find(&call->params, NULL, "requestId", &id))
+        return PHASE_REPLY;
+    list_each(node, &call->session->calls) {
+        struct call *other = list_entry(node, struct call, session_node);
+        if (other == call || other->message.kind != MESSAGE_REQUEST || !span_equal(other->message.id, id) ||
+            other->method == METHOD_INITIALIZE)
+            continue;
+        cancel(call, other, id);
+        break;
+    }
+    return PHASE_REPLY;
+}
+
+static enum phase_result on_progress(struct call *call)
+{
+    struct span token;
+    if (params_find(&call->params, NULL, "progressToken", &token))
+        ask_on_progress(call, token);
+    return PHASE_REPLY;
+}
+
+static enum phase_result on_roots_changed(struct call *call)
+{
+    roots_changed(call->session, call->message.params);
+    return PHASE_REPLY;
+}
+
+static enum phase_result on_task_status(struct call *call)
+{
+    caller_task_on_status(call->session, call->message.params);
+    return PHASE_REPLY;
+}
+
+enum phase_result dispatch_call(struct call *call)
+{
+    if (call->dispatched && call->method != METHOD_TASKS_LIST)
+        return call->err.code ? PHASE_FAIL : PHASE_REPLY;
+    switch (call->op) {
+    case ARRIVAL_LISTEN: return do_listen(call);
+    case ARRIVAL_PIPE: return do_pipe(call);
+    case ARRIVAL_END: return PHASE_REPLY;
+    case ARRIVAL_UNREAD:
+    case ARRIVAL_MESSAGE: break;
+    }
+    const struct row *row = &rows[call->method];
+    switch (call->message.kind) {
+    case MESSAGE_REQUEST: return row->dispatch(call);
+    case MESSAGE_NOTIFICATION:
+        return row->notification ? row->dispatch(call) : PHASE_REPLY;  // unknown ones are let pass
+    case MESSAGE_RESULT:
+    case MESSAGE_ERROR: ask_on_answer(call->session, &call->message, call->body); return PHASE_REPLY;
+    case MESSAGE_INVALID: break;
+    }
+    return call_fail(call, ERR_INTERNAL, "no message to dispatch");
+}

@@ -1,0 +1,10 @@
+// What the audit log gets: calls as they end, and sessions whose credential is no longer good.
+#ifndef GATE_RECORD_H
+#define GATE_RECORD_H
+
+#include "gate/session/call.h"
+
+enum phase_result record_call(struct call *call);
+void record_session_over(const struct session *session);  // because its credential is no longer good
+
+#endif

@@ -1,0 +1,88 @@
+// Owns the life of a session: what its caller declared when it began, and all that ends with it.
+#include "base/check.h"
+#include "base/log.h"
+#include "base/scan.h"
+#include "room.h"
+
+static struct session_abilities read_abilities(struct span capabilities)
+{
+    struct session_abilities can = {0};
+    struct span part, inner;
+    if (scan_find(capabilities, "roots", &part)) {
+        can.roots = true;
+        can.roots_changed = scan_find(part, "listChanged", &inner) && span_is(inner, "true");
+    }
+    if (scan_find(capabilities, "sampling", &part)) {
+        can.sampling = true;
+        can.sampling_tools = scan_find(part, "tools", &inner);
+    }
+    if (scan_find(capabilities, "elicitation", &part)) {
+        can.elicit_url = scan_find(part, "url", &inner);
+        can.elicit_form = scan_find(part, "form", &inner) || !can.elicit_url;
+    }
+    if (scan_find(capabilities, "tasks", &part)) {
+        can.tasks = true;
+        can.tasks_list = scan_find(part, "list", &inner);
+        can.tasks_cancel = scan_find(part, "cancel", &inner);
+    }
+    return can;
+}
+
+void session_life_begin(struct session *session, enum revision revision, struct span capabilities)
+{
+    CHECK(session->state == SESSION_NEW);  // or it would be in its scope twice
+    session->revision = revision;
+    session->can = read_abilities(capabilities);
+    session->state = SESSION_LIVE;
+    session->scope = scope_get(session->gate, session, capabilities);
+    list_append(&session->scope->sessions, &session->scope_node);
+    roots_recheck(session);
+}
+
+static struct call *open_call(const struct session *session)
+{
+    list_each(node, &session->calls) {
+        struct call *call = list_entry(node, struct call, session_node);
+        if (call_is_open(call))
+            return call;
+    }
+    return NULL;
+}
+
+void session_life_end(struct session *session)
+{
+    if (session->state == SESSION_ENDED)
+        return;
+    session->state = SESSION_ENDED;
+    session->call_count++;  // so that it is here until the end of this function
+    map_remove(&session->gate->sessions, span_of(session->id));
+    tally_drop(&session->gate->session_counts, session->identity);
+    session->tenant->session_count--;
+    for (struct call *call; (call = open_call(session));)
+        call_break_off(call, ERR_UNKNOWN_SESSION, "The session ended");
+    ask_drop_session(session);
+    if (session->scope) {
+        subscription_drop_session(session);
+        fan_out_session_ends(session);
+        list_remove(&session->scope_node);
+        for (size_t i = 0; i < session->scope->link_count; i++)
+            level_session_ends(session->scope->links[i], session);
+        scope_release(session->scope);
+        session->scope = NULL;
+    }
+    session->call_count--;
+    session_settle(session);
+}
+
+void session_life_sweep(struct session *session)
+{
+    struct gate *gate = session->gate;
+    int64_t now = loop_now(gate->loop);
+    session_sweep_streams(session);
+    if (stream_attached(session->standalone) || !list_empty(&session->calls))
+        session->used_ms = now;
+    if (now - session->used_ms > gate->config->timeouts.session_idle_ms) {
+        log_info("session ended: idle", LOG_STR("subject", session->identity->subject));
+        session_life_end(session);
+    }
+}

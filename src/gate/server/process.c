@@ -1,0 +1,42 @@
+// Owns how many server processes there may be: in all, of a tenant, and of an identity.
+//
+// A link counts from the moment its server may start until the server is down or the link is gone. A server that callers
+// share, or that anonymous callers use, counts for its tenant and in all, not for an identity. Guarded by tests/e2e/limits/limits.test.mjs.
+#include "room.h"
+
+bool process_may_start(struct link *link, struct err *err)
+{
+    struct gate *gate = link->gate;
+    struct tenant *tenant = link->tenant;
+    const struct config_limits *limits = &gate->config->limits;
+    size_t own = link->counted_for ? tally_count(&gate->process_counts, link->counted_for) : 0;
+    if (link->counted || upstream_server(link->upstream)->type != SERVER_STDIO)
+        return true;
+    if ((int64_t)gate->process_count >= limits->processes)
+        return err_set(err, ERR_PROCESSES, "%zu server processes are running (limits.processes)", gate->process_count);
+    if ((int64_t)tenant->process_count >= tenant->process_limit)
+        return err_set(err, ERR_PROCESSES,
+                       "%zu server processes of tenant \"%s\" are running (tenants.%s.limits.processes)",
+                       tenant->process_count, tenant->name, tenant->name);
+    if (own && (int64_t)own >= limits->identity_processes)
+        return err_set(err, ERR_PROCESSES, "%zu server processes of \"%s\" are running (limits.identity_processes)",
+                       own, link->counted_for->subject);
+    link->counted = true;
+    gate->process_count++;
+    tenant->process_count++;
+    if (link->counted_for)
+        tally_add(&gate->process_counts, link->counted_for);
+    return true;
+}
+
+void process_ended(struct link *link)
+{
+    struct gate *gate = link->gate;
+    if (!link->counted)
+        return;
+    link->counted = false;
+    gate->process_count--;
+    link->tenant->process_count--;
+    if (link->counted_for)
+        tally_drop(&gate->process_counts, link->counted_for);
+}

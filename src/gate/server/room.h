@@ -1,0 +1,19 @@
+// What the files of this room share and no other room uses.
+#ifndef GATE_SERVER_ROOM_H
+#define GATE_SERVER_ROOM_H
+
+#include "gate/server/server.h"
+
+// `capabilities`: what its caller declared, for a server of its own. With a reference for a scope.
+struct link *link_get(struct gate *gate, const struct server *server, struct session *session,
+                      struct span capabilities);
+void link_close(struct link *link, int64_t within_ms);
+void link_put_key(const struct session *session, int isolation, struct buf *out);  // with whom a session shares it
+void task_wrap(const struct task_seal *seal, struct span id, struct buf *out);
+void task_remember(struct link *link, const struct session *session, struct span id);
+void fan_out_use_ends(const struct link *link, const struct scope_use *use);  // before the link forgets the scope
+void fan_out_drop_all(struct link *link);
+
+struct task_seal task_seal(const struct link *link, const struct identity *owner);
+
+#endif

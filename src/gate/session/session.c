@@ -1,0 +1,169 @@
+// Owns caller sessions as objects: which there are, and their streams. Beginning and ending: session_life.c.
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/scan.h"
+#include "base/secret.h"
+#include "room.h"
+#include <stdlib.h>
+
+#define FINISHED_MAX 32
+
+static struct stream *make_stream(struct session *session, unsigned index)
+{
+    const struct config_limits *limits = &session->gate->config->limits;
+    struct stream_limits bounds = {(size_t)limits->stream_buffer, (size_t)limits->replay_events, session->memory,
+                                   session->identity};
+    return stream_new(index, !session->pipe, &bounds);
+}
+
+// ---- how many there may be ------------------------------------------------------------------
+
+// Callers whom nobody can tell apart share what there is.
+bool session_may_open(const struct gate *gate, const struct identity *identity, struct err *err)
+{
+    const struct config_limits *limits = &gate->config->limits;
+    const struct tenant *tenant = tenant_find(gate, identity->tenant);
+    size_t own = identity->proof == IDENTITY_ANONYMOUS ? 0 : tally_count(&gate->session_counts, identity);
+    if ((int64_t)gate->sessions.count >= limits->sessions)
+        return err_set(err, ERR_TOO_MANY, "%zu sessions are open", gate->sessions.count);
+    if ((int64_t)tenant->session_count >= tenant->session_limit)
+        return err_set(err, ERR_TOO_MANY, "%zu sessions of tenant \"%s\" are open", tenant->session_count,
+                       tenant->name);
+    if (own && (int64_t)own >= limits->identity_sessions)
+        return err_set(err, ERR_TOO_MANY, "%zu sessions of this identity are open", own);
+    return true;
+}
+
+// ---- opening and freeing --------------------------------------------------------------------
+
+struct session *session_new(struct gate *gate, const struct identity *identity, bool pipe)
+{
+    unsigned char random[32];
+    struct buf id = {0};
+    struct session *session = mem_new(struct session);
+    session->gate = gate;
+    session->identity = identity_ref(identity);
+    session->tenant = tenant_find(gate, identity->tenant);
+    session->memory = memory_of(gate, identity);
+    session->pipe = pipe;
+    session->level = -1;
+    session->used_ms = loop_now(gate->loop);
+    secret_random(random, sizeof random);
+    secret_encode(&id, span_make((const char *)random, sizeof random));
+    memcpy(session->id, buf_text(&id), sizeof session->id);
+    buf_release(&id);
+    list_init(&session->streams);
+    list_init(&session->calls);
+    list_init(&session->unread);
+    session->standalone = make_stream(session, session->next_stream++);
+    map_put(&gate->sessions, span_of(session->id), session);
+    tally_add(&gate->session_counts, identity);
+    session->tenant->session_count++;
+    return session;
+}
+
+struct session *session_find(struct gate *gate, struct span id)
+{
+    return id.len == SESSION_ID_LEN ? map_find(&gate->sessions, id) : NULL;
+}
+
+static void session_free(void *object)
+{
+    struct session *session = object;
+    identity_unref(session->identity);
+    map_release(&session->asks);
+    map_release(&session->subscribed);
+    free(session->visibility.known);
+    free(session);
+}
+
+// Calls whose rows are not written yet still have to be answered, on its streams.
+void session_settle(struct session *session)
+{
+    if (session->state != SESSION_ENDED || session->call_count)
+        return;
+    list_each(node, &session->streams) {
+        struct session_stream *kept = list_entry(node, struct session_stream, node);
+        stream_end(kept->stream);
+        stream_unref(kept->stream);
+        free(kept);
+    }
+    list_init(&session->streams);
+    stream_end(session->standalone);
+    stream_unref(session->standalone);
+    budget_unref(session->memory);
+    session->memory = NULL;
+    loop_reap(session->gate->loop, session, session_free);
+}
+
+struct stream *session_stream_new(struct session *session)
+{
+    struct session_stream *kept = mem_new(struct session_stream);
+    kept->stream = make_stream(session, session->next_stream++);
+    list_append(&session->streams, &kept->node);
+    return kept->stream;
+}
+
+struct stream *session_stream_find(struct session *session, unsigned index)
+{
+    if (index == stream_index(session->standalone))
+        return session->standalone;
+    list_each(node, &session->streams) {
+        struct session_stream *kept = list_entry(node, struct session_stream, node);
+        if (stream_index(kept->stream) == index)
+            return kept->stream;
+    }
+    return NULL;
+}
+
+static void drop_stream(struct session_stream *kept)
+{
+    list_remove(&kept->node);
+    stream_unref(kept->stream);
+    free(kept);
+}
+
+// Finished streams are kept for resumption, the newest first, within bounds of number and bytes.
+static void trim_streams(struct session *session)
+{
+    size_t count = 0, bytes = 0;
+    for (struct list *node = session->streams.prev, *before; node != &session->streams; node = before) {
+        struct session_stream *kept = list_entry(node, struct session_stream, node);
+        before = node->prev;
+        bytes += stream_kept(kept->stream);
+        if (kept->ended_ms && !stream_attached(kept->stream) &&
+            (++count > FINISHED_MAX || bytes > (size_t)session->gate->config->limits.stream_buffer))
+            drop_stream(kept);
+    }
+}
+
+void session_stream_done(struct session *session, struct stream *stream)
+{
+    trim_streams(session);
+    list_each(node, &session->streams) {
+        struct session_stream *kept = list_entry(node, struct session_stream, node);
+        if (kept->stream == stream)
+            kept->ended_ms = loop_now(session->gate->loop);
+    }
+}
+
+void session_tell(struct session *session, struct blob *message)
+{
+    if (session->state == SESSION_ENDED || stream_ended(session->standalone))
+        blob_unref(message);
+    else
+        stream_push(session->standalone, message);
+}
+
+void session_sweep_streams(struct session *session)
+{
+    int64_t now = loop_now(session->gate->loop);
+    list_each(node, &session->streams) {
+        struct session_stream *kept = list_entry(node, struct session_stream, node);
+        bool old = kept->ended_ms && now - kept->ended_ms > session->gate->config->timeouts.resume_ms;
+        if (!old || stream_attached(kept->stream))
+            continue;
+        drop_stream(kept);
+    }
+    trim_streams(session);
+}

@@ -1,0 +1,10 @@
+// The handshake with a server.
+#ifndef UPSTREAM_HANDSHAKE_H
+#define UPSTREAM_HANDSHAKE_H
+
+#include "upstream.h"
+
+// Sends initialize. Its answer ends in transport.greet(), or in on_lost() if the server cannot be used.
+void handshake_start(struct upstream *upstream);
+
+#endif

@@ -1,0 +1,62 @@
+// Owns requests that wait for another token: the server refused theirs, or it had ended before they were sent.
+#include "renewal.h"
+#include "request.h"
+
+static void send_again(struct upstream_request *request, unsigned version)
+{
+    struct upstream *upstream = request->upstream;
+    upstream_request_await_token(request);
+    access_renew(upstream->spec.access, version, &upstream->renewal);  // also if others wait for a look at the store
+}
+
+void renewal_on_refused(struct upstream_request *request, unsigned version)
+{
+    request->renewed = true;
+    send_again(request, version);
+}
+
+void renewal_on_narrow(struct upstream_request *request, unsigned version)
+{
+    request->widened = true;
+    send_again(request, version);
+}
+
+static struct upstream_request *first_refused(const struct upstream *upstream)
+{
+    return list_entry(upstream->refused.next, struct upstream_request, node);
+}
+
+static void fail_refused(struct upstream *upstream, const struct err *err)
+{
+    struct err why = *err;
+    while (!list_empty(&upstream->refused)) {
+        struct upstream_request *request = first_refused(upstream);
+        why.code = request->widened ? ERR_LOGIN : err->code;  // the server is there, but not for this
+        upstream_request_fail(request, &why);
+    }
+}
+
+// Those the server refused go out again with the new token, the handshake first.
+void renewal_on_token(struct access_wait *wait, const struct err *err)
+{
+    struct upstream *upstream = wait->arg;
+    if (err) {
+        fail_refused(upstream, err);
+        return;
+    }
+    int64_t login = access_login(upstream->spec.access);
+    if (upstream->state == UPSTREAM_READY && login != upstream->login) {
+        upstream->events->on_other_login(upstream);
+        return;
+    }
+    while (!list_empty(&upstream->refused)) {
+        struct upstream_request *request = first_refused(upstream);
+        if (request->initial) {
+            upstream->login = login;
+            upstream_request_send_again(request);
+        } else {
+            upstream_request_await_ready(request);
+        }
+    }
+    upstream_request_flush(upstream);
+}

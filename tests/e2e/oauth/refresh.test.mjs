@@ -1,0 +1,259 @@
+// Many processes with one grant at a server that rotates refresh tokens and ends a grant whose spent token comes again; and kill -9.
+import assert from 'node:assert/strict';
+import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import { describe, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+
+import { settles, until } from '../gateway.mjs';
+import { aMinuteLater, EXIT, withLiar } from '../liar.mjs';
+import { Session } from '../raw.mjs';
+
+const { OK, UNAVAILABLE } = EXIT;
+const [GATEWAYS, CALLS] = (process.env.POSTERN_STORM ?? '8x50').split('x').map(Number);
+const COMMANDS = 8;
+const ROUNDS = 10;
+const NOTICED_MS = 50;
+const HOLD_MS = 10_000; // TOKEN_STORE_HOLD_MS: a lease that is not renewed
+const WAIT_MS = 60_000;
+
+const many = (count, make) => Promise.all(Array.from({ length: count }, (_, i) => make(i)));
+
+/** Gateways that share the home of the login, each with an open session; `body` uses them. */
+async function withGateways(liar, count, body) {
+    const gateways = await many(count, () => liar.gateway());
+    try {
+        for (const gateway of gateways) gateway.session = await Session.open(gateway.url);
+        await body(gateways);
+    } finally {
+        await Promise.all(gateways.map(gateway => gateway.stop()));
+    }
+}
+
+/** So many calls at once through each gateway, all of which must succeed. */
+async function storm(gateways, calls = CALLS) {
+    const answers = await Promise.all(gateways.map(({ session }) => many(calls, i => session.call('liar__echo', { i }))));
+    for (const answer of answers.flat()) assert.ok(answer.result, JSON.stringify(answer));
+}
+
+/** So many refreshes, none of them with a spent token, and the grant lives. */
+async function assertRefreshed(liar, refreshes, reuses = 0) {
+    const state = await liar.get('/state');
+    assert.deepEqual([state.refreshes, state.reuses, state.alive], [refreshes, reuses, 1]);
+}
+
+/** Does `work` while the first refresh is held back for a time in which nobody else may begin one. */
+async function whileRefreshing(liar, work, ms = 1000) {
+    await liar.control({ hold: '/token', when: 'after' });
+    const done = work();
+    await liar.held();
+    assert.equal(await settles(liar.held(2), ms), false, 'two refresh at once');
+    await liar.control({ release: true });
+    await done;
+}
+
+/** Gateways that have the store open look their grants up again after this, within a moment. */
+async function anotherProcessWrites(liar) {
+    const db = new DatabaseSync(join(liar.state, 'store.db'));
+    db.exec('UPDATE counter SET last=last+1');
+    db.close();
+    await sleep(NOTICED_MS); // nothing tells from outside when they have noticed; too early a round only proves less
+}
+
+async function login(liar) {
+    const { status, stderr } = await liar.login();
+    assert.equal(status, OK, stderr);
+}
+
+async function callWorks(liar) {
+    const { status, stderr } = await liar.call();
+    assert.equal(status, OK, stderr);
+}
+
+async function kill({ child, ended }) {
+    child.kill('SIGKILL');
+    assert.equal((await ended).signal, 'SIGKILL');
+}
+
+async function killGateway(gateway) {
+    gateway.child.kill('SIGKILL');
+    await gateway.exited;
+    await gateway.stop().catch(() => {}); // it complains of the signal, after it has cleaned up
+}
+
+describe('F3 F4 F5: one refresh', () => {
+    test(`${GATEWAYS} gateways, ${CALLS} calls at once each, when the server refuses the token`, () =>
+        withLiar('none', null, async liar => {
+            await login(liar);
+            await withGateways(liar, GATEWAYS, async gateways => {
+                await storm(gateways, 1);
+                await assertRefreshed(liar, 0);
+                await liar.control({ expire: true });
+                await storm(gateways);
+                await assertRefreshed(liar, 1);
+                await liar.control({ expire: true });
+                await whileRefreshing(liar, () => storm(gateways));
+                await assertRefreshed(liar, 2);
+            });
+        }));
+    test('a token that is refused while it is looked up again for other calls is refreshed for all of them', () =>
+        withLiar('none', null, async liar => {
+            await login(liar);
+            await withGateways(liar, 1, async ([gateway]) => {
+                await storm([gateway], 1);
+                for (let round = 1; round <= ROUNDS; round++) {
+                    await liar.control({ hold: '/mcp', times: CALLS });
+                    const sent = storm([gateway]);
+                    await liar.held(CALLS);
+                    await liar.control({ expire: true });
+                    await anotherProcessWrites(liar);
+                    const released = liar.control({ release: true });
+                    await Promise.all([storm([gateway]), sent, released]);
+                    await assertRefreshed(liar, round);
+                }
+            });
+        }));
+    test(`${GATEWAYS} gateways that start with an expired token, ${CALLS} calls at once each`, () =>
+        withLiar('expires-first', null, async liar => {
+            await login(liar);
+            await whileRefreshing(liar, () => withGateways(liar, GATEWAYS, gateways => storm(gateways)));
+            await assertRefreshed(liar, 1);
+        }));
+    test(`${COMMANDS} commands at once`, () =>
+        withLiar('none', null, async liar => {
+            await login(liar);
+            await liar.control({ expire: true });
+            await whileRefreshing(liar, () => many(COMMANDS, () => callWorks(liar)));
+            await assertRefreshed(liar, 1);
+        }));
+    test('F6 a token endpoint slower than the lease: it is renewed, and all wait', () =>
+        withLiar('none', null, async liar => {
+            await login(liar);
+            await liar.control({ expire: true });
+            await whileRefreshing(liar, () => many(3, () => callWorks(liar)), HOLD_MS + 2000);
+            await assertRefreshed(liar, 1);
+        }));
+});
+
+describe('F4 F11: who refreshes is killed', () => {
+    test(`before the server did anything: ${GATEWAYS - 1} other gateways, ${CALLS} calls at once each, go on`, () =>
+        withLiar('none', null, async liar => {
+            await login(liar);
+            await withGateways(liar, GATEWAYS, async ([winner, ...others]) => {
+                await storm([winner, ...others], 1);
+                await liar.control({ expire: true, hold: '/token', times: 1 });
+                const lost = winner.session.call('liar__echo').catch(() => {});
+                await liar.held();
+                const before = (await liar.seen('/mcp')).length;
+                const waiting = storm(others);
+                await until(async () => (await liar.seen('/mcp')).length >= before + others.length, WAIT_MS, 'the others are refused');
+                await killGateway(winner);
+                await lost;
+                await waiting;
+                await assertRefreshed(liar, 1);
+            });
+        }));
+    test(`before the server did anything: ${COMMANDS - 1} other commands go on`, () =>
+        withLiar('none', null, async liar => {
+            await login(liar);
+            await liar.control({ expire: true, hold: '/token', times: 1 });
+            assert.equal(liar.refreshing(), 0);
+            const winner = liar.startCall();
+            await liar.held();
+            assert.equal(liar.refreshing(), 1, 'F11: it is on the disk before the server has done anything');
+            const before = (await liar.seen('/mcp')).length;
+            const waiting = many(COMMANDS - 1, () => callWorks(liar));
+            await until(async () => (await liar.seen('/mcp')).length >= before + COMMANDS - 1, WAIT_MS, 'the others are refused');
+            await kill(winner);
+            assert.equal(liar.refreshing(), 1, 'F11: what it left is looked at, and then just tried');
+            await waiting;
+            await assertRefreshed(liar, 1);
+            assert.equal(liar.refreshing(), 0);
+        }));
+    test('after the server has rotated: the grant is lost to a strict server, told in one line, and a login mends it', () =>
+        withLiar('none', null, async liar => {
+            await login(liar);
+            await liar.control({ expire: true, hold: '/token', when: 'after', times: 1 });
+            const winner = liar.startCall();
+            await liar.held();
+            await kill(winner);
+            const next = await liar.call();
+            assert.equal(next.status, UNAVAILABLE);
+            assert.match(next.stderr, /postern login/);
+            assert.equal((await liar.get('/state')).reuses, 1);
+            await login(liar);
+            await callWorks(liar);
+        }));
+    test('after the server has rotated: a server with grace gives it anew', () =>
+        withLiar('rotation-grace', null, async liar => {
+            await login(liar);
+            await liar.control({ expire: true, hold: '/token', when: 'after', times: 1 });
+            const winner = liar.startCall();
+            await liar.held();
+            await kill(winner);
+            await callWorks(liar);
+            await assertRefreshed(liar, 2);
+        }));
+    test('S3 while the answer is stored: the old record or the new one is there, never neither', () =>
+        withLiar('rotation-grace', null, async liar => {
+            await login(liar);
+            for (let delay = 0; delay < 24; delay += 2) {
+                await liar.control({ expire: true, hold: '/token', when: 'after', times: 1 });
+                const winner = liar.startCall();
+                await liar.held();
+                await liar.control({ release: true });
+                await sleep(delay); // another moment each time
+                winner.child.kill('SIGKILL');
+                await winner.ended;
+                liar.endLeases();
+                await callWorks(liar);
+                await liar.assertNothingLeaked();
+            }
+            assert.deepEqual([(await liar.get('/state')).alive, (await liar.connections()).length], [1, 1]);
+        }));
+});
+
+const STEPS = [
+    ['/mcp', 'before'],
+    ['/.well-known/oauth-protected-resource/mcp', 'before'],
+    ['/.well-known/oauth-authorization-server', 'before'],
+    ['/register', 'before'],
+    ['/register', 'after'],
+    ['/authorize', 'before'],
+    ['/authorize', 'after'],
+    ['/token', 'before'],
+    ['/token', 'after']
+];
+
+/** A login that is killed while the liar holds a request of it back. */
+async function killedLogin(liar, hold, when) {
+    await liar.control({ hold, when, times: 1 });
+    const command = liar.start('login', '--url', liar.url, '--headless', '--reregister');
+    await liar.held();
+    await kill(command);
+    await liar.assertNothingLeaked();
+    aMinuteLater(liar.state);
+}
+
+describe('a login that is killed', () => {
+    for (const [path, when] of STEPS)
+        test(`${when === 'before' ? 'waiting for' : 'as the server has done'} ${path}: nothing is left, and the next one works`, () =>
+            withLiar('none', null, async liar => {
+                await killedLogin(liar, path, when);
+                assert.deepEqual(await liar.connections(), []);
+                assert.equal((await liar.call()).status, UNAVAILABLE);
+                await login(liar);
+                await callWorks(liar);
+            }));
+    test('anywhere: the grant of an earlier login stays', () =>
+        withLiar('none', null, async liar => {
+            await login(liar);
+            for (const [path, when] of STEPS) {
+                await killedLogin(liar, path, when);
+                await liar.control({ expire: true });
+                await callWorks(liar);
+            }
+            assert.equal((await liar.connections()).length, 1);
+            assert.equal((await liar.get('/state')).reuses, 0);
+        }));
+});

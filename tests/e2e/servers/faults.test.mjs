@@ -1,0 +1,215 @@
+// Bad servers: each may spoil its own calls and nothing else.
+import assert from 'node:assert/strict';
+import { createServer } from 'node:http';
+import { once } from 'node:events';
+import { after, before, describe, test } from 'node:test';
+
+import { program, startGateway, startPeer, stdioServer } from '../gateway.mjs';
+import { resultText, Session } from '../raw.mjs';
+
+const CALL_FAILED = -32001;
+const UNAVAILABLE = -32002;
+const SOON_MS = 2_000;
+const HUGE = 64 * 1024 * 1024 - 4096;
+
+/** Runs `body` with a gateway that has the bad server beside a healthy one. */
+async function beside(bad, body) {
+    const gateway = await startGateway({ mcpServers: { bad, good: stdioServer.fixture() } });
+    try {
+        const session = await Session.open(gateway.url);
+        assert.ok((await session.call('good__test_simple_text')).result, 'it has started, which takes its time');
+        await body({ gateway, session });
+    } finally {
+        await gateway.stop();
+    }
+}
+
+async function soon(promise, what) {
+    const started = Date.now();
+    const value = await promise;
+    const took = Date.now() - started;
+    assert.ok(took < SOON_MS, `${what} took ${took} ms`);
+    return value;
+}
+
+/** The healthy server answers, at once. */
+async function stillGood(session) {
+    const answer = await soon(session.call('good__test_simple_text'), 'the healthy server');
+    assert.equal(resultText(answer), 'This is a simple text response for testing.');
+}
+
+const names = async session => (await session.request('tools/list')).result.tools.map(({ name }) => name);
+
+/** The call fails with this code and one of these reasons. */
+function failed({ error }, code, ...reasons) {
+    assert.equal(error?.code, code, JSON.stringify(error));
+    assert.ok(reasons.includes(error.data?.reason), `reason ${error.data?.reason}, wanted ${reasons.join(' or ')}`);
+    assert.doesNotMatch(JSON.stringify(error), /last words|misbehave\.mjs/, 'internals reached the caller');
+}
+
+const bad = (...args) => ({ ...stdioServer.misbehave(...args), timeout: '1s', start_timeout: '30s' });
+const impatient = server => ({ ...server, start_timeout: '3s' });
+
+describe('a call fails alone', () => {
+    const cases = {
+        die: [CALL_FAILED, 'upstream_died'],
+        hang: [CALL_FAILED, 'upstream_timeout'],
+        'wrong-id': [CALL_FAILED, 'upstream_timeout', 'upstream_invalid'],
+        'bad-utf8': [CALL_FAILED, 'upstream_invalid', 'upstream_timeout'],
+        'bad-json': [CALL_FAILED, 'upstream_invalid', 'upstream_timeout']
+    };
+    for (const [mode, expected] of Object.entries(cases)) {
+        test(`${mode} over stdio`, () =>
+            beside(bad(mode), async ({ gateway, session }) => {
+                assert.equal(resultText(await session.call('bad__fine')), 'fine');
+                const doomed = session.call('bad__act');
+                await stillGood(session);
+                failed(await doomed, ...expected);
+                await stillGood(session);
+                assert.ok((await names(session)).includes('good__test_simple_text'));
+                if (mode === 'die') await gateway.line(/last words 3/, 5_000);
+            }));
+    }
+    for (const mode of ['die', 'hang', 'wrong-id', 'bad-utf8', 'bad-json']) {
+        test(`${mode} over Streamable HTTP`, async () => {
+            const peer = await startPeer(program.misbehave, mode, '--http');
+            try {
+                await beside({ type: 'http', url: peer.url, timeout: '1s', start_timeout: '30s' }, async ({ session }) => {
+                    assert.equal(resultText(await session.call('bad__fine')), 'fine');
+                    const doomed = session.call('bad__act');
+                    await stillGood(session);
+                    failed(await doomed, CALL_FAILED, 'upstream_died', 'upstream_timeout', 'upstream_invalid');
+                    await stillGood(session);
+                });
+            } finally {
+                await peer.stop();
+            }
+        });
+    }
+    test('a server that died is started again, or is said to be unavailable', () =>
+        beside(bad('die'), async ({ session }) => {
+            await session.call('bad__act');
+            const answer = await session.call('bad__fine');
+            if (answer.error) failed(answer, UNAVAILABLE, 'server_unavailable', 'upstream_died');
+            else assert.equal(resultText(answer), 'fine');
+        }));
+});
+
+describe('a server that cannot be reached is left out of the list in its own time', () => {
+    const cases = {
+        'hang-init': impatient(bad('hang-init')),
+        'hang-list': impatient(bad('hang-list')),
+        'no such command': { command: '/no/such/command', args: [] },
+        'a command that ends at once': { command: '/bin/false', args: [], start_timeout: '3s' },
+        'nobody listens': { type: 'http', url: 'http://127.0.0.1:9/mcp', start_timeout: '3s' }
+    };
+    for (const [name, server] of Object.entries(cases)) {
+        test(name, () =>
+            beside(server, async ({ session }) => {
+                await stillGood(session);
+                const started = Date.now();
+                assert.ok((await names(session)).includes('good__test_simple_text'));
+                assert.ok(Date.now() - started < 5_000, 'tools/list waited too long');
+                await stillGood(session);
+                if (name === 'hang-list') return;
+                const { error } = await session.call('bad__fine');
+                assert.ok([UNAVAILABLE, -32602].includes(error?.code), JSON.stringify(error));
+                assert.ok(['server_unavailable', 'upstream_timeout', 'unknown_tool'].includes(error.data?.reason), JSON.stringify(error));
+            }));
+    }
+});
+
+describe('a server that is only odd works', () => {
+    test('junk between the messages is skipped', () =>
+        beside(bad('junk'), async ({ session }) => {
+            assert.equal(resultText(await session.call('bad__act')), 'fine');
+            await stillGood(session);
+        }));
+    test('a slow start is waited for', () =>
+        beside(bad('slow-start', 1500), async ({ session }) => {
+            await stillGood(session);
+            assert.equal(resultText(await session.call('bad__fine')), 'fine');
+        }));
+    test('every page of a list is fetched, past an empty cursor', () =>
+        beside(bad('pages', 7), async ({ session }) => {
+            const listed = (await names(session)).filter(name => name.startsWith('bad__'));
+            assert.deepEqual(listed, ['bad__fine', ...[1, 2, 3, 4, 5, 6].map(page => `bad__page_${page}`)]);
+            assert.equal(resultText(await session.call('bad__page_6')), 'fine');
+        }));
+    test('a flood of notifications does not drown the others', () =>
+        beside(bad('flood'), async ({ session }) => {
+            assert.equal(resultText(await session.call('bad__act')), 'flooding');
+            for (let i = 0; i < 10; i++) await stillGood(session);
+        }));
+    test('Content-Length framing harms nobody', () =>
+        beside(bad('content-length'), async ({ session }) => {
+            await stillGood(session);
+            const answer = await session.call('bad__fine');
+            if (answer.error) assert.ok([UNAVAILABLE, -32602].includes(answer.error.code), JSON.stringify(answer.error));
+            else assert.equal(resultText(answer), 'fine');
+            await stillGood(session);
+        }));
+    for (const http of [false, true]) {
+        test(`a message of 64 MiB passes ${http ? 'from Streamable HTTP' : 'from stdio'}`, async () => {
+            const peer = http ? await startPeer(program.misbehave, 'huge', HUGE, '--http') : undefined;
+            try {
+                const server = peer ? { type: 'http', url: peer.url } : stdioServer.misbehave('huge', HUGE);
+                await beside({ ...server, timeout: '60s' }, async ({ session }) => {
+                    const call = session.call('bad__act');
+                    await stillGood(session);
+                    const text = resultText(await call);
+                    assert.equal(text.length, HUGE);
+                    assert.match(text.slice(-10), /^x+$/);
+                    await stillGood(session);
+                });
+            } finally {
+                await peer?.stop();
+            }
+        });
+    }
+    test('a session the server forgot is opened again', async () => {
+        const peer = await startPeer(program.misbehave, 'session-404');
+        try {
+            await beside({ type: 'http', url: peer.url, timeout: '5s' }, async ({ session }) => {
+                for (let i = 0; i < 3; i++) assert.equal(resultText(await session.call('bad__fine')), 'fine');
+            });
+        } finally {
+            await peer.stop();
+        }
+    });
+});
+
+describe('a server is not trusted', () => {
+    let trap, hits;
+    before(async () => {
+        hits = 0;
+        trap = createServer((_req, res) => {
+            hits++;
+            res.writeHead(202).end();
+        }).listen(0, '127.0.0.1');
+        await once(trap, 'listening');
+    });
+    after(() => trap.close());
+
+    test('an SSE endpoint of another origin is never contacted', async () => {
+        const foreign = `http://127.0.0.1:${trap.address().port}/messages`;
+        const peer = await startPeer(program.misbehave, 'foreign-endpoint', foreign);
+        try {
+            await beside({ type: 'sse', url: peer.url, start_timeout: '2s', timeout: '2s' }, async ({ session }) => {
+                const { error } = await session.call('bad__fine');
+                assert.ok([UNAVAILABLE, -32602].includes(error?.code), JSON.stringify(error));
+                await stillGood(session);
+                assert.equal(hits, 0);
+            });
+        } finally {
+            await peer.stop();
+        }
+    });
+});
+
+test('a server that ignores EOF and SIGTERM is killed at shutdown', () =>
+    beside(bad('ignore-term'), async ({ gateway, session }) => {
+        assert.equal(resultText(await session.call('bad__fine')), 'fine');
+        await stillGood(session);
+        assert.equal(gateway.servers().length, 2);
+    }));

@@ -1,0 +1,103 @@
+// The table of the login flow: complete, connected, and the only way from one state to another.
+#include "flow_state.h"
+#include "unit.h"
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <unistd.h>
+
+static sigjmp_buf aborted;
+
+static void on_abort(int signal)
+{
+    (void)signal;
+    siglongjmp(aborted, 1);
+}
+
+static bool lists(enum flow_state from, enum flow_state to) { return flow_rows[from].next & 1U << to; }
+
+static void every_state_has_a_name_of_its_own_and_something_to_start(void **state)
+{
+    (void)state;
+    for (int i = 0; i < FLOW_STATES; i++) {
+        assert_non_null(flow_rows[i].name);
+        assert_row(flow_rows[i].start, flow_rows[i].name);
+        for (int k = 0; k < i; k++)
+            assert_string_not_equal(flow_rows[i].name, flow_rows[k].name);
+    }
+}
+
+static void every_state_that_waits_on_the_loop_knows_what_follows_a_reply(void **state)
+{
+    (void)state;
+    for (int i = 0; i < FLOW_STATES; i++) {
+        bool quiet = i == FLOW_AUTHORIZING || i == FLOW_ENDED;  // the browser's return is login_flow_callback()
+        assert_row(quiet == !flow_rows[i].on_reply, flow_rows[i].name);
+    }
+}
+
+static void every_state_can_be_reached_and_can_end(void **state)
+{
+    (void)state;
+    uint32_t reached = 1U << FLOW_NEW, before = 0;
+    while (reached != before) {
+        before = reached;
+        for (int i = 0; i < FLOW_STATES; i++)
+            if (reached & 1U << i)
+                reached |= flow_rows[i].next;
+    }
+    for (int i = 0; i < FLOW_STATES; i++) {
+        assert_row(reached & 1U << i, flow_rows[i].name);
+        assert_row(lists((enum flow_state)i, FLOW_ENDED) == (i != FLOW_ENDED), flow_rows[i].name);
+        assert_row(flow_rows[i].next >> FLOW_STATES == 0, flow_rows[i].name);
+    }
+}
+
+static void no_login_begins_again_and_none_goes_on_after_its_end(void **state)
+{
+    (void)state;
+    for (int i = 0; i < FLOW_STATES; i++)
+        assert_row(!lists((enum flow_state)i, FLOW_NEW), flow_rows[i].name);
+    assert_int_equal(flow_rows[FLOW_ENDED].next, 0);
+}
+
+static void set_state_takes_what_the_table_lists_and_aborts_on_all_else(void **state)
+{
+    (void)state;
+    static volatile int from, to, refused, taken;
+    struct sigaction before, handler = {.sa_handler = on_abort};
+    int quiet = open("/dev/null", O_WRONLY | O_CLOEXEC), shown = dup(STDERR_FILENO);
+    sigaction(SIGABRT, &handler, &before);
+    dup2(quiet, STDERR_FILENO);
+    for (from = 0; from < FLOW_STATES; from++)
+        for (to = 0; to <= FLOW_STATES; to++) {
+            static struct login_flow flow;
+            flow.state = (enum flow_state)from;
+            if (sigsetjmp(aborted, 1)) {
+                refused += to == FLOW_STATES || !lists((enum flow_state)from, (enum flow_state)to);
+                assert_int_equal(flow.state, from);
+                continue;
+            }
+            flow_set_state(&flow, (enum flow_state)to);
+            taken += lists((enum flow_state)from, (enum flow_state)to);
+            assert_int_equal(flow.state, to);
+        }
+    dup2(shown, STDERR_FILENO);
+    sigaction(SIGABRT, &before, NULL);
+    close(quiet);
+    close(shown);
+    assert_int_equal(refused + taken, FLOW_STATES * (FLOW_STATES + 1));
+    assert_true(refused > taken && taken > FLOW_STATES);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_state_has_a_name_of_its_own_and_something_to_start),
+        cmocka_unit_test(every_state_that_waits_on_the_loop_knows_what_follows_a_reply),
+        cmocka_unit_test(every_state_can_be_reached_and_can_end),
+        cmocka_unit_test(no_login_begins_again_and_none_goes_on_after_its_end),
+        cmocka_unit_test(set_state_takes_what_the_table_lists_and_aborts_on_all_else),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,395 @@
+// Tests the bounds of policies: what is too much (E6, E7, W12), rules by chance (X20), and patterns made to be slow (X21).
+#include "auth/policy/policy.h"
+#include "auth/policy/uri.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "unit.h"
+#include <dirent.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+static char directory[64];
+
+static int make_directory(void **state)
+{
+    (void)state;
+    snprintf(directory, sizeof directory, "/tmp/postern-policy-XXXXXX");
+    return mkdtemp(directory) ? 0 : -1;
+}
+
+static void empty(const char *folder)
+{
+    DIR *all = opendir(folder);
+    for (struct dirent *one; all && (one = readdir(all));)
+        if (strcmp(one->d_name, ".") != 0 && strcmp(one->d_name, "..") != 0)
+            (void)unlinkat(dirfd(all), one->d_name, 0);
+    if (all)
+        closedir(all);
+}
+
+static int remove_directory(void **state)
+{
+    (void)state;
+    empty(directory);
+    return rmdir(directory);
+}
+
+static void write_file(const char *name, const char *text)
+{
+    char path[400];
+    snprintf(path, sizeof path, "%s/%s", directory, name);
+    FILE *out = fopen(path, "w");
+    assert_non_null(out);
+    fputs(text, out);
+    assert_int_equal(fclose(out), 0);
+}
+
+#define RULE_HEAD "{\"id\":\"r\",\"effect\":\"allow\",\"description\":\"long enough to be one\","
+#define DENY_HEAD "{\"id\":\"d\",\"effect\":\"deny\",\"description\":\"long enough to be one\","
+#define SELECTORS "\"tenants\":[\"acme\"],\"subjects\":[\"role:a\"],\"servers\":[\"s\"],\"kinds\":[\"tool\"],"
+#define FILE_HEAD "{\"version\":1,\"description\":\"a file of a test\","
+#define RULES(rules) FILE_HEAD "\"rules\":[" rules "]}"
+
+static struct policy *load_text(const char *text, struct policy_findings *findings)
+{
+    struct err err = {0};
+    char path[96];
+    empty(directory);
+    write_file("p.json", text);
+    snprintf(path, sizeof path, "%s/p.json", directory);
+    struct policy_load how = {.path = path, .now = (int64_t)time(NULL)};
+    return policy_load(&how, findings, &err);
+}
+
+static void put_rule(struct buf *out, int i)
+{
+    buf_printf(out,
+               "%s{\"id\":\"r%d\",\"effect\":\"allow\",\"description\":\"one of many rules\"," SELECTORS
+               "\"names\":[\"n%d\"]}",
+               i ? "," : "", i, i);
+}
+
+// W12: comfort ends at 500 rules in a file.
+static void test_many_rules(void **state)
+{
+    (void)state;
+    for (int rules = 500; rules <= 501; rules++) {
+        struct buf text = {0};
+        struct policy_findings findings = {0};
+        buf_put_text(&text, FILE_HEAD "\"rules\":[");
+        for (int i = 0; i < rules; i++)
+            put_rule(&text, i);
+        buf_put_text(&text, "]}");
+        policy_unref(load_text(buf_text(&text), &findings));
+        assert_int_equal(findings.count, rules == 501);
+        assert_true(rules == 500 || strcmp(findings.at[0].code, "W12") == 0);
+        policy_findings_release(&findings);
+        buf_release(&text);
+    }
+}
+
+// ---- what is too much -----------------------------------------------------------------------
+
+// E6: each level has two groups with both of the next one, 2^31 ways down: refused, and soon.
+static void test_groups_explode(void **state)
+{
+    (void)state;
+    struct buf text = {0};
+    struct policy_findings findings = {0};
+    buf_put_text(&text, FILE_HEAD "\"groups\":{");
+    for (int i = 0; i < 31; i++)
+        for (int side = 0; side < 2; side++)
+            buf_printf(&text,
+                       "%s\"g%d-%d\":{\"description\":\"one of two at its level\",\"members\":[\"group:g%d-0\","
+                       "\"group:g%d-1\"]}",
+                       i || side ? "," : "", i, side, i + 1, i + 1);
+    for (int side = 0; side < 2; side++)
+        buf_printf(&text, ",\"g31-%d\":{\"description\":\"the last level\",\"members\":[\"role:r%d\"]}", side, side);
+    buf_put_text(&text,
+                 "},\"rules\":[" RULE_HEAD "\"tenants\":[\"*\"],\"subjects\":[\"group:g0-0\"],\"servers\":[\"s\"],"
+                 "\"kinds\":[\"tool\"],\"names\":[\"*\"]}]}");
+    assert_null(load_text(buf_text(&text), &findings));
+    assert_string_equal(findings.at[0].code, "E6");
+    policy_findings_release(&findings);
+    buf_release(&text);
+}
+
+static void test_too_large(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    struct policy_findings findings = {0};
+    char path[96], *big = malloc((10 << 20) + 1);
+    memset(big, ' ', 10 << 20);
+    big[10 << 20] = '\0';
+    empty(directory);
+    write_file("big.json", big);
+    free(big);
+    snprintf(path, sizeof path, "%s/big.json", directory);
+    struct policy_load how = {.path = path, .now = (int64_t)time(NULL)};
+    assert_null(policy_load(&how, &findings, &err));
+    assert_contains(err.detail, "big.json: E7 larger than 4194304 bytes; split it");
+    policy_findings_release(&findings);
+    // Deeper than anybody writes.
+    struct buf deep = {0};
+    buf_put_text(&deep, FILE_HEAD "\"rules\":");
+    for (int i = 0; i < 10000; i++)
+        buf_put_char(&deep, '[');
+    assert_null(load_text(buf_text(&deep), &findings));
+    assert_string_equal(findings.at[0].code, "E7");
+    policy_findings_release(&findings);
+    buf_release(&deep);
+    // To leave out one of too many files could leave out a deny.
+    empty(directory);
+    for (int i = 0; i <= 1000; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "%d.json", i);
+        write_file(name, "{\"version\":1,\"description\":\"one of many files\"}");
+    }
+    how.path = directory;
+    assert_null(policy_load(&how, &findings, &err));
+    assert_contains(err.detail, "more than 1000 files");
+    policy_findings_release(&findings);
+    snprintf(path, sizeof path, "%s/1000.json", directory);
+    assert_int_equal(unlink(path), 0);
+    struct policy *policy = policy_load(&how, &findings, &err);
+    assert_non_null(policy);
+    policy_unref(policy);
+    policy_findings_release(&findings);
+}
+
+// Every rule asked in words, as `policy explain` does.
+static enum verdict decide_slowly(const struct policy *policy, const struct policy_question *question)
+{
+    bool allowed = false, denied = false;
+    for (size_t i = 0; i < policy_rule_count(policy); i++) {
+        const struct policy_rule *rule = policy_rule_at(policy, i);
+        struct buf why = {0}, via = {0};
+        bool matches = policy_rule_matches(policy, rule, question, i % 2, &why, &via);
+        assert_row(matches == (why.len == 0), rule->id);
+        allowed = allowed || (matches && !rule->mode && rule->effect);
+        denied = denied || (matches && !rule->mode && !rule->effect);
+        buf_release(&why);
+        buf_release(&via);
+    }
+    return allowed && !denied ? VERDICT_ALLOW : VERDICT_DENY;
+}
+
+// ---- X20: compiled and in words, the same ---------------------------------------------------
+
+static unsigned draw(unsigned below)
+{
+    static uint64_t state = 88172645463325252ULL;
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return (unsigned)(state % below);
+}
+
+static void put_random_rule(struct buf *out, int i)
+{
+    static const char *const subjects[] = {"role:a", "role:b", "user:corp:u1", "group:g", "authenticated", "*"};
+    static const char *const servers[] = {"s", "t", "s*", "*"}, *const kinds[] = {"tool", "prompt", "*"};
+    static const char *const names[] = {"get_a", "get_*", "*_a", "set:few", "a\\\\*", "g*t*a", "*"};
+    static const char *const whens[] = {"", "", "", ",\"when\":{\"/x\":{\"eq\":1}}", ",\"when\":{\"/x\":{\"lt\":2}}"};
+    const char *when = whens[draw(5)];
+    buf_printf(
+        out,
+        "%s{\"id\":\"r%d\",\"effect\":\"%s\",\"description\":\"a rule by chance\",\"acknowledge\":\"open\","
+        "\"tenants\":[\"%s\"],\"subjects\":[\"%s\"],\"servers\":[\"%s\"],\"kinds\":[\"%s\"],\"names\":[\"%s\"]%s}",
+        i ? "," : "", i, draw(4) ? "allow" : "deny", draw(3) ? "acme" : "te*", subjects[draw(6)], servers[draw(4)],
+        kinds[draw(*when ? 2 : 3)], names[draw(7)], when);
+}
+
+static void ask_random(struct policy *policy, int *allowed)
+{
+    static const char *const names[] = {"get_a", "get_b", "put_a", "a*", "ax", "gta", ""};
+    char *all[] = {(char[]){"a"}, (char[]){"b"}, (char[]){"c"}},
+         *roles[] = {all[draw(3)], draw(2) ? all[draw(3)] : NULL, NULL};
+    char subject[16];
+    snprintf(subject, sizeof subject, draw(5) ? "corp:u%u" : "anonymous", draw(3));
+    struct policy_test test = {.as = {draw(2) ? (char[]){"acme"} : (char[]){"team"}, subject, roles}};
+    struct identity *who = policy_test_identity(&test);
+    json_t *args = draw(3) ? json_pack(draw(2) ? "{s:i}" : "{s:b}", "x", (int)draw(3)) : NULL;
+    struct policy_question question = {who, draw(2) ? "s" : "t", draw(2) ? POLICY_TOOL : POLICY_PROMPT,
+                                       span_of(names[draw(7)]), args};
+    enum verdict fast = policy_decide(policy, &question).verdict;
+    assert_int_equal(fast, decide_slowly(policy, &question));
+    *allowed += fast == VERDICT_ALLOW;
+    json_decref(args);
+    identity_unref(who);
+}
+
+static void test_compiled_agrees(void **state)
+{
+    (void)state;
+    int allowed = 0;
+    for (int round = 0; round < 60; round++) {
+        struct buf text = {0};
+        struct policy_findings findings = {0};
+        buf_put_text(&text, FILE_HEAD "\"groups\":{\"g\":{\"description\":\"some of them\",\"members\":[\"role:c\","
+                                      "\"user:corp:u2\"]}},\"sets\":{\"few\":{\"description\":\"some names\",\"names\":"
+                                      "[\"ax\",\"put_*\"]}},\"rules\":[");
+        for (int i = 0; i < (int)draw(80) + 1; i++)
+            put_random_rule(&text, i);
+        buf_put_text(&text, "]}");
+        struct policy *policy = load_text(buf_text(&text), &findings);
+        assert_row(policy != NULL, findings.count ? findings.at[0].text : "");
+        for (int i = 0; i < 200; i++)
+            ask_random(policy, &allowed);
+        policy_unref(policy);
+        policy_findings_release(&findings);
+        buf_release(&text);
+    }
+    print_message("%d of 12000 allowed\n", allowed);
+    assert_true(allowed > 500 && allowed < 11500);
+}
+
+// What a caller sends is looked at once for each condition, so there is a bound: more keys than that cannot be judged.
+static void test_many_keys(void **state)
+{
+    (void)state;
+    struct policy_findings findings = {0};
+    struct policy *policy =
+        load_text(RULES(RULE_HEAD SELECTORS "\"names\":[\"n\"],\"when\":{\"/k0\":{\"eq\":1}}}"), &findings);
+    char *roles[] = {(char[]){"a"}, NULL};
+    struct policy_test test = {.as = {(char[]){"acme"}, (char[]){"corp:u1"}, roles}};
+    struct identity *who = policy_test_identity(&test);
+    json_t *args = json_object();
+    struct policy_question question = {who, "s", POLICY_TOOL, SPAN("n"), args};
+    for (int i = 0; i <= 4096; i++) {
+        char key[16];
+        assert_true(i == 0 || policy_decide(policy, &question).verdict == VERDICT_ALLOW);
+        snprintf(key, sizeof key, "k%d", i);
+        json_object_set_new(args, key, json_integer(1));
+    }
+    assert_int_equal(policy_decide(policy, &question).verdict, VERDICT_DENY);
+    json_decref(args);
+    identity_unref(who);
+    policy_unref(policy);
+    policy_findings_release(&findings);
+}
+
+// A name that a caller made up may be as long as its message.
+static void test_long_names(void **state)
+{
+    (void)state;
+    struct policy_findings findings = {0};
+    struct policy *policy = load_text(RULES(RULE_HEAD SELECTORS "\"names\":[\"a*\"]}"), &findings);
+    char *roles[] = {(char[]){"a"}, NULL}, *name = mem_alloc(POLICY_URI_MAX + 1);
+    struct policy_test test = {.as = {(char[]){"acme"}, (char[]){"corp:cat"}, roles}};
+    struct identity *who = policy_test_identity(&test);
+    memset(name, 'a', POLICY_URI_MAX + 1);
+    for (size_t more = 0; more <= 1; more++) {
+        struct policy_question question = {who, "s", POLICY_TOOL, span_make(name, POLICY_URI_MAX + more), NULL};
+        assert_int_equal(policy_decide(policy, &question).verdict, more ? VERDICT_DENY : VERDICT_ALLOW);
+        assert_int_equal(policy_visible(policy, &question), !more);
+        assert_int_equal(policy_rule_matches(policy, policy_rule_at(policy, 0), &question, true, NULL, NULL), !more);
+    }
+    free(name);
+    identity_unref(who);
+    policy_unref(policy);
+    policy_findings_release(&findings);
+}
+
+// X21: a glob that others take exponential time for is done in pattern times text.
+static void test_bad_globs(void **state)
+{
+    (void)state;
+    struct buf pattern = {0}, name = {0}, text = {0};
+    struct policy_findings findings = {0};
+    for (int i = 0; i < 200; i++)
+        buf_put_text(&pattern, "*a");
+    buf_put_text(&pattern, "*b");
+    for (int i = 0; i < POLICY_URI_MAX; i++)
+        buf_put_char(&name, 'a');
+    buf_printf(&text, RULES(RULE_HEAD SELECTORS "\"names\":[\"%s\"]}"), buf_text(&pattern));
+    struct policy *policy = load_text(buf_text(&text), &findings);
+    assert_non_null(policy);
+    char *roles[] = {(char[]){"a"}, NULL};
+    struct policy_test test = {.as = {(char[]){"acme"}, (char[]){"corp:cat"}, roles}};
+    struct identity *who = policy_test_identity(&test);
+    struct policy_question question = {who, "s", POLICY_TOOL, buf_span(&name), NULL};
+    struct timespec begin, end;
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    assert_int_equal(policy_decide(policy, &question).verdict, VERDICT_DENY);
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    assert_true(end.tv_sec - begin.tv_sec < 5);
+    name.at[name.len - 1] = 'b';
+    assert_int_equal(policy_decide(policy, &question).verdict, VERDICT_ALLOW);
+    identity_unref(who);
+    policy_unref(policy);
+    policy_findings_release(&findings);
+    buf_release(&pattern);
+    buf_release(&name);
+    buf_release(&text);
+}
+
+// X21: what would take too much work cannot be judged: no allow matches, and every deny does.
+static void test_too_much_work(void **state)
+{
+    (void)state;
+    enum { CONDITIONS = 100, LENGTH = 1 << 20, EACH = 16 };
+    struct buf any = {0}, text = {0}, value = {0};
+    for (int i = 0; i < CONDITIONS; i++)
+        buf_printf(&any, "%s{\"/x\":{\"glob\":\"*aaaaaaab%d*\"}},{\"/y\":{\"some\":{\"glob\":\"*ab%d*\"}}}",
+                   i ? "," : "", i, i);
+    for (int i = 0; i < LENGTH; i++)
+        buf_put_char(&value, 'a');
+    json_t *list = json_array();
+    for (int i = 0; i < EACH; i++)
+        json_array_append_new(list, json_stringn(value.at, value.len / EACH));
+    json_t *large = json_pack("{s:s%,s:O}", "x", value.at, value.len, "y", list);
+    json_t *small = json_pack("{s:s,s:[]}", "x", "caaaaaaab99c", "y");
+    char *roles[] = {(char[]){"a"}, NULL};
+    struct policy_test test = {.as = {(char[]){"acme"}, (char[]){"corp:cat"}, roles}};
+    struct identity *who = policy_test_identity(&test);
+    for (int deny = 0; deny < 2; deny++) {
+        struct policy_findings findings = {0};
+        buf_clear(&text);
+        if (deny)
+            buf_printf(&text,
+                       RULES(RULE_HEAD SELECTORS "\"names\":[\"n\"]}," DENY_HEAD SELECTORS
+                                                 "\"names\":[\"n\"],\"when\":{\"any\":[%s]}}"),
+                       buf_text(&any));
+        else
+            buf_printf(&text, RULES(RULE_HEAD SELECTORS "\"names\":[\"n\"],\"when\":{\"any\":[%s]}}"), buf_text(&any));
+        struct policy *policy = load_text(buf_text(&text), &findings);
+        assert_non_null(policy);
+        struct policy_question question = {who, "s", POLICY_TOOL, SPAN("n"), large};
+        struct timespec begin, end;
+        clock_gettime(CLOCK_MONOTONIC, &begin);
+        assert_int_equal(policy_decide(policy, &question).verdict, VERDICT_DENY);
+        clock_gettime(CLOCK_MONOTONIC, &end);
+        assert_true(end.tv_sec - begin.tv_sec < 5);
+        question.args = small;
+        assert_int_equal(policy_decide(policy, &question).verdict, deny ? VERDICT_DENY : VERDICT_ALLOW);
+        policy_unref(policy);
+        policy_findings_release(&findings);
+    }
+    json_decref(list);
+    json_decref(large);
+    json_decref(small);
+    identity_unref(who);
+    buf_release(&any);
+    buf_release(&text);
+    buf_release(&value);
+}
+
+int main(void)
+{
+#define TEST(name, function) {name, function, make_directory, remove_directory, NULL},
+    // clang-format off
+    const struct CMUnitTest tests[] = {
+        TEST("W12 many rules", test_many_rules)
+        TEST("E6 groups that explode", test_groups_explode)
+        TEST("E7 too large, too deep, too many", test_too_large)
+        TEST("X20 compiled and in words, the same", test_compiled_agrees)
+        TEST("X8 more keys than a condition looks at", test_many_keys)
+        TEST("X8 names longer than any rule takes", test_long_names)
+        TEST("X21 patterns made to be slow", test_bad_globs) TEST("X21 more work than a decision may take", test_too_much_work)
+    };
+    // clang-format on
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,254 @@
+// Tests calls as objects: their states go forward only, and an answer goes to the connection, the stream or the batch.
+#include "base/log.h"
+#include "room.h"
+#include "unit.h"
+
+static struct fixture {
+    struct gate gate;
+    struct call *call;
+    struct arrival arrival;
+    int answers, streams, runs;
+    int status;
+    struct buf text;
+    bool ended;  // the stream was over when it was handed over
+} f;
+
+static void on_answer(struct arrival *arrival, struct answer *answer)
+{
+    (void)arrival;
+    f.answers++;
+    f.status = answer->status;
+    buf_put_span(&f.text, buf_span(&answer->body));
+    buf_release(&answer->body);
+}
+
+static void on_stream(struct arrival *arrival, struct stream *stream, const char *session_id)
+{
+    (void)arrival;
+    (void)session_id;
+    f.streams++;
+    f.ended = stream_over(stream);
+}
+
+static void on_run(struct call *call)
+{
+    (void)call;
+    f.runs++;
+}
+
+static const struct arrival_ops ops = {on_answer, on_stream};
+static const struct call_runner runner = {.run = on_run};
+
+static int set_up(void **state)
+{
+    (void)state;
+    memset(&f, 0, sizeof f);
+    f.gate.runner = &runner;
+    f.call = call_new(&f.gate);
+    f.call->arrival = &f.arrival;
+    f.call->message.kind = MESSAGE_REQUEST;
+    f.arrival = (struct arrival){.ops = &ops, .call = f.call};
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    call_free(f.call);
+    buf_release(&f.text);
+    arena_store_release(&f.gate.arenas);
+    return 0;
+}
+
+// ---- states ---------------------------------------------------------------------------------
+
+static void back_to_open(void)
+{
+    call_set_state(f.call, CALL_ENDING);
+    call_set_state(f.call, CALL_OPEN);
+}
+
+static void ending_again(void)
+{
+    call_set_state(f.call, CALL_ENDING);
+    call_set_state(f.call, CALL_ENDING);
+}
+
+static void recorded_again(void)
+{
+    call_set_state(f.call, CALL_RECORDED);
+    call_set_state(f.call, CALL_RECORDED);
+}
+
+static void split_at_once(void) { call_set_batch(f.call, BATCH_SPLIT); }
+
+static void split_again(void)
+{
+    call_set_batch(f.call, BATCH_WHOLE);
+    call_set_batch(f.call, BATCH_SPLIT);
+    call_set_batch(f.call, BATCH_SPLIT);
+}
+
+static void the_state_of_a_call_goes_forward_only(void **state)
+{
+    (void)state;
+    assert_aborts(back_to_open);
+    assert_aborts(ending_again);
+    assert_aborts(recorded_again);
+    assert_true(call_is_open(f.call));
+    call_set_state(f.call, CALL_ENDING);
+    assert_false(call_is_open(f.call));
+    call_set_state(f.call, CALL_RECORDED);
+}
+
+static void a_batch_is_whole_before_it_is_split_and_is_split_once(void **state)
+{
+    (void)state;
+    assert_aborts(split_at_once);
+    assert_aborts(split_again);
+    call_set_batch(f.call, BATCH_WHOLE);
+    call_set_batch(f.call, BATCH_SPLIT);
+}
+
+// ---- answers --------------------------------------------------------------------------------
+
+static void assert_delivered(int status, const char *text)
+{
+    call_deliver(f.call);
+    assert_int_equal(f.answers, 1);
+    assert_int_equal(f.streams, 0);
+    assert_int_equal(f.status, status);
+    assert_string_equal(buf_text(&f.text), text);
+    assert_null(f.arrival.call);  // neither knows the other any more
+    assert_null(f.call->arrival);
+}
+
+static void an_answer_goes_to_the_connection_of_its_caller(void **state)
+{
+    (void)state;
+    buf_put_text(&f.call->text, "{}");
+    assert_delivered(200, "{}");
+}
+
+static void a_message_that_wants_no_answer_is_accepted(void **state)
+{
+    (void)state;
+    f.call->message.kind = MESSAGE_NOTIFICATION;
+    assert_delivered(202, "");
+}
+
+static void an_error_has_the_status_of_its_code_unless_no_answer_is_wanted(void **state)
+{
+    (void)state;
+    (void)err_set(&f.call->err, ERR_UNKNOWN_SESSION, "x");
+    buf_put_text(&f.call->text, "{}");
+    assert_delivered(404, "{}");
+}
+
+static void a_notification_that_failed_in_band_is_accepted(void **state)
+{
+    (void)state;
+    f.call->message.kind = MESSAGE_NOTIFICATION;
+    (void)err_set(&f.call->err, ERR_INVALID_PARAMS, "x");
+    assert_int_equal(err_http_status(ERR_INVALID_PARAMS), 200);
+    assert_delivered(202, "");
+}
+
+static void a_cancelled_call_gets_a_stream_that_is_over(void **state)
+{
+    (void)state;
+    f.call->silent = true;
+    buf_put_text(&f.call->text, "{}");
+    call_deliver(f.call);
+    assert_int_equal(f.answers, 0);
+    assert_int_equal(f.streams, 1);
+    assert_true(f.ended);
+}
+
+static void the_answer_of_a_caller_that_is_gone_is_dropped(void **state)
+{
+    (void)state;
+    f.call->arrival = NULL;
+    buf_put_text(&f.call->text, "{}");
+    call_deliver(f.call);
+    assert_int_equal(f.answers + f.streams, 0);
+}
+
+static void an_answer_goes_to_the_stream_that_the_call_has_got(void **state)
+{
+    (void)state;
+    struct stream_item item;
+    f.call->arrival = NULL;
+    f.call->stream = stream_new(1, true, &(struct stream_limits){.bytes = 100, .events = 10});
+    buf_put_text(&f.call->text, "{}");
+    call_deliver(f.call);
+    assert_true(stream_pull(f.call->stream, &item));
+    assert_span(blob_span(item.message), SPAN("{}"), "answer");
+    assert_true(stream_over(f.call->stream));
+}
+
+// ---- batches --------------------------------------------------------------------------------
+
+static void deliver_part(const char *text)
+{
+    struct call *part = call_new(&f.gate);
+    part->parent = f.call;
+    part->message.kind = MESSAGE_REQUEST;
+    buf_put_text(&part->text, text);
+    call_deliver(part);
+    call_free(part);
+}
+
+static void the_answers_of_parts_are_gathered_and_the_last_one_resumes_the_batch(void **state)
+{
+    (void)state;
+    f.call->parts_left = 3;
+    deliver_part("{\"id\":1}");
+    deliver_part("");  // of a notification
+    assert_int_equal(f.runs, 0);
+    deliver_part("{\"id\":3}");
+    assert_int_equal(f.runs, 1);
+    struct blob *gathered = call_take_batch(f.call);
+    struct buf text = {0};
+    for (size_t i = 0; i < blob_count(gathered); i++)
+        buf_put_span(&text, blob_part(gathered, i));
+    assert_span(buf_span(&text), SPAN("[{\"id\":1},{\"id\":3}]"), "gathered");
+    buf_release(&text);
+    blob_unref(gathered);
+}
+
+static void the_answers_of_parts_go_to_the_stream_of_the_batch_one_by_one(void **state)
+{
+    (void)state;
+    struct stream_item item;
+    f.call->parts_left = 2;
+    f.call->stream = stream_new(1, true, &(struct stream_limits){.bytes = 100, .events = 10});
+    deliver_part("{\"id\":1}");
+    assert_true(stream_pull(f.call->stream, &item));
+    assert_span(blob_span(item.message), SPAN("{\"id\":1}"), "first");
+    deliver_part("{\"id\":2}");
+    assert_true(stream_pull(f.call->stream, &item));
+    assert_span(blob_span(item.message), SPAN("{\"id\":2}"), "second");
+    assert_int_equal(f.runs, 1);
+}
+
+#define TEST(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+
+int main(void)
+{
+    log_setup(LOG_OFF, LOG_FORMAT_TEXT);  // invariants that do not hold are meant here
+    const struct CMUnitTest tests[] = {
+        TEST(the_state_of_a_call_goes_forward_only),
+        TEST(a_batch_is_whole_before_it_is_split_and_is_split_once),
+        TEST(an_answer_goes_to_the_connection_of_its_caller),
+        TEST(a_message_that_wants_no_answer_is_accepted),
+        TEST(an_error_has_the_status_of_its_code_unless_no_answer_is_wanted),
+        TEST(a_notification_that_failed_in_band_is_accepted),
+        TEST(a_cancelled_call_gets_a_stream_that_is_over),
+        TEST(the_answer_of_a_caller_that_is_gone_is_dropped),
+        TEST(an_answer_goes_to_the_stream_that_the_call_has_got),
+        TEST(the_answers_of_parts_are_gathered_and_the_last_one_resumes_the_batch),
+        TEST(the_answers_of_parts_go_to_the_stream_of_the_batch_one_by_one),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

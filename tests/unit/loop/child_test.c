@@ -1,0 +1,479 @@
+// Tests child processes: exit told, the ways of ending one, its descendants, environment and directory, and the death of
+// the processes that start and keep them.
+#include "base/clock.h"
+#include "loop/child.h"
+#include "loop/spawner.h"
+#include "unit.h"
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+struct run {
+    struct loop *loop;
+    struct child *child;
+    struct loop_watch out;
+    struct buf said;
+    const char *wait_for;  // stop the loop when stdout has this, or when the child has exited
+    char how[256];
+    bool started, exited;
+};
+
+static void on_exit_told(void *arg, const char *how)
+{
+    struct run *run = arg;
+    assert_false(run->exited);
+    run->exited = true;
+    snprintf(run->how, sizeof run->how, "%s", how);
+    loop_stop(run->loop);
+}
+
+static void on_started(void *arg)
+{
+    struct run *run = arg;
+    assert_false(run->started);
+    run->started = true;
+    loop_stop(run->loop);
+}
+
+static void on_output(struct loop_watch *watch, unsigned events)
+{
+    (void)events;
+    struct run *run = watch->arg;
+    char block[4096];
+    ssize_t got = read(watch->fd, block, sizeof block);
+    if (got > 0)
+        buf_put(&run->said, block, (size_t)got);
+    if (got == 0)
+        loop_unwatch(run->loop, watch);
+    if (run->wait_for && strstr(buf_text(&run->said), run->wait_for))
+        loop_stop(run->loop);
+}
+
+static bool try_start(struct run *run, const struct child_spec *spec, struct err *err)
+{
+    *run = (struct run){0};
+    run->loop = loop_new(err);
+    assert_non_null(run->loop);
+    struct child_spec with_start = *spec;
+    with_start.on_start = on_started;
+    run->child = child_start(run->loop, &with_start, on_exit_told, run, err);
+    if (!run->child)
+        return false;
+    run->out = (struct loop_watch){.fd = child_stdout(run->child), .on_ready = on_output, .arg = run};
+    assert_true(loop_watch(run->loop, &run->out, LOOP_READ, err));
+    return true;
+}
+
+static void start(struct run *run, const char *command, char *const *args)
+{
+    struct err err = {0};
+    struct child_spec spec = {.command = command, .args = args};
+    if (!try_start(run, &spec, &err))
+        fail_msg("%s", err.detail);
+}
+
+static void wait_for(struct run *run, const char *text)
+{
+    run->wait_for = text;
+    while (!run->exited && !strstr(buf_text(&run->said), text))
+        loop_run(run->loop);
+    assert_false(run->exited);
+    run->wait_for = NULL;
+}
+
+static void wait_start(struct run *run)
+{
+    while (!run->started && !run->exited)
+        loop_run(run->loop);
+    assert_true(child_started(run->child));
+}
+
+static void wait_exit(struct run *run)
+{
+    while (!run->exited)
+        loop_run(run->loop);
+}
+
+// Everything the child and whatever it left behind have written: the end comes when all of them are gone.
+static void drain(struct run *run)
+{
+    loop_unwatch(run->loop, &run->out);
+    fcntl(run->out.fd, F_SETFL, 0);
+    char block[4096];
+    ssize_t got;
+    while ((got = read(run->out.fd, block, sizeof block)) > 0)
+        buf_put(&run->said, block, (size_t)got);
+}
+
+static void finish(struct run *run)
+{
+    if (run->child)
+        loop_unwatch(run->loop, &run->out);
+    child_free(run->child);
+    loop_free(run->loop);
+    buf_release(&run->said);
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), 0);  // the spawner is there, and no zombie
+}
+
+#define SH(script) ((char *const[]){"-c", (script), NULL})
+
+static void the_way_it_ended_is_told(void **state)
+{
+    (void)state;
+    static const struct {
+        char *script;
+        const char *how;
+    } rows[] = {{"exit 0", "exit status 0"}, {"exit 7", "exit status 7"}, {"kill -9 $$", "signal 9 (Killed)"}};
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        struct run run;
+        start(&run, "sh", SH(rows[i].script));
+        assert_int_equal(child_pid(run.child), 0);
+        wait_start(&run);
+        assert_true(child_pid(run.child) > 0);
+        wait_exit(&run);
+        assert_string_equal(run.how, rows[i].how);
+        assert_int_equal(child_pid(run.child), 0);
+        finish(&run);
+    }
+}
+
+static void bytes_go_through_and_the_end_of_stdin_ends_cat(void **state)
+{
+    (void)state;
+    struct run run;
+    start(&run, "cat", NULL);
+    assert_int_equal(write(child_stdin(run.child), "hello\n", 6), 6);
+    wait_for(&run, "hello\n");
+    child_close_stdin(run.child);
+    assert_int_equal(child_stdin(run.child), -1);
+    wait_exit(&run);
+    assert_string_equal(run.how, "exit status 0");
+    finish(&run);
+}
+
+static void stderr_is_a_pipe_of_its_own(void **state)
+{
+    (void)state;
+    struct run run;
+    char block[16] = {0};
+    start(&run, "sh", SH("echo out; echo err >&2"));
+    wait_exit(&run);
+    drain(&run);
+    assert_span(buf_span(&run.said), SPAN("out\n"), "stdout");
+    assert_int_equal(read(child_stderr(run.child), block, sizeof block), 4);
+    assert_string_equal(block, "err\n");
+    finish(&run);
+}
+
+static void ending_is_polite_first(void **state)
+{
+    (void)state;
+    struct run run;
+    start(&run, "cat", NULL);
+    child_end(run.child, 60000);  // closing stdin is enough: no signal, no waiting
+    wait_exit(&run);
+    assert_string_equal(run.how, "exit status 0");
+    finish(&run);
+
+    start(&run, "sh", SH("echo ready; exec sleep 1000"));
+    wait_for(&run, "ready");
+    child_end(run.child, 30);
+    wait_exit(&run);
+    assert_string_equal(run.how, "signal 15 (Terminated)");
+    finish(&run);
+}
+
+static void one_that_ignores_term_is_killed_in_time(void **state)
+{
+    (void)state;
+    struct run run;
+    start(&run, "sh", SH("trap '' TERM; echo ready; sleep 1000; sleep 1000"));
+    wait_for(&run, "ready");
+    int64_t began = clock_now_ms();
+    child_end(run.child, 300);
+    wait_exit(&run);
+    assert_string_equal(run.how, "signal 9 (Killed)");
+    assert_in_range(clock_now_ms() - began, 150, 20000);
+    drain(&run);  // ends only when the sleep is gone too
+    finish(&run);
+}
+
+static void what_is_left_of_the_group_dies_with_the_leader(void **state)
+{
+    (void)state;
+    struct run run;
+    start(&run, "sh", SH("sleep 1000 & echo ready; cat"));
+    wait_for(&run, "ready");
+    child_close_stdin(run.child);
+    wait_exit(&run);
+    drain(&run);
+    finish(&run);
+}
+
+// A daemon: neither in the process group nor in the session of the child, and its parent has ended.
+#define DAEMON "setsid sh -c 'sh -c \"trap : TERM HUP; echo daemon; while :; do sleep 1000; done\" &'; "
+
+static void a_daemon_that_a_child_has_started_dies_with_it(void **state)
+{
+    (void)state;
+    struct run run;
+    start(&run, "sh", SH(DAEMON "cat"));
+    wait_for(&run, "daemon");
+    child_close_stdin(run.child);
+    wait_exit(&run);
+    assert_string_equal(run.how, "exit status 0");
+    drain(&run);  // ends only when the daemon is gone too
+    finish(&run);
+
+    start(&run, "sh", SH("trap '' TERM; " DAEMON "while :; do sleep 1000; done"));
+    wait_for(&run, "daemon");
+    child_end(run.child, 30);
+    wait_exit(&run);
+    assert_string_equal(run.how, "signal 9 (Killed)");
+    drain(&run);
+    finish(&run);
+}
+
+static pid_t parent_of(pid_t pid)
+{
+    char path[64], line[1024] = "";
+    int parent = 0;
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    assert_non_null(fgets(line, sizeof line, file));
+    fclose(file);
+    assert_int_equal(sscanf(strrchr(line, ')') + 1, " %*c %d", &parent), 1);
+    return parent;
+}
+
+static void a_killed_keeper_takes_its_tree_with_it(void **state)
+{
+    (void)state;
+    struct run run;
+    start(&run, "sh", SH(DAEMON "sleep 1000"));
+    wait_start(&run);
+    wait_for(&run, "daemon");
+    kill(parent_of(child_pid(run.child)), SIGKILL);
+    wait_exit(&run);
+    assert_contains(run.how, "keeper");
+    drain(&run);
+    finish(&run);
+}
+
+static void a_killed_spawner_takes_nobody_with_it_and_is_replaced(void **state)
+{
+    (void)state;
+    struct run run, next;
+    start(&run, "cat", NULL);
+    wait_start(&run);
+    pid_t spawner = parent_of(parent_of(child_pid(run.child)));
+    assert_int_equal(parent_of(spawner), getpid());
+    kill(spawner, SIGKILL);
+    siginfo_t info;
+    assert_int_equal(waitid(P_PID, (id_t)spawner, &info, WEXITED | WNOWAIT), 0);
+    start(&next, "true", NULL);
+    wait_exit(&next);
+    assert_string_equal(next.how, "exit status 0");
+    finish(&next);
+    assert_int_equal(write(child_stdin(run.child), "hello\n", 6), 6);
+    wait_for(&run, "hello\n");
+    child_end(run.child, 60000);
+    wait_exit(&run);
+    assert_string_equal(run.how, "exit status 0");
+    finish(&run);
+}
+
+static void the_limit_of_descriptors_is_the_one_we_began_with(void **state)
+{
+    (void)state;
+    if (under_valgrind())  // which has a limit of its own
+        skip();
+    struct rlimit began, raised;
+    struct run run;
+    char expected[32];
+    start(&run, "true", NULL);
+    wait_exit(&run);
+    finish(&run);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &began), 0);
+    raised = began;
+    raised.rlim_cur = began.rlim_cur - 1;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &raised), 0);
+    spawner_stop();
+    start(&run, "sh", SH("ulimit -Sn"));
+    wait_exit(&run);
+    drain(&run);
+    snprintf(expected, sizeof expected, "%llu\n", (unsigned long long)began.rlim_cur);
+    assert_string_equal(buf_text(&run.said), expected);
+    finish(&run);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &began), 0);
+}
+
+static void stopping_the_spawner_ends_every_tree(void **state)
+{
+    (void)state;
+    struct run run;
+    start(&run, "sh", SH("trap '' TERM; " DAEMON "while :; do sleep 1000; done"));
+    wait_for(&run, "daemon");
+    int out = dup(child_stdout(run.child));
+    loop_unwatch(run.loop, &run.out);
+    child_free(run.child);
+    run.child = NULL;
+    spawner_stop();
+    char byte;
+    assert_int_equal(read(out, &byte, 1), 0);  // it does not block: nobody has the other end any more
+    close(out);
+    loop_free(run.loop);
+    buf_release(&run.said);
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+}
+
+static void freeing_a_running_child_kills_its_group(void **state)
+{
+    (void)state;
+    struct run run;
+    start(&run, "sh", SH("trap '' TERM; sleep 1000 & echo ready; wait"));
+    wait_for(&run, "ready");
+    int out = dup(child_stdout(run.child));
+    loop_unwatch(run.loop, &run.out);
+    child_free(run.child);
+    run.child = NULL;
+    assert_false(run.exited);
+    char byte;
+    fcntl(out, F_SETFL, 0);
+    assert_int_equal(read(out, &byte, 1), 0);
+    close(out);
+    finish(&run);
+}
+
+static void the_environment_is_minimal(void **state)
+{
+    (void)state;
+    static const char *const given[] = {"UNIT_GIVEN=yes", "HOME=/given", NULL};
+    static const char *const allowed[] = {"UNIT_GIVEN", "PATH",   "HOME", "USER",   "LOGNAME", "SHELL",
+                                          "LANG",       "LC_ALL", "TZ",   "TMPDIR", "TERM",    NULL};
+    struct run run;
+    struct err err = {0};
+    struct child_spec spec = {.command = "env", .env = given};
+    setenv("UNIT_SECRET", "leaked", 1);
+    setenv("HOME", "/ours", 1);
+    setenv("TZ", "UTC", 1);
+    assert_true(try_start(&run, &spec, &err));
+    wait_exit(&run);
+    drain(&run);
+    unsigned homes = 0, zones = 0, givens = 0;
+    for (char *line = buf_text(&run.said), *end; (end = strchr(line, '\n')); line = end + 1) {
+        bool known = false;
+        *end = '\0';
+        for (size_t i = 0; allowed[i]; i++)
+            known |= strncmp(line, allowed[i], strlen(allowed[i])) == 0 && line[strlen(allowed[i])] == '=';
+        assert_row(known, line);
+        homes += strncmp(line, "HOME=", 5) == 0;
+        givens += strcmp(line, "UNIT_GIVEN=yes") == 0 || strcmp(line, "HOME=/given") == 0;
+        zones += strcmp(line, "TZ=UTC") == 0;
+    }
+    assert_int_equal(homes, 1);
+    assert_int_equal(givens, 2);
+    assert_int_equal(zones, 1);
+    finish(&run);
+}
+
+static void a_child_runs_in_the_given_folder(void **state)
+{
+    (void)state;
+    struct run run;
+    struct err err = {0};
+    struct child_spec spec = {.command = "sh", .args = SH("pwd -P"), .cwd = "/"};
+    assert_true(try_start(&run, &spec, &err));
+    wait_exit(&run);
+    drain(&run);
+    assert_span(buf_span(&run.said), SPAN("/\n"), "cwd");
+    finish(&run);
+}
+
+static void arguments_pass_through_no_shell(void **state)
+{
+    (void)state;
+    struct run run;
+    start(&run, "printf", (char *const[]){"%s|", "a b", "$HOME", "", "*", NULL});
+    wait_exit(&run);
+    drain(&run);
+    assert_span(buf_span(&run.said), SPAN("a b|$HOME||*|"), "arguments");
+    finish(&run);
+}
+
+static void what_cannot_start_says_why(void **state)
+{
+    (void)state;
+    if (under_valgrind())  // where posix_spawn() succeeds whatever there is to start
+        skip();
+    static const struct {
+        struct child_spec spec;
+        const char *says[2];
+    } rows[] = {
+        {{.command = "no-such-command-here"}, {"\"no-such-command-here\"", "No such file"}},
+        {{.command = "/"}, {"\"/\"", "denied"}},
+        {{.command = "true --quiet"}, {"\"true --quiet\"", "put its arguments in \"args\""}},
+        {{.command = "true", .cwd = "/no/such/directory"}, {"cwd is /no/such/directory", "No such file"}},
+    };
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        struct run run;
+        struct err err = {0};
+        assert_true(try_start(&run, &rows[i].spec, &err));
+        wait_exit(&run);
+        assert_false(run.started || child_started(run.child));
+        assert_contains(run.how, "cannot start");
+        assert_contains(run.how, rows[i].says[0]);
+        assert_contains(run.how, rows[i].says[1]);
+        finish(&run);
+    }
+}
+
+static void signals_of_the_parent_are_not_inherited(void **state)
+{
+    (void)state;
+    struct run run;
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    start(&run, "sh", SH("kill -TERM $$; echo survived"));
+    wait_exit(&run);
+    assert_string_equal(run.how, "signal 15 (Terminated)");
+    finish(&run);
+    start(&run, "sh", SH("kill -PIPE $$; echo survived"));
+    wait_exit(&run);
+    assert_string_equal(run.how, "signal 13 (Broken pipe)");
+    finish(&run);
+    signal(SIGPIPE, SIG_DFL);
+    sigprocmask(SIG_UNBLOCK, &set, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_way_it_ended_is_told),
+        cmocka_unit_test(bytes_go_through_and_the_end_of_stdin_ends_cat),
+        cmocka_unit_test(stderr_is_a_pipe_of_its_own),
+        cmocka_unit_test(ending_is_polite_first),
+        cmocka_unit_test(one_that_ignores_term_is_killed_in_time),
+        cmocka_unit_test(what_is_left_of_the_group_dies_with_the_leader),
+        cmocka_unit_test(a_daemon_that_a_child_has_started_dies_with_it),
+        cmocka_unit_test(a_killed_keeper_takes_its_tree_with_it),
+        cmocka_unit_test(a_killed_spawner_takes_nobody_with_it_and_is_replaced),
+        cmocka_unit_test(the_limit_of_descriptors_is_the_one_we_began_with),
+        cmocka_unit_test(stopping_the_spawner_ends_every_tree),
+        cmocka_unit_test(freeing_a_running_child_kills_its_group),
+        cmocka_unit_test(the_environment_is_minimal),
+        cmocka_unit_test(a_child_runs_in_the_given_folder),
+        cmocka_unit_test(arguments_pass_through_no_shell),
+        cmocka_unit_test(what_cannot_start_says_why),
+        cmocka_unit_test(signals_of_the_parent_are_not_inherited),
+    };
+    alarm(60);  // a child that never ends is a failure, not a hang
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,515 @@
+// Tests one upstream over stdio: states, one reply a request and never inside the send, failing, closing.
+#include "base/log.h"
+#include "peer.h"
+#include "transport.h"
+#include "unit.h"
+#include <signal.h>
+#include <unistd.h>
+
+struct fixture {
+    struct loop *loop;
+    struct server server;
+    struct upstream *upstream;
+    int replies, ready;
+    int stop_at;      // stop the loop at so many replies
+    bool stop_ready;  // or when it is ready
+    bool sending;     // inside upstream_request_send()
+    bool closed;
+    int notifications;
+    int pause_at;              // pauses at so many notifications; 0: never
+    int turn, last_turn;       // of the loop, and of the last notification
+    int of_turn, of_turn_max;  // notifications in one turn
+    struct loop_task each_turn;
+    struct ask *when_lost;  // sent when the server is lost, while that is told
+};
+
+struct ask {
+    struct upstream_request request;
+    struct fixture *fixture;
+    int replies;
+    enum err_code failure;
+    char detail[512], result[256], error[256];
+};
+
+static void send_ask(struct fixture *f, struct ask *ask, const char *method);
+
+static void on_state(void *arg, struct upstream *upstream)
+{
+    struct fixture *f = arg;
+    struct ask *ask = f->when_lost;
+    if (ask && upstream_state(upstream) == UPSTREAM_DOWN) {
+        f->when_lost = NULL;
+        send_ask(f, ask, "echo");
+    }
+    if (upstream_state(upstream) != UPSTREAM_READY)
+        return;
+    f->ready++;
+    if (f->stop_ready)
+        loop_stop(f->loop);
+}
+
+static void on_notification(void *arg, struct upstream *upstream, const struct message *message,
+                            struct upstream_request *origin)
+{
+    (void)message;
+    (void)origin;
+    struct fixture *f = arg;
+    f->of_turn = f->turn == f->last_turn ? f->of_turn + 1 : 1;
+    f->of_turn_max = f->of_turn > f->of_turn_max ? f->of_turn : f->of_turn_max;
+    f->last_turn = f->turn;
+    if (++f->notifications == f->pause_at)
+        upstream_pause(upstream);
+}
+
+static void on_turn(struct loop_task *task)
+{
+    struct fixture *f = task->arg;
+    f->turn++;
+    loop_task_put_later(f->loop, task);
+}
+
+static void on_other(void *arg, struct upstream *upstream, const struct message *message,
+                     struct upstream_request *origin)
+{
+    (void)arg;
+    (void)upstream;
+    (void)message;
+    (void)origin;
+}
+
+static const struct upstream_listener listener = {
+    .on_state = on_state, .on_notification = on_notification, .on_request = on_other};
+
+static void set_up(struct fixture *f, const char *command)
+{
+    struct err err;
+    *f = (struct fixture){.loop = loop_new(&err), .server = peer_server("peer")};
+    static char *none[] = {NULL};
+    if (command) {
+        f->server.command = (char *)(uintptr_t)command;
+        f->server.args = none;
+    }
+    f->upstream = upstream_new(&(struct upstream_spec){.loop = f->loop,
+                                                       .server = &f->server,
+                                                       .capabilities = "{}",
+                                                       .max_message = 1 << 20,
+                                                       .listener = &listener,
+                                                       .arg = f});
+}
+
+static void on_closed(void *arg, struct upstream *upstream)
+{
+    struct fixture *f = arg;
+    assert_ptr_equal(upstream, f->upstream);
+    assert_false(f->closed);
+    f->closed = true;
+    upstream_free(upstream);
+    f->upstream = NULL;
+    loop_stop(f->loop);
+}
+
+static void tear_down(struct fixture *f)
+{
+    if (f->upstream)
+        upstream_close(f->upstream, 3000, on_closed, f);
+    while (!f->closed)
+        loop_run(f->loop);
+    loop_free(f->loop);
+}
+
+static void on_reply(struct upstream_request *request, const struct upstream_reply *reply)
+{
+    struct ask *ask = request->arg;
+    struct fixture *f = ask->fixture;
+    assert_false(f->sending);
+    assert_int_equal((reply->failure != NULL) + (reply->result.at != NULL) + (reply->error.at != NULL), 1);
+    ask->replies++;
+    if (reply->failure) {
+        ask->failure = reply->failure->code;
+        memcpy(ask->detail, reply->failure->detail, sizeof ask->detail);
+    }
+    snprintf(ask->result, sizeof ask->result, "%.*s", SPAN_ARG(reply->result));
+    snprintf(ask->error, sizeof ask->error, "%.*s", SPAN_ARG(reply->error));
+    if (++f->replies == f->stop_at)
+        loop_stop(f->loop);
+}
+
+static void send_ask(struct fixture *f, struct ask *ask, const char *method)
+{
+    *ask = (struct ask){.request = {.on_reply = on_reply, .arg = ask}, .fixture = f};
+    upstream_request_reserve(f->upstream, &ask->request);
+    f->sending = true;
+    upstream_request_send(&ask->request, method, SPAN("{}"));
+    f->sending = false;
+}
+
+static void run_for(struct fixture *f, int replies)
+{
+    f->stop_at = f->replies + replies;
+    while (f->replies < f->stop_at)
+        loop_run(f->loop);
+}
+
+static void make_ready(struct fixture *f)
+{
+    f->stop_ready = true;
+    upstream_start(f->upstream);
+    while (!f->ready)
+        loop_run(f->loop);
+    f->stop_ready = false;
+}
+
+static void on_tick(struct loop_timer *timer) { loop_stop(timer->arg); }
+
+// The server may answer before its process id has arrived.
+static long wait_pid(struct fixture *f)
+{
+    struct loop_timer tick = {.on_due = on_tick, .arg = f->loop};
+    while (!transport_stdio_pid(f->upstream)) {
+        loop_timer_set(f->loop, &tick, 1);
+        loop_run(f->loop);
+    }
+    return transport_stdio_pid(f->upstream);
+}
+
+// ---- failing --------------------------------------------------------------------------------
+
+static void a_command_that_is_not_there_fails_requests_from_the_loop(void **state)
+{
+    (void)state;
+    if (under_valgrind())  // where posix_spawn() succeeds whatever there is to start
+        skip();
+    struct fixture f;
+    struct ask asks[3];
+    set_up(&f, "no-such-command-here");
+    assert_int_equal(upstream_state(f.upstream), UPSTREAM_DOWN);
+    for (size_t i = 0; i < COUNT(asks); i++)
+        send_ask(&f, &asks[i], "echo");
+    assert_int_equal(upstream_state(f.upstream), UPSTREAM_STARTING);
+    assert_int_equal(f.replies, 0);
+    run_for(&f, 3);
+    assert_int_equal(upstream_state(f.upstream), UPSTREAM_BACKOFF);
+    for (size_t i = 0; i < COUNT(asks); i++) {
+        assert_int_equal(asks[i].replies, 1);
+        assert_int_equal(asks[i].failure, ERR_UNAVAILABLE);
+        assert_contains(asks[i].detail, "no-such-command-here");
+    }
+    assert_contains(upstream_problem(f.upstream), "no-such-command-here");
+    tear_down(&f);
+}
+
+static void one_that_ends_at_once_fails_what_waits_and_what_comes_after(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct ask first, second;
+    set_up(&f, "false");
+    send_ask(&f, &first, "echo");
+    assert_int_equal(upstream_state(f.upstream), UPSTREAM_STARTING);
+    run_for(&f, 1);
+    assert_int_equal(first.failure, ERR_UNAVAILABLE);
+    assert_contains(first.detail, "exit status 1");
+    assert_int_equal(upstream_state(f.upstream), UPSTREAM_BACKOFF);
+    send_ask(&f, &second, "echo");
+    run_for(&f, 1);
+    assert_int_equal(second.failure, ERR_UNAVAILABLE);
+    assert_int_equal(first.replies + second.replies, 2);
+    assert_int_equal(transport_stdio_pid(f.upstream), 0);
+    tear_down(&f);
+}
+
+static void one_that_never_answers_the_handshake_is_given_up(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct ask ask;
+    set_up(&f, "cat");  // sends our own request back, which answers nothing
+    f.server.start_timeout_ms = 30;
+    send_ask(&f, &ask, "echo");
+    run_for(&f, 1);
+    assert_int_equal(ask.failure, ERR_UNAVAILABLE);
+    assert_int_equal(upstream_state(f.upstream), UPSTREAM_BACKOFF);
+    tear_down(&f);
+}
+
+static void a_request_refused_before_the_close_still_gets_its_reply(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct ask ask;
+    set_up(&f, "no-such-command-here");
+    send_ask(&f, &ask, "echo");
+    upstream_close(f.upstream, 100, on_closed, &f);  // in the same turn, before the loop could fail it
+    while (!f.closed)
+        loop_run(f.loop);
+    loop_free(f.loop);
+    assert_int_equal(ask.replies, 1);
+}
+
+// ---- answering ------------------------------------------------------------------------------
+
+static void requests_wait_for_the_handshake_and_are_answered(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct ask first, second, third;
+    set_up(&f, NULL);
+    send_ask(&f, &first, "echo");
+    assert_int_equal(upstream_state(f.upstream), UPSTREAM_STARTING);
+    assert_true(wait_pid(&f) > 0);
+    send_ask(&f, &second, "refuse");
+    run_for(&f, 2 - f.replies);
+    assert_string_equal(first.result, "{\"n\":1.0}");
+    assert_string_equal(second.error, "{\"code\":-5,\"message\":\"no\"}");
+    assert_int_equal(upstream_state(f.upstream), UPSTREAM_READY);
+    assert_int_equal(upstream_revision(f.upstream), REVISION_2025_11_25);
+    assert_true(upstream_abilities(f.upstream)->tools && upstream_abilities(f.upstream)->resources);
+    assert_false(upstream_abilities(f.upstream)->tasks || upstream_abilities(f.upstream)->logging);
+    assert_span(upstream_instructions(f.upstream), SPAN("be kind"), "instructions");
+    assert_span(upstream_info(f.upstream), SPAN("{\"name\":\"peer\",\"version\":\"1\"}"), "info");
+    assert_string_equal(upstream_problem(f.upstream), "");
+    send_ask(&f, &third, "echo");
+    run_for(&f, 1);
+    assert_int_equal(third.failure, ERR_NONE);
+    tear_down(&f);
+}
+
+static void many_at_once_each_get_their_own(void **state)
+{
+    (void)state;
+    enum { MANY = 200 };
+    static struct ask asks[MANY];
+    struct fixture f;
+    set_up(&f, NULL);
+    make_ready(&f);
+    for (size_t i = 0; i < MANY; i++)
+        send_ask(&f, &asks[i], i % 3 ? "echo" : "refuse");
+    run_for(&f, MANY);
+    for (size_t i = 0; i < MANY; i++) {
+        assert_int_equal(asks[i].replies, 1);
+        assert_int_equal(asks[i].error[0] != '\0', i % 3 == 0);
+    }
+    tear_down(&f);
+}
+
+static void no_answer_in_time_is_a_timeout(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct ask silent, after;
+    set_up(&f, NULL);
+    make_ready(&f);
+    f.server.timeout_ms = 20;
+    send_ask(&f, &silent, "silent");
+    run_for(&f, 1);
+    assert_int_equal(silent.failure, ERR_UPSTREAM_TIMEOUT);
+    assert_int_equal(upstream_state(f.upstream), UPSTREAM_READY);
+    f.server.timeout_ms = 20000;
+    send_ask(&f, &after, "echo");
+    run_for(&f, 1);
+    assert_int_equal(after.failure, ERR_NONE);
+    assert_int_equal(silent.replies, 1);
+    tear_down(&f);
+}
+
+static void a_cancelled_request_hears_nothing(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct ask waiting, sent, after;
+    set_up(&f, NULL);
+    send_ask(&f, &waiting, "echo");
+    upstream_request_cancel(&waiting.request, "test");
+    make_ready(&f);
+    send_ask(&f, &sent, "echo");
+    upstream_request_cancel(&sent.request, "test");
+    upstream_request_cancel(&sent.request, "test");
+    send_ask(&f, &after, "echo");
+    run_for(&f, 1);
+    assert_int_equal(after.replies, 1);
+    assert_int_equal(waiting.replies + sent.replies, 0);
+    tear_down(&f);
+}
+
+static void one_that_dies_fails_what_is_in_flight_and_is_started_by_the_next(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct ask die, other, after;
+    set_up(&f, NULL);
+    make_ready(&f);
+    long before = wait_pid(&f);
+    send_ask(&f, &die, "die");
+    send_ask(&f, &other, "echo");
+    run_for(&f, 2);
+    assert_int_equal(die.failure, ERR_UPSTREAM_DIED);
+    assert_contains(die.detail, "exit status 3");
+    assert_int_equal(other.failure, ERR_UPSTREAM_DIED);
+    send_ask(&f, &after, "echo");
+    run_for(&f, 1);
+    assert_string_equal(after.result, "{\"n\":1.0}");
+    assert_int_not_equal(wait_pid(&f), before);
+    tear_down(&f);
+}
+
+static void what_is_sent_while_the_loss_is_told_is_not_lost_with_the_rest(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct ask die, again;
+    set_up(&f, NULL);
+    make_ready(&f);
+    f.when_lost = &again;
+    send_ask(&f, &die, "die");
+    run_for(&f, 2);
+    assert_int_equal(die.failure, ERR_UPSTREAM_DIED);
+    assert_int_equal(again.failure, ERR_NONE);
+    assert_string_equal(again.result, "{\"n\":1.0}");
+    tear_down(&f);
+}
+
+// ---- talking --------------------------------------------------------------------------------
+
+static void count_turns(struct fixture *f)
+{
+    f->each_turn = (struct loop_task){.run = on_turn, .arg = f};
+    loop_task_put(f->loop, &f->each_turn);
+}
+
+static void what_one_read_brought_is_handed_on_over_several_turns_and_in_order(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct ask ask;
+    set_up(&f, NULL);
+    make_ready(&f);
+    count_turns(&f);
+    send_ask(&f, &ask, "chatter");
+    run_for(&f, 1);
+    assert_int_equal(ask.failure, ERR_NONE);
+    assert_int_equal(f.notifications, PEER_CHATTER);  // all of them before the answer
+    assert_true(f.of_turn_max <= 128);
+    loop_task_drop(&f.each_turn);
+    tear_down(&f);
+}
+
+static void a_server_is_not_heard_while_it_is_paused(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct ask ask;
+    set_up(&f, NULL);
+    make_ready(&f);
+    count_turns(&f);
+    f.pause_at = 10;
+    send_ask(&f, &ask, "chatter");
+    struct loop_timer tick = {.on_due = on_tick, .arg = f.loop};
+    while (f.notifications < f.pause_at || f.turn < f.last_turn + 20) {
+        loop_timer_set(f.loop, &tick, 1);
+        loop_run(f.loop);
+    }
+    assert_int_equal(f.notifications, 10);
+    upstream_resume(f.upstream);
+    upstream_resume(f.upstream);
+    run_for(&f, 1);
+    assert_int_equal(f.notifications, PEER_CHATTER);
+    assert_int_equal(ask.failure, ERR_NONE);
+    loop_task_drop(&f.each_turn);
+    tear_down(&f);
+}
+
+static void last_words_are_heard_before_the_loss_is_told(void **state)
+{
+    (void)state;
+    for (int pause_at = 0; pause_at < 20; pause_at += 10) {
+        struct fixture f;
+        struct ask ask, lost;
+        set_up(&f, NULL);
+        make_ready(&f);
+        pid_t pid = (pid_t)wait_pid(&f);
+        f.pause_at = pause_at;
+        send_ask(&f, &ask, "farewell");
+        send_ask(&f, &lost, "silent");
+        struct loop_timer tick = {.on_due = on_tick, .arg = f.loop};
+        while (f.notifications < pause_at || (pause_at && kill(pid, 0) == 0)) {
+            loop_timer_set(f.loop, &tick, 1);
+            loop_run(f.loop);
+        }
+        assert_int_equal(ask.replies, 0);
+        upstream_resume(f.upstream);
+        run_for(&f, 2);
+        assert_int_equal(f.notifications, PEER_CHATTER);
+        assert_int_equal(ask.failure, ERR_NONE);
+        assert_int_equal(lost.failure, ERR_UPSTREAM_DIED);
+        tear_down(&f);
+    }
+}
+
+// ---- closing --------------------------------------------------------------------------------
+
+static void closing_fails_what_is_open(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct ask in_flight;
+    set_up(&f, NULL);
+    make_ready(&f);
+    send_ask(&f, &in_flight, "silent");
+    upstream_close(f.upstream, 3000, on_closed, &f);
+    while (!f.closed)
+        loop_run(f.loop);
+    assert_int_equal(in_flight.replies, 1);
+    assert_int_equal(in_flight.failure, ERR_UNAVAILABLE);
+    loop_free(f.loop);
+}
+
+static void closing_while_starting_fails_what_waits(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct ask waiting;
+    set_up(&f, NULL);
+    send_ask(&f, &waiting, "echo");
+    upstream_close(f.upstream, 3000, on_closed, &f);
+    while (!f.closed)
+        loop_run(f.loop);
+    assert_int_equal(waiting.replies, 1);
+    assert_int_equal(waiting.failure, ERR_UNAVAILABLE);
+    loop_free(f.loop);
+}
+
+static void one_that_never_started_is_closed_at_once(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f, NULL);
+    upstream_close(f.upstream, 3000, on_closed, &f);
+    assert_true(f.closed);
+    loop_free(f.loop);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_command_that_is_not_there_fails_requests_from_the_loop),
+        cmocka_unit_test(one_that_ends_at_once_fails_what_waits_and_what_comes_after),
+        cmocka_unit_test(one_that_never_answers_the_handshake_is_given_up),
+        cmocka_unit_test(a_request_refused_before_the_close_still_gets_its_reply),
+        cmocka_unit_test(requests_wait_for_the_handshake_and_are_answered),
+        cmocka_unit_test(many_at_once_each_get_their_own),
+        cmocka_unit_test(no_answer_in_time_is_a_timeout),
+        cmocka_unit_test(a_cancelled_request_hears_nothing),
+        cmocka_unit_test(one_that_dies_fails_what_is_in_flight_and_is_started_by_the_next),
+        cmocka_unit_test(what_is_sent_while_the_loss_is_told_is_not_lost_with_the_rest),
+        cmocka_unit_test(what_one_read_brought_is_handed_on_over_several_turns_and_in_order),
+        cmocka_unit_test(a_server_is_not_heard_while_it_is_paused),
+        cmocka_unit_test(last_words_are_heard_before_the_loss_is_told),
+        cmocka_unit_test(closing_fails_what_is_open),
+        cmocka_unit_test(closing_while_starting_fails_what_waits),
+        cmocka_unit_test(one_that_never_started_is_closed_at_once),
+    };
+    log_setup(LOG_OFF, LOG_FORMAT_TEXT);
+    signal(SIGPIPE, SIG_IGN);  // as the gateway does: a server may end while it is written to
+    alarm(60);                 // a reply that never comes is a failure, not a hang
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
