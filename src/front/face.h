@@ -17,7 +17,7 @@ struct acceptor {
 };
 
 #define SHARDS_MAX 1024
-#define SHARD_FILL 8  // connections that a shard has before another one is started
+#define SHARD_FILL 32  // connections that a shard has before another one is started
 
 // One libmicrohttpd daemon with a part of a listener's connections; see shard.c.
 struct shard {
