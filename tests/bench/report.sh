@@ -131,7 +131,7 @@ print_foot() {
     fi
     has_table || return 0
     cat <<TEXT
-Median of $rounds rounds of $seconds s, of twice as many for what was below a bar. p50/99 in microseconds; CPU: microseconds
+Median of $rounds rounds of $seconds s, of more for a row that was below its bar. p50/99 in microseconds; CPU: microseconds
 of nginx/postern per call, which other work on the machine disturbs least; ratio: postern to nginx, round by round.
 TEXT
 }
