@@ -3,6 +3,11 @@
 #include "base/scan.h"
 #include "unit.h"
 
+#define LETTERS                                      \
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRST" \
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRST" \
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRST"  // 138 of them
+
 // ---- grammar --------------------------------------------------------------------------------
 
 // How far jansson agrees: it refuses numbers it cannot hold, zero bytes in keys and lone surrogates, and it does not see
@@ -568,9 +573,38 @@ static void text_is_mended_and_cut_between_characters(void **state)
     assert_string_equal(err.detail, "a?|");
 }
 
+// What stands at one place of a long string: blocks of bytes are skipped at once, and no place may be special.
+static void a_long_string_is_judged_alike_wherever_its_odd_part_stands(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *part;
+        bool good;
+    } rows[] = {{"\\n", true},      {"\\\"", true},  {"\\\\", true},     {"\\\\\\\"", true}, {"\\u0041", true},
+                {"\xC3\xA9", true}, {"\x7F", true},  {"\\x", false},     {"\\u00g1", false}, {"\n", false},
+                {"\x01", false},    {"\xC3", false}, {"\\\\\\x", false}, {"\xFF", false},    {"\\\\\\\\", true}};
+    for (size_t row = 0; row < sizeof rows / sizeof *rows; row++)
+        for (size_t before = 0; before < 140; before++)
+            for (size_t after = 0; after < 140; after += 69) {
+                char text[400];
+                size_t len = (size_t)snprintf(text, sizeof text, "\"%.*s%s%.*s\"", (int)before, LETTERS, rows[row].part,
+                                              (int)after, LETTERS);
+                struct scan scan;
+                struct span raw;
+                char *exact = malloc(len);  // so that a read beyond the end is seen
+                memcpy(exact, text, len);
+                scan_start(&scan, span_make(exact, len), true);
+                assert_int_equal(scan_string(&scan, &raw), rows[row].good);
+                if (rows[row].good)
+                    assert_int_equal(raw.len, len);
+                free(exact);
+            }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_long_string_is_judged_alike_wherever_its_odd_part_stands),
         cmocka_unit_test(what_is_utf8),
         cmocka_unit_test(accepts_the_grammar_and_no_more),
         cmocka_unit_test(agrees_with_jansson),
