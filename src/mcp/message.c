@@ -257,10 +257,19 @@ void message_put_raw_error(struct buf *out, struct span id, struct span error)
     buf_put_char(out, '}');
 }
 
+static void blank(char *at, const char *end, char c)
+{
+    while ((at = memchr(at, c, (size_t)(end - at))))
+        *at = ' ';
+}
+
+// Piece by piece, so that a large text is taken from memory only once.
 void message_flatten(char *text, size_t len)
 {
-    for (char *at = text, *end = text + len; (at = memchr(at, '\n', (size_t)(end - at)));)
-        *at = ' ';
-    for (char *at = text, *end = text + len; (at = memchr(at, '\r', (size_t)(end - at)));)
-        *at = ' ';
+    const size_t piece = 8192;
+    for (size_t i = 0; i < len; i += piece) {
+        const char *end = text + i + (len - i < piece ? len - i : piece);
+        blank(text + i, end, '\n');
+        blank(text + i, end, '\r');
+    }
 }
