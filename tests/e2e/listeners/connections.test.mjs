@@ -146,7 +146,7 @@ test('the gateway raises its limit of descriptors, and servers have the old one'
 test('a limit of descriptors that is lower than the configured limits is told at the start', async () => {
     const gateway = await startGateway({ limits: { connections: 5000 }, mcpServers: {} }, [], { launcher: ['prlimit', '--nofile=256:1000'] });
     try {
-        assert.match(gateway.log(), /descriptor limit.*limits\.connections.*hard_limit=1000 needed=5690/);
+        assert.match(gateway.log(), /descriptor limit.*limits\.connections.*hard_limit=1000 needed=5221/);
     } finally {
         await gateway.stop();
     }
