@@ -365,7 +365,7 @@ static json_t *on_ping(struct demo *d, json_t *params)
     return json_object();
 }
 
-static const struct method {
+static const struct demo_method {
     const char *name;
     json_t *(*handle)(struct demo *d, json_t *params);
 } methods[] = {

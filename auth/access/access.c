@@ -14,26 +14,46 @@
 // Modes that ask (client_credentials, workload, …) go EMPTY ─► ASKING (a flow) ─► HELD, and again when it is due. Where
 // they ask with the caller's own token they can only while a call lends it: when it is due, the next call renews.
 //
-// Who waits is told once, from a task of its own, whatever happened. A token is replaced, never changed: the version
-// tells a transport that it has to look again (tests/unit/auth/access/access_test.c). What begins with LEASING is in access_refresh.c.
+// access_set_state() is the only function that changes the state, and checks the transition. access_forget() leads from every
+// state to EMPTY.
+//
+// Each waiting request is called back once, from a task, after success and failure alike. A token is replaced, never changed: the version
+// tells a transport that it has to look again (tests/unit/auth/access/access_test.c). What begins with LEASING is in refresh.c.
 #include "access_state.h"
 #include "auth/login/flow.h"
+#include "base/check.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "exchanged_tokens_use.h"
 #include <stdlib.h>
-#include <time.h>
 
 #define CHALLENGES_MAX 8
 #define RETRY_FIRST_MS 1000
 #define RETRY_MAX_MS 300000
 
-void access_set_state(struct access *access, enum access_state state) { access->state = state; }
+#define TO(state) (1U << STATE_##state)
+#define OVER (TO(HELD) | TO(EMPTY))  // something is held, or nothing is: every attempt ends in one of them
 
-int64_t access_now(const struct access *access)
+// A state that leads to itself is entered again: another token is held, a lookup or a lease is begun anew.
+static const unsigned allowed[] = {
+    [STATE_EMPTY] = OVER | TO(FINDING) | TO(ASKING),
+    [STATE_FINDING] = OVER | TO(FINDING) | TO(LEASING),
+    [STATE_HELD] = OVER | TO(FINDING) | TO(LEASING) | TO(ASKING),
+    [STATE_LEASING] = OVER | TO(LEASING) | TO(CLIENT),
+    [STATE_CLIENT] = OVER | TO(CLIENT) | TO(REFRESHING),
+    [STATE_REFRESHING] = OVER | TO(CLIENT) | TO(SAVING),
+    [STATE_SAVING] = OVER | TO(REFRESHING),
+    [STATE_ASKING] = OVER,
+};
+
+void access_set_state(struct access *access, enum access_state state)
 {
-    return access->spec.clock ? access->spec.clock() : (int64_t)time(NULL);
+    CHECK(allowed[access->state] & (1U << state));
+    access->state = state;
 }
+
+int64_t access_now(const struct access *access) { return access->spec.clock ? access->spec.clock() : clock_wall_s(); }
 
 // There is a grant in the store, or there should be one.
 static bool is_stored(const struct access *access)
@@ -379,6 +399,7 @@ static void ask(struct access *access)
                                    .tenant = access->tenant,
                                    .user = access->user,
                                    .server_url = access->server_url,
+                                   .probe = access->spec.probe,
                                    .issuers = access->spec.issuers,
                                    .challenge = access->challenge,
                                    .held_scope = access->spec.options->scope ? NULL : access_scope(access),

@@ -84,7 +84,7 @@ void access_fail(struct access *access, const struct err *err);
 void access_note_refresh(const struct access *access, const struct err *err);
 void access_end_lease(struct access *access);
 
-// access_refresh.c: from a grant that is too old to one that is held, or to a failure.
+// refresh.c: from a grant that is too old to one that is held, or to a failure.
 void access_refresh_start(struct access *access);
 void access_refresh_on_answer(struct login_fetch *fetch);
 void access_refresh_on_turn(struct loop_timer *timer);

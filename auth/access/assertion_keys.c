@@ -14,6 +14,7 @@ struct entry {
 };
 
 struct assertion_keys {
+    unsigned refs;
     struct list entries;
     json_t *published;  // an array
     struct buf document;
@@ -22,14 +23,21 @@ struct assertion_keys {
 struct assertion_keys *assertion_keys_new(void)
 {
     struct assertion_keys *keys = mem_new(struct assertion_keys);
+    keys->refs = 1;
     list_init(&keys->entries);
     keys->published = json_array();
     return keys;
 }
 
-void assertion_keys_free(struct assertion_keys *keys)
+struct assertion_keys *assertion_keys_ref(struct assertion_keys *keys)
 {
-    if (!keys)
+    keys->refs++;
+    return keys;
+}
+
+void assertion_keys_unref(struct assertion_keys *keys)
+{
+    if (!keys || --keys->refs)
         return;
     list_each(node, &keys->entries) {
         struct entry *entry = list_entry(node, struct entry, node);

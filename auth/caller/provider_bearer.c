@@ -1,9 +1,9 @@
 // Owns the provider `bearer`: tokens of the tokens file, taken over again when the file changes.
 #include "provider_bearer.h"
+#include "base/clock.h"
 #include "base/mem.h"
 #include "tokens_read.h"
 #include <stdlib.h>
-#include <time.h>
 
 struct bearer {
     const char *name;
@@ -37,7 +37,7 @@ void *provider_bearer_open(const struct provider_config *config, const struct pr
 void provider_bearer_close(void *state)
 {
     struct bearer *bearer = state;
-    caller_tokens_unref(bearer->file);
+    caller_tokens_free(bearer->file);
     free(bearer->path);
     free(bearer);
 }
@@ -51,7 +51,7 @@ enum provider_verdict provider_bearer(void *state, const struct credentials *cre
     struct span value = credentials_bearer(credentials);
     if (!value.at)
         return PROVIDER_PASS;
-    enum provider_verdict verdict = caller_tokens_find(bearer->file, value, (int64_t)time(NULL), &entry);
+    enum provider_verdict verdict = caller_tokens_find(bearer->file, value, clock_wall_s(), &entry);
     if (verdict == PROVIDER_ACCEPT)
         *out = caller_tokens_identity(entry);
     return verdict;
@@ -65,7 +65,7 @@ bool provider_bearer_poll(void **state, struct err *err)
     struct caller_tokens *file = load(bearer, err);
     if (!file)
         return false;  // the old one stays in force
-    caller_tokens_unref(bearer->file);
+    caller_tokens_free(bearer->file);
     bearer->file = file;
     return true;
 }
@@ -76,7 +76,7 @@ bool provider_bearer_stands(void *state, const struct identity *identity)
     const struct bearer *bearer = state;
     const struct caller_token *entry =
         identity->token_id ? caller_tokens_named(bearer->file, span_of(identity->token_id)) : NULL;
-    if (!entry || caller_tokens_expired(entry, (int64_t)time(NULL)) || strcmp(entry->subject, identity->subject) != 0 ||
+    if (!entry || caller_tokens_expired(entry, clock_wall_s()) || strcmp(entry->subject, identity->subject) != 0 ||
         strcmp(entry->tenant ? entry->tenant : "default", identity->tenant) != 0)
         return false;
     size_t count = 0;

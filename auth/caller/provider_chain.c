@@ -1,8 +1,8 @@
 // Owns the chain of providers of a listener: asking them in order, and what they know about their callers.
+#include "base/clock.h"
 #include "base/mem.h"
 #include "provider_table.h"
 #include <stdlib.h>
-#include <time.h>
 
 struct provider_chain {
     struct chain_link {
@@ -166,7 +166,7 @@ bool provider_chain_knows(const struct provider_chain *chain, const struct ident
 bool provider_chain_stands(struct provider_chain *chain, const struct identity *identity)
 {
     const struct chain_link *link = link_of(chain, identity);
-    if (!link || (identity->expires && identity->expires <= (int64_t)time(NULL)))
+    if (!link || (identity->expires && identity->expires <= clock_wall_s()))
         return false;
     return !link->provider->stands || link->provider->stands(link->state, identity);
 }

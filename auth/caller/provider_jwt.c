@@ -1,5 +1,6 @@
 // Owns the provider `jwt`: access tokens of one issuer, verified with its keys, mapped to an identity.
 #include "provider_jwt.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "claims.h"
@@ -7,7 +8,6 @@
 #include "jwt_cache.h"
 #include <stdlib.h>
 #include <strings.h>
-#include <time.h>
 
 #define CACHE_ROOM 4096
 
@@ -141,7 +141,7 @@ static enum provider_verdict verify(struct jwt_provider *provider, struct span t
 {
     struct jwt_claims claims;
     struct err err = {0};
-    int64_t now = (int64_t)time(NULL);
+    int64_t now = clock_wall_s();
     const struct jwks *keys = jwks_source_keys(provider->source);
     if (!keys)
         return wait_for_keys(provider, wait, (struct span){0});
@@ -169,7 +169,7 @@ enum provider_verdict provider_jwt(void *state, const struct credentials *creden
     struct err err;
     if (!token.at || token.len > JWT_TOKEN_MAX || !memchr(token.at, '.', token.len))
         return PROVIDER_PASS;
-    const struct identity *known = jwt_cache_find(provider->cache, token, (int64_t)time(NULL));
+    const struct identity *known = jwt_cache_find(provider->cache, token, clock_wall_s());
     if (known) {
         *out = identity_ref(known);
         return PROVIDER_ACCEPT;

@@ -1,8 +1,8 @@
-// Owns the static bearer tokens: their shape, reading the tokens file, looking tokens up. caller_tokens_edit.c rewrites the file.
+// Owns the static bearer tokens: their shape, reading the tokens file, looking tokens up. tokens_edit.c rewrites the file.
 //
 // Invariants, and the tests in tests/unit/auth/caller/tokens_test.c that guard them:
-//   - no secret is in the file, in an error or in a snapshot     P8_a_plaintext_token_is_refused_and_not_repeated
-//   - a digest is compared in constant time, and always one      P9_what_is_rejected
+//   - no secret is in the file, in an error or in a snapshot     P8_a_plaintext_token_is_refused_and_not_repeated_in_the_error
+//   - a digest is compared in constant time, and always one      P9_a_damaged_or_unknown_token_is_rejected
 #include "base/map.h"
 #include "base/mem.h"
 #include "base/option.h"
@@ -16,7 +16,7 @@
 enum { NAME_MAX_CHARS = 256, ROLE_MAX_CHARS = 128, ROLES_MAX = 200, DESCRIPTION_MAX_CHARS = 1024 };
 
 // Which file it was, as far as stat can tell; all zero: there was none.
-struct stamp {
+struct tokens_stamp {
     dev_t device;
     ino_t inode;
     off_t size;
@@ -24,9 +24,8 @@ struct stamp {
 };
 
 struct caller_tokens {
-    unsigned refs;
     char *path;
-    struct stamp stamp;
+    struct tokens_stamp stamp;
     // From here on filled by the option table.
     char *schema;
     int64_t version;
@@ -397,18 +396,17 @@ bool caller_tokens_read(const json_t *tree, struct caller_tokens *into, struct e
 
 // ---- a snapshot -----------------------------------------------------------------------------
 
-static struct stamp stamp_of(const char *path)
+static struct tokens_stamp stamp_of(const char *path)
 {
     struct stat is;
     if (stat(path, &is) != 0)
-        return (struct stamp){0};
-    return (struct stamp){is.st_dev, is.st_ino, is.st_size, is.st_ctim};
+        return (struct tokens_stamp){0};
+    return (struct tokens_stamp){is.st_dev, is.st_ino, is.st_size, is.st_ctim};
 }
 
 struct caller_tokens *caller_tokens_new(const char *path)
 {
     struct caller_tokens *file = mem_new(struct caller_tokens);
-    file->refs = 1;
     file->path = mem_string(path);
     file->stamp = stamp_of(path);
     return file;
@@ -423,19 +421,13 @@ struct caller_tokens *caller_tokens_load(const char *path, struct err *err)
     json_decref(tree);
     if (ok)
         return file;
-    caller_tokens_unref(file);
+    caller_tokens_free(file);
     return NULL;
 }
 
-struct caller_tokens *caller_tokens_ref(struct caller_tokens *file)
+void caller_tokens_free(struct caller_tokens *file)
 {
-    file->refs++;
-    return file;
-}
-
-void caller_tokens_unref(struct caller_tokens *file)
-{
-    if (!file || --file->refs)
+    if (!file)
         return;
     for (size_t i = 0; i < file->tokens.count; i++)
         identity_unref(caller_tokens_at(file, i)->identity);
@@ -447,7 +439,7 @@ void caller_tokens_unref(struct caller_tokens *file)
 
 bool caller_tokens_stale(const struct caller_tokens *file)
 {
-    struct stamp was = file->stamp, is = stamp_of(file->path);
+    struct tokens_stamp was = file->stamp, is = stamp_of(file->path);
     return was.device != is.device || was.inode != is.inode || was.size != is.size ||
            was.changed.tv_sec != is.changed.tv_sec || was.changed.tv_nsec != is.changed.tv_nsec;
 }

@@ -1,6 +1,6 @@
 // Owns changing the tokens file: the lock, the entries as JSON, and replacing the file as a whole.
 //
-// A reader sees the old file or the new one, never a part (tests/unit/auth/caller/tokens_test.c: P10_a_failed_save_leaves_the_file_alone).
+// A reader sees the old file or the new one, never a part (tests/unit/auth/caller/tokens_test.c: P10_a_failed_save_leaves_the_token_file_unchanged).
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/option.h"
@@ -209,7 +209,7 @@ bool caller_tokens_edit_save(struct caller_tokens_edit *edit, struct err *err)
         return err_set(err, ERR_CONFIG, "%s: was changed meanwhile; try again", edit->path);
     struct caller_tokens *after = caller_tokens_new(edit->path);
     bool ok = caller_tokens_read(edit->tree, after, err);
-    caller_tokens_unref(after);
+    caller_tokens_free(after);
     if (!ok)
         return false;
     struct buf text = {0};
@@ -230,7 +230,7 @@ void caller_tokens_edit_free(struct caller_tokens_edit *edit)
         return;
     unlock(edit);
     json_decref(edit->tree);
-    caller_tokens_unref(edit->before);
+    caller_tokens_free(edit->before);
     free(edit->path);
     free(edit);
 }

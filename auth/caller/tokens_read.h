@@ -8,7 +8,6 @@
 
 // Under which name of a provider the entries are known; `bearer` if nobody says. Before any identity is taken.
 void caller_tokens_vouch(struct caller_tokens *file, const char *provider);
-struct caller_tokens *caller_tokens_ref(struct caller_tokens *file);
 bool caller_tokens_stale(const struct caller_tokens *file);  // the file on disk is another one by now
 // PASS: not one of our tokens, somebody else may know it. REJECT: ours, but damaged, unknown, wrong or
 // expired; one digest and one comparison in all cases. ACCEPT: *out is the entry, as long as the file is held.

@@ -8,7 +8,6 @@
 #include "sealing.h"
 #include "work.h"
 #include <stdlib.h>
-#include <time.h>
 
 enum { FUTURE_MS = 60000 };  // a clock that was set back by more than this makes an attempt invalid
 
@@ -134,7 +133,7 @@ static bool doubt_client(struct vault *vault, struct record_store *records, cons
 {
     struct buf name = {0};
     struct registration_key key = {attempt->tenant, attempt->client_issuer, attempt->client_redirect};
-    struct issuer_notes notes = {.documents_refused_at = clock_wall_ms() / 1000};
+    struct issuer_notes notes = {.documents_refused_at = clock_wall_s()};
     enum record_answer answer;
     if (attempt->stage != ATTEMPT_AWAY || !key.issuer || !attempt->client_id)
         return true;

@@ -18,7 +18,6 @@ void grant_encode(const struct grant *grant, struct buf *out);
 struct grant *grant_decode(struct span key, struct span bytes, int64_t generation, struct err *err) MUST_CHECK;
 void grant_unref_all(struct grant **grants, size_t count);  // and frees the list
 
-void registration_fields_release(struct registration_fields *fields);
 void registration_encode(const struct registration *registration, struct buf *out);
 struct registration *registration_decode(struct span key, struct span bytes, int64_t generation,
                                          struct err *err) MUST_CHECK;

@@ -14,6 +14,10 @@
 // The lease is a row in the store (store/record.h) under the grant's key. It is got first and the grant read after: what
 // somebody else stored meanwhile is seen. It only saves work and refresh tokens; what is stored is decided by the
 // generation alone. Those in this process who want the same grant wait for each other without asking the disk.
+//
+// set_phase() is the only function that moves a work from one phase to the next, and checks the transition. When the store is freed,
+// works end in any phase.
+#include "base/check.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "work.h"
@@ -21,13 +25,13 @@
 
 enum { WAIT_MS = 35000, AGAIN_MS = 50, NEIGHBOUR_MS = 1000, UNSAVED_MS = 1000, RENEW_MS = GRANT_STORE_HOLD_MS / 4 };
 
-enum phase { OVER, TRYING, HELD, SAVING, UNSAVED, RELEASING };
+enum lease_phase { OVER, TRYING, HELD, SAVING, UNSAVED, RELEASING };
 
 struct grant_lease_work {
     struct list node;
     struct grant_store *store;
     struct grant_lease *lease;  // NULL: nobody waits any more
-    enum phase phase;
+    enum lease_phase phase;
     struct store_job job;
     bool busy;      // the job is with the worker
     bool renewing;  // and it only renews
@@ -46,6 +50,23 @@ struct grant_lease_work {
     struct err err;
     struct grant *grant;
 };
+
+#define TO(phase) (1U << (phase))
+
+static const unsigned allowed[] = {
+    [OVER] = TO(TRYING),
+    [TRYING] = TO(HELD) | TO(RELEASING) | TO(OVER),
+    [HELD] = TO(SAVING) | TO(RELEASING) | TO(OVER),
+    [SAVING] = TO(UNSAVED) | TO(OVER),
+    [UNSAVED] = TO(UNSAVED) | TO(OVER),
+    [RELEASING] = TO(OVER),
+};
+
+static void set_phase(struct grant_lease_work *work, enum lease_phase phase)
+{
+    CHECK(allowed[work->phase] & TO(phase));
+    work->phase = phase;
+}
 
 static struct span key_of(const struct grant_lease_work *work) { return buf_span(&work->key); }
 
@@ -129,6 +150,7 @@ static void end(struct grant_lease_work *work)
     struct grant_store *store = work->store;
     if (work->phase == UNSAVED)
         store->unsaved--;
+    set_phase(work, OVER);
     if (work->lease)
         work->lease->work = NULL;
     loop_timer_stop(store->loop, &work->timer);
@@ -160,7 +182,7 @@ static void on_tried(struct grant_lease_work *work)
 {
     struct grant_store *store = work->store;
     if (!work->lease && work->holds) {
-        work->phase = RELEASING;
+        set_phase(work, RELEASING);
         start(work, run_release);
     } else if (!work->lease) {
         end(work);
@@ -169,7 +191,7 @@ static void on_tried(struct grant_lease_work *work)
         secret_random(&jitter, sizeof jitter);
         loop_timer_set(store->loop, &work->timer, AGAIN_MS + jitter % AGAIN_MS);
     } else if (work->state == LEASE_HELD) {
-        work->phase = HELD;
+        set_phase(work, HELD);
         loop_timer_set(store->loop, &work->timer, RENEW_MS);
         work->lease->state = LEASE_HELD;
         work->lease->grant = work->grant;
@@ -206,7 +228,7 @@ static void on_saved(struct grant_lease_work *work)
                       LOG_STR("problem", work->err.detail));
         work->store->unsaved += first;
         work->store->unsaved_why = work->err;
-        work->phase = UNSAVED;
+        set_phase(work, UNSAVED);
         if (!work->store->closing)
             loop_timer_set(work->store->loop, &work->timer, UNSAVED_MS);
     } else {
@@ -303,7 +325,7 @@ void grant_lease_start(struct grant_store *store, struct grant_lease *lease, con
     lease->work = work;
     work->store = store;
     work->lease = lease;
-    work->phase = TRYING;
+    set_phase(work, TRYING);
     work->generation = generation;
     work->give_up_ms = loop_now(store->loop) + (lease->wait_ms ? lease->wait_ms : WAIT_MS);
     work->timer = (struct loop_timer){.on_due = on_timer, .arg = work, .name = "token lease"};
@@ -320,7 +342,7 @@ void grant_lease_save(struct grant_lease *lease, const struct grant *grant)
     grant_fields_copy(&grant->is, &fields);
     work->give = grant_new(&key, &fields);  // ours alone: it has the generation it is to follow
     work->give->generation = work->generation;
-    work->phase = SAVING;
+    set_phase(work, SAVING);
     loop_timer_stop(work->store->loop, &work->timer);
     if (!work->busy)
         start(work, run_save);
@@ -336,7 +358,7 @@ void grant_lease_end(struct grant_lease *lease)
         return;
     work->lease = NULL;
     if (work->phase == HELD) {
-        work->phase = RELEASING;
+        set_phase(work, RELEASING);
         loop_timer_stop(work->store->loop, &work->timer);
         if (!work->busy)
             start(work, run_release);
@@ -366,7 +388,7 @@ void grant_lease_stop_all(struct grant_store *store)
         work->lease = NULL;
         loop_timer_stop(store->loop, &work->timer);
         if (work->phase == HELD)
-            work->phase = RELEASING;
+            set_phase(work, RELEASING);
         if (!work->busy && work->phase != TRYING)
             start(work, work->phase == RELEASING ? run_release : run_save);
     }

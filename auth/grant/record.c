@@ -1,4 +1,4 @@
-// Owns sealed objects in records: grants and registrations, on the worker's thread. Attempts are in token_attempt.c.
+// Owns sealed objects in records: grants and registrations, on the worker's thread. Attempts are in attempt_record.c.
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -90,7 +90,7 @@ enum record_answer grant_record_put_grant(struct vault *vault, struct record_sto
 }
 
 // The last change of a dead grant was its death: what was changed since need not be opened.
-struct sweep {
+struct grant_sweep {
     struct vault *vault;
     struct record_store *records;
     int64_t before;
@@ -100,7 +100,7 @@ struct sweep {
 
 static bool visit_sweep(void *arg, const struct record *record)
 {
-    struct sweep *sweep = arg;
+    struct grant_sweep *sweep = arg;
     struct buf key = {0}, plain = {0};
     struct grant *grant = NULL;
     struct err ignored;  // what cannot be opened is told when it is wanted
@@ -121,7 +121,7 @@ static bool visit_sweep(void *arg, const struct record *record)
 
 bool grant_record_sweep(struct vault *vault, struct record_store *records, int64_t now, struct err *err)
 {
-    struct sweep sweep = {vault, records, now - GRANT_DEAD_S, err, true};
+    struct grant_sweep sweep = {vault, records, now - GRANT_DEAD_S, err, true};
     return record_scan(records, (struct record_name){VAULT_GRANTS, span_make("", 0)}, visit_sweep, &sweep, err) &&
            sweep.ok;
 }
@@ -184,7 +184,7 @@ enum record_answer grant_record_amend(struct vault *vault, struct record_store *
             free(found->is.auth_method);
             found->is.auth_method = mem_string(method);
         } else {
-            found->is.suspect_at = clock_wall_ms() / 1000;
+            found->is.suspect_at = clock_wall_s();
         }
         answer = grant_record_put_registration(vault, records, found, found->generation, &stored, err);
     }

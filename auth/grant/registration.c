@@ -63,8 +63,6 @@ void registration_fields_copy(const struct registration_fields *from, struct reg
     fields_copy(table, from, to);
 }
 
-void registration_fields_release(struct registration_fields *fields) { fields_release(table, fields); }
-
 const struct secret *registration_secret(const struct registration *registration, const char *client_id)
 {
     const struct registration_fields *is = &registration->is;

@@ -1,12 +1,12 @@
 // Owns the grant store as the loop sees it: opening and closing it, grants, and looks at what other processes wrote.
 #include "auth/grant/store.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "encoding.h"
 #include "sealing.h"
 #include "work.h"
 #include <stdlib.h>
-#include <time.h>
 
 enum { CLOSE_MS = 5000, SWEEP_MS = 3600000, SOON_MS = 20 };
 
@@ -279,7 +279,7 @@ uint64_t grant_store_version(const struct grant_store *store) { return store->ve
 
 static void run_sweep(struct grant_work *work, struct record_store *records)
 {
-    if (!grant_record_sweep(work->store->vault, records, (int64_t)time(NULL), &work->err))
+    if (!grant_record_sweep(work->store->vault, records, clock_wall_s(), &work->err))
         log_warn("dead grants were not removed; trying again in an hour", LOG_STR("problem", work->err.detail));
 }
 

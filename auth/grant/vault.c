@@ -2,6 +2,7 @@
 //
 // The record (vault, check) is sealed like all others and opened at every start: with another ring the gateway refuses to
 // start, instead of telling each user that there is no token.
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/secret.h"
@@ -9,7 +10,6 @@
 #include "vault_ring.h"
 #include <openssl/evp.h>
 #include <stdlib.h>
-#include <time.h>
 
 enum { FORMAT = 1, NONCE_BYTES = 12, TAG_BYTES = 16, NONCE_AT = 1 + VAULT_ID_BYTES, TEXT_AT = NONCE_AT + NONCE_BYTES };
 _Static_assert(TEXT_AT + TAG_BYTES == VAULT_OVERHEAD, "the format in auth/vault.h");
@@ -354,7 +354,7 @@ bool vault_status(struct vault *vault, struct record_store *records, struct vaul
 
 // ---- rotation -------------------------------------------------------------------------------
 
-struct sweep {
+struct resealing {
     struct vault *vault;
     struct record_store *records;
     const char *space;
@@ -364,47 +364,48 @@ struct sweep {
     bool failed;
 };
 
-static bool keep_lease(struct sweep *sweep)
+static bool keep_lease(struct resealing *resealing)
 {
-    enum record_answer ours = record_lease_renew(sweep->records, span_of(ROTATION_LEASE), &sweep->lease, sweep->err);
+    enum record_answer ours =
+        record_lease_renew(resealing->records, span_of(ROTATION_LEASE), &resealing->lease, resealing->err);
     if (ours == RECORD_NO)
-        (void)err_set(sweep->err, ERR_SYSTEM, "another rotation has taken over");
+        (void)err_set(resealing->err, ERR_SYSTEM, "another rotation has taken over");
     return ours == RECORD_YES;
 }
 
 // One that was changed opens with no key, and is no reason to keep all the others from a new one.
 static bool reseal(void *arg, const struct record *record)
 {
-    struct sweep *sweep = arg;
+    struct resealing *resealing = arg;
     struct buf plain = {0}, sealed = {0};
-    struct record_name name = {sweep->space, record->key};
+    struct record_name name = {resealing->space, record->key};
     enum record_answer wrote = RECORD_FAILED;
     int64_t generation = record->generation;
     bool known = record->value.len >= VAULT_OVERHEAD && record->value.at[0] == FORMAT;
-    if (known && memcmp(record->value.at + 1, sweep->vault->ring->keys[0].id, VAULT_ID_BYTES) == 0)
+    if (known && memcmp(record->value.at + 1, resealing->vault->ring->keys[0].id, VAULT_ID_BYTES) == 0)
         return true;
     char *key = mem_span(record->key);  // the record is gone with the next use of the store
     name.key.at = key;
     bool damaged = false;
-    if (!vault_unseal(sweep->vault, name, record->value, &plain, sweep->err))
-        damaged = known && sweep->err->code == ERR_SYSTEM;
-    else if (seal(&sweep->vault->ring->keys[0], name, buf_span(&plain), &sealed, sweep->err))
-        wrote = record_rewrite(sweep->records, name, buf_span(&sealed), generation, sweep->err);
-    sweep->resealed += wrote == RECORD_YES;
-    sweep->left += wrote == RECORD_NO;
-    sweep->failed = wrote == RECORD_FAILED && !damaged;
+    if (!vault_unseal(resealing->vault, name, record->value, &plain, resealing->err))
+        damaged = known && resealing->err->code == ERR_SYSTEM;
+    else if (seal(&resealing->vault->ring->keys[0], name, buf_span(&plain), &sealed, resealing->err))
+        wrote = record_rewrite(resealing->records, name, buf_span(&sealed), generation, resealing->err);
+    resealing->resealed += wrote == RECORD_YES;
+    resealing->left += wrote == RECORD_NO;
+    resealing->failed = wrote == RECORD_FAILED && !damaged;
     free(key);
     buf_wipe(&plain);
     buf_release(&sealed);
-    if (!sweep->failed && ++sweep->seen % RENEW_EVERY == 0)
-        sweep->failed = !keep_lease(sweep);
-    return !sweep->failed;
+    if (!resealing->failed && ++resealing->seen % RENEW_EVERY == 0)
+        resealing->failed = !keep_lease(resealing);
+    return !resealing->failed;
 }
 
 // Was the ring changed so lately that somebody may be in the middle of storing what he sealed with any of its keys?
 static bool is_fresh(const struct vault *vault)
 {
-    int64_t age = (int64_t)time(NULL) - (int64_t)vault->place.seen.st_mtim.tv_sec;
+    int64_t age = clock_wall_s() - (int64_t)vault->place.seen.st_mtim.tv_sec;
     return age >= 0 && age < FRESH_S;
 }
 
@@ -432,58 +433,59 @@ static bool renew_ring(struct vault *vault, const struct vault_status *status, s
     return ok;
 }
 
-static bool sweep_all(struct sweep *sweep)
+static bool reseal_all(struct resealing *resealing)
 {
     for (int pass = 0; pass < PASSES; pass++) {
-        sweep->left = 0;
+        resealing->left = 0;
         for (size_t i = 0; i < SPACES; i++) {
-            sweep->space = spaces[i];
-            if (!record_scan(sweep->records, (struct record_name){spaces[i], {0}}, reseal, sweep, sweep->err) ||
-                sweep->failed)
+            resealing->space = spaces[i];
+            if (!record_scan(resealing->records, (struct record_name){spaces[i], {0}}, reseal, resealing,
+                             resealing->err) ||
+                resealing->failed)
                 return false;
         }
-        if (sweep->left == 0)
+        if (resealing->left == 0)
             return true;
     }
-    return err_set(sweep->err, ERR_SYSTEM, "records are changed faster than they can be sealed again; try later");
+    return err_set(resealing->err, ERR_SYSTEM, "records are changed faster than they can be sealed again; try later");
 }
 
-static bool rotate(struct sweep *sweep, struct vault_rotation *out)
+static bool rotate(struct resealing *resealing, struct vault_rotation *out)
 {
-    struct vault *vault = sweep->vault;
+    struct vault *vault = resealing->vault;
     struct vault_status status;
-    if (!vault_status(vault, sweep->records, &status, sweep->err))
+    if (!vault_status(vault, resealing->records, &status, resealing->err))
         return false;
     for (size_t i = 0; i < status.count; i++)
         if (!status.keys[i].in_ring)
-            return err_set(sweep->err, ERR_CONFIG,
+            return err_set(resealing->err, ERR_CONFIG,
                            "%zu records are sealed with key %s, which is not in %s: put that key back first; nothing "
                            "was changed",
                            status.keys[i].records, status.keys[i].id, vault->place.name);
     if (status.foreign)
-        return err_set(sweep->err, ERR_SYSTEM, "%zu records are damaged or of a later version; nothing was changed",
+        return err_set(resealing->err, ERR_SYSTEM, "%zu records are damaged or of a later version; nothing was changed",
                        status.foreign);
-    if (vault->place.source == VAULT_RING_FILE && !renew_ring(vault, &status, out, sweep->err))
+    if (vault->place.source == VAULT_RING_FILE && !renew_ring(vault, &status, out, resealing->err))
         return false;
     put_id(vault->ring->keys[0].id, out->id);
-    bool ok = sweep_all(sweep);
-    out->resealed = sweep->resealed;
+    bool ok = reseal_all(resealing);
+    out->resealed = resealing->resealed;
     out->damaged = status.damaged;
     return ok;
 }
 
 bool vault_rotate(struct vault *vault, struct record_store *records, struct vault_rotation *out, struct err *err)
 {
-    struct sweep sweep = {.vault = vault, .records = records, .lease = {.length_ms = ROTATION_MS}, .err = err};
+    struct resealing resealing = {.vault = vault, .records = records, .lease = {.length_ms = ROTATION_MS}, .err = err};
     *out = (struct vault_rotation){0};
-    enum record_answer mine = record_lease_take(records, span_of(ROTATION_LEASE), &sweep.lease, NULL, err);
+    enum record_answer mine = record_lease_take(records, span_of(ROTATION_LEASE), &resealing.lease, NULL, err);
     if (mine == RECORD_NO)
         return err_set(err, ERR_SYSTEM, "another rotation is under way, or one was ended less than a minute ago");
     if (mine == RECORD_FAILED)
         return false;
-    bool ok = rotate(&sweep, out);
+    bool ok = rotate(&resealing, out);
     struct err ignored;
-    if (record_lease_release(records, span_of(ROTATION_LEASE), &sweep.lease, &ignored) == RECORD_FAILED)
+    if (record_lease_release(records, span_of(ROTATION_LEASE), &resealing.lease, &ignored) == RECORD_FAILED)
         log_warn("the lease of the rotation was not given back", LOG_STR("problem", ignored.detail));
     return ok;
 }

@@ -11,14 +11,14 @@
 #define PROGRAM "secret-tool"
 enum { PATIENCE_MS = 2000, TEXT_MAX = 4096 };
 
-struct command {
+struct keyring_command {
     struct loop *loop;
     bool ended, good, none;  // exit status 0; 1
 };
 
 static void on_exit_of(void *arg, const char *how)
 {
-    struct command *command = arg;
+    struct keyring_command *command = arg;
     command->ended = true;
     command->good = strcmp(how, "exit status 0") == 0;
     command->none = strcmp(how, "exit status 1") == 0;
@@ -35,7 +35,8 @@ static void drain(int fd, struct buf *out)
 }
 
 // Runs secret-tool with these words. True: it ended by itself, within its time.
-static bool run(char *const *words, struct span input, struct command *command, struct buf *out, struct buf *complaint)
+static bool run(char *const *words, struct span input, struct keyring_command *command, struct buf *out,
+                struct buf *complaint)
 {
     struct buf bus = {0}, runtime = {0};
     struct err ignored;
@@ -70,7 +71,7 @@ static bool run(char *const *words, struct span input, struct command *command, 
 enum vault_keyring_answer vault_keyring_find(const char *file, struct buf *text)
 {
     char *const words[] = {"lookup", "service", "postern", "store", (char *)(uintptr_t)file, NULL};
-    struct command command = {0};
+    struct keyring_command command = {0};
     struct buf complaint = {0};
     buf_reserve(&complaint, TEXT_MAX);
     buf_reserve(text, TEXT_MAX);
@@ -87,7 +88,7 @@ static bool keep(const char *file, struct span key)
     char *const words[] = {
         "store", "--label=Postern: key of the token store", "service", "postern", "store", (char *)(uintptr_t)file,
         NULL};
-    struct command command = {0};
+    struct keyring_command command = {0};
     struct buf out = {0}, complaint = {0};
     buf_reserve(&out, TEXT_MAX);
     buf_reserve(&complaint, TEXT_MAX);

@@ -37,7 +37,7 @@ struct vault_ring_place {
 struct vault_ring *vault_ring_new(void);
 void vault_ring_free(struct vault_ring *ring);
 
-// Where the ring is, by the order in auth/vault.h.
+// Where the ring is, by the order in auth/grant/vault.h.
 bool vault_ring_locate(const struct vault_config *config, struct vault_ring_place *place, struct err *err) MUST_CHECK;
 bool vault_ring_read(struct vault_ring_place *place, struct vault_ring *ring, struct err *err) MUST_CHECK;
 void vault_ring_place_release(struct vault_ring_place *place);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #define KEY_MAX 16384
+#define ID_BYTES 16
 
 static const char *read_key(const char *path, bool secret, struct arena *arena, struct err *err)
 {
@@ -53,19 +54,16 @@ bool signing_key_algorithm_valid(const char *algorithm)
 
 bool signing_key_sign(const struct signing_key *key, json_t *claims, struct buf *out, struct err *err)
 {
-    unsigned char random[16];
-    struct buf id = {0};
+    char id[SECRET_TEXT_SIZE(ID_BYTES)];
     jwt_t *jwt = NULL;
     char *text = NULL;
-    secret_random(random, sizeof random);
-    secret_encode(&id, span_make((const char *)random, sizeof random));
-    json_object_set_new(claims, "jti", json_string(buf_text(&id)));
+    secret_random_text(id, ID_BYTES);
+    json_object_set_new(claims, "jti", json_string(id));
     char *said = json_dumps(claims, JSON_COMPACT);
     if (said && signing_key_algorithm_valid(key->algorithm) && jwt_new(&jwt) == 0 &&
         jwt_add_grants_json(jwt, said) == 0 && (!key->id || jwt_add_header(jwt, "kid", key->id) == 0) &&
         jwt_set_alg(jwt, jwt_str_alg(key->algorithm), (const unsigned char *)key->pem, (int)strlen(key->pem)) == 0)
         text = jwt_encode_str(jwt);
-    buf_release(&id);
     free(said);
     jwt_free(jwt);
     if (!text)

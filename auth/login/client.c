@@ -1,8 +1,8 @@
 // Owns who we are to the authorization server: a configured client, a metadata document, or one that is registered
 // (registration.c).
 #include "auth/jose/signing_key.h"
+#include "base/clock.h"
 #include "flow_state.h"
-#include <time.h>
 
 static const char *resource_to_name(const struct login_flow *flow)
 {
@@ -92,7 +92,7 @@ enum flow_state login_client_find_notes(struct login_flow *flow)
 
 enum flow_state login_client_on_notes(struct login_flow *flow)
 {
-    int64_t age = (int64_t)time(NULL) - flow->request.notes.documents_refused_at;
+    int64_t age = clock_wall_s() - flow->request.notes.documents_refused_at;
     if (flow->request.answer == GRANT_STORE_FAILED)
         return flow_end(flow, LOGIN_END_STORE, &flow->request.err);
     if (flow->request.answer == GRANT_STORE_DONE && age < ISSUER_NOTE_S)
@@ -104,7 +104,7 @@ enum flow_state login_client_on_notes(struct login_flow *flow)
 
 void login_client_note_refused(struct login_flow *flow, struct grant_request *request)
 {
-    struct issuer_notes notes = {.documents_refused_at = (int64_t)time(NULL)};
+    struct issuer_notes notes = {.documents_refused_at = clock_wall_s()};
     grant_store_issuer_note(flow->spec.store, flow->spec.tenant, flow->authorization.server.issuer, &notes, request);
 }
 

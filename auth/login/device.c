@@ -1,7 +1,6 @@
 // Owns the device grant (RFC 8628) of a login: asking for a code, showing it, and polling until the user has decided.
 #include "base/clock.h"
 #include "flow_state.h"
-#include <time.h>
 
 #define GRANT "urn:ietf:params:oauth:grant-type:device_code"
 #define INTERVAL_MAX_S 300

@@ -1,4 +1,5 @@
 // Owns discovery: from a server's URL to its authorization server's metadata, candidate by candidate.
+#include "base/check.h"
 #include "flow_state.h"
 
 #define REVISION "2025-11-25"
@@ -7,14 +8,14 @@
 // be talked to.
 enum flow_state login_discovery_probe(struct login_flow *flow)
 {
-    static const char ping[] = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}";
     struct login_fetch_request request = {.url = flow->spec.server_url,
                                           .type = "application/json",
                                           .accept = "application/json, text/event-stream",
-                                          .body = span_of(ping),
+                                          .body = span_of(flow->spec.probe),
                                           .timeout_ms = FLOW_METADATA_MS,
                                           .policy = &flow->policy,
                                           .ca_file = flow->spec.options->ca_file};
+    CHECK(flow->spec.probe);
     flow->policy.learning = true;
     login_fetch_start(&flow->fetch, flow->spec.http, &request);
     return FLOW_WAIT;

@@ -4,7 +4,6 @@
 #include "base/mem.h"
 #include "flow_state.h"
 #include "subject_token.h"
-#include <time.h>
 
 static void put_grant(struct login_flow *flow, struct buf *form)
 {

@@ -157,6 +157,7 @@ struct login_flow *flow_new(const struct login_flow_spec *spec)
     flow->spec.tenant = own(flow, spec->tenant);
     flow->spec.user = own(flow, spec->user);
     flow->spec.server_url = own(flow, spec->server_url);
+    flow->spec.probe = own(flow, spec->probe);
     flow->spec.redirect_uri = own(flow, spec->redirect_uri);
     flow->spec.document_url = own(flow, spec->document_url);
     flow->spec.held_scope = own(flow, spec->held_scope);

@@ -8,7 +8,6 @@
 #include "base/mem.h"
 #include "flow_state.h"
 #include "loop/http_url.h"
-#include <time.h>
 
 #define PATIENCE_MS 5000
 #define AGAIN_MS 250

@@ -5,7 +5,6 @@
 #include "base/mem.h"
 #include "fetch_request.h"
 #include "loop/http_url.h"
-#include <time.h>
 
 #define RENEW_MS 30000
 

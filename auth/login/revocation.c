@@ -4,9 +4,9 @@
 #include "auth/jose/signing_key.h"
 #include "auth/login/fetch.h"
 #include "auth/login/flow.h"
+#include "base/clock.h"
 #include "base/mem.h"
 #include <stdlib.h>
-#include <time.h>
 
 #define REVOKE_MS 5000
 
@@ -35,7 +35,7 @@ static void send(struct login_revocation *revocation, const struct secret *token
     struct login_form to = {.url = grant->is.revocation_endpoint,
                             .client = &revocation->client,
                             .audience = grant->issuer,
-                            .now = (int64_t)time(NULL),
+                            .now = clock_wall_s(),
                             .timeout_ms = REVOKE_MS,
                             .policy = &revocation->policy,
                             .ca_file = revocation->spec.options ? revocation->spec.options->ca_file : NULL};

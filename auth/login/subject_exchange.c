@@ -1,8 +1,8 @@
 // Owns the part of a flow that needs a token of another issuer: whose it is, where it may go, and the identity provider's
 // part.
+#include "base/clock.h"
 #include "flow_state.h"
 #include "subject_token.h"
-#include <time.h>
 
 // ---- whose token ----------------------------------------------------------------------------
 
@@ -99,7 +99,7 @@ enum flow_state login_subject_exchange_ask(struct login_flow *flow)
     struct login_form to = {.url = flow->idp_endpoint,
                             .client = &client,
                             .audience = flow->idp_endpoint,
-                            .now = (int64_t)time(NULL),
+                            .now = clock_wall_s(),
                             .timeout_ms = FLOW_TOKEN_MS,
                             .policy = &flow->idp_policy,
                             .ca_file = flow->spec.options->ca_file};

@@ -4,19 +4,10 @@
 
 // ---- sending off ----------------------------------------------------------------------------
 
-static void put_random(char *out, size_t size, size_t bytes)
-{
-    struct buf text = {0};
-    secret_put_random(&text, bytes);
-    memcpy(out, buf_text(&text), text.len < size ? text.len + 1 : size);
-    out[size - 1] = '\0';
-    buf_wipe(&text);
-}
-
 void oauth_authorization_seed(struct oauth_authorization *authorization)
 {
-    put_random(authorization->state, sizeof authorization->state, 32);
-    put_random(authorization->verifier, sizeof authorization->verifier, 47);
+    secret_random_text(authorization->state, OAUTH_STATE_BYTES);
+    secret_random_text(authorization->verifier, OAUTH_VERIFIER_BYTES);
     authorization->used = authorization->client_refused = false;
 }
 

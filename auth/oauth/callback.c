@@ -3,7 +3,7 @@
 
 #define QUERY_MAX ((size_t)16 << 10)
 
-struct reading {
+struct query_reading {
     struct arena *arena;
     struct oauth_callback *callback;
     unsigned states;
@@ -11,7 +11,7 @@ struct reading {
 
 static bool take_pair(void *arg, struct span name, struct span value)
 {
-    struct reading *reading = arg;
+    struct query_reading *reading = arg;
     struct oauth_callback *callback = reading->callback;
     const struct {
         const char *name;
@@ -36,7 +36,7 @@ static bool take_pair(void *arg, struct span name, struct span value)
 
 void oauth_callback_parse(struct span query, struct arena *arena, struct oauth_callback *out)
 {
-    struct reading reading = {.arena = arena, .callback = out};
+    struct query_reading reading = {.arena = arena, .callback = out};
     *out = (struct oauth_callback){0};
     if (query.len && query.at[0] == '?')
         query = span_after(query, 1);

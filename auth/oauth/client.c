@@ -56,11 +56,9 @@ static void put_basic(const struct oauth_client *client, struct buf *authorizati
     buf_put_text(authorization, "Basic ");
     buf_put(authorization, encoded, (size_t)len);
     secret_wipe(encoded, (size_t)len);
-    secret_wipe(pair.at, pair.len);
-    secret_wipe(secret.at, secret.len);
     free(encoded);
-    buf_release(&pair);
-    buf_release(&secret);
+    buf_wipe(&pair);
+    buf_wipe(&secret);
 }
 
 // RFC 7523: a signed statement of who we are, valid for a minute.

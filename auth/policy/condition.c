@@ -243,16 +243,18 @@ static enum condition_result op_present(const json_t *value, const json_t *opera
 
 static enum condition_result test_all(const json_t *test, const json_t *value, struct condition_work *work);
 
-static enum condition_result op_each(const json_t *value, const json_t *operand, struct condition_work *work)
+// `decisive` if one item gives that; else an error if one gives an error; else the opposite.
+static enum condition_result test_items(const json_t *value, const json_t *operand, enum condition_result decisive,
+                                        struct condition_work *work)
 {
     size_t i;
     const json_t *item;
-    enum condition_result result = CONDITION_TRUE;
+    enum condition_result result = opposite(decisive);
     if (!json_is_array(value))
         return CONDITION_ERROR;
     json_array_foreach(value, i, item) {
         enum condition_result one = spend(work, ITEM_WORK) ? test_all(operand, item, work) : CONDITION_ERROR;
-        if (one == CONDITION_FALSE)
+        if (one == decisive)
             return one;
         if (one == CONDITION_ERROR)
             result = one;
@@ -260,21 +262,14 @@ static enum condition_result op_each(const json_t *value, const json_t *operand,
     return result;
 }
 
+static enum condition_result op_each(const json_t *value, const json_t *operand, struct condition_work *work)
+{
+    return test_items(value, operand, CONDITION_FALSE, work);
+}
+
 static enum condition_result op_some(const json_t *value, const json_t *operand, struct condition_work *work)
 {
-    size_t i;
-    const json_t *item;
-    enum condition_result result = CONDITION_FALSE;
-    if (!json_is_array(value))
-        return CONDITION_ERROR;
-    json_array_foreach(value, i, item) {
-        enum condition_result one = spend(work, ITEM_WORK) ? test_all(operand, item, work) : CONDITION_ERROR;
-        if (one == CONDITION_TRUE)
-            return one;
-        if (one == CONDITION_ERROR)
-            result = one;
-    }
-    return result;
+    return test_items(value, operand, CONDITION_TRUE, work);
 }
 
 // ---- what operands look like ----------------------------------------------------------------
@@ -524,25 +519,25 @@ bool policy_condition_has(const json_t *values, const json_t *value)
     return false;
 }
 
-// `eq` and `in` name them, and the other operators of the test may leave some out.
+// `eq` and `in` name them, and the other operators of the test may leave some out. They are copied: to refer to them would
+// write their counters, and other threads read the same policy.
 static json_t *test_values(const json_t *test)
 {
-    size_t i;
-    json_t *item, *one = json_object_get(test, "eq"), *some = json_object_get(test, "in");
+    const json_t *one = json_object_get(test, "eq"), *some = json_object_get(test, "in");
     if (!one && !some)
         return NULL;
     struct condition_work work = {CONDITION_WORK};
-    json_t *named = some ? json_incref(some) : json_pack("[O]", one), *values = json_array();
-    json_array_foreach(named, i, item) {
+    json_t *values = json_array();
+    size_t count = some ? json_array_size(some) : 1;
+    for (size_t i = 0; i < count; i++) {
+        const json_t *item = some ? json_array_get(some, i) : one;
         if (!is_plain(item)) {
             json_decref(values);
-            values = NULL;
-            break;
+            return NULL;
         }
         if (test_all(test, item, &work) == CONDITION_TRUE && !policy_condition_has(values, item))
-            json_array_append(values, item);
+            json_array_append_new(values, json_deep_copy(item));
     }
-    json_decref(named);
     return values;
 }
 

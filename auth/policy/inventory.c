@@ -164,7 +164,7 @@ struct policy_question policy_inventory_at(const struct policy_inventory *invent
 
 // ---- what a rule takes ----------------------------------------------------------------------
 
-struct world {
+struct inventory_lint {
     const struct policy_source *source;
     const struct policy_load *load;
     struct policy_findings *findings;
@@ -221,9 +221,9 @@ static bool is_known(const struct policy_rule *rule, const struct policy_invento
     return true;
 }
 
-static bool is_inert(const struct world *world, const struct policy_rule *rule)
+static bool is_inert(const struct inventory_lint *lint, const struct policy_rule *rule)
 {
-    return rule->expires_at && rule->expires_at <= world->load->now;
+    return rule->expires_at && rule->expires_at <= lint->load->now;
 }
 
 // The first few items, and how many more.
@@ -256,14 +256,14 @@ static bool has_server(const struct policy_inventory *inventory, const char *pat
     return false;
 }
 
-static void check_typos(const struct world *world, const struct policy_rule *rule)
+static void check_typos(const struct inventory_lint *lint, const struct policy_rule *rule)
 {
-    const struct policy_inventory *inventory = world->load->inventory;
+    const struct policy_inventory *inventory = lint->load->inventory;
     bool servers = true;
     for (size_t i = 0; rule->servers[i]; i++)
         if (!has_server(inventory, rule->servers[i])) {
             policy_findings_add(
-                world->findings, "W5", rule->file, rule->line, rule->id,
+                lint->findings, "W5", rule->file, rule->line, rule->id,
                 "/rules/%zu/servers/%zu: \"%s\" takes no server of the inventory; correct it, or make the "
                 "inventory anew",
                 rule->at, i, rule->servers[i]);
@@ -271,36 +271,36 @@ static void check_typos(const struct world *world, const struct policy_rule *rul
         }
     for (size_t i = 0; servers && rule->names[i]; i++)
         if (strncmp(rule->names[i], "set:", 4) != 0 && !takes_some(rule, rule->names[i], inventory))
-            policy_findings_add(world->findings, "W5", rule->file, rule->line, rule->id,
+            policy_findings_add(lint->findings, "W5", rule->file, rule->line, rule->id,
                                 "/rules/%zu/names/%zu: \"%s\" takes nothing in the inventory; correct or remove it",
                                 rule->at, i, rule->names[i]);
 }
 
 // Does one of the rules that use the set take something by this name of it? Also if none can tell.
-static bool is_useful(const struct world *world, const struct policy_set *set, const char *name)
+static bool is_useful(const struct inventory_lint *lint, const struct policy_set *set, const char *name)
 {
     bool used = false;
-    for (size_t i = 0; i < world->source->count; i++) {
-        const struct policy_rule *rules = world->source->files[i].rules.at;
-        for (size_t k = 0; k < world->source->files[i].rules.count; k++)
+    for (size_t i = 0; i < lint->source->count; i++) {
+        const struct policy_rule *rules = lint->source->files[i].rules.at;
+        for (size_t k = 0; k < lint->source->files[i].rules.count; k++)
             for (char **one = rules[k].names; *one; one++) {
                 if (strncmp(*one, "set:", 4) != 0 || strcmp(*one + 4, set->name) != 0)
                     continue;
                 used = true;
-                if (!is_known(&rules[k], world->load->inventory) || takes_some(&rules[k], name, world->load->inventory))
+                if (!is_known(&rules[k], lint->load->inventory) || takes_some(&rules[k], name, lint->load->inventory))
                     return true;
             }
     }
     return !used;
 }
 
-static void check_sets(const struct world *world, const struct policy_file *file)
+static void check_sets(const struct inventory_lint *lint, const struct policy_file *file)
 {
     const struct policy_set *sets = file->sets.at;
     for (size_t i = 0; i < file->sets.count; i++)
         for (size_t k = 0; sets[i].names[k]; k++)
-            if (!is_useful(world, &sets[i], sets[i].names[k]))
-                policy_findings_add(world->findings, "W5", file->path, 0, NULL,
+            if (!is_useful(lint, &sets[i], sets[i].names[k]))
+                policy_findings_add(lint->findings, "W5", file->path, 0, NULL,
                                     "/sets/%s/names/%zu: \"%s\" takes nothing in the inventory; correct or remove it",
                                     sets[i].name, k, sets[i].names[k]);
 }
@@ -317,22 +317,22 @@ static bool is_pattern_for(const struct policy_rule *rule, const char *name, con
     return true;
 }
 
-static void check_drift(const struct world *world, const struct policy_rule *rule)
+static void check_drift(const struct inventory_lint *lint, const struct policy_rule *rule)
 {
-    const struct policy_inventory *now = world->load->inventory;
+    const struct policy_inventory *now = lint->load->inventory;
     for (size_t i = 0; rule->names[i]; i++) {
         struct naming naming = {0};
         char *one[2];
         for (size_t k = 0; k < now->count; k++) {
             bool taken = false;
-            for (char *const *name = names_at(world->source, &rule->names[i], one); *name && !taken; name++)
+            for (char *const *name = names_at(lint->source, &rule->names[i], one); *name && !taken; name++)
                 taken = takes(rule, *name, &now->items[k]) && is_pattern_for(rule, *name, &now->items[k]);
-            if (taken && !has(world->load->before, &now->items[k]))
+            if (taken && !has(lint->load->before, &now->items[k]))
                 name_item(&naming, &now->items[k]);
         }
         if (naming.count)
             policy_findings_add(
-                world->findings, "W6", rule->file, rule->line, rule->id,
+                lint->findings, "W6", rule->file, rule->line, rule->id,
                 "/rules/%zu/names/%zu: \"%s\" now takes what was not there before: %s; deny it, or write out "
                 "the names that are meant",
                 rule->at, i, rule->names[i], named(&naming));
@@ -354,19 +354,19 @@ static bool takes_everybody(const struct policy_source *source, char *const *sub
     return false;
 }
 
-static void check_writes(const struct world *world, const struct policy_rule *rule)
+static void check_writes(const struct inventory_lint *lint, const struct policy_rule *rule)
 {
-    const struct policy_inventory *inventory = world->load->inventory;
+    const struct policy_inventory *inventory = lint->load->inventory;
     struct naming naming = {0};
-    if (!takes_everybody(world->source, rule->subjects, 0))
+    if (!takes_everybody(lint->source, rule->subjects, 0))
         return;
     for (size_t i = 0; i < inventory->count; i++)
         if (inventory->items[i].kind == POLICY_TOOL && !inventory->items[i].reads &&
-            takes_item(world->source, rule, &inventory->items[i]))
+            takes_item(lint->source, rule, &inventory->items[i]))
             name_item(&naming, &inventory->items[i]);
     if (naming.count)
         policy_findings_add(
-            world->findings, "W9", rule->file, rule->line, rule->id,
+            lint->findings, "W9", rule->file, rule->line, rule->id,
             "/rules/%zu/subjects: everybody may call tools that do not say that they only read: %s; name who "
             "may, or the tools that only read",
             rule->at, named(&naming));
@@ -384,9 +384,9 @@ static bool takes_one_of(char *const *patterns, const char *const *texts)
 }
 
 // Why the rule cannot match, with the part of it that is to blame in `part`; NULL if it can.
-static const char *idle_because(const struct world *world, const struct policy_rule *rule, const char **part)
+static const char *idle_because(const struct inventory_lint *lint, const struct policy_rule *rule, const char **part)
 {
-    const struct policy_load *load = world->load;
+    const struct policy_load *load = lint->load;
     *part = "tenants";
     if (load->tenants && !takes_one_of(rule->tenants, load->tenants))
         return "no such tenant in the configuration; correct or remove the rule";
@@ -397,44 +397,44 @@ static const char *idle_because(const struct world *world, const struct policy_r
     if (!load->inventory || !is_known(rule, load->inventory))
         return NULL;
     for (size_t i = 0; i < load->inventory->count; i++)
-        if (takes_item(world->source, rule, &load->inventory->items[i]))
+        if (takes_item(lint->source, rule, &load->inventory->items[i]))
             return NULL;
     return "takes nothing in the inventory; correct or remove the rule";
 }
 
-static bool check_idle(const struct world *world, const struct policy_rule *rule)
+static bool check_idle(const struct inventory_lint *lint, const struct policy_rule *rule)
 {
-    const char *part, *why = idle_because(world, rule, &part);
+    const char *part, *why = idle_because(lint, rule, &part);
     if (why)
-        policy_findings_add(world->findings, "W10", rule->file, rule->line, rule->id,
+        policy_findings_add(lint->findings, "W10", rule->file, rule->line, rule->id,
                             "/rules/%zu/%s: it never denies: %s", rule->at, part, why);
     return why != NULL;
 }
 
 // ---- all of it ------------------------------------------------------------------------------
 
-static void check_rule(const struct world *world, const struct policy_rule *rule)
+static void check_rule(const struct inventory_lint *lint, const struct policy_rule *rule)
 {
-    const struct policy_inventory *inventory = world->load->inventory;
-    if (is_inert(world, rule) || (!rule->effect && check_idle(world, rule)) || !inventory)
+    const struct policy_inventory *inventory = lint->load->inventory;
+    if (is_inert(lint, rule) || (!rule->effect && check_idle(lint, rule)) || !inventory)
         return;
     if (is_known(rule, inventory))
-        check_typos(world, rule);
-    if (rule->effect && world->load->before)
-        check_drift(world, rule);
+        check_typos(lint, rule);
+    if (rule->effect && lint->load->before)
+        check_drift(lint, rule);
     if (rule->effect)
-        check_writes(world, rule);
+        check_writes(lint, rule);
 }
 
 void policy_inventory_lint(const struct policy_source *source, const struct policy_load *load,
                            struct policy_findings *findings)
 {
-    struct world world = {source, load, findings};
+    struct inventory_lint lint = {source, load, findings};
     for (size_t i = 0; i < source->count; i++) {
         const struct policy_rule *rules = source->files[i].rules.at;
         for (size_t k = 0; k < source->files[i].rules.count; k++)
-            check_rule(&world, &rules[k]);
+            check_rule(&lint, &rules[k]);
         if (load->inventory)
-            check_sets(&world, &source->files[i]);
+            check_sets(&lint, &source->files[i]);
     }
 }

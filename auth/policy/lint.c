@@ -7,7 +7,6 @@
 #include "uri_form.h"
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #define DESCRIPTION_MIN 10
 #define RULES_COMFORT 500

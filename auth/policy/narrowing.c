@@ -43,10 +43,10 @@ static void narrow(json_t *out, const json_t *condition, const json_t *const *al
     }
 }
 
-json_t *policy_narrowing(const struct policy *policy, const struct policy_question *question)
+json_t *policy_narrowing(struct policy_memo *memo, const struct policy_question *question)
 {
     const json_t *conditions[RULES_MAX];
-    size_t count = policy_conditions(policy, question, conditions, RULES_MAX);
+    size_t count = policy_conditions(memo, question, conditions, RULES_MAX);
     if (!count)
         return NULL;
     json_t *out = json_object();

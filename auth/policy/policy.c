@@ -3,10 +3,11 @@
 // A question is answered by ANDing four sets: rules about the caller (its principals and its tenant), the
 // server, the kind and the name. What is left is looked at rule by rule, denies first, conditions only
 // there. The sets of server names and item names are computed once for each name and kept, the caller's
-// until another one asks.
+// until another one asks: in a memo, which belongs to the asking code. The policy itself does not change after it was loaded.
 // policy_rule_matches() says the same rule by rule, slowly and in words; tests/unit/auth/policy/policy_test.c
 // holds the two against each other.
 #include "auth/policy/policy.h"
+#include "base/clock.h"
 #include "base/glob.h"
 #include "base/map.h"
 #include "base/mem.h"
@@ -43,17 +44,6 @@ struct answers {
     word *uncached;
 };
 
-// What deciding works with. It is apart from the policy, which deciding does not change, and belongs to one thread at a time.
-struct memo {
-    struct answers tenants, servers, names;
-    word *deny, *allow, *shadow, *conditional;  // the rules that count now: an expired one does not
-    bool shadows, has_conditions;               // there are any
-    int64_t next_expiry;
-    word *scratch;
-    word *caller;             // rules about the principals and the tenant
-    struct identity *asking;  // of this one: mostly the same caller asks again
-};
-
 struct policy {
     unsigned refs;
     bool allow_all;
@@ -65,7 +55,18 @@ struct policy {
     size_t test_count;
     struct index tenants, subjects, servers, names;
     word *kinds[POLICY_KINDS];
-    struct memo *memo;
+    int64_t loaded_at;  // the time that its expiries were checked against
+};
+
+struct policy_memo {
+    struct policy *policy;
+    struct answers tenants, servers, names;
+    word *deny, *allow, *shadow, *conditional;  // the rules that count now: an expired one does not
+    bool shadows, has_conditions;               // there are any
+    int64_t next_expiry;
+    word *scratch;
+    word *caller;             // rules about the principals and the tenant
+    struct identity *asking;  // of this one: mostly the same caller asks again
 };
 
 static word *bits_new(const struct policy *policy) { return mem_alloc((policy->words + 1) * sizeof(word)); }
@@ -207,42 +208,62 @@ static void compile_rule(struct policy *policy, size_t i)
                 bits_set(policy->kinds[k], i);
 }
 
-// Which rules count at this time. Expired ones do not, until the next one expires.
-static void set_live(const struct policy *policy, int64_t now)
+static void compile(struct policy *policy)
 {
-    memset(policy->memo->deny, 0, policy->words * sizeof(word));
-    memset(policy->memo->allow, 0, policy->words * sizeof(word));
-    memset(policy->memo->shadow, 0, policy->words * sizeof(word));
-    memset(policy->memo->conditional, 0, policy->words * sizeof(word));
-    policy->memo->next_expiry = INT64_MAX;
-    policy->memo->shadows = policy->memo->has_conditions = false;
+    struct index *const indexes[] = {&policy->tenants, &policy->subjects, &policy->servers, &policy->names};
+    policy->words = (policy->count + 63) / 64;
+    for (size_t i = 0; i < 4; i++)
+        indexes[i]->all = bits_new(policy);
+    for (int k = 0; k < POLICY_KINDS; k++)
+        policy->kinds[k] = bits_new(policy);
+    for (size_t i = 0; i < policy->count; i++)
+        compile_rule(policy, i);
+}
+
+// ---- the memo -------------------------------------------------------------------------------
+
+// Which rules count at this time. Expired ones do not, until the next one expires.
+static void set_live(struct policy_memo *memo, int64_t now)
+{
+    const struct policy *policy = memo->policy;
+    memset(memo->deny, 0, policy->words * sizeof(word));
+    memset(memo->allow, 0, policy->words * sizeof(word));
+    memset(memo->shadow, 0, policy->words * sizeof(word));
+    memset(memo->conditional, 0, policy->words * sizeof(word));
+    memo->next_expiry = INT64_MAX;
+    memo->shadows = memo->has_conditions = false;
     for (size_t i = 0; i < policy->count; i++) {
         const struct policy_rule *rule = policy->rules[i];
         if (rule->expires_at && rule->expires_at <= now)
             continue;
-        if (rule->expires_at && rule->expires_at < policy->memo->next_expiry)
-            policy->memo->next_expiry = rule->expires_at;
-        bits_set(rule->mode ? policy->memo->shadow : rule->effect ? policy->memo->allow : policy->memo->deny, i);
-        policy->memo->shadows = policy->memo->shadows || rule->mode;
+        if (rule->expires_at && rule->expires_at < memo->next_expiry)
+            memo->next_expiry = rule->expires_at;
+        bits_set(rule->mode ? memo->shadow : rule->effect ? memo->allow : memo->deny, i);
+        memo->shadows = memo->shadows || rule->mode;
         if (rule->when) {
-            bits_set(policy->memo->conditional, i);
-            policy->memo->has_conditions = true;
+            bits_set(memo->conditional, i);
+            memo->has_conditions = true;
         }
     }
 }
 
-static void memo_fill(const struct policy *policy)
+struct policy_memo *policy_memo_new(struct policy *policy)
 {
-    struct memo *memo = policy->memo;
+    struct policy_memo *memo = mem_new(struct policy_memo);
     word **const sets[] = {
         &memo->tenants.uncached, &memo->servers.uncached, &memo->names.uncached, &memo->deny,  &memo->allow,
         &memo->shadow,           &memo->conditional,      &memo->scratch,        &memo->caller};
+    memo->policy = policy_ref(policy);
     for (size_t i = 0; i < sizeof sets / sizeof *sets; i++)
         *sets[i] = bits_new(policy);
+    set_live(memo, policy->loaded_at);
+    return memo;
 }
 
-static void memo_free(struct memo *memo)
+void policy_memo_free(struct policy_memo *memo)
 {
+    if (!memo)
+        return;
     struct answers *const answers[] = {&memo->tenants, &memo->servers, &memo->names};
     for (size_t i = 0; i < 3; i++) {
         cache_clear(&answers[i]->cache);
@@ -255,22 +276,11 @@ static void memo_free(struct memo *memo)
     free(memo->scratch);
     free(memo->caller);
     identity_unref(memo->asking);
+    policy_unref(memo->policy);
     free(memo);
 }
 
-static void compile(struct policy *policy, int64_t now)
-{
-    struct index *const indexes[] = {&policy->tenants, &policy->subjects, &policy->servers, &policy->names};
-    policy->words = (policy->count + 63) / 64;
-    for (size_t i = 0; i < 4; i++)
-        indexes[i]->all = bits_new(policy);
-    for (int k = 0; k < POLICY_KINDS; k++)
-        policy->kinds[k] = bits_new(policy);
-    memo_fill(policy);
-    for (size_t i = 0; i < policy->count; i++)
-        compile_rule(policy, i);
-    set_live(policy, now);
-}
+const struct policy *policy_memo_policy(const struct policy_memo *memo) { return memo->policy; }
 
 // ---- deciding -------------------------------------------------------------------------------
 
@@ -283,10 +293,11 @@ bool policy_is_canonical(const struct policy_question *question)
     }
 }
 
-static void put_principals(const struct policy *policy, const struct identity *who)
+static void put_principals(struct policy_memo *memo, const struct identity *who)
 {
+    const struct policy *policy = memo->policy;
     struct buf atom = {0};
-    word *bits = policy->memo->caller;
+    word *bits = memo->caller;
     bool anonymous = who->proof == IDENTITY_ANONYMOUS;
     memcpy(bits, policy->subjects.all, policy->words * sizeof *bits);
     bits_or(bits, map_find(&policy->subjects.exact, span_of(anonymous ? "anonymous" : "authenticated")), policy->words);
@@ -307,26 +318,28 @@ static void put_principals(const struct policy *policy, const struct identity *w
 }
 
 // The rules that are about the caller: its principals and its tenant.
-static const word *about_caller(const struct policy *policy, const struct identity *who)
+static const word *about_caller(struct policy_memo *memo, const struct identity *who)
 {
-    if (policy->memo->asking != who) {
-        identity_unref(policy->memo->asking);
-        policy->memo->asking = identity_ref(who);
-        put_principals(policy, who);
-        bits_and(policy->memo->caller,
-                 index_find(policy, &policy->tenants, &policy->memo->tenants, span_of(who->tenant)), policy->words);
+    const struct policy *policy = memo->policy;
+    if (memo->asking != who) {
+        identity_unref(memo->asking);
+        memo->asking = identity_ref(who);
+        put_principals(memo, who);
+        bits_and(memo->caller, index_find(policy, &policy->tenants, &memo->tenants, span_of(who->tenant)),
+                 policy->words);
     }
-    return policy->memo->caller;
+    return memo->caller;
 }
 
 // The rules all of whose selectors take the question; conditions are not looked at.
-static const word *candidates(const struct policy *policy, const struct policy_question *question)
+static const word *candidates(struct policy_memo *memo, const struct policy_question *question)
 {
-    const word *caller = about_caller(policy, question->identity), *kind = policy->kinds[question->kind];
-    const word *server = index_find(policy, &policy->servers, &policy->memo->servers, span_of(question->server));
-    const word *name = index_find(policy, &policy->names, &policy->memo->names, question->name);
-    word *restrict bits = policy->memo->scratch;
-    for (size_t w = 0; w < policy->words; w++)
+    const struct policy *policy = memo->policy;
+    const word *caller = about_caller(memo, question->identity), *kind = policy->kinds[question->kind];
+    const word *server = index_find(policy, &policy->servers, &memo->servers, span_of(question->server));
+    const word *name = index_find(policy, &policy->names, &memo->names, question->name);
+    word *restrict bits = memo->scratch;
+    for (size_t w = 0, words = policy->words; w < words; w++)
         bits[w] = caller[w] & server[w] & kind[w] & name[w];
     return bits;
 }
@@ -346,121 +359,123 @@ static const struct policy_rule *first_match(const struct policy *policy, const 
     return NULL;
 }
 
-int64_t policy_next_expiry(const struct policy *policy)
+int64_t policy_next_expiry(struct policy_memo *memo)
 {
-    int64_t now = (int64_t)time(NULL);
-    if (now >= policy->memo->next_expiry)
-        set_live(policy, now);
-    return policy->memo->next_expiry;
+    int64_t now = clock_wall_s();
+    if (now >= memo->next_expiry)
+        set_live(memo, now);
+    return memo->next_expiry;
 }
 
-static bool prepared(const struct policy *policy, const struct policy_question *question)
+static bool prepared(struct policy_memo *memo, const struct policy_question *question)
 {
     if (!question->identity || question->identity->proof == IDENTITY_NONE)
         return false;
-    (void)policy_next_expiry(policy);
+    (void)policy_next_expiry(memo);
     return true;
 }
 
-bool policy_looks_at_arguments(const struct policy *policy, const struct policy_question *question)
+bool policy_looks_at_arguments(struct policy_memo *memo, const struct policy_question *question)
 {
-    if (!policy || !policy->memo->has_conditions || !prepared(policy, question))
+    if (!memo || !memo->has_conditions || !prepared(memo, question))
         return false;
-    const word *bits = candidates(policy, question);
-    for (size_t w = 0; w < policy->words; w++)
-        if (bits[w] & policy->memo->conditional[w])
+    const word *bits = candidates(memo, question);
+    for (size_t w = 0; w < memo->policy->words; w++)
+        if (bits[w] & memo->conditional[w])
             return true;
     return false;
 }
 
-struct policy_decision policy_decide(const struct policy *policy, const struct policy_question *question)
+struct policy_decision policy_decide(struct policy_memo *memo, const struct policy_question *question)
 {
-    if (!policy || !prepared(policy, question))
+    if (!memo || !prepared(memo, question))
         return (struct policy_decision){VERDICT_DENY, NULL, "default"};
-    if (policy->allow_all)
+    if (memo->policy->allow_all)
         return (struct policy_decision){VERDICT_ALLOW, NULL, "builtin:allow-all"};
     if (!policy_is_canonical(question))
         return (struct policy_decision){VERDICT_DENY, NULL, "uri_not_canonical"};
-    const word *bits = candidates(policy, question);
+    const word *bits = candidates(memo, question);
     struct condition_work work = {CONDITION_WORK};
-    const struct policy_rule *rule = first_match(policy, bits, policy->memo->deny, question->args, &work);
+    const struct policy_rule *rule = first_match(memo->policy, bits, memo->deny, question->args, &work);
     if (rule)
         return (struct policy_decision){VERDICT_DENY, rule, rule->id};
-    rule = first_match(policy, bits, policy->memo->allow, question->args, &work);
+    rule = first_match(memo->policy, bits, memo->allow, question->args, &work);
     if (rule)
         return (struct policy_decision){VERDICT_ALLOW, rule, rule->id};
     return (struct policy_decision){VERDICT_DENY, NULL, "default"};
 }
 
 // Conditions aside.
-static bool is_allowed(const struct policy *policy, const struct policy_question *question)
+static bool is_allowed(struct policy_memo *memo, const struct policy_question *question)
 {
-    const word *bits = candidates(policy, question);
+    const struct policy *policy = memo->policy;
+    const word *bits = candidates(memo, question);
     bool allowed = false;
     for (size_t w = 0; w < policy->words; w++) {
-        for (word left = bits[w] & policy->memo->deny[w]; left; left &= left - 1)
+        for (word left = bits[w] & memo->deny[w]; left; left &= left - 1)
             if (!policy->rules[w * 64 + (size_t)__builtin_ctzll(left)]->when)
                 return false;
-        allowed = allowed || (bits[w] & policy->memo->allow[w]);
+        allowed = allowed || (bits[w] & memo->allow[w]);
     }
     return allowed;
 }
 
-bool policy_visible(const struct policy *policy, const struct policy_question *question)
+bool policy_visible(struct policy_memo *memo, const struct policy_question *question)
 {
-    if (!policy || !prepared(policy, question))
+    if (!memo || !prepared(memo, question))
         return false;
-    return policy->allow_all || (policy_is_canonical(question) && is_allowed(policy, question));
+    return memo->policy->allow_all || (policy_is_canonical(question) && is_allowed(memo, question));
 }
 
-bool policy_visible_pattern(const struct policy *policy, const struct policy_question *question)
+bool policy_visible_pattern(struct policy_memo *memo, const struct policy_question *question)
 {
     char *name = mem_span(question->name);
     bool uri = question->kind == POLICY_RESOURCE || question->kind == POLICY_TEMPLATE;
-    bool ok = prepared(policy, question) &&
+    bool ok = prepared(memo, question) &&
               (!uri || policy_uri_pattern_can_match(name, question->kind == POLICY_TEMPLATE)) &&
-              is_allowed(policy, question);
+              is_allowed(memo, question);
     free(name);
     return ok;
 }
 
 // Some rule allows things of this kind there, and none denies all of them.
-static bool reaches_kind(const struct policy *policy, const word *caller, const word *server, int kind)
+static bool is_kind_visible(const struct policy_memo *memo, const word *caller, const word *server, int kind)
 {
+    const struct policy *policy = memo->policy;
     bool allowed = false;
     for (size_t w = 0; w < policy->words; w++) {
         word of_kind = caller[w] & server[w] & policy->kinds[kind][w];
-        for (word left = of_kind & policy->memo->deny[w] & policy->names.all[w]; left; left &= left - 1)
+        for (word left = of_kind & memo->deny[w] & policy->names.all[w]; left; left &= left - 1)
             if (!policy->rules[w * 64 + (size_t)__builtin_ctzll(left)]->when)
                 return false;
-        allowed = allowed || (of_kind & policy->memo->allow[w]);
+        allowed = allowed || (of_kind & memo->allow[w]);
     }
     return allowed;
 }
 
-bool policy_reaches(const struct policy *policy, const struct identity *identity, const char *server)
+bool policy_visible_server(struct policy_memo *memo, const struct identity *identity, const char *server)
 {
     struct policy_question question = {.identity = identity, .server = server};
-    if (!policy || !prepared(policy, &question))
+    if (!memo || !prepared(memo, &question))
         return false;
-    if (policy->allow_all)
+    if (memo->policy->allow_all)
         return true;
-    const word *caller = about_caller(policy, identity);
-    const word *of_server = index_find(policy, &policy->servers, &policy->memo->servers, span_of(server));
+    const word *caller = about_caller(memo, identity);
+    const word *of_server = index_find(memo->policy, &memo->policy->servers, &memo->servers, span_of(server));
     for (int kind = 0; kind < POLICY_KINDS; kind++)
-        if (reaches_kind(policy, caller, of_server, kind))
+        if (is_kind_visible(memo, caller, of_server, kind))
             return true;
     return false;
 }
 
-uint64_t policy_stance(const struct policy *policy, const struct policy_question *question, enum verdict effect)
+uint64_t policy_stance(struct policy_memo *memo, const struct policy_question *question, enum verdict effect)
 {
     uint64_t sum = 0, part;
     unsigned char digest[SECRET_MAC_BYTES];
-    if (!prepared(policy, question))
+    if (!prepared(memo, question))
         return 0;
-    const word *bits = candidates(policy, question),
-               *mask = effect == VERDICT_ALLOW ? policy->memo->allow : policy->memo->deny;
+    const struct policy *policy = memo->policy;
+    const word *bits = candidates(memo, question), *mask = effect == VERDICT_ALLOW ? memo->allow : memo->deny;
     for (size_t w = 0; w < policy->words; w++)
         for (word left = bits[w] & mask[w]; left; left &= left - 1) {
             const json_t *when = policy->rules[w * 64 + (size_t)__builtin_ctzll(left)]->when;
@@ -475,15 +490,16 @@ uint64_t policy_stance(const struct policy *policy, const struct policy_question
     return sum;
 }
 
-size_t policy_conditions(const struct policy *policy, const struct policy_question *question, const json_t **out,
+size_t policy_conditions(struct policy_memo *memo, const struct policy_question *question, const json_t **out,
                          size_t max)
 {
     size_t count = 0;
-    if (!policy || !policy->memo->has_conditions || !prepared(policy, question))
+    if (!memo || !memo->has_conditions || !prepared(memo, question))
         return 0;
-    const word *bits = candidates(policy, question);
+    const struct policy *policy = memo->policy;
+    const word *bits = candidates(memo, question);
     for (size_t w = 0; w < policy->words; w++)
-        for (word left = bits[w] & policy->memo->allow[w]; left; left &= left - 1) {
+        for (word left = bits[w] & memo->allow[w]; left; left &= left - 1) {
             const struct policy_rule *rule = policy->rules[w * 64 + (size_t)__builtin_ctzll(left)];
             if (!rule->when || count == max)
                 return 0;
@@ -492,13 +508,13 @@ size_t policy_conditions(const struct policy *policy, const struct policy_questi
     return count;
 }
 
-const struct policy_rule *policy_shadow(const struct policy *policy, const struct policy_question *question)
+const struct policy_rule *policy_shadow(struct policy_memo *memo, const struct policy_question *question)
 {
-    if (!policy || policy->allow_all || !prepared(policy, question) || !policy->memo->shadows ||
+    if (!memo || memo->policy->allow_all || !prepared(memo, question) || !memo->shadows ||
         !policy_is_canonical(question))
         return NULL;
     struct condition_work work = {CONDITION_WORK};
-    return first_match(policy, candidates(policy, question), policy->memo->shadow, question->args, &work);
+    return first_match(memo->policy, candidates(memo, question), memo->shadow, question->args, &work);
 }
 
 // ---- rule by rule, in words -----------------------------------------------------------------
@@ -554,7 +570,7 @@ bool policy_rule_matches(const struct policy *policy, const struct policy_rule *
                          const struct policy_question *question, bool redact, struct buf *why, struct buf *via)
 {
     bool subject = false;
-    if (rule->expires_at && rule->expires_at <= (int64_t)time(NULL))
+    if (rule->expires_at && rule->expires_at <= clock_wall_s())
         return failed(why, "expired");
     if (!any_takes(rule->tenants, span_of(question->identity->tenant)))
         return failed(why, "tenants");
@@ -653,13 +669,13 @@ struct identity *policy_test_identity(const struct policy_test *test)
     return who;
 }
 
-static void run_test(struct policy *policy, const struct policy_test *test, struct policy_findings *findings)
+static void run_test(struct policy_memo *memo, const struct policy_test *test, struct policy_findings *findings)
 {
     static const char *const words[] = {"deny", "allow"};
     struct identity *who = policy_test_identity(test);
     struct policy_question question = {who, test->server, (enum policy_kind)test->kind, span_of(test->name),
                                        test->args};
-    struct policy_decision decision = policy_decide(policy, &question);
+    struct policy_decision decision = policy_decide(memo, &question);
     struct buf advice = {0};
     if (!policy_is_canonical(&question) &&
         policy_uri_put_canonical(question.name, question.kind == POLICY_TEMPLATE, &advice))
@@ -676,6 +692,14 @@ static void run_test(struct policy *policy, const struct policy_test *test, stru
                             test->at, test->description, words[test->expect], decision.by, test->by);
     buf_release(&advice);
     identity_unref(who);
+}
+
+static void run_tests(struct policy *policy, struct policy_findings *findings)
+{
+    struct policy_memo *memo = policy_memo_new(policy);
+    for (size_t i = 0; i < policy->test_count; i++)
+        run_test(memo, policy->tests[i], findings);
+    policy_memo_free(memo);
 }
 
 char **policy_principals(const struct policy *policy) { return policy_source_principals(&policy->source); }
@@ -712,7 +736,7 @@ struct policy *policy_load(const struct policy_load *load, struct policy_finding
 {
     struct policy *policy = mem_new(struct policy);
     policy->refs = 1;
-    policy->memo = mem_new(struct memo);
+    policy->loaded_at = load->now;
     if (!policy_source_read(load->path, &policy->source, findings, err)) {
         policy_unref(policy);
         return NULL;
@@ -725,9 +749,8 @@ struct policy *policy_load(const struct policy_load *load, struct policy_finding
         policy_inventory_lint(&policy->source, load, findings);
     if (!findings->errors) {
         set_digest(policy);
-        compile(policy, load->now);
-        for (size_t i = 0; i < policy->test_count; i++)
-            run_test(policy, policy->tests[i], findings);
+        compile(policy);
+        run_tests(policy, findings);
     }
     policy_place_findings(&policy->source, findings);
     if (findings->errors) {
@@ -743,8 +766,6 @@ struct policy *policy_allow_all(void)
     struct policy *policy = mem_new(struct policy);
     policy->refs = 1;
     policy->allow_all = true;
-    policy->memo = mem_new(struct memo);
-    policy->memo->next_expiry = INT64_MAX;
     return policy;
 }
 
@@ -763,7 +784,6 @@ void policy_unref(struct policy *policy)
         index_release(indexes[i]);
     for (int k = 0; k < POLICY_KINDS; k++)
         free(policy->kinds[k]);
-    memo_free(policy->memo);
     free(policy->rules);
     free(policy->tests);
     policy_source_release(&policy->source);

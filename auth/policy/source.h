@@ -47,13 +47,13 @@ char **policy_source_principals(const struct policy_source *source);
 
 // policy.c: the conditions of the live allow rules that take the question apart from those. 0: there is no such rule, one
 // of them has no condition, or there are more than `max`.
-size_t policy_conditions(const struct policy *policy, const struct policy_question *question, const json_t **out,
+size_t policy_conditions(struct policy_memo *memo, const struct policy_question *question, const json_t **out,
                          size_t max);
 
-// policy_format.c: the one way it is written. Sorts what has no order in the tree itself.
+// format.c: the one way it is written. Sorts what has no order in the tree itself.
 char *policy_format_tree(json_t *tree);
 
-// policy_place.c: the line of a rule's id, 0 if it is not there, and of all rules.
+// place.c: the line of a rule's id, 0 if it is not there, and of all rules.
 int policy_place_id(const struct policy_file *file, const char *id);
 void policy_place_ids(struct policy_file *file);
 const char *policy_place_rule(const struct policy_file *file, const char *pointer);  // id of the rule it leads into
@@ -61,10 +61,10 @@ void policy_place_put(struct buf *pointer, const char *key);                    
 // Findings that begin with a JSON Pointer and have no line yet get it, and the id of the rule there.
 void policy_place_findings(const struct policy_source *source, struct policy_findings *findings);
 
-// policy_lint.c: everything about the parsed files that can be wrong without a decision being made.
+// lint.c: everything about the parsed files that can be wrong without a decision being made.
 void policy_lint(const struct policy_source *source, const struct policy_load *load, struct policy_findings *findings);
 void policy_overlap_lint(const struct policy_source *source, struct policy_findings *findings);  // W1 and W2; no errors
-// policy_inventory.c: what only the configuration and the inventory can tell. After policy_lint(), without errors.
+// inventory.c: what only the configuration and the inventory can tell. After policy_lint(), without errors.
 void policy_inventory_lint(const struct policy_source *source, const struct policy_load *load,
                            struct policy_findings *findings);
 

@@ -50,6 +50,8 @@ struct budget_hold {
 };
 
 struct budget *budget_new(struct budget *parent, const struct budget_spec *spec);
+// What is held stays, even if it is more than the new bound.
+void budget_set_bound(struct budget *budget, size_t bound, size_t reserve);
 struct budget *budget_ref(struct budget *budget);
 void budget_unref(struct budget *budget);
 // Of the root: gives those that wait what there is room for, oldest first.

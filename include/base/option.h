@@ -52,6 +52,7 @@ struct option {
     const char *const *choices;  // OPTION_ENUM, NULL at the end
     const struct option_table *sub;
     bool secret;  // its value is never shown
+    bool fixed;   // a running gateway cannot change it: a reload that would is refused
     const char *help;
 };
 

@@ -21,12 +21,15 @@ struct scan {
     const char *problem;     // set when a scan fails
     bool reject_duplicates;  // in every object
     bool no_memory;          // why it failed
+    bool lines;              // there was a line end among the white space
 };
 
 void scan_start(struct scan *scan, struct span text, bool reject_duplicates);
 void scan_space(struct scan *scan);
 bool scan_value(struct scan *scan, struct span *value) MUST_CHECK;
-bool scan_string(struct scan *scan, struct span *raw) MUST_CHECK;  // raw keeps its quotes
+// Goes on from the brace of an object (`first`), or from a member's value, to the next value, which scan_value() takes.
+enum scan_step { SCAN_BROKEN, SCAN_OVER, SCAN_MEMBER };  // OVER: it was the end of the object
+enum scan_step scan_key(struct scan *scan, bool first, struct span *key) MUST_CHECK;  // raw, with its quotes
 // One whole document: value, optional white space, nothing else.
 bool scan_document(struct span text, bool reject_duplicates, struct span *value, struct err *err) MUST_CHECK;
 

@@ -29,6 +29,9 @@ static inline struct span secret_span(const struct secret *secret) { return (str
 // base64url without padding (RFC 4648 §5).
 void secret_encode(struct buf *out, struct span bytes);
 void secret_put_random(struct buf *out, size_t bytes);  // so many random bytes, so encoded; at most 64
+// The same, NUL-terminated, for an identifier of fixed length: `out` is an array of SECRET_TEXT_SIZE(bytes).
+#define SECRET_TEXT_SIZE(bytes) (((bytes)*8 + 5) / 6 + 1)
+void secret_random_text(char *out, size_t bytes);
 bool secret_decode(struct buf *out, struct span text);
 
 #endif

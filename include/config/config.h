@@ -1,4 +1,5 @@
-// The whole configuration, parsed and checked; immutable once loaded.
+// The whole configuration, parsed and checked: an immutable, counted snapshot. Who keeps a pointer into it keeps a reference.
+// Counting is for one thread at a time: the one that loaded it, until it hands it over.
 #ifndef CONFIG_CONFIG_H
 #define CONFIG_CONFIG_H
 
@@ -55,6 +56,7 @@ struct config {
     struct config_limits limits;
     struct config_timeouts timeouts;
     char *folder;  // of the file: what relative paths in it are relative to
+    unsigned refs;
 };
 
 // Is there to be an audit log? If it is configured, and wherever somebody proves who calls.
@@ -68,11 +70,12 @@ struct config *config_load(const char *path, struct err *err) MUST_CHECK;
 struct config *config_load_literal(const char *path, struct err *err) MUST_CHECK;
 // Away from the host it is for: variables may be unset, and files of that host are not looked at. Never to serve with.
 struct config *config_load_offline(const char *path, struct option_unset *unset, struct err *err) MUST_CHECK;
-void config_free(struct config *config);
 // --config, then $POSTERN_CONFIG, ./postern.json, $XDG_CONFIG_HOME/postern/postern.json; NULL if there is none.
 char *config_path(const char *given);
 // The tenants by number, from 0 to tenants.count: `default` is the first.
 const char *config_tenant_name(const struct config *config, size_t i);
 const struct option_items *config_tenant_servers(const struct config *config, size_t i);  // struct server
+// The servers of the tenant of this name; NULL: there is no such tenant.
+const struct option_items *config_tenant_find(const struct config *config, const char *tenant);
 const struct server *config_tenant_find_server(const struct config *config, const char *tenant, const char *name);
 #endif

@@ -13,7 +13,11 @@ struct config_front {
     char *const *allowed_origins;
 };
 
+const struct config *config_ref(const struct config *config);
+void config_unref(const struct config *config);
+
 struct config_front config_front(const struct config *config);
+const struct option_items *config_front_listeners(const struct config *config);  // struct config_listener
 // A path of the configuration, relative to its file. The caller frees it.
 char *config_file(const struct config *config, const char *path);
 

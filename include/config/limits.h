@@ -15,6 +15,8 @@ struct config_rate {
     int64_t concurrent;  // 0: any number, and likewise calls
 };
 
+extern const struct option_table config_rates_options;  // of struct config_rate
+
 struct config_limits {
     struct option_items rates;  // struct config_rate, of the tenant `default`
     int64_t auth_failures;

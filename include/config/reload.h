@@ -1,42 +1,63 @@
-// Files that a running gateway reads again when they change: policies, and the files of providers. One timer looks for
-// changes; events report them.
+// The files that a running gateway reads again when they change: the configuration, policies, and files of providers.
+//
+// A change of the configuration is taken over whole or not at all. Policies, credentials and certificates are read
+// independently of it, so that a configuration that is not valid never delays a revocation.
 #ifndef CONFIG_RELOAD_H
 #define CONFIG_RELOAD_H
 
 #include "auth/caller/provider.h"
 #include "base/err.h"
+#include "base/list.h"
 #include "loop/loop.h"
 
 struct audit;
 struct config;
+struct config_chains;
 struct policy;
 struct reload;
 
 // All are called on the loop's thread.
 struct reload_events {
-    // The policy of a tenant is in force from now on. NULL: it changed and is not valid, so the one before stays.
-    void (*policy)(void *arg, size_t tenant, struct policy *policy);
+    // The policy of a tenant is in force from now on. NULL: it changed and is not valid, so the previous policy stays.
+    void (*policy)(void *arg, const char *tenant, struct policy *policy);
     // The files of the providers were looked at: were some of them read again, and do some not work?
     void (*credentials)(void *arg, bool changed, bool failing);
-    void (*polled)(void *arg);  // each time, at last: for files that other rooms own
+    // Files may have changed that other rooms own. True: look again in a second.
+    bool (*looked)(void *arg);
+    // The configuration changed to `next`: does whatever may fail. `with_chains`: providers or listeners changed. Followed by
+    // `commit` or `drop` in the same turn of the loop.
+    bool (*prepare)(void *arg, const struct config *next, bool with_chains, struct err *err);
+    // `next` is in force, with these policies (of each tenant, in its order); returns the chains in force.
+    struct config_chains *(*commit)(void *arg, const struct config *next, struct policy *const *policies);
+    void (*drop)(void *arg);
+    // The configuration could not be taken over (`why`), or all is well again (NULL).
+    void (*failing)(void *arg, const struct err *why);
 };
 
 struct reload_spec {
     struct loop *loop;
     const struct config *config;
+    const char *path;     // of the configuration; NULL: it is not in a file
     struct audit *audit;  // or NULL
     const struct reload_events *events;
     void *arg;
 };
 
-enum { RELOAD_POLL_MS = 500 };
+// Waits for the end of a reload. Zeroed but for done and arg; taken out with list_remove(&node).
+struct reload_waiter {
+    struct list node;
+    // `text`: what changed, a line each, or why nothing did.
+    void (*done)(struct reload_waiter *waiter, bool ok, const char *text);
+    void *arg;
+};
 
 // Reads the policies of all tenants. NULL: one of them is not valid, or cannot be read.
 struct reload *reload_new(const struct reload_spec *spec, struct err *err) MUST_CHECK;
 struct policy *const *reload_policies(const struct reload *reload);  // in force: of `default`, then of each tenant
-// From now on files are polled: the policies, and those of `count` chains, of which some may be NULL.
-void reload_start(struct reload *reload, struct provider_chain *const *chains, size_t count);
-void reload_now(struct reload *reload);   // whether or not they have changed
+// From now on files are watched, those of the chains among them.
+void reload_start(struct reload *reload, struct config_chains *chains);
+// Reads everything again, whether or not it has changed. `waiter` may be NULL.
+void reload_now(struct reload *reload, struct reload_waiter *waiter);
 void reload_free(struct reload *reload);  // reports nothing more
 
 #endif

@@ -62,6 +62,8 @@ struct connect *connect_new(const struct connect_parts *parts);  // NULL: no ser
 void connect_free(struct connect *connect);
 
 // Where a user connects an account at this server.
+// Another configuration is in force, with the same public_url. What has begun goes on as it began.
+void connect_configure(struct connect *connect, const struct config *config);
 void connect_put_url(const struct connect *connect, const struct server *server, struct buf *out);
 
 // G2: the client metadata documents that the gateway serves, its own and one for the command line, by path. False: not one

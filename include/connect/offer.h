@@ -9,6 +9,7 @@
 #include <stdbool.h>
 
 struct access;
+struct config;
 struct connect;
 struct connect_offer;
 struct identity;
@@ -27,7 +28,8 @@ enum connect_offer_verdict {
 
 struct connect_offer_spec {
     const struct identity *identity;
-    const struct server *server;
+    const struct config *config;
+    const struct server *server;  // of that configuration
     const struct access *access;  // with which the call was refused
     bool ready;                   // the server was, with a grant that did not do
     const char *method;           // the operation that was refused

@@ -9,9 +9,17 @@
 
 struct http_face;
 
-// Listens on an address such as "127.0.0.1:0" or "unix:/run/postern.sock" and logs the URL it serves. With the
-// options of the listener that the configuration has at this address: TLS, mode.
-struct http_face *http_face_new(struct loop *loop, struct gate *gate, const char *address, struct err *err) MUST_CHECK;
+struct http_face_spec {
+    struct loop *loop;
+    struct gate *gate;
+    const struct config *config;  // perhaps not in force yet
+    const struct config_listener *listener;
+    const struct http_face *predecessor;  // that has the socket; NULL: it is opened
+};
+// Listens on an address such as "127.0.0.1:0" or "unix:/run/postern.sock".
+struct http_face *http_face_new(const struct http_face_spec *spec, struct err *err) MUST_CHECK;
+// The configuration in force is another one, or the first. `predecessor` gives up its socket; it may be NULL.
+void http_face_configure(struct http_face *face, const struct config_listener *listener, struct http_face *predecessor);
 // Can the certificate and key of this listener be used?
 bool http_face_check(const struct config *config, const struct config_listener *listener, struct err *err) MUST_CHECK;
 // Descriptors that a listener with so many connections takes.

@@ -9,7 +9,7 @@
 
 struct audit;
 struct config;
-struct config_listener;
+struct config_chains;
 struct grant_store;
 struct http_client;
 struct offload;
@@ -19,8 +19,7 @@ struct gate_parts {
     struct loop *loop;
     struct http_client *http;
     const struct config *config;
-    // The chain at the top, then that of each listener of the configuration in order; NULL: it has the one at the top.
-    struct provider_chain *const *chains;
+    struct config_chains *chains;
     struct audit *audit;             // or NULL
     struct grant_store *tokens;      // or NULL
     struct policy *const *policies;  // of `default`, then of each tenant in order; the gate takes its own references
@@ -28,13 +27,23 @@ struct gate_parts {
 };
 
 struct gate *gate_new(const struct gate_parts *parts);
+// A configuration that a reload brings, whole and checked.
+struct gate_change {
+    const struct config *config;
+    struct config_chains *chains;
+    struct grant_store *tokens;      // if the gate has none yet; or NULL
+    struct policy *const *policies;  // of each tenant, in the order of the configuration
+};
+// It is in force from now on. What it does not change goes on undisturbed.
+void gate_apply(struct gate *gate, const struct gate_change *change);
 // The policy in force from now on. Calls that wait and were not sent yet are judged by it again (phase.c).
-void gate_set_policy(struct gate *gate, size_t tenant, struct policy *policy);  // numbered as in gate_parts
+void gate_set_policy(struct gate *gate, const char *tenant, struct policy *policy);
 // For the health: the policy of a tenant changed and could not be taken over; whether that holds for the providers' files,
 // and for the certificate of some listener.
-void gate_health_policy_failed(struct gate *gate, size_t tenant);
+void gate_health_policy_failed(struct gate *gate, const char *tenant);
 void gate_health_credentials_failed(struct gate *gate, bool failed);
 void gate_health_certificates_failed(struct gate *gate, bool failed);
+void gate_health_configuration_failed(struct gate *gate, bool failed);  // its files cannot be taken over
 // {"status":"ok"}, "degraded" or "stopping", with the details only for those at this host. False while stopping.
 bool gate_health(const struct gate *gate, bool detailed, struct buf *out);
 // Identities may have ended: sessions of those that did are over.
@@ -46,8 +55,7 @@ const struct config *gate_config(const struct gate *gate);
 struct connect *gate_connect(const struct gate *gate);  // NULL: there is no server that users connect to
 bool gate_is_profile_name(struct span name);            // which of them there are is told after authentication only
 struct span gate_keys(const struct gate *gate);         // the JWK set that tells who calls is checked with; empty: none
-// Who may come in at a listener of the configuration; NULL: anywhere else.
-struct provider_chain *gate_chain(const struct gate *gate, const struct config_listener *listener);
+struct config_chains *gate_chains(const struct gate *gate);  // in force
 
 // ---- arrivals
 

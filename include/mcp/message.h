@@ -40,6 +40,7 @@ struct message {
     struct span params;  // raw JSON object; at is NULL without
     struct span result;  // raw JSON
     struct span error;   // raw JSON object
+    bool lines;          // the text may have raw line ends
     char method_room[64];
 };
 

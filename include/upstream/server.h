@@ -34,7 +34,9 @@ struct server {
 };
 
 extern const struct option_table server_options;
+// What a server is sent without a token to learn, from its 401, where a login begins: a request that changes nothing.
+extern const char server_probe[];
 // The one of that name in a list of struct server; NULL: none.
-const struct server *server_find(const struct option_items *servers, const char *name);
+const struct server *server_find(const struct option_items *servers, struct span name);
 
 #endif

@@ -34,7 +34,8 @@ struct upstream_reply {
     struct span error;         // raw JSON-RPC error object, valid during the callback
     struct budget_hold *held;  // what the text is held by, for who keeps a copy of it; NULL: nothing, or `owner`
     int64_t retry_after_ms;    // with an error: the server said when to try again; 0: it did not
-    struct blob *owner;        // whose bytes those are, for who refers to them later; NULL: the text is small, copy it
+    struct blob *owner;   // of those bytes, for a receiver that refers to them later; NULL: the text is small, copy it
+    struct span message;  // with an owner: the whole message; the receiver may overwrite what is not result or error
 };
 
 // Where a request is; src/upstream/request.c has the transitions.
@@ -45,6 +46,13 @@ enum upstream_request_state {
     UPSTREAM_REQUEST_SENT,      // in flight
     UPSTREAM_REQUEST_REFUSED,   // waits for another token
     UPSTREAM_REQUEST_FAILING,   // fails from the loop, or with its connection
+};
+
+// What a request is sent a second time with, each at most once.
+enum upstream_retry {
+    UPSTREAM_RETRY_SESSION = 1 << 0,  // another session
+    UPSTREAM_RETRY_TOKEN = 1 << 1,    // another token
+    UPSTREAM_RETRY_SCOPE = 1 << 2,    // a token with more scope
 };
 
 // A request in flight. Embed it zeroed, fill the callbacks, and keep it until on_reply or a cancel.
@@ -70,9 +78,8 @@ struct upstream_request {
     int64_t stopped_ms;   // since when its time does not count; 0: it does
     struct blob *text;    // while it waits for the server to be ready, or may be sent again
     void *transfer;
-    bool initial;  // the handshake's
-    // What was tried once more already, each at most once: in another session, with another token, with more scope.
-    bool resent, renewed, widened;
+    bool initial;      // the handshake's
+    unsigned retried;  // with which of enum upstream_retry it was sent again
 };
 
 // Who owns the connection hears of everything that answers no request.

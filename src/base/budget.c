@@ -127,6 +127,13 @@ static void tell_room(struct budget *root)
         root->on_room(root->arg);
 }
 
+void budget_set_bound(struct budget *budget, size_t bound, size_t reserve)
+{
+    budget->bound = bound;
+    budget->reserve = reserve;
+    tell_room(root_of(budget));
+}
+
 // From below: a hold that has the reserve of a level and waits for that of the next waits for a hold that can go on.
 static bool take_reserves(struct budget_hold *hold, const struct budget *up_to)
 {

@@ -4,12 +4,12 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-struct row {
+struct err_row {
     int http, rpc;
     const char *reason, *text;
 };
 
-static const struct row rows[ERR_CODES] = {
+static const struct err_row rows[ERR_CODES] = {
 #define X(name, http, rpc, reason, text) {http, rpc, reason, text},
     ERR_TABLE(X)
 #undef X

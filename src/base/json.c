@@ -79,9 +79,7 @@ json_t *json_parse_file(const char *path, struct err *err)
     else
         tree = json_parse(buf_span(&text), path, err);
     explicit_bzero(block, sizeof block);
-    if (text.at)
-        explicit_bzero(text.at, text.room);
-    buf_release(&text);
+    buf_wipe(&text);
     close(fd);
     return tree;
 }

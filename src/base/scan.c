@@ -7,7 +7,7 @@
 // cut in half. Decoded, it is the three bytes that UTF-8 would use if surrogates were characters (WTF-8); nothing else
 // decodes to them, since raw bytes like these are refused, and encoding turns them into the escape again. Text that
 // holds one is not UTF-8: scan_has_half() finds it before a policy judges it, and scan_encode_lossy() writes U+FFFD.
-#include "base/scan.h"
+#include "scan.h"
 #include "mem.h"
 #include <stdint.h>
 #include <stdio.h>
@@ -27,13 +27,18 @@ void scan_start(struct scan *scan, struct span text, bool reject_duplicates)
 {
     if (!text.at)
         text.at = "";
-    *scan = (struct scan){text.at, text.at + text.len, text.at, NULL, reject_duplicates, false};
+    *scan = (struct scan){text.at, text.at + text.len, text.at, NULL, reject_duplicates, false, false};
 }
 
 void scan_space(struct scan *scan)
 {
-    while (scan->at < scan->end && (*scan->at == ' ' || *scan->at == '\n' || *scan->at == '\r' || *scan->at == '\t'))
-        scan->at++;
+    for (; scan->at < scan->end; scan->at++) {
+        char c = *scan->at;
+        if (c == '\n' || c == '\r')
+            scan->lines = true;
+        else if (c != ' ' && c != '\t')
+            return;
+    }
 }
 
 // Over what needs no look: no quote, no backslash, no control character, pure ASCII.
@@ -66,28 +71,51 @@ static const bool simple_escapes[256] = {
 
 // Over the same and escapes of one character, 64 bytes at a time: nearly all of a large text result.
 #ifdef __x86_64__
-__attribute__((target("avx2"))) static uint64_t mask64(__m256i low, __m256i high)
+#define AVX2 __attribute__((target("avx2")))
+
+AVX2 static uint64_t mask64(__m256i low, __m256i high)
 {
     return (uint32_t)_mm256_movemask_epi8(low) | (uint64_t)(uint32_t)_mm256_movemask_epi8(high) << 32;
 }
 
-__attribute__((target("avx2"))) static const char *skip_blocks_avx2(const char *at, const char *end)
+// Those of the 32 bytes that are one of "\/bfnrt: the tables have a common bit for their low and their high half.
+AVX2 static __m256i find_simple(__m256i bytes)
+{
+    const __m256i low_half = _mm256_setr_epi8(0, 0, 13, 0, 8, 0, 4, 0, 0, 0, 0, 0, 2, 0, 4, 1, 0, 0, 13, 0, 8, 0, 4, 0,
+                                              0, 0, 0, 0, 2, 0, 4, 1);
+    const __m256i high_half = _mm256_setr_epi8(0, 0, 1, 0, 0, 2, 4, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 2, 4, 8,
+                                               0, 0, 0, 0, 0, 0, 0, 0);
+    __m256i high = _mm256_and_si256(_mm256_srli_epi16(bytes, 4), _mm256_set1_epi8(15));
+    __m256i common = _mm256_and_si256(_mm256_shuffle_epi8(low_half, bytes), _mm256_shuffle_epi8(high_half, high));
+    return _mm256_cmpgt_epi8(common, _mm256_setzero_si256());
+}
+
+// Those that are escaped. In a run of backslashes every second one is, and what follows it is if the run is odd: the
+// subtraction carries through each run to its end (as in simdjson).
+static uint64_t find_escaped(uint64_t slashes)
+{
+    const uint64_t odd = 0xAAAAAAAAAAAAAAAAU;
+    return (((slashes << 1 | odd) - slashes) ^ odd) ^ slashes;
+}
+
+AVX2 static const char *skip_blocks_avx2(const char *at, const char *end)
 {
     const __m256i quote = _mm256_set1_epi8('"'), slash = _mm256_set1_epi8('\\'), space = _mm256_set1_epi8(' ');
-    while (end - at > 64) {  // the character after a backslash may be one more
+    while (end - at >= 64) {
         __m256i low = _mm256_loadu_si256((const __m256i *)(const void *)at);
         __m256i high = _mm256_loadu_si256((const __m256i *)(const void *)(at + 32));
         uint64_t slashes = mask64(_mm256_cmpeq_epi8(low, slash), _mm256_cmpeq_epi8(high, slash));
-        uint64_t others = mask64(_mm256_or_si256(_mm256_cmpeq_epi8(low, quote), _mm256_cmpgt_epi8(space, low)),
-                                 _mm256_or_si256(_mm256_cmpeq_epi8(high, quote), _mm256_cmpgt_epi8(space, high)));
-        int used = 64;
-        for (uint64_t stops = slashes | others; stops;) {
-            int i = __builtin_ctzll(stops);
-            if (others >> i & 1 || !simple_escapes[(unsigned char)at[i + 1]])
-                return at + i;
-            stops &= ~((uint64_t)3 << i);
-            used = i == 63 ? 65 : 64;
+        uint64_t quotes = mask64(_mm256_cmpeq_epi8(low, quote), _mm256_cmpeq_epi8(high, quote));
+        uint64_t stops = mask64(_mm256_cmpgt_epi8(space, low), _mm256_cmpgt_epi8(space, high));
+        size_t used = 64;
+        if (slashes) {
+            uint64_t escaped = find_escaped(slashes), simple = mask64(find_simple(low), find_simple(high));
+            stops |= (escaped & ~simple) >> 1;
+            quotes &= ~escaped;
+            used -= (slashes & ~escaped) >> 63;  // what the last one escapes is in the next block
         }
+        if ((stops |= quotes))
+            return at + __builtin_ctzll(stops);
         at += used;
     }
     return at;
@@ -95,7 +123,7 @@ __attribute__((target("avx2"))) static const char *skip_blocks_avx2(const char *
 
 static const char *skip_blocks(const char *at, const char *end)
 {
-    return end - at > 64 && __builtin_cpu_supports("avx2") ? skip_blocks_avx2(at, end) : at;
+    return end - at >= 64 && __builtin_cpu_supports("avx2") ? skip_blocks_avx2(at, end) : at;
 }
 #else
 static const char *skip_blocks(const char *at, const char *end)
@@ -319,37 +347,46 @@ static bool keys_unique(struct keys *keys)
 
 static bool value_at(struct scan *scan, struct span *value, unsigned depth);
 
-static bool object_at(struct scan *scan, unsigned depth, struct keys *keys)
+static enum scan_step broken(struct scan *scan, const char *problem)
 {
-    scan->at++;
+    (void)fail(scan, problem);
+    return SCAN_BROKEN;
+}
+
+enum scan_step scan_key(struct scan *scan, bool first, struct span *key)
+{
     scan_space(scan);
     if (scan->at < scan->end && *scan->at == '}') {
         scan->at++;
-        return true;
+        return SCAN_OVER;
     }
-    for (;;) {
-        struct span key, value;
+    if (!first) {
+        if (scan->at >= scan->end)
+            return broken(scan, "unfinished object");
+        if (*scan->at++ != ',')
+            return broken(scan, "expected ',' or '}'");
         scan_space(scan);
-        if (!scan_string(scan, &key))
-            return false;
+    }
+    if (!scan_string(scan, key))
+        return SCAN_BROKEN;
+    scan_space(scan);
+    return scan->at < scan->end && *scan->at++ == ':' ? SCAN_MEMBER : broken(scan, "expected ':'");
+}
+
+static bool object_at(struct scan *scan, unsigned depth, struct keys *keys)
+{
+    struct span key, value;
+    enum scan_step step;
+    scan->at++;
+    for (bool first = true; (step = scan_key(scan, first, &key)) == SCAN_MEMBER; first = false) {
         if (keys && !keys_add(keys, key)) {
             scan->no_memory = true;
             return fail(scan, "no memory to compare its keys");
         }
-        scan_space(scan);
-        if (scan->at >= scan->end || *scan->at++ != ':')
-            return fail(scan, "expected ':'");
         if (!value_at(scan, &value, depth))
             return false;
-        scan_space(scan);
-        if (scan->at >= scan->end)
-            return fail(scan, "unfinished object");
-        char c = *scan->at++;
-        if (c == '}')
-            return true;
-        if (c != ',')
-            return fail(scan, "expected ',' or '}'");
     }
+    return step == SCAN_OVER;
 }
 
 static bool checked_object(struct scan *scan, unsigned depth)

@@ -95,6 +95,14 @@ void secret_put_random(struct buf *out, size_t bytes)
     secret_wipe(random, sizeof random);
 }
 
+void secret_random_text(char *out, size_t bytes)
+{
+    struct buf text = {0};
+    secret_put_random(&text, bytes);
+    memcpy(out, buf_text(&text), SECRET_TEXT_SIZE(bytes));
+    buf_wipe(&text);
+}
+
 bool secret_decode(struct buf *out, struct span text)
 {
     unsigned hold = 0, bits = 0;

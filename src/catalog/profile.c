@@ -159,7 +159,7 @@ static bool check_servers(const struct checking *c)
     if (names && !names[0])
         return wrong(c, "/servers: %s", "names no server; leave it out to have all of them");
     for (size_t i = 0; names && names[i]; i++) {
-        if (!server_find(c->servers, names[i]))
+        if (!server_find(c->servers, span_of(names[i])))
             return unknown_server(c, "/servers", names[i]);
         for (size_t k = 0; k < i; k++)
             if (strcmp(names[i], names[k]) == 0)
@@ -220,7 +220,7 @@ static bool check_override(const struct checking *c, const struct profile_tools 
 static bool check_tools(const struct checking *c, const struct profile_tools *tools)
 {
     const struct profile_override *overrides = tools->override.at;
-    if (!server_find(c->servers, tools->server))
+    if (!server_find(c->servers, span_of(tools->server)))
         return unknown_server(c, "/tools", tools->server);
     if (!has_server(c->profile, tools->server))
         return wrong(c, "/tools/%s: this server is not in \"servers\"", tools->server);

@@ -39,7 +39,7 @@ static const struct kind_row {
     [CATALOG_TEMPLATES] = {METHOD_RESOURCES_TEMPLATES, "resourceTemplates", "uriTemplate"},
 };
 
-struct items {
+struct source_list {
     struct arena text;
     struct source_item *at;
     size_t count, room;
@@ -47,7 +47,7 @@ struct items {
 };
 
 // Why and since when a list has to be fetched.
-struct pending {
+struct source_pending {
     int64_t since_ms;  // 0: it does not have to be
     bool doubted;      // only because a call may have changed it
 };
@@ -56,13 +56,13 @@ struct fetch {
     struct source *source;
     enum catalog_kind kind;
     struct upstream_request request;
-    struct items items;
+    struct source_list list;
     struct buf seen;  // everything so far, for the digest
     unsigned pages;
-    size_t index;            // of the item at hand, over all pages
-    size_t left_out;         // items that cannot be offered
-    struct pending next;     // the fetch that has not begun
-    struct pending running;  // the one that runs; 0: callers do not wait for it
+    size_t index;                   // of the item at hand, over all pages
+    size_t left_out;                // items that cannot be offered
+    struct source_pending next;     // the fetch that has not begun
+    struct source_pending running;  // the one that runs; 0: callers do not wait for it
 };
 
 struct source {
@@ -70,7 +70,7 @@ struct source {
     struct upstream *upstream;
     source_change_fn *on_change;
     void *arg;
-    struct items lists[CATALOG_KINDS];
+    struct source_list lists[CATALOG_KINDS];
     struct fetch fetches[CATALOG_KINDS];
     struct loop_timer debounce;
     int64_t starting_ms;  // since when the server has been starting, for the first load; 0: it is not
@@ -82,11 +82,11 @@ struct source {
     int64_t not_before;  // the server wants to be asked again no earlier (loop_now)
 };
 
-static void items_release(struct items *items)
+static void list_release(struct source_list *list)
 {
-    arena_release(&items->text);
-    free(items->at);
-    *items = (struct items){0};
+    arena_release(&list->text);
+    free(list->at);
+    *list = (struct source_list){0};
 }
 
 static bool can(const struct source *source, enum catalog_kind kind)
@@ -138,10 +138,10 @@ static void begin(struct source *source, unsigned kinds)
         source->running |= 1U << kind;
         source->doubted &= ~(1U << kind);
         fetch->running = fetch->next;
-        fetch->next = (struct pending){0};
+        fetch->next = (struct source_pending){0};
         fetch->pages = 0;
         fetch->index = fetch->left_out = 0;
-        items_release(&fetch->items);
+        list_release(&fetch->list);
         buf_clear(&fetch->seen);
         send_page(fetch, (struct span){0});
     }
@@ -157,10 +157,10 @@ static void begin_stale(struct source *source)
     begin(source, stale);
 }
 
-static void mark_stale(struct source *source, unsigned kinds, struct pending why)
+static void mark_stale(struct source *source, unsigned kinds, struct source_pending why)
 {
     for (int kind = 0; kind < CATALOG_KINDS; kind++) {
-        struct pending *next = &source->fetches[kind].next;
+        struct source_pending *next = &source->fetches[kind].next;
         if (!(kinds >> kind & 1) || !can(source, (enum catalog_kind)kind))
             continue;
         if (!next->since_ms)
@@ -173,12 +173,12 @@ static void mark_stale(struct source *source, unsigned kinds, struct pending why
 static void warn_of_half(const struct fetch *fetch)
 {
     struct buf masked = {0};
-    for (size_t i = 0; i < fetch->items.count; i++)
-        if (scan_mask_halves(fetch->items.at[i].json, &masked)) {
+    for (size_t i = 0; i < fetch->list.count; i++)
+        if (scan_mask_halves(fetch->list.at[i].json, &masked)) {
             log_warn("list item contains a lone surrogate: clients with a strict JSON parser cannot read the list; "
                      "correct it, or override its description in a profile",
                      LOG_STR("server", upstream_server(fetch->source->upstream)->name),
-                     LOG_STR("what", kind_rows[fetch->kind].member), LOG_SPAN("item", fetch->items.at[i].name));
+                     LOG_STR("what", kind_rows[fetch->kind].member), LOG_SPAN("item", fetch->list.at[i].name));
             break;
         }
     buf_release(&masked);
@@ -186,15 +186,15 @@ static void warn_of_half(const struct fetch *fetch)
 
 static void replace(struct source *source, struct fetch *fetch)
 {
-    struct items *old = &source->lists[fetch->kind];
-    secret_digest(buf_span(&fetch->seen), fetch->items.digest);
-    bool empty = !old->count && !fetch->items.count;
-    if (empty || memcmp(old->digest, fetch->items.digest, sizeof old->digest) == 0)
+    struct source_list *old = &source->lists[fetch->kind];
+    secret_digest(buf_span(&fetch->seen), fetch->list.digest);
+    bool empty = !old->count && !fetch->list.count;
+    if (empty || memcmp(old->digest, fetch->list.digest, sizeof old->digest) == 0)
         return;
     warn_of_half(fetch);
-    items_release(old);
-    *old = fetch->items;
-    fetch->items = (struct items){0};
+    list_release(old);
+    *old = fetch->list;
+    fetch->list = (struct source_list){0};
     source->changed |= 1U << fetch->kind;
 }
 
@@ -203,14 +203,14 @@ static void end(struct fetch *fetch, bool ok)
     struct source *source = fetch->source;
     unsigned ended = together(1U << fetch->kind);
     source->running &= ~(1U << fetch->kind);
-    fetch->running = (struct pending){0};
+    fetch->running = (struct source_pending){0};
     if (ok) {
         replace(source, fetch);
         source->loaded = true;
     } else {
         source->failed = true;
     }
-    items_release(&fetch->items);
+    list_release(&fetch->list);
     buf_release(&fetch->seen);
     source->tried |= !source->running;
     if (source->running & ended)
@@ -244,7 +244,7 @@ static void leave_out(struct fetch *fetch, const char *fault)
 static void add_item(struct fetch *fetch, struct span json)
 {
     struct span raw;
-    struct items *items = &fetch->items;
+    struct source_list *list = &fetch->list;
     struct buf name = {0};
     const char *fault = find_fault(fetch, json, &raw);
     if (!fault) {
@@ -255,12 +255,12 @@ static void add_item(struct fetch *fetch, struct span json)
     if (fault) {
         leave_out(fetch, fault);
     } else {
-        if (items->count == items->room) {
-            items->room = items->room ? items->room * 2 : 16;
-            items->at = mem_resize(items->at, items->room * sizeof *items->at);
+        if (list->count == list->room) {
+            list->room = list->room ? list->room * 2 : 16;
+            list->at = mem_resize(list->at, list->room * sizeof *list->at);
         }
-        items->at[items->count++] =
-            (struct source_item){arena_span(&items->text, buf_span(&name)), arena_span(&items->text, json)};
+        list->at[list->count++] =
+            (struct source_item){arena_span(&list->text, buf_span(&name)), arena_span(&list->text, json)};
         buf_put_span(&fetch->seen, json);
     }
     fetch->index++;
@@ -331,7 +331,7 @@ static void fetch_all(struct source *source, int64_t since_ms)
     source->starting_ms = 0;
     source->failed = false;
     if (since_ms)
-        mark_stale(source, ~0U, (struct pending){since_ms, false});
+        mark_stale(source, ~0U, (struct source_pending){since_ms, false});
     begin(source, ~0U);
     if (!source->running) {  // it has nothing to list
         source->loaded = source->tried = true;
@@ -380,7 +380,7 @@ void source_went_down(struct source *source)
     source->starting_ms = 0;
     loop_timer_stop(source->loop, &source->debounce);
     for (int kind = 0; kind < CATALOG_KINDS; kind++)
-        source->fetches[kind].next = (struct pending){0};
+        source->fetches[kind].next = (struct source_pending){0};
     source->on_change(source->arg, source, 0);
 }
 
@@ -388,7 +388,7 @@ static void on_debounce(struct loop_timer *timer) { begin_stale(timer->arg); }
 
 void source_changed(struct source *source, enum catalog_kind kind)
 {
-    mark_stale(source, together(1U << kind), (struct pending){loop_now(source->loop), false});
+    mark_stale(source, together(1U << kind), (struct source_pending){loop_now(source->loop), false});
     if (!source->debounce.slot)
         loop_timer_set(source->loop, &source->debounce, DEBOUNCE_MS);
 }
@@ -415,7 +415,7 @@ void source_doubt(struct source *source, enum catalog_kind kind)
         return;
     if (told || !(source->doubted >> kind & 1) || now < source->not_before)
         return;
-    mark_stale(source, together(1U << kind), (struct pending){now, true});
+    mark_stale(source, together(1U << kind), (struct source_pending){now, true});
     begin_stale(source);
 }
 
@@ -425,7 +425,7 @@ int64_t source_wait_until(const struct source *source, enum catalog_kind kind, i
     int64_t until =
         source->starting_ms && source->starting_ms <= asked_ms ? source->starting_ms + patience->known_ms : 0;
     for (int i = 0; i < CATALOG_KINDS; i++) {
-        const struct pending both[] = {source->fetches[i].running, source->fetches[i].next};
+        const struct source_pending both[] = {source->fetches[i].running, source->fetches[i].next};
         for (size_t k = 0; together(1U << kind) >> i & 1 && k < 2; k++) {
             int64_t end = both[k].since_ms + (both[k].doubted ? patience->doubted_ms : patience->known_ms);
             if (both[k].since_ms && both[k].since_ms <= asked_ms && end > until)
@@ -458,9 +458,9 @@ void source_free(struct source *source)
     loop_timer_stop(source->loop, &source->debounce);
     for (int kind = 0; kind < CATALOG_KINDS; kind++) {
         upstream_request_cancel(&source->fetches[kind].request, "closing");
-        items_release(&source->fetches[kind].items);
+        list_release(&source->fetches[kind].list);
         buf_release(&source->fetches[kind].seen);
-        items_release(&source->lists[kind]);
+        list_release(&source->lists[kind]);
     }
     free(source);
 }

@@ -22,7 +22,7 @@
 
 #define TOLD_MAX 100
 
-struct table {
+struct view_table {
     struct view_entry *entries;
     size_t count;
     uint64_t generation;  // how often it was built
@@ -37,7 +37,7 @@ struct view {
     struct source **sources;
     size_t source_count;
     unsigned dirty;  // kinds that have to be built
-    struct table tables[CATALOG_KINDS];
+    struct view_table tables[CATALOG_KINDS];
     struct map told;  // names that two servers have, logged once
 };
 
@@ -49,14 +49,14 @@ struct view *view_new(const struct view_naming *naming)
     return view;
 }
 
-static void clear(struct table *table)
+static void clear(struct view_table *table)
 {
     free(table->entries);
     free(table->offsets);
     map_release(&table->by_name);
     buf_release(&table->rendered);
     arena_release(&table->names);
-    *table = (struct table){.generation = table->generation};
+    *table = (struct view_table){.generation = table->generation};
 }
 
 void view_free(struct view *view)
@@ -78,7 +78,6 @@ void view_add(struct view *view, struct source *source)
 }
 
 void view_dirty(struct view *view, unsigned kinds) { view->dirty |= kinds; }
-size_t view_sources(const struct view *view) { return view->source_count; }
 
 static const struct server *server_of(const struct source *source) { return upstream_server(source_upstream(source)); }
 
@@ -268,7 +267,7 @@ static const struct profile_tools *selection(const struct view *view, enum catal
 
 static void add_entry(struct view *view, enum catalog_kind kind, struct source *source, const struct source_item *item)
 {
-    struct table *table = &view->tables[kind];
+    struct view_table *table = &view->tables[kind];
     struct view_entry *entry = &table->entries[table->count];
     const struct profile_tools *selected = selection(view, kind, source);
     const struct profile_override *override = profile_override_find(selected, item->name);
@@ -295,7 +294,7 @@ static void add_entry(struct view *view, enum catalog_kind kind, struct source *
 
 static void build(struct view *view, enum catalog_kind kind)
 {
-    struct table *table = &view->tables[kind];
+    struct view_table *table = &view->tables[kind];
     size_t total = 0;
     clear(table);
     table->generation++;
@@ -329,7 +328,7 @@ uint64_t view_generation(struct view *view, enum catalog_kind kind)
 const struct view_entry *view_find(struct view *view, enum catalog_kind kind, struct span exposed)
 {
     rebuild(view);
-    struct table *table = &view->tables[kind];
+    struct view_table *table = &view->tables[kind];
     size_t index = (size_t)map_find(&table->by_name, exposed);
     return index ? &table->entries[index - 1] : NULL;
 }
@@ -399,7 +398,7 @@ const struct view_entry *view_entry_at(struct view *view, enum catalog_kind kind
 
 void view_render(struct view *view, enum catalog_kind kind, size_t from, size_t to, struct buf *out)
 {
-    const struct table *table = &view->tables[kind];
+    const struct view_table *table = &view->tables[kind];
     if (from < to)
         buf_put(out, table->rendered.at + table->offsets[from], table->offsets[to] - 1 - table->offsets[from]);
 }
@@ -416,7 +415,7 @@ static struct source *by_prefix(const struct view *view, struct span key)
 
 static struct source *by_template(struct view *view, struct span uri)
 {
-    const struct table *table = &view->tables[CATALOG_TEMPLATES];
+    const struct view_table *table = &view->tables[CATALOG_TEMPLATES];
     for (size_t i = 0; i < table->count; i++)
         if (view_prefix(view, table->entries[i].source).len == 0 &&
             uri_matches_template(uri, table->entries[i].original))

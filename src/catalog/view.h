@@ -4,7 +4,6 @@
 
 #include "catalog/view.h"
 
-size_t view_sources(const struct view *view);
 // A server's URI as callers of this view see it.
 void view_put_uri(const struct view *view, const struct source *source, struct span uri, struct buf *out);
 

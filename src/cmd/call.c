@@ -1,5 +1,4 @@
 // Owns `postern call`, `read` and `prompt`: one request to one server, its answer printed.
-#include "base/log.h"
 #include "base/mem.h"
 #include "base/scan.h"
 #include "cmd/base/client.h"
@@ -92,7 +91,7 @@ static void print_result(struct span result, const char *list)
     }
 }
 
-struct question {
+struct server_request {
     const struct flags *flags;
     enum method method;
     struct span params;
@@ -101,17 +100,17 @@ struct question {
 
 // Asks the server, and logs in as often as it takes and the person allows (A9). False without an error: a login failed,
 // which has been told. `lost` is what client_free() returned.
-static bool ask(const struct config *config, const char *server, struct question *question, struct buf *result,
+static bool ask(const struct config *config, const char *server, struct server_request *request, struct buf *result,
                 struct err *err)
 {
-    bool may_login = login_allowed(question->flags);
+    bool may_login = login_allowed(request->flags);
     if (!server)
         server = "url";
     for (int tries = 0;; tries++) {
         struct login_cause cause = {0};
-        struct client_wanted wanted = {grants_tenant(question->flags), server, question->flags->defaults};
+        struct client_wanted wanted = {grants_tenant(request->flags), server, request->flags->defaults};
         struct client *client = client_new(config, &wanted, err);
-        bool ok = client && client_request(client, 0, question->method, question->params, result, err);
+        bool ok = client && client_request(client, 0, request->method, request->params, result, err);
         bool may = !ok && client && may_login && tries < LOGIN_TRIES;
         const struct access *login = may ? client_wants_login(client, 0) : NULL;
         if (!ok && client)
@@ -119,10 +118,10 @@ static bool ask(const struct config *config, const char *server, struct question
         const struct server *where = login ? upstream_server(client_upstream(client, 0)) : NULL;
         if (login)
             login_cause_set(&cause, login);
-        question->lost = client_free(client);
+        request->lost = client_free(client);
         if (!login)
             return ok;
-        bool in = login_run(config, where, question->flags, &cause) == EXIT_OK;
+        bool in = login_run(config, where, request->flags, &cause) == EXIT_OK;
         login_cause_release(&cause);
         *err = (struct err){0};
         if (!in)
@@ -140,9 +139,8 @@ static int request(const struct flags *flags, const char *server, enum method me
     struct config *config = configuration_for_client(flags, &code);
     if (!config)
         return code;
-    log_setup(LOG_OFF, LOG_FORMAT_TEXT);
-    struct question question = {flags, method, params, EXIT_OK};
-    if (!ask(config, server, &question, &result, &err)) {
+    struct server_request request = {flags, method, params, EXIT_OK};
+    if (!ask(config, server, &request, &result, &err)) {
         code = err.code == ERR_NONE             ? EXIT_UNAVAILABLE
                : err.code == ERR_INVALID_PARAMS ? fail_with(EXIT_NEGATIVE, "%s", err.detail)
                                                 : fail_with_err(&err);
@@ -155,8 +153,8 @@ static int request(const struct flags *flags, const char *server, enum method me
             print_result(buf_span(&result), list);
     }
     buf_release(&result);
-    config_free(config);
-    return question.lost != EXIT_OK ? question.lost : code;
+    config_unref(config);
+    return request.lost != EXIT_OK ? request.lost : code;
 }
 
 // With --url the server is not named, so the arguments move up by one.

@@ -255,7 +255,7 @@ static int servers(const struct flags *flags)
     const struct server *all = config->servers.at;
     for (size_t i = 0; i < config->servers.count; i++)
         puts(all[i].name);
-    config_free(config);
+    config_unref(config);
     return EXIT_OK;
 }
 

@@ -3,6 +3,7 @@
 #include "cmd/base/configuration.h"
 #include "cmd/base/fail.h"
 #include "command_list.h"
+#include "config_diff.h"
 #include "help.h"
 #include "preflight.h"
 #include <stdio.h>
@@ -60,7 +61,7 @@ static int check(const struct flags *flags)
         putchar('\n');
     }
     free(path);
-    config_free(config);
+    config_unref(config);
     return checked.code;
 }
 
@@ -70,7 +71,7 @@ static int show(const struct flags *flags)
     struct config *config = configuration_load(flags, &code);
     if (!config)
         return code;
-    config_free(config);  // it is right; now as it is written, without what the environment holds
+    config_unref(config);  // it is right; now as it is written, without what the environment holds
     struct err err = {0};
     char *path = config_path(flags->config);
     config = config_load_literal(path, &err);
@@ -78,7 +79,7 @@ static int show(const struct flags *flags)
     if (!config)
         return fail_with_err(&err);
     print_json(option_show(&config_options, config));
-    config_free(config);
+    config_unref(config);
     return EXIT_OK;
 }
 
@@ -118,6 +119,10 @@ static int run(const struct flags *flags)
         return check(flags);
     if (flags->offline)
         return fail_with(EXIT_USAGE, "config %s: takes no --offline", what);
+    if (strcmp(what, "diff") == 0)
+        return config_diff_run(flags);
+    if (flags->args[1])
+        return fail_with(EXIT_USAGE, "config %s: takes no \"%s\"", what, flags->args[1]);
     if (strcmp(what, "show") == 0)
         return show(flags);
     if (strcmp(what, "schema") == 0)
@@ -128,23 +133,24 @@ static int run(const struct flags *flags)
         manual_config();
         return EXIT_OK;
     }
-    return fail_with(EXIT_USAGE, "config %s: unknown; there are check, show, schema, docs and man", what);
+    return fail_with(EXIT_USAGE, "config %s: unknown; there are check, show, diff, schema, docs and man", what);
 }
 
-static const struct flag flags_table[] = {FLAG_CONFIG, FLAG_OFFLINE, {0}};
+static const struct flag flags_table[] = {FLAG_CONFIG, FLAG_OFFLINE, FLAG_JSON, {0}};
 
 const struct command config_command = {
     .name = "config",
-    .synopsis = "config check|show|schema|docs|man [--config FILE] [--offline]",
+    .synopsis = "config check|show|diff OLD NEW|schema|docs|man [--config FILE] [--offline] [--json]",
     .summary = "Check or show the configuration, or print its schema",
     .details = "check   says whether serve would start with the file and each server's program is there, or what is\n"
                "        wrong and where; beside a running gateway too, for it opens no port\n"
                "show    prints every option with the value in force; secrets are hidden\n"
+               "diff    prints what a reload would change between two files; exit status 1 if it would need a restart\n"
                "schema  prints a JSON Schema for editors\n"
                "docs    prints docs/config.md\n"
                "man     prints the manual page postern.json(5)",
     .flags = flags_table,
     .min_args = 1,
-    .max_args = 1,
+    .max_args = 3,
     .run = run,
 };

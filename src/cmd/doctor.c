@@ -44,6 +44,7 @@ static int look(const struct server *server, const struct flags *flags)
                                        .tenant = grants_tenant(flags),
                                        .user = ACCESS_SHARED_USER,
                                        .server_url = server->url,
+                                       .probe = server_probe,
                                        .redirect_uri = "http://127.0.0.1/callback",
                                        .only_discover = true,
                                        .on_note = on_note,
@@ -71,7 +72,7 @@ static int run(const struct flags *flags)
     const struct server *server = grants_server(config, flags, &code);
     if (server)
         code = look(server, flags);
-    config_free(config);
+    config_unref(config);
     return code;
 }
 

@@ -127,7 +127,7 @@ const struct command *help_find(const struct command *const *commands, const cha
 
 void help_commands(const struct command *const *commands, FILE *out)
 {
-    fprintf(out, "usage: postern COMMAND [OPTIONS]\n\nOne authenticated door to many MCP servers.\n\ncommands:\n");
+    fprintf(out, "usage: postern COMMAND [OPTIONS]\n\nOne authenticated gateway to many MCP servers.\n\ncommands:\n");
     for (size_t i = 0; commands[i]; i++)
         fprintf(out, "  %-11s  %s\n", commands[i]->name, commands[i]->summary);
     fprintf(out, "\n'postern COMMAND --help' tells more.\nExit status:");

@@ -1,5 +1,4 @@
 // Owns `postern tools`, `resources` and `prompts`: what servers offer, as a table or as JSON.
-#include "base/log.h"
 #include "base/mem.h"
 #include "base/scan.h"
 #include "cmd/base/client.h"
@@ -126,10 +125,9 @@ static int list(const struct flags *flags, const enum catalog_kind kinds[2], con
     struct config *config = configuration_for_client(flags, &code);
     if (!config)
         return code;
-    log_setup(LOG_OFF, LOG_FORMAT_TEXT);
     struct client *client = load(config, flags, &err);
     if (!client) {
-        config_free(config);
+        config_unref(config);
         return fail_with_err(&err);
     }
     struct listing listing = {.tenants = config->tenants.count > 0};
@@ -151,7 +149,7 @@ static int list(const struct flags *flags, const enum catalog_kind kinds[2], con
     table_release(&listing.table);
     buf_release(&listing.json);
     int lost = client_free(client);
-    config_free(config);
+    config_unref(config);
     return lost != EXIT_OK ? lost : code;
 }
 

@@ -11,13 +11,13 @@
 #define PAGE_DATE "2026-11-16"
 enum { LINE_CHARS = 79 };
 
-struct page {
+struct manual_page {
     struct buf out;
     size_t column;
     bool bold;  // inside of `…`
 };
 
-static void line(struct page *page, const char *text)
+static void line(struct manual_page *page, const char *text)
 {
     if (page->column)
         buf_put_char(&page->out, '\n');
@@ -26,7 +26,7 @@ static void line(struct page *page, const char *text)
     page->column = 0;
 }
 
-static void put_char(struct page *page, struct buf *out, char c)
+static void put_char(struct manual_page *page, struct buf *out, char c)
 {
     switch (c) {
     case '\\': buf_put_text(out, "\\e"); break;
@@ -39,7 +39,7 @@ static void put_char(struct page *page, struct buf *out, char c)
     }
 }
 
-static void put_word(struct page *page, struct span word)
+static void put_word(struct manual_page *page, struct span word)
 {
     struct buf text = {0};
     for (size_t i = 0; i < word.len; i++)
@@ -62,7 +62,7 @@ static void put_word(struct page *page, struct span word)
 }
 
 // Text that is filled: its own line breaks do not count.
-static void put_text(struct page *page, struct span text)
+static void put_text(struct manual_page *page, struct span text)
 {
     while (text.len) {
         size_t len = 0;
@@ -75,7 +75,7 @@ static void put_text(struct page *page, struct span text)
 }
 
 // One line in bold, as it is.
-static void put_bold(struct page *page, const char *before, struct span text)
+static void put_bold(struct manual_page *page, const char *before, struct span text)
 {
     if (page->column)
         buf_put_char(&page->out, '\n');
@@ -86,11 +86,11 @@ static void put_bold(struct page *page, const char *before, struct span text)
     buf_put_char(&page->out, '\n');
 }
 
-static void entry(struct page *page, struct span name) { put_bold(page, ".TP\n.B ", name); }
+static void entry(struct manual_page *page, struct span name) { put_bold(page, ".TP\n.B ", name); }
 
-static void begin(struct page *page, const char *name, const char *section, const char *what)
+static void begin(struct manual_page *page, const char *name, const char *section, const char *what)
 {
-    *page = (struct page){0};
+    *page = (struct manual_page){0};
     buf_printf(&page->out,
                ".\\\" Made by postern from its tables; tests/lint/man-pages fails when it is out of date.\n");
     buf_printf(&page->out, ".TH %s %s %s \"postern " POSTERN_VERSION "\" Postern\n.nh\n.ad l\n.SH NAME\n", name,
@@ -98,7 +98,7 @@ static void begin(struct page *page, const char *name, const char *section, cons
     buf_printf(&page->out, "%s\n", what);
 }
 
-static void end(struct page *page)
+static void end(struct manual_page *page)
 {
     if (page->column)
         buf_put_char(&page->out, '\n');
@@ -108,7 +108,7 @@ static void end(struct page *page)
 
 // ---- postern(1) -----------------------------------------------------------------------------
 
-static void put_synopsis(struct page *page, const struct command *command)
+static void put_synopsis(struct manual_page *page, const struct command *command)
 {
     const char *at = command->synopsis;
     struct span one;
@@ -133,7 +133,7 @@ static size_t word_explained(struct span row)
     return 0;
 }
 
-static void put_details(struct page *page, const char *details)
+static void put_details(struct manual_page *page, const char *details)
 {
     struct span text = span_of(details);
     bool listing = false, fresh = true;  // fresh: a paragraph begins
@@ -152,7 +152,7 @@ static void put_details(struct page *page, const char *details)
     }
 }
 
-static void put_command(struct page *page, const struct command *command)
+static void put_command(struct manual_page *page, const struct command *command)
 {
     put_bold(page, ".SS ", span_of(command->name));
     put_synopsis(page, command);
@@ -196,7 +196,7 @@ static const struct pair files[] = {
     {NULL, NULL},
 };
 
-static void put_pairs(struct page *page, const char *heading, const struct pair *pairs)
+static void put_pairs(struct manual_page *page, const char *heading, const struct pair *pairs)
 {
     line(page, heading);
     for (; pairs->name; pairs++) {
@@ -207,8 +207,8 @@ static void put_pairs(struct page *page, const char *heading, const struct pair 
 
 void manual_commands(const struct command *const *commands)
 {
-    struct page page;
-    begin(&page, "POSTERN", "1", "postern \\- an authenticated door to many MCP servers");
+    struct manual_page page;
+    begin(&page, "POSTERN", "1", "postern \\- an authenticated gateway to many MCP servers");
     line(&page, ".SH SYNOPSIS\n.B postern\n.I COMMAND\n.RI [ OPTIONS ]\n.SH DESCRIPTION");
     put_text(&page,
              span_of("Callers reach many servers of the Model Context Protocol through one endpoint that knows who "
@@ -240,7 +240,7 @@ void manual_commands(const struct command *const *commands)
 
 // ---- postern.json(5) ------------------------------------------------------------------------
 
-static void put_kind(struct page *page, const struct option *row)
+static void put_kind(struct manual_page *page, const struct option *row)
 {
     struct buf text = {0};
     for (int i = 0; row->type == OPTION_ENUM && row->choices[i]; i++)
@@ -256,7 +256,7 @@ static void put_kind(struct page *page, const struct option *row)
     buf_release(&text);
 }
 
-static void put_table(struct page *page, const struct option_table *table, const struct option_table **seen,
+static void put_table(struct manual_page *page, const struct option_table *table, const struct option_table **seen,
                       size_t room)
 {
     size_t at = 0;
@@ -278,7 +278,7 @@ static void put_table(struct page *page, const struct option_table *table, const
 
 void manual_config(void)
 {
-    struct page page;
+    struct manual_page page;
     const struct option_table *seen[64] = {NULL};
     begin(&page, "POSTERN.JSON", "5", "postern.json \\- configuration of postern");
     line(&page, ".SH DESCRIPTION");

@@ -1,17 +1,23 @@
-// Owns what must be right before a gateway serves: policies, providers, certificates, keys, and the servers' programs.
+// Owns what must be right before a gateway serves: policies, providers, certificates, keys, the servers' programs, and
+// the limit of descriptors.
 //
 // `serve` starts from these functions and `config check` calls the same ones, so that a file which passes the check is
 // one that serves. Nothing here makes a file or opens a port: the check may run beside a gateway, and as another user.
 #include "preflight.h"
 #include "auth/caller/provider.h"
+#include "base/log.h"
 #include "base/mem.h"
+#include "config/chains.h"
 #include "config/policies.h"
 #include "front/http.h"
 #include "loop/program.h"
 #include <errno.h>
 #include <stdlib.h>
-#include <time.h>
+#include <sys/resource.h>
 #include <unistd.h>
+
+#define SERVER_DESCRIPTORS 5  // of one process or connection
+#define OWN_DESCRIPTORS 64
 
 // ---- policies and providers -----------------------------------------------------------------
 
@@ -38,38 +44,17 @@ static bool check_policies(const struct config *config, struct err *err)
     return ok;
 }
 
-struct provider_chain **preflight_chains(const struct config *config, const struct provider_world *world,
-                                         struct err *err)
-{
-    const struct config_listener *listeners = config->listen.at;
-    struct provider_chain **chains = mem_alloc((config->listen.count + 1) * sizeof(struct provider_chain *));
-    bool ok = (chains[0] = provider_chain_new(&config->auth, world, err)) != NULL;
-    for (size_t i = 0; ok && i < config->listen.count; i++)
-        if (config_listener_auth(config, &listeners[i]) != &config->auth)
-            ok = (chains[i + 1] = provider_chain_new(&listeners[i].auth, world, err)) != NULL;
-    if (ok)
-        return chains;
-    preflight_chains_free(chains, config);
-    return NULL;
-}
-
-void preflight_chains_free(struct provider_chain **chains, const struct config *config)
-{
-    for (size_t i = 0; chains && i <= config->listen.count; i++)
-        provider_chain_free(chains[i]);
-    free(chains);
-}
-
 static bool check_chains(const struct config *config, struct err *err)
 {
     struct loop *loop = loop_new(err);
     struct http_client *http = loop ? http_client_new(loop, err) : NULL;
     struct provider_world world = {loop, http, config->folder};
-    struct provider_chain **chains = http ? preflight_chains(config, &world, err) : NULL;
-    preflight_chains_free(chains, config);
+    struct config_chains *chains = http ? config_chains_new(config, &world, err) : NULL;
+    bool ok = chains != NULL;
+    config_chains_unref(chains);
     http_client_free(http);
     loop_free(loop);
-    return chains != NULL;
+    return ok;
 }
 
 // ---- servers --------------------------------------------------------------------------------
@@ -152,4 +137,25 @@ static bool check_host(const struct config *config, struct err *err)
 bool preflight_check(const struct config *config, bool offline, struct err *err)
 {
     return check_policies(config, err) && (offline || check_host(config, err));
+}
+
+// ---- limits of the process ------------------------------------------------------------------
+
+// Each connection takes a descriptor, and the usual soft limit of 1024 is for programs that use select().
+void preflight_raise_descriptors(const struct config *config)
+{
+    struct rlimit limit;
+    size_t listeners = config->listen.count ? config->listen.count : 1;
+    int64_t needed = (int64_t)listeners * http_face_descriptors(config->limits.connections) +
+                     (int64_t)config->servers.count * SERVER_DESCRIPTORS + OWN_DESCRIPTORS;
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
+        return;
+    rlim_t before = limit.rlim_cur;
+    limit.rlim_cur = limit.rlim_max;
+    if (before != limit.rlim_max && setrlimit(RLIMIT_NOFILE, &limit) == 0)
+        log_debug("descriptor limit raised", LOG_INT("from", (int64_t)before), LOG_INT("to", (int64_t)limit.rlim_max));
+    if (limit.rlim_max != RLIM_INFINITY && (int64_t)limit.rlim_max < needed)
+        log_warn("the descriptor limit is too low for limits.connections: lower that, or raise the hard limit "
+                 "(LimitNOFILE= of a systemd unit, ulimit -Hn)",
+                 LOG_INT("hard_limit", (int64_t)limit.rlim_max), LOG_INT("needed", needed));
 }

@@ -5,8 +5,9 @@
 #include "cmd/base/fail.h"
 #include "cmd/base/grants.h"
 #include "command_list.h"
+#include "config/chains.h"
 #include "config/reload.h"
-#include "front/http.h"
+#include "front/faces.h"
 #include "front/stdio.h"
 #include "gate/gate.h"
 #include "loop/http_client.h"
@@ -16,27 +17,22 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 
 #define LINGER_MS 20
-#define SLOW_POLLS 2          // after how many polls certificates are looked at, and credentials that expired
-#define SERVER_DESCRIPTORS 5  // of one process or connection
-#define OWN_DESCRIPTORS 64
 #define BACKGROUND_JOBS 1024
 
 struct serve {
-    struct config *config;
+    const struct config *config;
+    char *path;  // of the configuration; NULL: it is not in a file
     struct loop *loop;
     struct http_client *http;
     struct offload *background;  // for large messages
     struct gate *gate;
-    struct provider_chain **chains;  // the one at the top, then those of listeners, or NULL
+    struct config_chains *chains, *next_chains;
     struct audit *audit;
     struct grant_store *tokens;  // NULL: no server needs it
     struct reload *reload;
-    unsigned polls;
-    struct http_face *faces[16];
-    size_t face_count;
+    struct http_faces *faces;
     struct stdio_face *stdio;
     bool stopping;
     struct err refused;  // why it did not start, or standard input was not let in
@@ -49,10 +45,7 @@ struct serve {
 static void on_stopped(void *arg)
 {
     struct serve *serve = arg;
-    bool busy = false;
-    for (size_t i = 0; i < serve->face_count; i++)
-        busy = busy || http_face_busy(serve->faces[i]);
-    if (busy && loop_now(serve->loop) < serve->stop_by_ms)
+    if (http_faces_busy(serve->faces) && loop_now(serve->loop) < serve->stop_by_ms)
         loop_timer_set(serve->loop, &serve->linger, LINGER_MS);
     else
         loop_stop(serve->loop);
@@ -68,8 +61,7 @@ static void stop(struct serve *serve, const char *why)
     serve->stop_by_ms = loop_now(serve->loop) + serve->config->timeouts.shutdown_ms;
     serve->linger = (struct loop_timer){.on_due = on_linger, .arg = serve, .name = "shutdown"};
     log_info("stopping", LOG_STR("why", why));
-    for (size_t i = 0; i < serve->face_count; i++)
-        http_face_quiesce(serve->faces[i]);
+    http_faces_quiesce(serve->faces);
     gate_shutdown(serve->gate, on_stopped, serve);
 }
 
@@ -83,9 +75,15 @@ static bool open_audit(struct serve *serve, const struct flags *flags, struct er
     return (serve->audit = audit_open(serve->loop, &serve->config->audit, err)) != NULL;
 }
 
+static void warn_of_server(void *arg, const char *place, const struct err *err)
+{
+    (void)arg;
+    log_warn("a server cannot work as it is configured", LOG_STR("place", place), LOG_STR("detail", err->detail));
+}
+
 // ---- what the reload reports ----------------------------------------------------------------
 
-static void on_policy(void *arg, size_t tenant, struct policy *policy)
+static void on_policy(void *arg, const char *tenant, struct policy *policy)
 {
     struct serve *serve = arg;
     if (policy)
@@ -102,29 +100,88 @@ static void on_credentials(void *arg, bool changed, bool failing)
         gate_recheck_identities(serve->gate);
 }
 
-static void on_polled(void *arg)
+static bool on_looked(void *arg)
 {
     struct serve *serve = arg;
-    bool slow = ++serve->polls % SLOW_POLLS == 0, failing = false;
-    for (size_t i = 0; i < serve->face_count; i++) {
-        if (slow)
-            http_face_poll(serve->faces[i]);
-        failing = failing || http_face_failing(serve->faces[i]);
-    }
+    http_faces_poll(serve->faces);
+    bool failing = http_faces_failing(serve->faces);
     gate_health_certificates_failed(serve->gate, failing);
-    if (slow)
-        gate_recheck_identities(serve->gate);
-    (void)log_flush();  // reports lines that were left out, when their window has ended
+    return failing;
 }
 
-static const struct reload_events reload_events = {on_policy, on_credentials, on_polled};
+static void on_failing(void *arg, const struct err *why)
+{
+    struct serve *serve = arg;
+    gate_health_configuration_failed(serve->gate, why != NULL);
+}
+
+static bool prepare_chains(struct serve *serve, const struct config *next, struct err *err)
+{
+    struct provider_world world = {serve->loop, serve->http, next->folder};
+    serve->next_chains = config_chains_new(next, &world, err);
+    return serve->next_chains != NULL;
+}
+
+// A gateway that had no server with grants has no store.
+static bool prepare_tokens(struct serve *serve, const struct config *next, struct err *err)
+{
+    return serve->tokens || !preflight_needs_store(next) || grants_open(next, serve->loop, true, &serve->tokens, err);
+}
+
+static bool prepare_audit(const struct serve *serve, const struct config *next, struct err *err)
+{
+    return serve->audit || !config_audited(next) ||
+           err_set(err, ERR_CONFIG,
+                   "/auth: the first provider that proves who calls needs an audit log, which only a restart opens");
+}
+
+static void on_drop(void *arg)
+{
+    struct serve *serve = arg;
+    config_chains_unref(serve->next_chains);
+    serve->next_chains = NULL;
+    http_faces_drop(serve->faces);
+}
+
+static bool on_prepare(void *arg, const struct config *next, bool with_chains, struct err *err)
+{
+    struct serve *serve = arg;
+    if (serve->stopping)
+        return err_set(err, ERR_SHUTTING_DOWN, "the gateway is stopping");
+    if (prepare_audit(serve, next, err) && (!with_chains || prepare_chains(serve, next, err)) &&
+        prepare_tokens(serve, next, err) && http_faces_prepare(serve->faces, next, err))
+        return true;
+    on_drop(serve);
+    return false;
+}
+
+static struct config_chains *on_commit(void *arg, const struct config *next, struct policy *const *policies)
+{
+    struct serve *serve = arg;
+    const struct config *old = serve->config;
+    struct config_chains *old_chains = serve->next_chains ? serve->chains : NULL;
+    serve->chains = serve->next_chains ? serve->next_chains : serve->chains;
+    serve->next_chains = NULL;
+    serve->config = config_ref(next);
+    log_setup((enum log_level)next->log.level, (enum log_format)next->log.format);
+    preflight_servers(next, warn_of_server, NULL);
+    preflight_raise_descriptors(next);
+    gate_apply(serve->gate, &(struct gate_change){next, serve->chains, serve->tokens, policies});
+    http_faces_commit(serve->faces);
+    config_chains_unref(old_chains);
+    config_unref(old);
+    return serve->chains;
+}
+
+static const struct reload_events reload_events = {on_policy, on_credentials, on_looked, on_prepare,
+                                                   on_commit, on_drop,        on_failing};
 
 static bool open_auth(struct serve *serve, struct err *err)
 {
     struct provider_world world = {serve->loop, serve->http, serve->config->folder};
-    struct reload_spec spec = {serve->loop, serve->config, serve->audit, &reload_events, serve};
+    struct reload_spec spec = {serve->loop, serve->config, serve->path, serve->audit, &reload_events, serve};
     return (serve->reload = reload_new(&spec, err)) &&
-           (serve->chains = preflight_chains(serve->config, &world, err)) != NULL;
+           (serve->chains = config_chains_new(serve->config, &world, err)) != NULL;
 }
 
 // Only where some server needs it: a gateway without grants makes no files.
@@ -141,10 +198,9 @@ static void on_signal(void *arg, int signal)
 {
     struct serve *serve = arg;
     if (signal == SIGHUP) {
-        log_info("SIGHUP: policy, credentials and certificates are read again");
-        for (size_t i = 0; i < serve->face_count; i++)
-            http_face_reload(serve->faces[i]);
-        reload_now(serve->reload);
+        log_info("SIGHUP: reading the configuration, policies, credentials and certificates again");
+        http_faces_reload(serve->faces);
+        reload_now(serve->reload, NULL);
     } else
         stop(arg, signal == SIGINT ? "SIGINT" : "SIGTERM");
 }
@@ -152,7 +208,7 @@ static void on_signal(void *arg, int signal)
 static void on_stdio_end(void *arg)
 {
     struct serve *serve = arg;
-    if (serve->face_count == 0)
+    if (http_faces_count(serve->faces) == 0)
         stop(serve, "end of input");
     else
         stdio_face_close(serve->stdio);  // the callers over HTTP go on
@@ -166,35 +222,27 @@ static void on_stdio_refused(void *arg, const struct err *err)
     stop(serve, "standard input is not let in");
 }
 
-static bool add_face(struct serve *serve, const char *address, struct err *err)
+static bool check_address(const struct serve *serve, const char *address, struct err *err)
 {
-    if (serve->face_count == sizeof serve->faces / sizeof *serve->faces)
-        return err_set(err, ERR_CONFIG, "more than %zu listeners", serve->face_count);
     struct buf flag = {0};
     buf_printf(&flag, "--listen %s", address);
     bool may = config_listener_may_listen(serve->config, address,
                                           &(struct option_place){.file = "serve", .path = buf_text(&flag)}, err);
     buf_release(&flag);
-    if (!may)
-        return false;
-    struct http_face *face = http_face_new(serve->loop, serve->gate, address, err);
-    if (face)
-        serve->faces[serve->face_count++] = face;
-    return face != NULL;
+    return may;
 }
 
 static bool open_faces(struct serve *serve, const struct flags *flags, struct err *err)
 {
-    const struct config_listener *listeners = serve->config->listen.at;
     struct stdio_spec stdio = {flags->profile, on_stdio_end, on_stdio_refused, serve};
+    serve->faces = http_faces_new(serve->loop, serve->gate, flags->listen, !flags->stdio);
     if (flags->stdio && !(serve->stdio = stdio_face_new(serve->loop, serve->gate, &stdio, err)))
         return false;
-    if (flags->listen)
-        return add_face(serve, flags->listen, err);
-    for (size_t i = 0; i < serve->config->listen.count; i++)
-        if (!add_face(serve, listeners[i].address, err))
-            return false;
-    return serve->config->listen.count || flags->stdio || add_face(serve, "127.0.0.1:8080", err);
+    if ((flags->listen && !check_address(serve, flags->listen, err)) ||
+        !http_faces_prepare(serve->faces, serve->config, err))
+        return false;
+    http_faces_commit(serve->faces);
+    return true;
 }
 
 static struct gate *make_gate(struct serve *serve)
@@ -207,33 +255,7 @@ static struct gate *make_gate(struct serve *serve)
                                serve->tokens,
                                reload_policies(serve->reload),
                                serve->background};
-    reload_start(serve->reload, serve->chains, serve->config->listen.count + 1);
     return gate_new(&parts);
-}
-
-static void warn_of_server(void *arg, const char *place, const struct err *err)
-{
-    (void)arg;
-    log_warn("a server cannot work as it is configured", LOG_STR("place", place), LOG_STR("detail", err->detail));
-}
-
-// Each connection takes a descriptor, and the usual soft limit of 1024 is for programs that use select().
-static void raise_descriptors(const struct config *config)
-{
-    struct rlimit limit;
-    size_t listeners = config->listen.count ? config->listen.count : 1;
-    int64_t needed = (int64_t)listeners * http_face_descriptors(config->limits.connections) +
-                     (int64_t)config->servers.count * SERVER_DESCRIPTORS + OWN_DESCRIPTORS;
-    if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
-        return;
-    rlim_t before = limit.rlim_cur;
-    limit.rlim_cur = limit.rlim_max;
-    if (before != limit.rlim_max && setrlimit(RLIMIT_NOFILE, &limit) == 0)
-        log_debug("descriptor limit raised", LOG_INT("from", (int64_t)before), LOG_INT("to", (int64_t)limit.rlim_max));
-    if (limit.rlim_max != RLIM_INFINITY && (int64_t)limit.rlim_max < needed)
-        log_warn("the descriptor limit is too low for limits.connections: lower that, or raise the hard limit "
-                 "(LimitNOFILE= of a systemd unit, ulimit -Hn)",
-                 LOG_INT("hard_limit", (int64_t)limit.rlim_max), LOG_INT("needed", needed));
 }
 
 static void on_log_writable(struct loop_watch *watch, unsigned events)
@@ -259,6 +281,12 @@ static bool open_background(struct serve *serve, struct err *err)
     return true;
 }
 
+static bool start_reload(struct serve *serve)
+{
+    reload_start(serve->reload, serve->chains);
+    return true;
+}
+
 static bool start(struct serve *serve, const struct flags *flags, struct err *err)
 {
     if (!(serve->loop = loop_new(err)))
@@ -266,7 +294,8 @@ static bool start(struct serve *serve, const struct flags *flags, struct err *er
     watch_log(serve);
     return loop_on_signal(serve->loop, on_signal, serve, err) && (serve->http = http_client_new(serve->loop, err)) &&
            open_background(serve, err) && open_audit(serve, flags, err) && open_auth(serve, err) &&
-           open_tokens(serve, err) && (serve->gate = make_gate(serve)) && open_faces(serve, flags, err);
+           open_tokens(serve, err) && (serve->gate = make_gate(serve)) && open_faces(serve, flags, err) &&
+           start_reload(serve);
 }
 
 static int run(const struct flags *flags)
@@ -279,29 +308,30 @@ static int run(const struct flags *flags)
     (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);  // S9: no core files, and nobody but root looks into our memory
     if (!(serve.config = configuration_load(flags, &code)))
         return code;
+    serve.path = config_path(flags->config);
     log_setup((enum log_level)serve.config->log.level, (enum log_format)serve.config->log.format);
     preflight_servers(serve.config, warn_of_server, NULL);
-    raise_descriptors(serve.config);
+    preflight_raise_descriptors(serve.config);
     if (start(&serve, flags, &err)) {
         loop_run(serve.loop);
         log_info("stopped");
     } else {
         serve.refused = err;
     }
-    for (size_t i = 0; i < serve.face_count; i++)
-        http_face_free(serve.faces[i]);
-    stdio_face_free(serve.stdio);
     reload_free(serve.reload);
+    http_faces_free(serve.faces);
+    stdio_face_free(serve.stdio);
     gate_free(serve.gate);
     offload_free(serve.background);
     if (serve.tokens)
         grant_store_close(serve.tokens);
-    preflight_chains_free(serve.chains, serve.config);
+    config_chains_unref(serve.chains);
     if (serve.audit)
         audit_close(serve.audit);
     http_client_free(serve.http);
     loop_free(serve.loop);
-    config_free(serve.config);
+    config_unref(serve.config);
+    free(serve.path);
     log_finish();
     return serve.refused.code ? fail_with_err(&serve.refused) : EXIT_OK;
 }

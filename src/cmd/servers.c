@@ -1,5 +1,4 @@
 // Owns `postern servers`: the configured servers, and whether they answer.
-#include "base/log.h"
 #include "base/mem.h"
 #include "cmd/base/client.h"
 #include "cmd/base/configuration.h"
@@ -22,7 +21,7 @@ static void put_offers(const struct source *source, struct buf *out)
         buf_printf(out, "%s%zu %s%s", i ? ", " : "", rows[i].count, rows[i].what, rows[i].count == 1 ? "" : "s");
 }
 
-struct row {
+struct server_row {
     const char *tenant;
     const struct server *server;
     struct upstream *upstream;    // NULL: it is disabled
@@ -30,28 +29,28 @@ struct row {
     const char *last_lines;       // of its stderr
 };
 
-static struct row row_of(const struct client *client, const char *tenant, const struct server *server)
+static struct server_row row_of(const struct client *client, const char *tenant, const struct server *server)
 {
     for (size_t i = 0; i < client_count(client); i++)
         if (upstream_server(client_upstream(client, i)) == server)
-            return (struct row){tenant, server, client_upstream(client, i), client_source(client, i),
-                                client_stderr(client, i)};
-    return (struct row){.tenant = tenant, .server = server};
+            return (struct server_row){tenant, server, client_upstream(client, i), client_source(client, i),
+                                       client_stderr(client, i)};
+    return (struct server_row){.tenant = tenant, .server = server};
 }
 
-static bool is_ready(const struct row *row) { return row->source && source_loaded(row->source); }
+static bool is_ready(const struct server_row *row) { return row->source && source_loaded(row->source); }
 
-static const char *state_of(const struct row *row)
+static const char *state_of(const struct server_row *row)
 {
     return !row->source ? "disabled" : is_ready(row) ? "ready" : "failed";
 }
 
-static const char *where_of(const struct row *row)
+static const char *where_of(const struct server_row *row)
 {
     return row->server->url ? row->server->url : row->server->command;
 }
 
-static void put_row(struct table *table, const struct row *row, bool tenants)
+static void put_row(struct table *table, const struct server_row *row, bool tenants)
 {
     struct buf offers = {0};
     bool failed = row->source && !is_ready(row);
@@ -63,7 +62,7 @@ static void put_row(struct table *table, const struct row *row, bool tenants)
     buf_release(&offers);
 }
 
-static json_t *row_json(const struct row *row)
+static json_t *row_json(const struct server_row *row)
 {
     json_t *out = json_pack("{s:s,s:s,s:s,s:s}", "tenant", row->tenant, "name", row->server->name, "state",
                             state_of(row), "where", where_of(row));
@@ -100,7 +99,7 @@ static int show(const struct flags *flags, const struct config *config, const st
         const struct option_items *items = config_tenant_servers(config, i);
         const struct server *servers = items->at;
         for (size_t k = 0; k < items->count && (!flags->tenant || strcmp(flags->tenant, tenant) == 0); k++) {
-            struct row row = row_of(client, tenant, &servers[k]);
+            struct server_row row = row_of(client, tenant, &servers[k]);
             put_row(&table, &row, tenants);
             json_array_append_new(rows, row_json(&row));
             if (row.source && !is_ready(&row))
@@ -127,16 +126,15 @@ static int run(const struct flags *flags)
     struct config *config = configuration_for_client(flags, &code);
     if (!config)
         return code;
-    log_setup(LOG_OFF, LOG_FORMAT_TEXT);
     struct client *client = client_new(config, &(struct client_wanted){.tenant = flags->tenant}, &err);
     if (!client) {
-        config_free(config);
+        config_unref(config);
         return fail_with_err(&err);
     }
     client_load(client);
     code = show(flags, config, client);
     int lost = client_free(client);
-    config_free(config);
+    config_unref(config);
     return lost != EXIT_OK ? lost : code;
 }
 

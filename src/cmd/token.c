@@ -1,5 +1,6 @@
 // Owns `postern token new|list|rotate|revoke`: the life of static bearer tokens, in the tokens file.
 #include "auth/caller/tokens.h"
+#include "base/clock.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/option.h"
@@ -11,7 +12,6 @@
 #include "command_list.h"
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
 #define DEFAULT_OVERLAP "24h"
@@ -96,7 +96,7 @@ static int issue(const struct flags *flags, struct caller_tokens_edit *edit, con
     do
         caller_tokens_mint(minted);
     while (caller_tokens_named(caller_tokens_edit_before(edit), span_of(minted->id)));
-    caller_tokens_stamp((int64_t)time(NULL), created);
+    caller_tokens_stamp(clock_wall_s(), created);
     entry.id = minted->id;
     entry.sha256 = minted->sha256;
     entry.created = created;
@@ -130,7 +130,7 @@ static int hand_over(const struct caller_token_minted *minted, const struct call
 static int run_new(const struct flags *flags)
 {
     struct err err = {0};
-    int64_t now = (int64_t)time(NULL);
+    int64_t now = clock_wall_s();
     char room[32];
     struct caller_token_minted minted = {0};
     struct caller_token entry = {
@@ -191,7 +191,7 @@ static int rotate(struct caller_tokens_edit *edit, const struct caller_token *ol
                   int64_t overlap)
 {
     struct err err = {0};
-    int64_t now = (int64_t)time(NULL), end = now + overlap;
+    int64_t now = clock_wall_s(), end = now + overlap;
     char room[32], end_text[32];
     struct caller_token_minted minted = {0};
     struct caller_token ending = *old, entry = *old;
@@ -285,7 +285,7 @@ static int run_list(const struct flags *flags)
 {
     static const char *const titles[TABLE_COLUMNS + 1] = {"ID", "SUBJECT", "EXPIRES", "ROLES; DESCRIPTION", NULL};
     struct err err = {0};
-    int64_t now = (int64_t)time(NULL);
+    int64_t now = clock_wall_s();
     struct caller_tokens *file = caller_tokens_load(flags->file, &err);
     if (!file)
         return fail_with_err(&err);
@@ -308,53 +308,53 @@ static int run_list(const struct flags *flags)
     free(text);
     json_decref(all);
     table_release(&table);
-    caller_tokens_unref(file);
+    caller_tokens_free(file);
     return EXIT_OK;
 }
 
 // ---- the command ----------------------------------------------------------------------------
 
 // What each of them takes besides --file. A flag that would be ignored is an error: it may be about roles.
-static const struct action {
+static const struct token_subcommand {
     const char *name;
     int (*run)(const struct flags *flags);
     bool id, describes, expires, overlap;
-} actions[] = {
+} subcommands[] = {
     {"new", run_new, false, true, true, false},
     {"list", run_list, false, false, false, false},
     {"rotate", run_rotate, true, false, true, true},
     {"revoke", run_revoke, true, false, false, false},
 };
 
-static const char *unwanted(const struct action *action, const struct flags *flags)
+static const char *unwanted(const struct token_subcommand *subcommand, const struct flags *flags)
 {
-    if (!action->describes && flags->subject)
+    if (!subcommand->describes && flags->subject)
         return "subject";
-    if (!action->describes && flags->role[0])
+    if (!subcommand->describes && flags->role[0])
         return "role";
-    if (!action->describes && flags->description)
+    if (!subcommand->describes && flags->description)
         return "description";
-    if (!action->expires && flags->expires)
+    if (!subcommand->expires && flags->expires)
         return "expires";
-    return !action->overlap && flags->overlap ? "overlap" : NULL;
+    return !subcommand->overlap && flags->overlap ? "overlap" : NULL;
 }
 
 static int run(const struct flags *flags)
 {
     const char *name = flags->args[0];
-    const struct action *action = NULL;
-    for (size_t i = 0; i < sizeof actions / sizeof *actions; i++)
-        if (strcmp(actions[i].name, name) == 0)
-            action = &actions[i];
-    if (!action)
+    const struct token_subcommand *subcommand = NULL;
+    for (size_t i = 0; i < sizeof subcommands / sizeof *subcommands; i++)
+        if (strcmp(subcommands[i].name, name) == 0)
+            subcommand = &subcommands[i];
+    if (!subcommand)
         return fail_with(EXIT_USAGE, "token %s: unknown; there are new, list, rotate and revoke", name);
-    if (unwanted(action, flags))
-        return fail_with(EXIT_USAGE, "token %s: takes no --%s", name, unwanted(action, flags));
-    if (flags->count != (action->id ? 2 : 1))
-        return fail_with(EXIT_USAGE, "usage: postern token %s %s--file FILE", name, action->id ? "ID " : "");
+    if (unwanted(subcommand, flags))
+        return fail_with(EXIT_USAGE, "token %s: takes no --%s", name, unwanted(subcommand, flags));
+    if (flags->count != (subcommand->id ? 2 : 1))
+        return fail_with(EXIT_USAGE, "usage: postern token %s %s--file FILE", name, subcommand->id ? "ID " : "");
     if (!flags->file)
         return fail_with(EXIT_USAGE, "token %s: --file is missing: which tokens file?", name);
-    return action->run(flags);
+    return subcommand->run(flags);
 }
 
 static const struct flag flags_table[] = {

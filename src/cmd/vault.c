@@ -129,7 +129,7 @@ static int run(const struct flags *flags)
         code = rotates ? rotate(&place, flags) : status(&place, flags);
     vault_free(place.vault);
     record_close(place.records);
-    config_free(place.config);
+    config_unref(place.config);
     return code;
 }
 

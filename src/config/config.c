@@ -43,6 +43,7 @@ static const struct option rows[] = {
     {.name = "public_url",
      .type = OPTION_STRING,
      .offset = AT(public_url),
+     .fixed = true,
      .help = "The URL under which callers reach the gateway; its host is accepted in Host and Origin."},
     {.name = "allowed_hosts",
      .type = OPTION_STRINGS,
@@ -97,17 +98,20 @@ static const struct option rows[] = {
      .type = OPTION_OBJECT,
      .offset = AT(audit),
      .sub = &audit_options,
+     .fixed = true,
      .help = "Where every call is recorded. On when `path` or `jsonl` is given, and always with a provider that proves "
              "who calls."},
     {.name = "store",
      .type = OPTION_OBJECT,
      .offset = AT(store),
      .sub = &record_options,
+     .fixed = true,
      .help = "Where users' tokens for servers are kept."},
     {.name = "vault",
      .type = OPTION_OBJECT,
      .offset = AT(vault),
      .sub = &vault_options,
+     .fixed = true,
      .help = "The keys those tokens are sealed with."},
     {.name = "hosted",
      .type = OPTION_OBJECT,
@@ -160,8 +164,9 @@ const struct option_table config_options = {"postern.json", sizeof(struct config
 static struct config *parse(const json_t *tree, const struct option_place *place, struct err *err)
 {
     struct config *config = mem_new(struct config);
+    config->refs = 1;
     if (!option_parse(&config_options, tree, config, place, err)) {
-        config_free(config);
+        config_unref(config);
         return NULL;
     }
     return config;
@@ -249,7 +254,7 @@ static struct config *load(const struct option_place *place, struct err *err)
     free(folder);
     if (ok && (literal || place->unset || check_authorities(config, path, err)))
         return config;
-    config_free(config);
+    config_unref(config);
     return NULL;
 }
 
@@ -282,13 +287,23 @@ char *config_file(const struct config *config, const char *path)
     return buf_take(&full, NULL);
 }
 
-void config_free(struct config *config)
+// The count is bookkeeping, not part of what the snapshot says.
+static struct config *counted(const struct config *config) { return (struct config *)(uintptr_t)config; }
+
+const struct config *config_ref(const struct config *config)
 {
-    if (!config)
+    counted(config)->refs++;
+    return config;
+}
+
+void config_unref(const struct config *config)
+{
+    struct config *mine = counted(config);
+    if (!mine || --mine->refs)
         return;
-    option_release(&config_options, config);
-    free(config->folder);
-    free(config);
+    option_release(&config_options, mine);
+    free(mine->folder);
+    free(mine);
 }
 
 char *config_path(const char *given)

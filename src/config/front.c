@@ -10,3 +10,5 @@ struct config_front config_front(const struct config *config)
                                  .allowed_hosts = config->allowed_hosts,
                                  .allowed_origins = config->allowed_origins};
 }
+
+const struct option_items *config_front_listeners(const struct config *config) { return &config->listen; }

@@ -1,11 +1,10 @@
 // Owns listeners: their option rows, which addresses they may have, and who may come in at each.
 #include "base/mem.h"
+#include "loop/unix_socket.h"
 #include "tables.h"
 #include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-#define UNIX_PATH_MAX 107
 
 const char *config_listener_unix_path(const char *address)
 {
@@ -133,9 +132,9 @@ bool config_listener_may_listen(const struct config *config, const char *address
     const char *colon = strrchr(address, ':'), *path = config_listener_unix_path(address);
     const struct config_listener *listener = config_listener_find(config, address);
     const struct auth_config *auth = config_listener_auth(config, listener);
-    if (path && (path[0] != '/' || path[strlen(path) - 1] == '/' || strlen(path) > UNIX_PATH_MAX))
+    if (path && (path[0] != '/' || path[strlen(path) - 1] == '/' || strlen(path) > UNIX_SOCKET_PATH_MAX))
         return err_set(err, ERR_CONFIG, "%s: %s: write unix:/PATH, from the root and with at most %d characters",
-                       place->file, place->path, UNIX_PATH_MAX);
+                       place->file, place->path, UNIX_SOCKET_PATH_MAX);
     if (path)
         return true;
     if (!colon || colon == address || !is_port(colon + 1))

@@ -1,4 +1,5 @@
-// Owns the policies of all tenants: which is in force, and reading the ones whose files changed.
+// Owns the policies of all tenants: which is in force, and reading the ones whose files changed. Another configuration has
+// another set, whose policies were read together with it (candidate.c).
 //
 // Parsing, compiling and embedded tests of a large policy take seconds, so a reload runs on a worker (loop/offload.h):
 //
@@ -11,13 +12,13 @@
 // machine a change of the policy would wait for minutes.
 // Guarded by tests/e2e/policy/reload.test.mjs.
 #include "policies.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "config/policy_names.h"
 #include "loop/offload.h"
 #include "store/audit/audit.h"
 #include <stdlib.h>
-#include <time.h>
 
 struct policies_file {
     struct policies *all;
@@ -40,8 +41,11 @@ struct policies {
     struct audit *audit;  // NULL: none
     const struct reload_events *events;
     void *arg;
+    struct loop *loop;
     struct offload *pool;
     bool closing;
+    struct list node;             // among the sets that are closing
+    struct loop_task end;         // when it is closing and the last job is done
     struct policies_file *files;  // of each tenant
     struct policy **in_force;
     size_t count;
@@ -59,7 +63,7 @@ struct policy *config_policies_read(const struct config *config, const char *pat
 {
     struct policy_names names = policy_names_of(config, path);
     struct policy_load load = {.path = path,
-                               .now = (int64_t)time(NULL),
+                               .now = clock_wall_s(),
                                .servers = names.servers,
                                .tenants = names.tenants,
                                .providers = names.providers};
@@ -128,6 +132,15 @@ static void put(struct policies_file *file, uint64_t fingerprint)
     file->loading = !file->again;
 }
 
+// The pool may be waiting for the job of another set, so this is left for the end of the turn.
+static void end_when_idle(struct policies *all)
+{
+    for (size_t i = 0; i < all->count; i++)
+        if (all->files[i].loading)
+            return;
+    loop_task_put(all->loop, &all->end);
+}
+
 static void done(struct offload_job *job)
 {
     struct policies_file *file = job->arg;
@@ -136,16 +149,19 @@ static void done(struct offload_job *job)
     if (all->closing) {
         policy_unref(file->policy);
         policy_findings_release(&file->findings);
+        file->policy = NULL;
+        file->findings = (struct policy_findings){0};
+        end_when_idle(all);
         return;
     }
     struct policy *policy = take(file);
     if (policy) {
-        all->events->policy(all->arg, file->tenant, policy);
+        all->events->policy(all->arg, config_tenant_name(all->config, file->tenant), policy);
         policy_unref(all->in_force[file->tenant]);
         all->in_force[file->tenant] = policy;
     } else if (!file->told) {
         log_error("policy not reloaded: the one before stays in force", LOG_STR("detail", file->err.detail));
-        all->events->policy(all->arg, file->tenant, NULL);
+        all->events->policy(all->arg, config_tenant_name(all->config, file->tenant), NULL);
     }
     if (file->again)
         put(file, policy_fingerprint(file->path));
@@ -167,11 +183,28 @@ void policies_poll(struct policies *policies, bool asked)
     }
 }
 
+bool policies_pending(const struct policies *policies)
+{
+    for (size_t i = 0; i < policies->count; i++)
+        if (policies->files[i].unread || policies->files[i].again)
+            return true;
+    return false;
+}
+
 // ---- beginning and end ----------------------------------------------------------------------
+
+struct policy *config_policies_of(const struct config *config, size_t tenant, struct policy_findings *findings,
+                                  struct err *err)
+{
+    char *path = config_policies_path(config, tenant);
+    struct policy *policy = path ? config_policies_read(config, path, findings, err) : policy_allow_all();
+    free(path);
+    return policy;
+}
 
 static bool read_first(struct policies_file *file, struct err *err)
 {
-    if (!(file->path = config_policies_path(file->all->config, file->tenant)))
+    if (!file->path)
         return (file->all->in_force[file->tenant] = policy_allow_all()) != NULL;
     file->read = policy_fingerprint(file->path);
     run(&file->job);
@@ -180,42 +213,83 @@ static bool read_first(struct policies_file *file, struct err *err)
     return file->all->in_force[file->tenant] != NULL;
 }
 
-struct policies *policies_new(const struct reload_spec *spec, struct err *err)
-{
-    struct policies *policies = mem_new(struct policies);
-    size_t count = spec->config->tenants.count + 1;
-    policies->config = spec->config;
-    policies->audit = spec->audit;
-    policies->events = spec->events;
-    policies->arg = spec->arg;
-    policies->files = mem_alloc(count * sizeof *policies->files);
-    policies->in_force = mem_alloc(count * sizeof *policies->in_force);
-    bool ok = (policies->pool = offload_new(spec->loop, count, err)) != NULL;
-    for (; ok && policies->count < count; policies->count++) {
-        struct policies_file *file = &policies->files[policies->count];
-        *file = (struct policies_file){.all = policies, .tenant = policies->count};
-        file->job = (struct offload_job){.run = run, .done = done, .arg = file};
-        ok = read_first(file, err);
-    }
-    if (ok)
-        return policies;
-    policies_free(policies);
-    return NULL;
-}
-
-struct policy *const *policies_in_force(const struct policies *policies) { return policies->in_force; }
-
 void policies_free(struct policies *policies)
 {
     if (!policies)
         return;
-    policies->closing = true;
-    offload_free(policies->pool);
+    list_remove(&policies->node);
     for (size_t i = 0; i < policies->count; i++) {
         policy_unref(policies->in_force[i]);
         free(policies->files[i].path);
     }
+    loop_task_drop(&policies->end);
+    config_unref(policies->config);
     free(policies->files);
     free(policies->in_force);
     free(policies);
 }
+
+static void on_end(struct loop_task *task) { policies_free(task->arg); }
+
+static struct policies *make(const struct reload_spec *spec, const struct config *config, struct offload *pool)
+{
+    struct policies *policies = mem_new(struct policies);
+    size_t count = config->tenants.count + 1;
+    policies->config = config_ref(config);
+    policies->audit = spec->audit;
+    policies->events = spec->events;
+    policies->arg = spec->arg;
+    policies->loop = spec->loop;
+    policies->pool = pool;
+    policies->end = (struct loop_task){.run = on_end, .arg = policies, .name = "replaced policies"};
+    policies->files = mem_alloc(count * sizeof *policies->files);
+    policies->in_force = mem_alloc(count * sizeof *policies->in_force);
+    for (; policies->count < count; policies->count++) {
+        struct policies_file *file = &policies->files[policies->count];
+        *file = (struct policies_file){.all = policies, .tenant = policies->count};
+        file->job = (struct offload_job){.run = run, .done = done, .arg = file};
+        file->path = config_policies_path(config, file->tenant);
+    }
+    return policies;
+}
+
+struct policies *policies_new(const struct reload_spec *spec, struct offload *pool, struct err *err)
+{
+    struct policies *policies = make(spec, spec->config, pool);
+    for (size_t i = 0; i < policies->count; i++)
+        if (!read_first(&policies->files[i], err)) {
+            policies_free(policies);
+            return NULL;
+        }
+    return policies;
+}
+
+struct policies *policies_of(const struct reload_spec *spec, const struct config *config, struct offload *pool,
+                             struct policy *const *in_force)
+{
+    struct policies *policies = make(spec, config, pool);
+    for (size_t i = 0; i < policies->count; i++) {
+        struct policies_file *file = &policies->files[i];
+        policies->in_force[i] = policy_ref(in_force[i]);
+        file->seen = file->path ? policy_fingerprint(file->path) : 0;
+    }
+    return policies;
+}
+
+struct policy *const *policies_in_force(const struct policies *policies) { return policies->in_force; }
+
+void policies_put_paths(const struct policies *policies, void (*add)(void *arg, const char *path), void *arg)
+{
+    for (size_t i = 0; i < policies->count; i++)
+        if (policies->files[i].path)
+            add(arg, policies->files[i].path);
+}
+
+void policies_close(struct policies *policies, struct list *closing)
+{
+    policies->closing = true;
+    list_append(closing, &policies->node);
+    end_when_idle(policies);
+}
+
+struct policies *policies_at(struct list *node) { return list_entry(node, struct policies, node); }

@@ -89,7 +89,7 @@ bool config_rates_check(const struct option_items *rates, const struct option_it
 {
     const struct config_rate *at = rates->at;
     for (size_t i = 0; i < rates->count; i++) {
-        if (at[i].server && !server_find(servers, at[i].server))
+        if (at[i].server && !server_find(servers, span_of(at[i].server)))
             return err_set(err, ERR_CONFIG, "%s: %s/limits/rates/%zu/server: there is no server \"%s\"", place->file,
                            place->path, i, at[i].server);
         for (size_t k = 0; k < i; k++)

@@ -18,7 +18,6 @@ bool config_limits_check_memory(const struct config *config, const char *file, s
 bool config_limits_check_tenants(const struct config *config, size_t first, const char *file, const char *folder,
                                  struct err *err) MUST_CHECK;
 
-extern const struct option_table config_rates_options;  // of struct config_rate
 // Rows that nobody could mean: about a server that is not there, or about the same as an earlier row.
 bool config_rates_check(const struct option_items *rates, const struct option_items *servers,
                         const struct option_place *place, struct err *err) MUST_CHECK;

@@ -72,10 +72,16 @@ const struct option_items *config_tenant_servers(const struct config *config, si
     return i ? &tenants[i - 1].servers : &config->servers;
 }
 
-const struct server *config_tenant_find_server(const struct config *config, const char *tenant, const char *name)
+const struct option_items *config_tenant_find(const struct config *config, const char *tenant)
 {
     for (size_t i = 0; i <= config->tenants.count; i++)
         if (strcmp(config_tenant_name(config, i), tenant) == 0)
-            return server_find(config_tenant_servers(config, i), name);
+            return config_tenant_servers(config, i);
     return NULL;
+}
+
+const struct server *config_tenant_find_server(const struct config *config, const char *tenant, const char *name)
+{
+    const struct option_items *servers = config_tenant_find(config, tenant);
+    return servers ? server_find(servers, span_of(name)) : NULL;
 }

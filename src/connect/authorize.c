@@ -23,6 +23,7 @@ static struct login_flow_spec flow_spec(struct connect_login *login, const char 
                                     .tenant = login->identity->tenant,
                                     .user = user,
                                     .server_url = login->server->url,
+                                    .probe = server_probe,
                                     .issuers = connect->parts.config->hosted.authorization_servers,
                                     .redirect_uri = connect->redirect_uri,
                                     .document_url = connect->secure ? connect->document_url : NULL,

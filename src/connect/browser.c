@@ -79,7 +79,7 @@ void connect_browser_bind(const struct connect_request *request, struct span sta
     secret_digest(buf_span(&value), digest);
     secret_set(&attempt->cookie, span_make((const char *)digest, sizeof digest));
     cookie_name(request->connect, state, name);
-    int64_t left = attempt->expires_ms / 1000 - clock_wall_ms() / 1000 + 1;
+    int64_t left = attempt->expires_ms / 1000 - clock_wall_s() + 1;
     connect_page_add_cookie(page, name, buf_text(&value), left > 0 ? left : 1);
     buf_wipe(&value);
 }

@@ -34,6 +34,7 @@ struct connect *connect_new(const struct connect_parts *parts)
     struct connect *connect = mem_new(struct connect);
     size_t len = strlen(public_url);
     connect->parts = *parts;
+    connect->parts.config = config_ref(parts->config);
     connect->secure = strncmp(public_url, "https://", 8) == 0;
     connect->base = mem_copy(public_url, len && public_url[len - 1] == '/' ? len - 1 : len);
     connect->redirect_uri = url_of(connect, "/oauth/callback");
@@ -59,7 +60,15 @@ void connect_free(struct connect *connect)
     free(connect->base);
     free(connect->redirect_uri);
     free(connect->document_url);
+    config_unref(connect->parts.config);
     free(connect);
+}
+
+void connect_configure(struct connect *connect, const struct config *config)
+{
+    const struct config *old = connect->parts.config;
+    connect->parts.config = config_ref(config);
+    config_unref(old);
 }
 
 void connect_put_url(const struct connect *connect, const struct server *server, struct buf *out)

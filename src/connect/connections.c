@@ -15,7 +15,8 @@ struct connections_job {
     struct connect_request *request;  // NULL: the browser does not wait
     struct identity *identity;
     char *user;
-    const struct server *server;  // to disconnect; NULL: the list is wanted
+    const struct config *config;
+    const struct server *server;  // of that, to disconnect; NULL: the list is wanted
     struct grant_request listing;
     struct grant_request removal;
     size_t at;  // in the listing: the grant that is being revoked and removed
@@ -30,6 +31,7 @@ static void job_free(void *object)
     grant_request_release(&job->listing);
     grant_request_release(&job->removal);
     identity_unref(job->identity);
+    config_unref(job->config);
     free(job->user);
     free(job);
 }
@@ -54,6 +56,7 @@ static void job_start(struct connect_request *request, const struct server *serv
     job->request = request;
     job->identity = identity_ref(request->identity);
     job->user = grant_user(request->identity);
+    job->config = config_ref(request->connect->parts.config);
     job->server = server;
     if (request->credentials.peer)
         job->peer.address = request->credentials.peer->address;
@@ -107,7 +110,7 @@ static struct connection connection_of(const struct connections_job *job, const 
 static size_t count_servers(const struct connections_job *job)
 {
     size_t count = 0, at = 0;
-    while (connect_servers_next(job->connect->parts.config, job->identity->tenant, &at))
+    while (connect_servers_next(job->config, job->identity->tenant, &at))
         count++;
     return count;
 }
@@ -122,7 +125,7 @@ static void on_listed(struct grant_request *listing)
                                 .user = job->identity->subject,
                                 .tenant = job->identity->tenant,
                                 .connections = list};
-    for (size_t at = 0; (server = connect_servers_next(job->connect->parts.config, job->identity->tenant, &at));)
+    for (size_t at = 0; (server = connect_servers_next(job->config, job->identity->tenant, &at));)
         list[page.connection_count++] = connection_of(job, server);
     if (job->request)
         connect_csrf_put(job->request, span_of("disconnect"), &page, &token);

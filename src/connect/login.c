@@ -17,6 +17,7 @@ static void login_free(void *object)
     attempt_free(login->attempt);
     identity_unref(login->identity);
     arena_release(&login->arena);
+    config_unref(login->config);
     secret_wipe(login->page.cookies, sizeof login->page.cookies);
     free(login);
 }
@@ -60,6 +61,7 @@ struct connect_login *connect_login_new(struct connect_request *request)
 {
     struct connect_login *login = mem_new(struct connect_login);
     login->connect = request->connect;
+    login->config = config_ref(request->connect->parts.config);
     login->request = request;
     login->op = request->op;
     if (request->credentials.peer)

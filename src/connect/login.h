@@ -20,7 +20,8 @@ struct connect_login {
     void (*next)(struct connect_login *login);      // when `stored` is done
     void (*on_found)(struct connect_login *login);  // of stage.c: when the attempt was looked up
     struct attempt *attempt;
-    struct identity *identity;  // the user the attempt is for
+    struct identity *identity;    // the user the attempt is for
+    const struct config *config;  // that the server is of
     const struct server *server;
     struct login_flow *flow;
     struct connect_page page;  // shown when the attempt is saved

@@ -24,6 +24,7 @@ struct connect_offer {
     struct grant_request request;
     struct buf ticket, state;
     struct identity *identity;
+    const struct config *config;  // that the server is of
     const struct server *server;
     char session[CONNECT_OFFER_ID + 1];
     char elicitation[CONNECT_OFFER_ID + 1];     // "": the session is not told
@@ -37,6 +38,7 @@ static void offer_free(void *object)
     struct connect_offer *offer = object;
     grant_request_release(&offer->request);
     identity_unref(offer->identity);
+    config_unref(offer->config);
     buf_wipe(&offer->ticket);
     buf_wipe(&offer->state);
     free(offer);
@@ -135,6 +137,7 @@ static struct connect_offer *offer_new(struct connect *connect, const struct con
     offer->arg = spec->arg;
     offer->request = (struct grant_request){.on_done = on_stored, .arg = offer};
     offer->identity = identity_ref(spec->identity);
+    offer->config = config_ref(spec->config);
     offer->server = spec->server;
     offer->ready = spec->ready;
     offer->wants_scope = wants_scope(spec->access);

@@ -1,14 +1,6 @@
 // Owns which servers users connect their accounts to: those of their tenant with auth mode `user`.
 #include "state.h"
 
-static const struct option_items *servers_of(const struct config *config, const char *tenant)
-{
-    for (size_t i = 0; i <= config->tenants.count; i++)
-        if (strcmp(config_tenant_name(config, i), tenant) == 0)
-            return config_tenant_servers(config, i);
-    return NULL;
-}
-
 static bool is_connected_to(const struct server *server)
 {
     return server->auth.mode == ACCESS_USER && !server->disabled;
@@ -16,7 +8,7 @@ static bool is_connected_to(const struct server *server)
 
 const struct server *connect_servers_next(const struct config *config, const char *tenant, size_t *at)
 {
-    const struct option_items *items = servers_of(config, tenant);
+    const struct option_items *items = config_tenant_find(config, tenant);
     const struct server *servers = items ? items->at : NULL;
     while (items && *at < items->count) {
         const struct server *server = &servers[(*at)++];
@@ -28,11 +20,9 @@ const struct server *connect_servers_next(const struct config *config, const cha
 
 const struct server *connect_servers_find(const struct config *config, const char *tenant, struct span name)
 {
-    const struct server *server;
-    for (size_t at = 0; (server = connect_servers_next(config, tenant, &at));)
-        if (span_is(name, server->name))
-            return server;
-    return NULL;
+    const struct option_items *items = config_tenant_find(config, tenant);
+    const struct server *server = items ? server_find(items, name) : NULL;
+    return server && is_connected_to(server) ? server : NULL;
 }
 
 bool connect_servers_needed(const struct config *config)

@@ -102,8 +102,7 @@ static bool take_attempt(struct connect_login *login)
     struct attempt *attempt = login->attempt = login->stored.attempt;
     login->stored.attempt = NULL;
     login->identity = attempt ? attempt_identity(attempt) : NULL;
-    login->server =
-        attempt ? connect_servers_find(login->connect->parts.config, attempt->tenant, span_of(attempt->server)) : NULL;
+    login->server = attempt ? connect_servers_find(login->config, attempt->tenant, span_of(attempt->server)) : NULL;
     if (login->server && strcmp(login->server->url, attempt->server_url) == 0)
         return true;
     bool is_callback = login->op == CONNECT_OP_CALLBACK;

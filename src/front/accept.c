@@ -5,6 +5,9 @@
 //   ACCEPT_FULL     limits.connections are open
 //   ACCEPT_STARVED  the process, or the system, is out of descriptors
 //
+// Only ACCEPT_CLOSED does not lead to ACCEPT_FULL and ACCEPT_STARVED: set_state() is the only function that changes the state, and
+// checks the transition.
+//
 // In the last two states callers wait in the backlog of the socket. A connection that closes makes a place, and accepting goes
 // on at once. Descriptors are freed elsewhere, too, so every sweep looks for some. The log says when accepting stops, and when
 // it goes on with room to spare: a listener that stays close to its limit does not fill the log.
@@ -12,6 +15,7 @@
 // libmicrohttpd 0.9.75 does not accept on our behalf: it goes deaf for ever once its limit or that of descriptors was reached.
 // It also has room for an IPv6 address, and copies as much as the address of the caller is long: a caller that bound its own
 // unix socket to a path has a longer one.
+#include "base/check.h"
 #include "base/log.h"
 #include "face.h"
 #include <errno.h>
@@ -29,6 +33,17 @@ static const char *const hints[] = {
     [ACCEPT_STARVED] = "raise the limit on open files (LimitNOFILE= of a systemd unit, ulimit -Hn)",
 };
 
+#define TO(state) (1U << ACCEPT_##state)
+#define PAUSED (TO(FULL) | TO(STARVED))
+
+// A pause follows itself when a place that was made is taken by another connection. Stopping may be asked for twice.
+static const unsigned allowed[] = {
+    [ACCEPT_CLOSED] = TO(CLOSED) | TO(OPEN),
+    [ACCEPT_OPEN] = TO(CLOSED) | PAUSED,
+    [ACCEPT_FULL] = TO(CLOSED) | TO(OPEN) | PAUSED,
+    [ACCEPT_STARVED] = TO(CLOSED) | TO(OPEN) | PAUSED,
+};
+
 static size_t room(const struct http_face *face)
 {
     size_t limit = (size_t)face->config.limits->connections;
@@ -38,6 +53,7 @@ static size_t room(const struct http_face *face)
 static void set_state(struct http_face *face, enum accept_state state, const char *why)
 {
     enum accept_state before = face->accept.state;
+    CHECK(allowed[before] & (1U << state));
     face->accept.state = state;
     if (state == before || state == ACCEPT_CLOSED || before == ACCEPT_CLOSED)
         return;

@@ -109,7 +109,7 @@ static bool reads(struct caller *caller)
 // Of the body that came so far, of what waits on the stream, or of the answer.
 static size_t bytes_of(const struct http_exchange *exchange)
 {
-    if (exchange->state == EXCHANGE_BODY)
+    if (exchange->state < EXCHANGE_WAITING)
         return exchange->received;
     if (exchange->stream)
         return exchange->out.len - exchange->sent + (exchange->large ? exchange->large->len : 0) +

@@ -21,7 +21,7 @@ void document_set_metadata(struct http_exchange *exchange)
     const char *const *issuers = provider_chain_issuers(exchange->face->chain);
     http_path_put_base(exchange, &base);
     http_path_put(exchange, &base);
-    exchange->state = EXCHANGE_ANSWERED;
+    http_exchange_set_state(exchange, EXCHANGE_ANSWERED);
     exchange->answer.status = 200;
     buf_put_text(out, "{\"resource\":");
     scan_encode_lossy(buf_span(&base), out);
@@ -52,7 +52,7 @@ bool document_is_keys(const struct http_exchange *exchange, const struct guard_l
 void document_set_keys(struct http_exchange *exchange)
 {
     exchange->keys = true;
-    exchange->state = EXCHANGE_ANSWERED;
+    http_exchange_set_state(exchange, EXCHANGE_ANSWERED);
     exchange->answer.status = 200;
     buf_put_span(&exchange->answer.body, gate_keys(exchange->face->gate));
 }
@@ -77,7 +77,7 @@ static bool is_at_home(const struct http_exchange *exchange)
 void document_set_health(struct http_exchange *exchange)
 {
     exchange->health = true;
-    exchange->state = EXCHANGE_ANSWERED;
+    http_exchange_set_state(exchange, EXCHANGE_ANSWERED);
     exchange->answer.status =
         gate_health(exchange->face->gate, is_at_home(exchange), &exchange->answer.body) ? 200 : 503;
 }

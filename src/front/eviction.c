@@ -14,7 +14,7 @@
 
 #define LOOKS 64  // at connections, before one of them goes
 
-struct source {
+struct eviction_source {
     struct peer_source key;
     struct list callers;  // caller.neighbour, oldest first
     size_t count;
@@ -24,7 +24,7 @@ static struct span key_of(const struct peer_source *key) { return span_make((con
 
 static void leave_source(struct caller *caller)
 {
-    struct source *source = caller->source;
+    struct eviction_source *source = caller->source;
     if (!source)
         return;
     caller->source = NULL;
@@ -60,7 +60,7 @@ static void evict(struct caller *caller)
 }
 
 // The oldest connection of an address that has too many; the newest is not judged yet.
-static void evict_oldest(struct source *source)
+static void evict_oldest(struct eviction_source *source)
 {
     while (source->count > 1) {
         struct caller *caller = list_entry(source->callers.next, struct caller, neighbour);
@@ -79,9 +79,9 @@ static void join_source(struct caller *caller)
     struct peer_source key;
     if (!credentials_source(&caller->peer, &key) || provider_chain_is_proxy(face->chain, &caller->peer))
         return;
-    struct source *source = map_find(&face->sources, key_of(&key));
+    struct eviction_source *source = map_find(&face->sources, key_of(&key));
     if (!source) {
-        source = mem_new(struct source);
+        source = mem_new(struct eviction_source);
         source->key = key;
         list_init(&source->callers);
         map_put(&face->sources, key_of(&key), source);

@@ -4,6 +4,7 @@
 
 #include "base/list.h"
 #include "base/map.h"
+#include "config/chains.h"
 #include "front/http.h"
 #include "listener.h"
 #include "tls.h"
@@ -49,8 +50,10 @@ struct shard_events {
 struct http_face {
     struct loop *loop;
     struct gate *gate;
-    struct config_front config;
-    struct provider_chain *chain;  // who may come in here
+    const struct config *snapshot;
+    struct config_front config;  // of that
+    struct config_chains *chains;
+    struct provider_chain *chain;  // of those: who may come in here
     const struct shard_events *events;
     struct listener listener;
     struct tls *tls;  // NULL: plain HTTP
@@ -98,30 +101,38 @@ struct caller {
     char *query;  // of the request that begins, if it is for a page; as it came
     struct MHD_Connection *connection;
     struct peer peer;
-    bool peer_known;        // the certificate was looked at
-    bool authenticated;     // a request on it was accepted by the providers
-    struct list rank;       // in one of the face's lists of those that may be closed
-    struct list neighbour;  // in its source, while it is unauthenticated
-    struct source *source;  // NULL: it does not count for an address
-    bool parked;            // suspended in the handshake, until bytes come
+    bool peer_known;                 // the certificate was looked at
+    bool authenticated;              // a request on it was accepted by the providers
+    struct list rank;                // in one of the face's lists of those that may be closed
+    struct list neighbour;           // in its source, while it is unauthenticated
+    struct eviction_source *source;  // NULL: it does not count for an address
+    bool parked;                     // suspended in the handshake, until bytes come
     struct tls_line line;
 };
 
 // HTTP+SSE: where this caller's messages go.
 enum endpoint { ENDPOINT_NONE, ENDPOINT_MCP, ENDPOINT_MESSAGES };
 
-enum http_exchange_state { EXCHANGE_BODY, EXCHANGE_WAITING, EXCHANGE_ANSWERED, EXCHANGE_STREAMING };
+// See http_exchange.c.
+enum http_exchange_state {
+    EXCHANGE_BODY,
+    EXCHANGE_SKIPPING,
+    EXCHANGE_WAITING,
+    EXCHANGE_ANSWERED,  // from here on there is something to send
+    EXCHANGE_STREAMING,
+};
 
 // One request.
 struct http_exchange {
     struct arrival arrival;
-    struct page *page;  // NULL: it is for the gate's calls
+    struct config_chains *chains;  // that its credentials go to, whatever is in force when they are checked
+    struct page *page;             // NULL: it is for the gate's calls
     struct http_face *face;
     struct caller *caller;
     struct MHD_Connection *connection;
-    struct list node;  // in the shard's `waiting`
-    enum http_exchange_state state;
-    bool suspended, over;
+    struct list node;                // in the shard's `waiting`
+    enum http_exchange_state state;  // http_exchange_set_state()
+    bool suspended;
     bool broken;    // its socket is shut down, and its stream must end
     bool http_1_0;  // the caller knows no chunks: a stream ends with its connection
     enum endpoint endpoint;
@@ -165,6 +176,7 @@ void request_on_completed(void *arg, struct MHD_Connection *connection, void **s
                           enum MHD_RequestTerminationCode why);
 
 // http_exchange.c
+void http_exchange_set_state(struct http_exchange *exchange, enum http_exchange_state state);
 void http_exchange_resume(struct http_exchange *exchange);  // there is something for one that waits
 void http_exchange_suspend(struct http_exchange *exchange);
 
@@ -215,6 +227,8 @@ void http_answer_add_cors(const struct http_exchange *exchange, struct MHD_Respo
 enum MHD_Result http_answer_queue(struct http_exchange *exchange, int status, struct MHD_Response *response);
 void http_answer_on_answer(struct arrival *arrival, struct answer *answer);
 void http_answer_refuse(struct http_exchange *exchange, const struct err *err, int64_t retry_ms);
+// The same while the body comes: the answer is sent when the body is through, and the rest of it is not kept.
+void http_answer_refuse_body(struct http_exchange *exchange, const struct err *err, int64_t retry_ms);
 void http_answer_set_error(struct http_exchange *exchange, const struct err *err);  // before the gate saw the request
 enum MHD_Result http_answer_send(struct http_exchange *exchange);
 

@@ -6,7 +6,7 @@
 #include <inttypes.h>
 #include <strings.h>
 
-struct reading {
+struct header_reading {
     struct guard_headers *out;
     struct err *err;
     const char *expected;  // where the next line must begin
@@ -28,7 +28,7 @@ static struct span *slot(struct guard_headers *headers, struct span name)
                                                           : NULL;
 }
 
-static enum MHD_Result refuse(struct reading *reading, const char *why, struct span name)
+static enum MHD_Result refuse(struct header_reading *reading, const char *why, struct span name)
 {
     name.len = name.len > 60 ? 60 : name.len;
     reading->ok = err_set(reading->err, ERR_BAD_FRAMING, "%s: \"%.*s\"", why, SPAN_ARG(name));
@@ -39,7 +39,7 @@ static enum MHD_Result on_header(void *arg, enum MHD_ValueKind kind, const char 
                                  size_t value_len)
 {
     (void)kind;
-    struct reading *reading = arg;
+    struct header_reading *reading = arg;
     struct span name = span_make(key, key_len), text = span_make(value ? value : "", value ? value_len : 0);
     if (!field_is_name(name))
         return refuse(reading, "not a header name", name);
@@ -75,7 +75,7 @@ bool guard_size(struct MHD_Connection *connection, const struct config_front *co
 bool guard_read(struct MHD_Connection *connection, const struct guard_line *line, struct guard_headers *out,
                 struct err *err)
 {
-    struct reading reading = {out, err, line->version + strlen(line->version) + 2, true};
+    struct header_reading reading = {out, err, line->version + strlen(line->version) + 2, true};
     *out = (struct guard_headers){0};
     if (line->url != line->method + strlen(line->method) + 1)
         return err_set(err, ERR_BAD_FRAMING, "malformed request line");

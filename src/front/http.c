@@ -35,11 +35,14 @@ static void on_sweep(struct loop_timer *timer)
     loop_timer_set(face->loop, timer, SWEEP_MS);
 }
 
-static bool open_face(struct http_face *face, const struct config_listener *config, struct err *err)
+static bool open_face(struct http_face *face, const struct http_face_spec *spec, struct err *err)
 {
-    if (config->tls.certificate && !(face->tls = tls_new(gate_config(face->gate), config, err)))
+    const struct config_listener *listener = spec->listener;
+    if (listener->tls.certificate && !(face->tls = tls_new(spec->config, listener, err)))
         return false;
-    return listener_open(&face->listener, config, err) && shard_start_first(face, err) && accept_start(face, err);
+    bool open = spec->predecessor ? listener_share(&face->listener, &spec->predecessor->listener, listener, err)
+                                  : listener_open(&face->listener, listener, err);
+    return open && shard_start_first(face, err) && accept_start(face, err);
 }
 
 bool http_face_check(const struct config *config, const struct config_listener *listener, struct err *err)
@@ -50,12 +53,13 @@ bool http_face_check(const struct config *config, const struct config_listener *
     return ok;
 }
 
-struct http_face *http_face_new(struct loop *loop, struct gate *gate, const char *address, struct err *err)
+struct http_face *http_face_new(const struct http_face_spec *spec, struct err *err)
 {
     struct http_face *face = mem_new(struct http_face);
-    face->loop = loop;
-    face->gate = gate;
-    face->config = config_front(gate_config(gate));
+    face->loop = spec->loop;
+    face->gate = spec->gate;
+    face->snapshot = config_ref(spec->config);
+    face->config = config_front(face->snapshot);
     face->listener.fd = -1;
     face->events = &events;
     face->sweep = (struct loop_timer){.on_due = on_sweep, .arg = face, .name = "http sweep"};
@@ -66,16 +70,31 @@ struct http_face *http_face_new(struct loop *loop, struct gate *gate, const char
     list_init(&face->streams);
     list_init(&face->unauthenticated);
     list_init(&face->idle);
-    const struct config_listener plain = {.address = (char *)(uintptr_t)address};
-    const struct config_listener *config = config_listener_find(gate_config(gate), address);
-    face->chain = gate_chain(gate, config);
-    if (!open_face(face, config ? config : &plain, err)) {
-        http_face_free(face);
-        return NULL;
-    }
-    loop_timer_set(loop, &face->sweep, SWEEP_MS);
-    log_info("listening", LOG_STR("url", face->listener.url));
-    return face;
+    if (open_face(face, spec, err))
+        return face;
+    http_face_free(face);
+    return NULL;
+}
+
+static void announce(const struct http_face *face) { log_info("listening", LOG_STR("url", face->listener.url)); }
+
+void http_face_configure(struct http_face *face, const struct config_listener *listener, struct http_face *predecessor)
+{
+    bool is_new = !face->chains;
+    const struct config *before = face->snapshot;
+    face->snapshot = config_ref(gate_config(face->gate));
+    face->config = config_front(face->snapshot);
+    config_unref(before);
+    config_chains_unref(face->chains);
+    face->chains = config_chains_ref(gate_chains(face->gate));
+    face->chain =
+        config_chains_of(face->chains, face->snapshot, config_listener_find(face->snapshot, listener->address));
+    if (predecessor)
+        listener_take_over(&face->listener, &predecessor->listener, listener);
+    if (!is_new)
+        return;
+    loop_timer_set(face->loop, &face->sweep, SWEEP_MS);
+    announce(face);
 }
 
 int64_t http_face_descriptors(int64_t connections) { return shard_descriptors(connections); }
@@ -141,6 +160,8 @@ void http_face_free(struct http_face *face)
     end_callers(face);
     shard_stop_all(face);
     tls_free(face->tls);
+    config_chains_unref(face->chains);
+    config_unref(face->snapshot);
     MHD_destroy_response(face->accepted);
     map_release(&face->sources);
     free(face);

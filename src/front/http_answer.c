@@ -74,6 +74,14 @@ static void add_retry_after(struct MHD_Response *response, int64_t retry_ms)
 
 static void forget_large(void *arg) { blob_unref(arg); }
 
+// One run of bytes, which the library sends together with the head.
+static struct MHD_Response *response_of_run(struct blob *large)
+{
+    struct span text = blob_part(large, 0);
+    return MHD_create_response_from_buffer_with_free_callback_cls(text.len, (void *)(uintptr_t)text.at, forget_large,
+                                                                  large);
+}
+
 // In parts, sent from where it is. Left to itself the library sends the head alone, and wakes the caller for it.
 static struct MHD_Response *response_of_parts(struct http_exchange *exchange, struct blob *large)
 {
@@ -112,8 +120,10 @@ static struct MHD_Response *response_of(struct http_exchange *exchange)
     size_t len = 0;
     exchange->answer_bytes = large ? large->len : answer->body.len;
     answer->large = NULL;
+    if (large && large->len > MESSAGE_LARGE)
+        return response_in_blocks(exchange, large);
     if (large)
-        return large->len > MESSAGE_LARGE ? response_in_blocks(exchange, large) : response_of_parts(exchange, large);
+        return blob_count(large) == 1 ? response_of_run(large) : response_of_parts(exchange, large);
     if (!answer->body.len)
         return MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT);
     char *text = buf_take(&answer->body, &len);
@@ -153,7 +163,7 @@ enum MHD_Result http_answer_send(struct http_exchange *exchange)
 void http_answer_on_answer(struct arrival *arrival, struct answer *answer)
 {
     struct http_exchange *exchange = arrival->arg;
-    exchange->state = EXCHANGE_ANSWERED;
+    http_exchange_set_state(exchange, EXCHANGE_ANSWERED);
     exchange->answer = *answer;
     exchange->answer.session_id = NULL;
     answer->body = (struct buf){0};
@@ -165,18 +175,29 @@ void http_answer_on_answer(struct arrival *arrival, struct answer *answer)
     http_exchange_resume(exchange);
 }
 
-void http_answer_refuse(struct http_exchange *exchange, const struct err *err, int64_t retry_ms)
+static void put_refusal(struct http_exchange *exchange, const struct err *err, int64_t retry_ms)
 {
     struct buf members = {0};
     if (retry_ms)
         buf_printf(&members, "\"retryAfterMs\":%" PRId64, retry_ms);
-    exchange->state = EXCHANGE_ANSWERED;
     exchange->answer = (struct answer){.status = err_http_status(err->code), .retry_ms = retry_ms};
     message_put_error(&exchange->answer.body, (struct span){0}, err->code, buf_span(&members));
     buf_release(&members);
     const struct identity *who = exchange->arrival.who;
     log_info("request refused", LOG_STR("subject", who ? who->subject : "-"), LOG_STR("reason", err_reason(err->code)),
              LOG_STR("detail", err->detail));
+}
+
+void http_answer_refuse(struct http_exchange *exchange, const struct err *err, int64_t retry_ms)
+{
+    http_exchange_set_state(exchange, EXCHANGE_ANSWERED);
+    put_refusal(exchange, err, retry_ms);
+}
+
+void http_answer_refuse_body(struct http_exchange *exchange, const struct err *err, int64_t retry_ms)
+{
+    http_exchange_set_state(exchange, EXCHANGE_SKIPPING);
+    put_refusal(exchange, err, retry_ms);
 }
 
 void http_answer_set_error(struct http_exchange *exchange, const struct err *err)

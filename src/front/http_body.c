@@ -71,34 +71,33 @@ void http_body_begin(struct http_exchange *exchange, const struct guard_headers 
 }
 
 // The answer can be queued when the body is through, or never: nothing is kept of the rest.
-static void refuse_rest(struct http_exchange *exchange)
+static void refuse_rest(struct http_exchange *exchange, const struct err *err, int64_t retry_ms)
 {
-    exchange->over = true;
-    exchange->state = EXCHANGE_BODY;
+    http_answer_refuse_body(exchange, err, retry_ms);
     buf_release(&exchange->arrival.body);
     budget_close(&exchange->arrival.held);
 }
 
 void http_body_take(struct http_exchange *exchange, struct span bytes)
 {
-    struct buf *body = &exchange->arrival.body;
-    if (exchange->over)
+    struct arrival *arrival = &exchange->arrival;
+    struct buf *body = &arrival->body;
+    struct err err;
+    int64_t retry_ms;
+    bool counted = exchange->length || exchange->page;  // else it did not say how much it is
+    if (exchange->state == EXCHANGE_SKIPPING)
         return;
     if (bytes.len > body->max - body->len) {
-        struct err err;
         (void)err_set(&err, ERR_TOO_LARGE, "body above %zu bytes (limits.max_body)", body->max);
-        http_answer_set_error(exchange, &err);
-        refuse_rest(exchange);
-    } else if (!exchange->length && !exchange->page && !hold(exchange, bytes.len)) {  // it did not say how much it is
-        refuse_rest(exchange);
+        refuse_rest(exchange, &err, 0);
+    } else if (!counted && !gate_hold(exchange->face->gate, arrival, bytes.len, &retry_ms, &err)) {
+        refuse_rest(exchange, &err, retry_ms);
     } else {
         buf_put_span(body, bytes);
-    }
-    if (body->no_memory) {
-        struct err err;
+        if (!body->no_memory)
+            return;
         (void)err_set(&err, ERR_TOO_MANY, "no memory for a body of more than %zu bytes", body->len);
         log_error("out of memory: a request is refused", LOG_INT("bytes", body->len));
-        http_answer_refuse(exchange, &err, NO_MEMORY_RETRY_MS);
-        refuse_rest(exchange);
+        refuse_rest(exchange, &err, NO_MEMORY_RETRY_MS);
     }
 }

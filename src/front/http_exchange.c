@@ -1,5 +1,33 @@
-// Owns waiting: an exchange (one HTTP request and its answer) is suspended until there is something for its caller.
+// Owns where an exchange (one HTTP request and its answer) is, and its waiting: it is suspended until there is something for its
+// caller.
+//
+//            body is whole                 the gate's, or a page's, answer
+//   BODY ───────────────────► WAITING ─────────────────────────────────────► ANSWERED
+//     │ │                        │
+//     │ │ refused, or answered   └── the gate's stream ──► STREAMING
+//     │ │ without its body
+//     │ └──► ANSWERED
+//     └── refused while it comes ──► SKIPPING (the rest of it) ── it is through ──► ANSWERED
+//
+// http_exchange_set_state() is the only function that changes the state, and checks the transition.
+#include "base/check.h"
 #include "face.h"
+
+#define TO(state) (1U << EXCHANGE_##state)
+
+static const unsigned allowed[] = {
+    [EXCHANGE_BODY] = TO(SKIPPING) | TO(WAITING) | TO(ANSWERED),
+    [EXCHANGE_SKIPPING] = TO(ANSWERED),
+    [EXCHANGE_WAITING] = TO(ANSWERED) | TO(STREAMING),
+    [EXCHANGE_ANSWERED] = 0,
+    [EXCHANGE_STREAMING] = 0,
+};
+
+void http_exchange_set_state(struct http_exchange *exchange, enum http_exchange_state state)
+{
+    CHECK(allowed[exchange->state] & (1U << state));
+    exchange->state = state;
+}
 
 void http_exchange_resume(struct http_exchange *exchange)
 {

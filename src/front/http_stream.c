@@ -141,7 +141,7 @@ void http_stream_on_stream(struct arrival *arrival, struct stream *stream, const
     struct http_exchange *exchange = arrival->arg;
     struct stream_sink sink = {on_wake, on_cut, exchange};
     struct err err;
-    exchange->state = EXCHANGE_STREAMING;
+    http_exchange_set_state(exchange, EXCHANGE_STREAMING);
     exchange->stream = stream_ref(stream);
     if (exchange->endpoint && session_id) {
         snprintf(exchange->session_id, sizeof exchange->session_id, "%s", session_id);

@@ -1,7 +1,4 @@
-// Owns opening and closing of listening sockets, and the files of unix sockets.
-//
-// A unix socket is created under a lock on its folder, so that of two gateways that start at once one finds
-// the other. What is there already is replaced only if it is a socket and nobody accepts on it.
+// Owns opening and closing of listening sockets, and the addresses of callers.
 #include "listener.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -12,15 +9,10 @@
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 #define BACKLOG 1024
-#define LOCK_TRIES 40
-#define LOCK_PAUSE_NS 25000000L
 
 // ---- TCP ------------------------------------------------------------------------------------
 
@@ -73,94 +65,47 @@ static bool open_port(struct listener *listener, const struct config_listener *c
     return listener->fd >= 0;
 }
 
-// ---- unix sockets ---------------------------------------------------------------------------
-
-// The folder, locked; -1 with the error set.
-static int lock_folder(const char *path, struct err *err)
+static mode_t mode_of(const struct config_listener *config)
 {
-    size_t len = (size_t)(strrchr(path, '/') - path);
-    char *folder = mem_copy(path, len ? len : 1);
-    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC), tries = 0;
-    while (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) < 0) {
-        if ((errno != EWOULDBLOCK && errno != EINTR) || ++tries == LOCK_TRIES) {
-            int saved = errno;
-            close(fd);
-            fd = -1;
-            errno = saved;
-            break;
-        }
-        nanosleep(&(struct timespec){0, LOCK_PAUSE_NS}, NULL);
-    }
-    if (fd < 0)
-        (void)err_set(err, ERR_CONFIG, "cannot listen on unix:%s: cannot open and lock the folder %s: %s", path, folder,
-                      strerror(errno));
-    free(folder);
-    return fd;
-}
-
-// Makes room at the path: nothing there, or a socket that nobody accepts on, which goes.
-static bool clear_path(const struct sockaddr_un *name, struct err *err)
-{
-    const char *path = name->sun_path;
-    struct stat there;
-    if (lstat(path, &there) < 0)
-        return errno == ENOENT || err_set(err, ERR_CONFIG, "cannot listen on unix:%s: %s", path, strerror(errno));
-    if (!S_ISSOCK(there.st_mode))
-        return err_set(err, ERR_CONFIG,
-                       "cannot listen on unix:%s: something that is not a socket is there; move it away, or choose "
-                       "another path",
-                       path);
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    bool dead = fd >= 0 && connect(fd, (const struct sockaddr *)name, sizeof *name) < 0 && errno == ECONNREFUSED;
-    int code = dead ? 0 : errno;
-    if (fd >= 0)
-        close(fd);
-    if (dead)
-        return unlink(path) == 0 || errno == ENOENT ||
-               err_set(err, ERR_CONFIG, "cannot listen on unix:%s: cannot remove the stale socket: %s", path,
-                       strerror(errno));
-    if (code == EACCES || code == EPERM)
-        return err_set(err, ERR_CONFIG, "cannot listen on unix:%s: a socket is there that we may not look into: %s",
-                       path, strerror(code));
-    return err_set(err, ERR_CONFIG,
-                   "cannot listen on unix:%s: somebody listens there already; stop it, or choose another path", path);
-}
-
-static bool bind_path(struct listener *listener, const struct sockaddr_un *name, mode_t mode, struct err *err)
-{
-    struct stat made;
-    listener->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    mode_t before = umask(0777 & ~mode);  // so it never has another mode, not even for a moment
-    bool bound = listener->fd >= 0 && bind(listener->fd, (const struct sockaddr *)name, sizeof *name) == 0;
-    umask(before);
-    if (bound && lstat(name->sun_path, &made) == 0) {
-        listener->path = mem_string(name->sun_path);
-        listener->device = made.st_dev;
-        listener->inode = made.st_ino;
-        if (listen(listener->fd, BACKLOG) == 0)
-            return true;
-    }
-    (void)err_set(err, ERR_CONFIG, "cannot listen on unix:%s: %s", name->sun_path, strerror(errno));
-    listener_release(listener);
-    return false;
+    return config->mode ? (mode_t)strtoul(config->mode, NULL, 8) : 0600;
 }
 
 static bool open_path(struct listener *listener, const struct config_listener *config, struct err *err)
 {
-    struct sockaddr_un name = {.sun_family = AF_UNIX};
     const char *path = config_listener_unix_path(config->address);
-    snprintf(name.sun_path, sizeof name.sun_path, "%s", path);
-    int folder = lock_folder(path, err);
-    if (folder < 0)
+    listener->fd = unix_socket_listen(&listener->file, path, mode_of(config), err);
+    if (listener->fd < 0)
         return false;
-    mode_t mode = config->mode ? (mode_t)strtoul(config->mode, NULL, 8) : 0600;
-    bool ok = clear_path(&name, err) && bind_path(listener, &name, mode, err);
-    close(folder);
-    if (ok) {
-        listener->url = mem_string(config->address);
-        listener->local = true;
-    }
-    return ok;
+    listener->url = mem_string(config->address);
+    listener->local = true;
+    return true;
+}
+
+// ---- one socket after the other -------------------------------------------------------------
+
+bool listener_share(struct listener *listener, const struct listener *from, const struct config_listener *config,
+                    struct err *err)
+{
+    const char *rest = strstr(from->url, "://");
+    struct buf url = {0};
+    *listener = (struct listener){.fd = fcntl(from->fd, F_DUPFD_CLOEXEC, 0), .local = from->local};
+    if (listener->fd < 0)
+        return err_set(err, ERR_SYSTEM, "cannot take over the socket of %s: %s", config->address, strerror(errno));
+    if (rest)
+        buf_printf(&url, "%s%s", config->tls.certificate ? "https" : "http", rest);
+    else
+        buf_put_text(&url, from->url);
+    listener->url = buf_take(&url, NULL);
+    return true;
+}
+
+void listener_take_over(struct listener *listener, struct listener *from, const struct config_listener *config)
+{
+    listener->file = from->file;
+    from->file = (struct unix_socket_file){0};
+    if (listener->file.path && chmod(listener->file.path, mode_of(config)) < 0)
+        log_warn("cannot change the mode of the socket", LOG_STR("path", listener->file.path),
+                 LOG_STR("detail", strerror(errno)));
 }
 
 bool listener_open(struct listener *listener, const struct config_listener *config, struct err *err)
@@ -170,19 +115,9 @@ bool listener_open(struct listener *listener, const struct config_listener *conf
                                                       : open_port(listener, config, err);
 }
 
-void listener_remove(struct listener *listener)
-{
-    struct stat there;
-    if (listener->path && lstat(listener->path, &there) == 0 && there.st_dev == listener->device &&
-        there.st_ino == listener->inode && unlink(listener->path) < 0)
-        log_warn("cannot remove the socket", LOG_STR("path", listener->path), LOG_STR("detail", strerror(errno)));
-    free(listener->path);
-    listener->path = NULL;
-}
-
 void listener_release(struct listener *listener)
 {
-    listener_remove(listener);
+    unix_socket_remove(&listener->file);
     if (listener->fd >= 0)
         close(listener->fd);
     listener->fd = -1;

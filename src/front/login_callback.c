@@ -22,7 +22,7 @@
 #define FLUSH_TRIES 40
 #define FLUSH_PAUSE_NS 5000000L
 
-enum page { PAGE_STRANGE, PAGE_FAILED, PAGE_AGAIN, PAGE_GRANTED, PAGES };
+enum callback_page { PAGE_STRANGE, PAGE_FAILED, PAGE_AGAIN, PAGE_GRANTED, PAGES };
 
 #define PAGE(title, text)                                                                                         \
     "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>" title "</title><h1>" title "</h1><p>" text \
@@ -70,7 +70,7 @@ struct browser_request {
     char *target;  // as it stands in the request line
     struct MHD_Connection *connection;
     bool seen, finished;
-    enum page outcome;  // when it is finished
+    enum callback_page outcome;  // when it is finished
 };
 
 // ---- requests -------------------------------------------------------------------------------
@@ -98,7 +98,7 @@ static enum MHD_Result answer(struct MHD_Connection *connection, unsigned status
     return result;
 }
 
-static enum MHD_Result show(struct MHD_Connection *connection, enum page page)
+static enum MHD_Result show(struct MHD_Connection *connection, enum callback_page page)
 {
     return answer(connection, pages[page].status, pages[page].text);
 }
@@ -331,9 +331,9 @@ unsigned login_callback_port(const struct login_callback *callback) { return cal
 
 void login_callback_finish(struct login_callback *callback, enum login_callback_end end)
 {
-    static const enum page of[] = {[LOGIN_CALLBACK_FAILED] = PAGE_FAILED,
-                                   [LOGIN_CALLBACK_AGAIN] = PAGE_AGAIN,
-                                   [LOGIN_CALLBACK_GRANTED] = PAGE_GRANTED};
+    static const enum callback_page of[] = {[LOGIN_CALLBACK_FAILED] = PAGE_FAILED,
+                                            [LOGIN_CALLBACK_AGAIN] = PAGE_AGAIN,
+                                            [LOGIN_CALLBACK_GRANTED] = PAGE_GRANTED};
     struct browser_request *request = callback->waiting;
     if (!request)
         return;

@@ -63,7 +63,7 @@ static void each_cookie(void *arg, void (*on_cookie)(void *to, const char *name,
 
 static void show(struct http_exchange *exchange, const struct connect_page *page)
 {
-    exchange->state = EXCHANGE_ANSWERED;
+    http_exchange_set_state(exchange, EXCHANGE_ANSWERED);
     exchange->answer.status = (int)page_text_render(page, &exchange->answer.body, &exchange->page->headers);
     http_exchange_resume(exchange);
 }
@@ -151,7 +151,7 @@ static bool serve_document(struct http_exchange *exchange, struct span path)
     if (!connect_document(gate_connect(exchange->face->gate), path, &exchange->answer.body))
         return false;
     buf_put_text(&exchange->page->headers, "Content-Type: application/json\n");
-    exchange->state = EXCHANGE_ANSWERED;
+    http_exchange_set_state(exchange, EXCHANGE_ANSWERED);
     exchange->answer.status = 200;
     return true;
 }
@@ -218,11 +218,8 @@ void page_free(struct page *page)
     if (!page)
         return;
     struct buf *all[] = {&page->ticket, &page->server, &page->csrf, &page->answer, &page->return_to, &page->headers};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        if (all[i]->at)
-            explicit_bzero(all[i]->at, all[i]->room);
-        buf_release(all[i]);
-    }
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        buf_wipe(all[i]);
     if (page->query)
         explicit_bzero(page->query, strlen(page->query));
     free(page->query);

@@ -83,7 +83,7 @@ static void begin(struct http_exchange *exchange, const struct guard_line *line)
     exchange->host = headers.host;
     extract_headers(exchange->connection, provider_chain_headers(face->chain), &exchange->arrival.credentials);
     if (strcmp(line->method, "OPTIONS") == 0) {
-        exchange->state = EXCHANGE_ANSWERED;
+        http_exchange_set_state(exchange, EXCHANGE_ANSWERED);
         exchange->answer.status = 204;
     } else if (keys) {
         document_set_keys(exchange);
@@ -116,7 +116,7 @@ static enum MHD_Result send_preflight(struct http_exchange *exchange)
 
 static enum MHD_Result next_step(struct http_exchange *exchange)
 {
-    if (exchange->state != EXCHANGE_BODY)
+    if (exchange->state >= EXCHANGE_WAITING)
         list_remove(&exchange->caller->listening);
     switch (exchange->state) {
     case EXCHANGE_ANSWERED:
@@ -126,7 +126,8 @@ static enum MHD_Result next_step(struct http_exchange *exchange)
         return exchange->answer.status == 204 ? send_preflight(exchange) : http_answer_send(exchange);
     case EXCHANGE_STREAMING: deadline_send(exchange->caller); return http_stream_send(exchange);
     case EXCHANGE_WAITING: shard_wait(exchange); return MHD_YES;
-    case EXCHANGE_BODY: break;
+    case EXCHANGE_BODY:
+    case EXCHANGE_SKIPPING: break;
     }
     return MHD_YES;
 }
@@ -146,10 +147,26 @@ static struct http_exchange *exchange_new(struct http_face *face, struct MHD_Con
     exchange->caller = caller;
     exchange->arrival.ops = &arrival_ops;
     exchange->arrival.arg = exchange;
+    exchange->chains = config_chains_ref(face->chains);
     exchange->arrival.credentials.chain = face->chain;
     exchange->arrival.credentials.local = face->listener.local;
     exchange->arrival.credentials.peer = &caller->peer;
     return exchange;
+}
+
+// All of the body is here, or was skipped.
+static void end_body(struct http_exchange *exchange)
+{
+    deadline_none(exchange->caller);
+    if (exchange->state == EXCHANGE_SKIPPING) {
+        http_exchange_set_state(exchange, EXCHANGE_ANSWERED);
+        return;
+    }
+    http_exchange_set_state(exchange, EXCHANGE_WAITING);
+    if (exchange->page)
+        page_arrive(exchange);
+    else
+        gate_arrive(exchange->face->gate, &exchange->arrival);
 }
 
 enum MHD_Result request_on_request(void *arg, struct MHD_Connection *connection, const char *url, const char *method,
@@ -164,24 +181,14 @@ enum MHD_Result request_on_request(void *arg, struct MHD_Connection *connection,
         begin(exchange, &(struct guard_line){method, url, version});
         return exchange->state == EXCHANGE_ANSWERED ? next_step(exchange) : MHD_YES;
     }
-    if (exchange->state == EXCHANGE_BODY && *upload_size) {
+    if (exchange->state < EXCHANGE_WAITING && *upload_size) {
         exchange->received += *upload_size;
         http_body_take(exchange, span_make(upload, *upload_size));
         *upload_size = 0;
         return MHD_YES;
     }
-    if (exchange->state == EXCHANGE_BODY) {
-        deadline_none(exchange->caller);
-        if (exchange->over) {
-            exchange->state = EXCHANGE_ANSWERED;
-        } else {
-            exchange->state = EXCHANGE_WAITING;
-            if (exchange->page)
-                page_arrive(exchange);
-            else
-                gate_arrive(exchange->face->gate, &exchange->arrival);
-        }
-    }
+    if (exchange->state < EXCHANGE_WAITING)
+        end_body(exchange);
     return next_step(exchange);
 }
 
@@ -191,6 +198,7 @@ static void exchange_free(void *object)
     page_free(exchange->page);
     buf_release(&exchange->arrival.body);
     identity_unref(exchange->arrival.who);
+    config_chains_unref(exchange->chains);
     buf_release(&exchange->answer.body);
     blob_unref(exchange->answer.large);
     buf_release(&exchange->out);

@@ -5,6 +5,7 @@
 #include "base/map.h"
 #include "base/mem.h"
 #include "base/scan.h"
+#include "config/chains.h"
 #include "config/front.h"
 #include "mcp/frame.h"
 #include "mcp/message.h"
@@ -84,11 +85,12 @@ static void put_message(struct stdio_face *face, struct span message)
     loop_task_put(face->loop, &face->flush);
 }
 
-// An answer, whose id is in its first part.
+// An answer, whose id is in its first part. It may follow the whole result there, so it is looked for only if some request
+// came with Content-Length.
 static void put_large(struct stdio_face *face, struct blob *message)
 {
     struct span id;
-    if (scan_find(blob_part(message, 0), "id", &id) && is_answer_counted(face, id))
+    if (face->counted.count && scan_find(blob_part(message, 0), "id", &id) && is_answer_counted(face, id))
         buf_printf(&face->pending, "Content-Length: %zu\r\n\r\n", message->len);
     else
         buf_put_char(&face->behind, '\n');
@@ -247,7 +249,8 @@ static const struct arrival_ops arrival_ops = {on_answer, on_stream};
 // Whoever started us is local; a token it gave us says who it is.
 static struct credentials credentials_of(const struct stdio_face *face)
 {
-    struct credentials credentials = {.chain = gate_chain(face->gate, NULL), .local = true};
+    struct credentials credentials = {.chain = config_chains_of(gate_chains(face->gate), gate_config(face->gate), NULL),
+                                      .local = true};
     if (face->authorization.len)
         credentials.authorization = buf_span(&face->authorization);
     return credentials;
@@ -408,9 +411,7 @@ void stdio_face_free(struct stdio_face *face)
     }
     frame_release(&face->frame);
     map_release(&face->counted);
-    if (face->authorization.at)
-        explicit_bzero(face->authorization.at, face->authorization.len);
-    buf_release(&face->authorization);
+    buf_wipe(&face->authorization);
     buf_release(&face->pending);
     blob_unref(face->large);
     buf_release(&face->behind);

@@ -5,9 +5,9 @@
 // callback that has one; it gets a callback that is never asked, because every session has credentials of its own.
 #include "tls.h"
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/secret.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <gnutls/abstract.h>
@@ -27,7 +27,7 @@ enum { CERTIFICATE, KEY, CLIENT_CA, FILES };
 static const char *const options[FILES] = {"tls.certificate", "tls.key", "tls.client_ca"};
 
 // Which version of a file it was; all zero: none.
-struct stamp {
+struct tls_stamp {
     dev_t device;
     ino_t inode;
     off_t size;
@@ -42,9 +42,9 @@ struct tls_pair {
 
 struct tls {
     char *address;
-    char *paths[FILES];         // NULL: not used
-    struct stamp tried[FILES];  // what was read last, good or not
-    struct stamp seen[FILES];   // at the last check
+    char *paths[FILES];             // NULL: not used
+    struct tls_stamp tried[FILES];  // what was read last, good or not
+    struct tls_stamp seen[FILES];   // at the last check
     struct tls_pair *pair;
     bool failing;  // a newer one could not be taken over
     bool unread;   // because a file could not be read, which may pass without a change: no descriptor was free
@@ -61,12 +61,12 @@ static void pair_unref(struct tls_pair *pair)
 
 // ---- reading --------------------------------------------------------------------------------
 
-static struct stamp stamp_of(const struct stat *file)
+static struct tls_stamp stamp_of(const struct stat *file)
 {
-    return (struct stamp){file->st_dev, file->st_ino, file->st_size, file->st_mtim};
+    return (struct tls_stamp){file->st_dev, file->st_ino, file->st_size, file->st_mtim};
 }
 
-static bool same_stamps(const struct stamp *a, const struct stamp *b)
+static bool same_stamps(const struct tls_stamp *a, const struct tls_stamp *b)
 {
     for (int i = 0; i < FILES; i++)
         if (a[i].device != b[i].device || a[i].inode != b[i].inode || a[i].size != b[i].size ||
@@ -132,7 +132,7 @@ static gnutls_datum_t datum(const struct buf *buf)
 static void warn_of_expiry(const struct tls *tls, gnutls_x509_crt_t leaf)
 {
     time_t until = gnutls_x509_crt_get_expiration_time(leaf);
-    if (until != (time_t)-1 && until < time(NULL))
+    if (until != (time_t)-1 && until < clock_wall_s())
         log_warn("the certificate has expired", LOG_STR("file", tls->paths[CERTIFICATE]));
 }
 
@@ -177,16 +177,13 @@ static struct tls_pair *read_pair(struct tls *tls, struct err *err)
     bool ok = gnutls_certificate_allocate_credentials(&pair->credentials) == 0 ||
               err_set(err, ERR_SYSTEM, "gnutls_certificate_allocate_credentials");
     for (int i = 0; ok && i < FILES; i++) {
-        tls->tried[i] = (struct stamp){0};
+        tls->tried[i] = (struct tls_stamp){0};
         ok = !tls->paths[i] || read_file(tls, i, &texts[i], err);
     }
     ok = ok && use_pair(tls, pair, texts, err) &&
          (!tls->paths[CLIENT_CA] || use_client_ca(tls, pair, &texts[CLIENT_CA], err));
-    for (int i = 0; i < FILES; i++) {
-        if (texts[i].at)
-            secret_wipe(texts[i].at, texts[i].room);
-        buf_release(&texts[i]);
-    }
+    for (int i = 0; i < FILES; i++)
+        buf_wipe(&texts[i]);
     if (ok)
         return pair;
     pair_unref(pair);
@@ -218,7 +215,7 @@ bool tls_failing(const struct tls *tls) { return tls->failing; }
 
 void tls_check(struct tls *tls)
 {
-    struct stamp now[FILES] = {0};
+    struct tls_stamp now[FILES] = {0};
     struct stat file;
     for (int i = 0; i < FILES; i++)
         if (tls->paths[i] && stat(tls->paths[i], &file) == 0)

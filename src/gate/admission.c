@@ -1,5 +1,7 @@
 // Owns who gets in: the throttle, the providers and the tenant, asked in this order, and what counts as a failed attempt.
 //
+// An identity has the name of its tenant. Only admission looks the name up; sessions, budgets and calls receive the tenant itself.
+//
 // A failed attempt is a credential that was wrong (rejected or malformed). These are not: a request without a credential, a token
 // that only lacks a scope, an issuer that cannot be reached, an identity of a tenant that does not exist, and whatever a
 // proxy for many callers passes on. Guarded by tests/e2e/callers/admission.test.mjs.
@@ -25,6 +27,24 @@ static bool is_failed_attempt(enum provider_verdict verdict, const struct creden
            !provider_chain_relays(credentials->chain, credentials);
 }
 
+static enum admission_verdict find_tenant(const struct gate *gate, struct admission *admission)
+{
+    admission->tenant = tenant_find(gate, admission->identity->tenant);
+    if (admission->tenant)
+        return ADMISSION_GRANTED;
+    (void)err_set(&admission->err, ERR_UNAUTHENTICATED, "tenant \"%s\" does not exist", admission->identity->tenant);
+    return ADMISSION_REFUSED;
+}
+
+static bool is_in_force(const struct gate *gate, const struct provider_chain *chain)
+{
+    const struct provider_chain *other;
+    for (size_t i = 0; (other = config_chains_at(gate->chains, i)); i++)
+        if (other == chain)
+            return true;
+    return false;
+}
+
 enum admission_verdict admission_ask(struct gate *gate, struct admission *admission)
 {
     const struct credentials *credentials = admission->credentials;
@@ -39,16 +59,17 @@ enum admission_verdict admission_ask(struct gate *gate, struct admission *admiss
         throttle_failed(&gate->throttle, credentials->peer, loop_now(gate->loop));
     if (verdict != PROVIDER_ACCEPT)
         return ADMISSION_REFUSED;
-    admission->tenant = tenant_find(gate, admission->identity->tenant);
-    if (admission->tenant)
-        return ADMISSION_GRANTED;
-    (void)err_set(&admission->err, ERR_UNAUTHENTICATED, "no tenant \"%s\"", admission->identity->tenant);
-    return ADMISSION_REFUSED;
+    // The request may have begun before a reload, with providers that are not in force any more.
+    if (!is_in_force(gate, credentials->chain) && !admission_stands(gate, admission->identity)) {
+        (void)err_set(&admission->err, ERR_UNAUTHENTICATED, "the provider was removed while the request waited");
+        return ADMISSION_REFUSED;
+    }
+    return find_tenant(gate, admission);
 }
 
 static void never_resume(void *arg) { (void)arg; }
 
-bool admission_before_body(struct gate *gate, struct arrival *arrival)
+struct tenant *admission_before_body(struct gate *gate, struct arrival *arrival)
 {
     struct provider_wait wait = {.resume = never_resume};
     struct admission admission = {
@@ -64,15 +85,14 @@ bool admission_before_body(struct gate *gate, struct arrival *arrival)
     };
     admission_name_arrival(arrival, admission.identity);
     identity_unref(admission.identity);
-    return verdict == ADMISSION_GRANTED;
+    return verdict == ADMISSION_GRANTED ? admission.tenant : NULL;
 }
 
 // A body may take minutes: a credential that was revoked or has expired meanwhile is refused.
 static enum admission_verdict still_granted(const struct gate *gate, struct admission *admission)
 {
-    admission->tenant = tenant_find(gate, admission->identity->tenant);
     if (admission_stands(gate, admission->identity))
-        return ADMISSION_GRANTED;
+        return find_tenant(gate, admission);
     (void)err_set(&admission->err, ERR_UNAUTHENTICATED, "the credential ended while the body was read");
     return ADMISSION_REFUSED;
 }
@@ -103,8 +123,9 @@ void admission_name_arrival(struct arrival *arrival, const struct identity *who)
 // A provider's name means the same in every chain (provider_config_names_agree()): any that has it can tell.
 bool admission_stands(const struct gate *gate, const struct identity *identity)
 {
-    for (size_t i = 0; i <= gate->config->listen.count; i++)
-        if (gate->chains[i] && provider_chain_knows(gate->chains[i], identity))
-            return provider_chain_stands(gate->chains[i], identity);
+    struct provider_chain *chain;
+    for (size_t i = 0; (chain = config_chains_at(gate->chains, i)); i++)
+        if (provider_chain_knows(chain, identity))
+            return provider_chain_stands(chain, identity);
     return false;
 }

@@ -31,8 +31,8 @@ enum admission_verdict admission_ask(struct gate *gate, struct admission *admiss
 // False: too many authentications from this address failed; `err` is set. The first step of admission_ask(), before a body is read.
 bool admission_open(struct gate *gate, struct admission *admission) MUST_CHECK;
 // The same before a large body is read, with the outcome in arrival->admission: only an admitted caller may send one. An issuer
-// that cannot be asked at once is not waited for.
-bool admission_before_body(struct gate *gate, struct arrival *arrival);
+// that cannot be asked at once is not waited for. The tenant of the caller; NULL: it is not admitted.
+struct tenant *admission_before_body(struct gate *gate, struct arrival *arrival);
 // What came of that, or admission_ask() if it was not asked. `arrival` may be NULL.
 enum admission_verdict admission_of_arrival(struct gate *gate, const struct arrival *arrival,
                                             struct admission *admission) MUST_CHECK;

@@ -86,10 +86,10 @@ bool arguments_read(struct call *call, const struct policy_question *question, j
     bool may_be_deep = raw.len > (size_t)2 * ARGUMENTS_DEPTH_MAX;
     if (may_be_deep && (found ? found->depth : scan_depth(raw)) > ARGUMENTS_DEPTH_MAX)
         return err_set(&call->err, ERR_INVALID_PARAMS, "arguments are nested deeper than %d", ARGUMENTS_DEPTH_MAX);
-    if (!policy_looks_at_arguments(call->policy, question))
+    if (!policy_looks_at_arguments(call->tenant->memo, question))
         return true;
     if (raw.len <= ARGUMENTS_MAX)
         *out = found ? json_incref(found->tree) : json_parse_arguments(raw, "arguments", &err);
     // What the caller may not see is denied whatever its arguments are, as if it did not exist.
-    return *out || !policy_visible(call->policy, question) || unjudgeable(call, raw.len);
+    return *out || !policy_visible(call->tenant->memo, question) || unjudgeable(call, raw.len);
 }

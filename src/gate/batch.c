@@ -10,7 +10,7 @@ static struct call *part_new(struct call *batch, size_t at)
     part->parent = batch;
     part->op = ARRIVAL_MESSAGE;
     part->identity = identity_ref(batch->identity);
-    part->tenant = batch->tenant;
+    part->tenant = tenant_ref(batch->tenant);
     part->pipe = batch->pipe;
     part->started_us = batch->started_us;
     snprintf(part->request_id, sizeof part->request_id, "%s", batch->request_id);
@@ -20,7 +20,7 @@ static struct call *part_new(struct call *batch, size_t at)
     if (part->err.code)
         ask_on_invalid(part->session, &part->message);
     bool over = part->err.code || !memory_hold_call(part) || call_comes_too_late(part);
-    part->phase = over ? PHASE_SHAPE : PHASE_ROUTE;
+    call_set_phase(part, over ? PHASE_SHAPE : PHASE_ROUTE);
     return part;
 }
 

@@ -34,7 +34,8 @@ static struct link *next_link(const struct gate *gate, size_t *at, const struct 
     void *value;
     while (map_next(&gate->links, at, NULL, &value)) {
         struct link *link = value;
-        if (link->user && upstream_server(link->upstream) == server && identity_same(link->user, user))
+        bool same = strcmp(upstream_server(link->upstream)->name, server->name) == 0;
+        if (link->user && same && identity_same(link->user, user))
             return link;
     }
     return NULL;

@@ -1,6 +1,7 @@
 // Owns the gate: what it is made of, arrivals, the sweep over sessions and slow calls, and shutdown.
 #include "gate/gate.h"
 #include "admission.h"
+#include "apply.h"
 #include "auth/access/exchanged_tokens.h"
 #include "auth/access/identity_assertion.h"
 #include "base/clock.h"
@@ -17,6 +18,7 @@
 
 #define SWEEP_MS 250
 #define RECHECK_SWEEPS 2
+#define IDENTITY_SWEEPS 4  // credentials expire
 
 static void sweep_sessions(struct gate *gate)
 {
@@ -46,6 +48,10 @@ static void on_sweep(struct loop_timer *timer)
     stream_slow_calls(gate);
     recheck_sweep(gate);
     level_sweep(gate);
+    link_sweep_retired(gate);
+    (void)log_flush();  // reports lines that were left out, when their window has ended
+    if (gate->sweeps % IDENTITY_SWEEPS == 0)
+        gate_recheck_identities(gate);
     if (++gate->sweeps % 20 == 0) {
         sweep_sessions(gate);
         refused_sweep(gate);
@@ -54,36 +60,6 @@ static void on_sweep(struct loop_timer *timer)
     if (gate->tokens && gate->sweeps % RECHECK_SWEEPS == 0)
         link_recheck_all(gate);
     loop_timer_set(gate->loop, &gate->sweep, SWEEP_MS);
-}
-
-static void add_tenants(struct gate *gate, const struct gate_parts *parts)
-{
-    const struct config *config = parts->config;
-    const struct config_tenant *others = config->tenants.at;
-    gate->tenant_count = config->tenants.count + 1;
-    gate->tenants = mem_alloc(gate->tenant_count * sizeof *gate->tenants);
-    for (size_t i = 0; i < gate->tenant_count; i++) {
-        const struct config_tenant *other = i ? &others[i - 1] : NULL;
-        gate->tenants[i] = (struct tenant){
-            .name = other ? other->name : "default",
-            .servers = other ? &other->servers : &config->servers,
-            .profiles = other ? &other->profiles : &config->profiles,
-            .policy = policy_ref(parts->policies[i]),
-            .limit = limit_new(other ? &other->limits.rates : &config->limits.rates),
-            .session_limit = other ? other->limits.sessions : config->limits.sessions,
-            .process_limit = other ? other->limits.processes : config->limits.processes,
-            .recheck_at = policy_next_expiry(parts->policies[i]),
-        };
-        clock_stamp(gate->tenants[i].policy_since);
-    }
-}
-
-static void add_keys(struct gate *gate, const struct option_items *items)
-{
-    const struct server *servers = items->at;
-    for (size_t i = 0; i < items->count; i++)
-        if (servers[i].auth.assertion.key_file && !servers[i].disabled)
-            assertion_keys_add(gate->keys, &servers[i].auth.assertion);
 }
 
 struct gate *gate_new(const struct gate_parts *parts)
@@ -95,22 +71,20 @@ struct gate *gate_new(const struct gate_parts *parts)
     gate->loop = loop;
     gate->http = parts->http;
     gate->background = parts->background;
-    gate->config = parts->config;
-    gate->chains = parts->chains;
+    gate->config = config_ref(parts->config);
+    gate->chains = config_chains_ref(parts->chains);
     gate->audit = parts->audit;
     throttle_init(&gate->throttle, &gate->config->limits);
     gate->tokens = parts->tokens;
-    gate->keys = assertion_keys_new();
-    gate->exchanged = caller_token_wanted(gate->config) ? exchanged_tokens_new() : NULL;
-    add_tenants(gate, parts);
+    list_init(&gate->tenants);
     memory_init(gate);
-    for (size_t i = 0; i < gate->tenant_count; i++)
-        add_keys(gate, gate->tenants[i].servers);
+    apply_configuration(gate, parts->policies);
     secret_random(gate->key, sizeof gate->key);
     secret_random(&gate->next_request, sizeof gate->next_request);
     list_init(&gate->calls);
     list_init(&gate->quick);
     list_init(&gate->levels);
+    list_init(&gate->retired);
     fan_out_init(gate);
     gate->sweep = (struct loop_timer){.on_due = on_sweep, .arg = gate, .name = "gate sweep"};
     loop_timer_set(loop, &gate->sweep, SWEEP_MS);
@@ -123,21 +97,17 @@ const struct config *gate_config(const struct gate *gate) { return gate->config;
 struct connect *gate_connect(const struct gate *gate) { return gate->connect; }
 struct span gate_keys(const struct gate *gate) { return assertion_keys_document(gate->keys); }
 
-struct provider_chain *gate_chain(const struct gate *gate, const struct config_listener *listener)
-{
-    const struct config_listener *first = gate->config->listen.at;
-    struct provider_chain *own = listener ? gate->chains[listener - first + 1] : NULL;
-    return own ? own : gate->chains[0];
-}
+struct config_chains *gate_chains(const struct gate *gate) { return gate->chains; }
 
-void gate_set_policy(struct gate *gate, size_t tenant, struct policy *policy)
+void gate_set_policy(struct gate *gate, const char *name, struct policy *policy)
 {
-    struct policy *old = gate->tenants[tenant].policy;
-    gate->tenants[tenant].policy = policy_ref(policy);
-    policy_unref(old);
-    clock_stamp(gate->tenants[tenant].policy_since);
-    *gate->tenants[tenant].failing_since = '\0';
-    recheck_tenant(gate, &gate->tenants[tenant]);
+    struct tenant *tenant = tenant_find(gate, name);
+    if (!tenant)
+        return;
+    tenant_set_policy(tenant, policy);
+    clock_stamp(tenant->policy_since);
+    *tenant->failing_since = '\0';
+    recheck_tenant(gate, tenant);
 }
 
 void gate_recheck_identities(struct gate *gate)
@@ -176,9 +146,10 @@ void gate_refused(struct gate *gate, const struct peer *peer, enum err_code code
 
 bool gate_welcomes(struct gate *gate, struct arrival *arrival)
 {
-    if (!admission_before_body(gate, arrival))
+    const struct tenant *tenant = admission_before_body(gate, arrival);
+    if (!tenant)
         return false;
-    struct budget *budget = memory_of(gate, arrival->who);
+    struct budget *budget = memory_of(gate, tenant, arrival->who);
     budget_open(&arrival->held, budget);
     budget_unref(budget);
     return true;
@@ -207,6 +178,9 @@ void gate_gone(struct gate *gate, struct arrival *arrival)
     call->arrival = NULL;
     arrival->call = NULL;
     log_debug("caller gone before the answer", LOG_STR("request", call->request_id));
+    call->credentials = (struct credentials){0};  // they belong to the connection
+    if (!call->identity)
+        call_end_silently(call, "the caller left before it was authenticated");
 }
 
 void gate_pipe_closed(struct gate *gate, struct span session_id)
@@ -258,7 +232,7 @@ static void close_down(struct gate *gate)
     gate->deadline.on_due = on_too_late;
     loop_timer_set(gate->loop, &gate->deadline, left / 2);  // so that there is time to say so
     link_close_all(gate, left);
-    gate->closed_down = true;
+    shutdown_set_state(gate, GATE_CLOSED_DOWN);
     shutdown_settle(gate);
 }
 
@@ -285,7 +259,7 @@ static void on_deadline(struct loop_timer *timer)
 
 void gate_shutdown(struct gate *gate, void (*on_done)(void *arg), void *arg)
 {
-    gate->closing = true;
+    shutdown_set_state(gate, GATE_CLOSING);
     gate->on_done = on_done;
     gate->done_arg = arg;
     gate->stop_by_ms = loop_now(gate->loop) + gate->config->timeouts.shutdown_ms;
@@ -315,20 +289,19 @@ void gate_free(struct gate *gate)
     scope_release_all(gate);
     task_release_all(gate);
     known_release_all(gate);
-    for (size_t i = 0; i < gate->tenant_count; i++) {
-        policy_unref(gate->tenants[i].policy);
-        limit_free(gate->tenants[i].limit);
-    }
+    tenant_each(node, gate)
+        tenant_remove(tenant_at(node));
     throttle_release(&gate->throttle);
     memory_release(gate);
     refused_release(gate);
     exchanged_tokens_free(gate->exchanged);
-    assertion_keys_free(gate->keys);
-    free(gate->tenants);
+    assertion_keys_unref(gate->keys);
     map_release(&gate->sessions);
     map_release(&gate->session_counts);
     map_release(&gate->process_counts);
     map_release(&gate->links);
     secret_wipe(gate->key, sizeof gate->key);
+    config_chains_unref(gate->chains);
+    config_unref(gate->config);
     loop_reap(gate->loop, gate, gate_reap);
 }

@@ -10,9 +10,11 @@
 #include <stdlib.h>
 
 // A policy that cannot be taken over, whose predecessor is still in force.
-void gate_health_policy_failed(struct gate *gate, size_t tenant)
+void gate_health_policy_failed(struct gate *gate, const char *tenant)
 {
-    struct tenant *failed = &gate->tenants[tenant];
+    struct tenant *failed = tenant_find(gate, tenant);
+    if (!failed)
+        return;
     failed->reload_failed++;
     if (!*failed->failing_since)
         clock_stamp(failed->failing_since);
@@ -21,6 +23,14 @@ void gate_health_policy_failed(struct gate *gate, size_t tenant)
 void gate_health_credentials_failed(struct gate *gate, bool failed) { gate->credentials_failed = failed; }
 void gate_health_certificates_failed(struct gate *gate, bool failed) { gate->certificates_failed = failed; }
 
+void gate_health_configuration_failed(struct gate *gate, bool failed)
+{
+    if (!failed)
+        *gate->configuration_failing_since = '\0';
+    else if (!*gate->configuration_failing_since)
+        clock_stamp(gate->configuration_failing_since);
+}
+
 static json_t *time_or_null(const char *stamp) { return *stamp ? json_string(stamp) : json_null(); }
 
 // Each of these gives its part, and says in *bad whether something is wrong there.
@@ -28,8 +38,8 @@ static json_t *time_or_null(const char *stamp) { return *stamp ? json_string(sta
 static json_t *put_policies(const struct gate *gate, bool *bad)
 {
     json_t *all = json_array();
-    for (size_t i = 0; i < gate->tenant_count; i++) {
-        const struct tenant *tenant = &gate->tenants[i];
+    tenant_each(node, gate) {
+        const struct tenant *tenant = tenant_at(node);
         *bad = *bad || *tenant->failing_since;
         json_array_append_new(all, json_pack("{s:s,s:s,s:s,s:I,s:o}", "tenant", tenant->name, "digest",
                                              policy_digest(tenant->policy), "since", tenant->policy_since,
@@ -39,12 +49,20 @@ static json_t *put_policies(const struct gate *gate, bool *bad)
     return all;
 }
 
+static json_t *put_configuration(const struct gate *gate, bool *bad)
+{
+    *bad = *gate->configuration_failing_since;
+    return json_pack("{s:s,s:o}", "since", gate->configuration_since, "failing_since",
+                     time_or_null(gate->configuration_failing_since));
+}
+
 static json_t *put_issuers(const struct gate *gate, bool *bad)
 {
     json_t *all = json_array();
     struct provider_health health;
-    for (size_t c = 0; c <= gate->config->listen.count; c++)
-        for (size_t i = 0; gate->chains[c] && provider_chain_health(gate->chains[c], i, &health); i++) {
+    struct provider_chain *chain;
+    for (size_t c = 0; (chain = config_chains_at(gate->chains, c)); c++)
+        for (size_t i = 0; provider_chain_health(chain, i, &health); i++) {
             if (!health.issuer)
                 continue;
             *bad = *bad || health.failures;
@@ -145,6 +163,7 @@ static const struct {
     json_t *(*put)(const struct gate *gate, bool *bad);
     bool decides;  // the status
 } parts[] = {
+    {"configuration", put_configuration, true},
     {"policies", put_policies, true},
     {"credentials", put_credentials, true},
     {"certificates", put_certificates, true},
@@ -169,7 +188,7 @@ bool gate_health(const struct gate *gate, bool detailed, struct buf *out)
         if (bad)
             json_array_append_new(problems, json_string(parts[i].name));
     }
-    const char *status = gate->closing ? "stopping" : json_array_size(problems) ? "degraded" : "ok";
+    const char *status = gate->state != GATE_OPEN ? "stopping" : json_array_size(problems) ? "degraded" : "ok";
     json_object_set_new(tree, "status", json_string(status));
     if (detailed) {
         json_object_set(tree, "problems", problems);
@@ -181,5 +200,5 @@ bool gate_health(const struct gate *gate, bool detailed, struct buf *out)
     json_decref(tree);
     json_decref(problems);
     json_decref(details);
-    return !gate->closing;
+    return gate->state == GATE_OPEN;
 }

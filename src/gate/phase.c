@@ -15,7 +15,7 @@
 // A phase returns NEXT, WAIT, REPLY or FAIL and never calls another. The runner below is the only code
 // that moves a call. Invariants, checked in every build: dispatch runs only after authorize said yes for this very
 // call under the policy in force; record runs exactly once for each call, also for a denial, a timeout or a vanished caller;
-// only the phases marked above wait; a call never goes back.
+// only the phases marked above wait; a call never goes back (call_set_phase()).
 // A call that waits after that (for its server to start, for a token, for a connection) is authorized once more before
 // anything is sent, if a policy changed meanwhile (still_allowed(), tests/e2e/policy/inforce.test.mjs).
 // The policy is asked before existence is disclosed: a name that no server has is authorized like any other.
@@ -63,12 +63,12 @@ static void run(struct call *call)
         const struct phase_row *row = &phases[call->phase];
         loop_note(call->gate->loop, row->name, call->link ? upstream_server(call->link->upstream)->name : NULL);
         switch (row->run(call)) {
-        case PHASE_NEXT: call->phase++; break;
+        case PHASE_NEXT: call_set_phase(call, call->phase + 1); break;
         case PHASE_WAIT: CHECK(row->may_wait); return;
-        case PHASE_REPLY: call->phase = after(call->phase); break;
+        case PHASE_REPLY: call_set_phase(call, after(call->phase)); break;
         case PHASE_FAIL:
             CHECK(call->err.code != ERR_NONE);
-            call->phase = after(call->phase);
+            call_set_phase(call, after(call->phase));
             break;
         }
     }
@@ -91,7 +91,7 @@ static void resume_call(void *arg) { call_resume(arg); }
 static enum phase_result find_profile(struct call *call)
 {
     struct span name = call->profile_name;
-    if (!name.at || (call->profile = profile_find(call->tenant->profiles, name)))
+    if (!name.at || profile_find(call->tenant->profiles, name))
         return PHASE_NEXT;
     return call_fail(call, ERR_NO_PROFILE, "\"%.*s\"", name.len > 64 ? 64 : (int)name.len, name.at);
 }
@@ -105,8 +105,9 @@ static enum phase_result authenticate(struct call *call)
     call->auth_wait.arg = call;
     enum admission_verdict verdict = admission_of_arrival(gate, call->arrival, &admission);
     call->identity = admission.identity;
-    call->tenant = admission.tenant;
-    if (verdict == ADMISSION_WAIT && gate->closing)
+    if (admission.tenant)
+        call->tenant = tenant_ref(admission.tenant);
+    if (verdict == ADMISSION_WAIT && gate->state != GATE_OPEN)
         return call_fail(call, ERR_SHUTTING_DOWN, "shutting down before authentication finished");
     if (verdict != ADMISSION_REFUSED && call->op == ARRIVAL_UNREAD)
         return call_fail(call, ERR_AUTH_UNAVAILABLE, "request body too large for an unauthenticated caller");
@@ -154,7 +155,7 @@ static enum phase_result limit(struct call *call)
 
 static enum phase_result dispatch(struct call *call)
 {
-    CHECK(call->dispatched || (call_is_allowed(call) && call->judged_epoch == call->gate->policy_epoch));
+    CHECK(call->state == CALL_DISPATCHED || (call_is_allowed(call) && call->judged_epoch == call->gate->policy_epoch));
     loop_timer_stop(call->gate->loop, &call->timer);  // the wait for lists, if there was one
     return dispatch_call(call);
 }
@@ -210,6 +211,8 @@ static void finish(struct call *call)
         else
             session_settle(call->session);
     }
+    if (call->scope)
+        scope_release(call->scope);
     shutdown_settle(gate);
     loop_reap(gate->loop, call, call_free);
 }
@@ -255,7 +258,7 @@ static void end_early(struct call *call, const struct err *why, bool silent)
     buf_printf(&text, "%s%s", why->detail, sent ? "; the server may have done what was asked" : "");
     call->error_text = arena_copy(&call->arena, buf_span(&text));
     buf_release(&text);
-    call->phase = PHASE_SHAPE;
+    call_set_phase(call, PHASE_SHAPE);
     run(call);
 }
 
@@ -267,6 +270,7 @@ void phase_start(struct gate *gate, struct arrival *arrival)
     call->arrival = arrival;
     call->pipe = arrival->pipe;
     call->credentials = arrival->credentials;
+    call->chains = config_chains_ref(gate->chains);
     call->session_id = arrival->session_id.at ? arena_span(&call->arena, arrival->session_id) : (struct span){0};
     call->version = arrival->version.at ? arena_span(&call->arena, arrival->version) : (struct span){0};
     call->last_event_id =

@@ -51,9 +51,9 @@ static bool ask_policy(struct call *call, enum policy_kind kind)
         return false;
     question.args = args;
     bool open = policy_is_open(call->policy);
-    call->decision = call->link || open ? policy_decide(call->policy, &question)
+    call->decision = call->link || open ? policy_decide(call->tenant->memo, &question)
                                         : (struct policy_decision){VERDICT_DENY, NULL, "default"};
-    const struct policy_rule *shadow = call->link ? policy_shadow(call->policy, &question) : NULL;
+    const struct policy_rule *shadow = call->link ? policy_shadow(call->tenant->memo, &question) : NULL;
     if (shadow)
         log_info("shadow rule matches", LOG_STR("request", call->request_id), LOG_STR("rule", shadow->id),
                  LOG_STR("effect", shadow->effect ? "allow" : "deny"));
@@ -64,7 +64,8 @@ static bool ask_policy(struct call *call, enum policy_kind kind)
 // A task belongs to its owner while the policy lets the owner use anything of its server.
 static bool owner_may(const struct call *call)
 {
-    return !call->link || policy_reaches(call->policy, call->identity, upstream_server(call->link->upstream)->name);
+    return !call->link ||
+           policy_visible_server(call->tenant->memo, call->identity, upstream_server(call->link->upstream)->name);
 }
 
 // By the policy in force now. What a denial points to belongs to the policy, so the call keeps it.

@@ -13,11 +13,15 @@
 static enum phase_result open_session(struct call *call)
 {
     struct gate *gate = call->gate;
-    if (!session_may_open(gate, call->identity, &call->err))
+    struct span name = call->profile_name;
+    const struct profile *profile = name.at ? profile_find(call->tenant->profiles, name) : NULL;
+    if (name.at && !profile)  // a reload has removed it
+        return call_fail(call, ERR_NO_PROFILE, "the profile is gone");
+    if (!session_may_open(gate, call->tenant, call->identity, &call->err))
         return PHASE_FAIL;
     call->new_session = true;
-    call_join_session(call, session_new(gate, call->identity, call->op == ARRIVAL_PIPE));
-    call->session->profile = call->profile;
+    call_join_session(call, session_new(gate, call->tenant, call->identity, call->op == ARRIVAL_PIPE));
+    call->session->profile = profile;
     return memory_hold_call(call) ? PHASE_NEXT : PHASE_FAIL;
 }
 
@@ -30,13 +34,18 @@ static bool reads_too_little(const struct call *call, const struct session *on)
            stream_unread(on->standalone) > (size_t)call->gate->config->limits.stream_buffer;
 }
 
+static bool is_in_profile(const struct session *session, struct span name)
+{
+    return session->profile ? name.at && span_is(name, session->profile->name) : !name.at;
+}
+
 static enum phase_result find_session(struct call *call)
 {
     struct session *found = session_find(call->gate, call->session_id);
-    if (!found && call->gate->closed_down)
+    if (!found && call->gate->state == GATE_CLOSED_DOWN)
         return call_fail(call, ERR_SHUTTING_DOWN, "all sessions have ended");
     if (!found || !identity_same(found->identity, call->identity) || found->pipe != call->pipe ||
-        found->profile != call->profile)
+        !is_in_profile(found, call->profile_name))
         return call_fail(call, ERR_UNKNOWN_SESSION, "session is not known, or not this caller's");
     recheck_identity(found, call->identity);
     call_join_session(call, found);

@@ -243,7 +243,7 @@ enum phase_result reading_wait(struct call *call)
     struct session *session = call->session;
     struct reading *reading = call->reading;
     if (reading && !reading->done && !reading->running) {
-        if (call->gate->closing)
+        if (call->gate->state != GATE_OPEN)
             return call_fail(call, ERR_SHUTTING_DOWN, "no new large messages");
         if (!(reading->running = offload_put(reading->pool, &reading->job)))
             return call_fail(call, ERR_TOO_MANY, "too many large messages wait to be read");

@@ -110,6 +110,24 @@ static bool lists(struct span list, const char *word)
     return false;
 }
 
+// "timeout=5, max=100"
+static void take_keep_alive(struct http1 *answer, struct span list)
+{
+    static const char name[] = "timeout=";
+    while (list.len) {
+        const char *comma = memchr(list.at, ',', list.len);
+        size_t len = comma ? (size_t)(comma - list.at) : list.len;
+        struct span item = trim(span_make(list.at, len));
+        uint64_t seconds;
+        if (item.len >= strlen(name) && strncasecmp(item.at, name, strlen(name)) == 0 &&
+            span_to_u64(span_after(item, strlen(name)), &seconds)) {
+            answer->keep = answer->keep && seconds > 0;
+            answer->keep_s = seconds;
+        }
+        list = comma ? span_after(list, len + 1) : (struct span){0};
+    }
+}
+
 static const char *take_field(struct http1 *answer, struct span line)
 {
     const char *colon = memchr(line.at, ':', line.len);
@@ -129,6 +147,8 @@ static const char *take_field(struct http1 *answer, struct span line)
         answer->chunked = true;
     } else if (field_is_named(name, "connection") && lists(value, "close")) {
         answer->keep = false;
+    } else if (field_is_named(name, "keep-alive")) {
+        take_keep_alive(answer, value);
     }
     buf_put_span(&answer->fields, name);
     buf_put_char(&answer->fields, '\0');

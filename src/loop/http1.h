@@ -28,7 +28,8 @@ enum http1_state {
 struct http1 {
     enum http1_state state;
     int status;
-    bool keep;  // the connection may carry another exchange
+    bool keep;        // the connection may carry another exchange
+    uint64_t keep_s;  // if it begins within this time; 0: the server did not say
     bool chunked, sized;
     uint64_t left;
     size_t head_bytes;  // so far, with those of interim answers and trailers

@@ -15,7 +15,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define IDLE_MS 60000  // how long a connection waits for its next use
+#define IDLE_MS 60000    // how long a connection waits for its next use
+#define CLOSING_MS 1000  // how long before the server closes it a connection is not used any more
 
 // ---- sockets and the timer ------------------------------------------------------------------
 
@@ -254,12 +255,14 @@ void http_connection_close_retired(struct http_client *client)
     }
 }
 
-void http_connection_rest(struct http_connection *connection)
+void http_connection_rest(struct http_connection *connection, uint64_t keep_s)
 {
     struct http_client *client = connection->target->client;
     leave(connection);
     connection->used = true;
     connection->idle_since_ms = loop_now(client->loop);
+    bool told = keep_s > 0 && keep_s < IDLE_MS / 1000;
+    connection->usable_until_ms = connection->idle_since_ms + (told ? (int64_t)keep_s * 1000 - CLOSING_MS : IDLE_MS);
     list_remove(&connection->node);
     list_append(&client->idle, &connection->node);
     list_append(&connection->target->idle, &connection->target_node);
@@ -288,12 +291,12 @@ static bool has_news(const struct http_connection *connection)
     return recv(connection->socket->watch.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 || errno != EAGAIN;
 }
 
-// The last used one that is still there.
+// The last used one that is still there. A request that meets the server's close is lost, and a call is not sent twice.
 struct http_connection *http_connection_find_idle(struct http_target *target)
 {
     while (!list_empty(&target->idle)) {
         struct http_connection *connection = list_entry(target->idle.prev, struct http_connection, target_node);
-        if (has_news(connection)) {
+        if (connection->usable_until_ms <= loop_now(target->client->loop) || has_news(connection)) {
             http_connection_retire(connection);
             continue;
         }

@@ -85,7 +85,7 @@ struct http_connection {
     CURLSH *share;                 // NULL: it is in the cache of the multi handle
     struct client_socket *socket;  // once it is open
     struct http_transfer *transfer;
-    int64_t idle_since_ms;
+    int64_t idle_since_ms, usable_until_ms;
     bool used;   // it has carried an exchange before
     bool plain;  // nothing is between HTTP and the socket
     bool retired;
@@ -142,7 +142,8 @@ enum { HTTP_BROKEN = -2, HTTP_LATER = -1 };
 ssize_t http_connection_send(struct http_connection *connection, const struct span *parts, size_t count);
 ssize_t http_connection_receive(struct http_connection *connection, char *room, size_t size);
 bool http_connection_watch(struct http_connection *connection, unsigned events, struct err *err) MUST_CHECK;
-void http_connection_rest(struct http_connection *connection);  // until its next use
+// Until its next use; `keep_s`: for how long the server says it keeps it, or 0.
+void http_connection_rest(struct http_connection *connection, uint64_t keep_s);
 struct http_connection *http_connection_find_idle(struct http_target *target);
 bool http_connection_unheard(const struct http_connection *connection);  // the server has not got all that was sent
 void http_connection_retire(

@@ -6,10 +6,10 @@
 // only, http1.c reads the answers, and a connection that can be used again waits for the next transfer to its target.
 // Starting is done by the client's `start` task at the end of the turn: what is sent there goes out in one burst, and nothing
 // is freed under the feet of a callback.
+#include "base/clock.h"
 #include "base/mem.h"
 #include "http_state.h"
 #include <stdlib.h>
-#include <time.h>
 
 // Of one connection; then the others have theirs.
 #define READS_A_TURN 8
@@ -147,7 +147,7 @@ static void transfer_complete(struct http_transfer *transfer, bool clean)
     struct http_connection *connection = transfer->connection;
     if (clean && transfer->answer.keep && http_outgoing_sent(&transfer->request) && !transfer->target->orphan) {
         transfer->connection = NULL;
-        http_connection_rest(connection);
+        http_connection_rest(connection, transfer->answer.keep_s);
     }
     transfer_done(transfer, NULL);
 }
@@ -402,7 +402,7 @@ int64_t http_transfer_retry_after(struct http_transfer *transfer)
     if (text[strspn(text, "0123456789")] == '\0')
         after = strtoll(text, NULL, 10);
     else if (*text >= 'A' && *text <= 'Z')  // a date begins with the day of the week; curl takes more for one
-        after = (int64_t)curl_getdate(text, NULL) - (int64_t)time(NULL);
+        after = (int64_t)curl_getdate(text, NULL) - clock_wall_s();
     return after <= 0 ? 0 : (after < RETRY_AFTER_MAX_S ? after : RETRY_AFTER_MAX_S) * 1000;
 }
 

@@ -108,37 +108,22 @@ static bool classify(struct message *out, const struct members *m, struct err *e
 
 static bool parse_members(struct scan *scan, struct members *m)
 {
-    scan_space(scan);
-    if (scan->at < scan->end && *scan->at == '}') {
-        scan->at++;
-        return true;
-    }
-    for (;;) {
-        struct span key, value;
-        scan_space(scan);
-        if (!scan_string(scan, &key))
-            return false;
-        scan_space(scan);
-        if (scan->at >= scan->end || *scan->at++ != ':' || !scan_value(scan, &value))
+    struct span key, value;
+    enum scan_step step;
+    for (bool first = true; (step = scan_key(scan, first, &key)) == SCAN_MEMBER; first = false) {
+        if (!scan_value(scan, &value))
             return false;
         if (!take_member(m, key, value)) {
             scan->problem = "duplicate key in the message";
             return false;
         }
-        scan_space(scan);
-        if (scan->at >= scan->end)
-            return false;
-        char c = *scan->at++;
-        if (c == '}')
-            return true;
-        if (c != ',')
-            return false;
     }
+    return step == SCAN_OVER;
 }
 
 bool message_parse(struct span text, bool strict, struct message *out, struct err *err)
 {
-    *out = (struct message){.text = text};
+    *out = (struct message){.text = text, .lines = true};
     struct scan scan;
     struct members m = {0};
     if (strict) {
@@ -167,6 +152,7 @@ bool message_parse(struct span text, bool strict, struct message *out, struct er
     if (!ok || scan.at != scan.end)
         return err_set(err, ERR_PARSE, "byte %zu: %s", (size_t)(scan.at - scan.start),
                        scan.problem ? scan.problem : "not JSON");
+    out->lines = scan.lines;
     return classify(out, &m, err);
 }
 
@@ -186,10 +172,8 @@ void message_begin_request(struct buf *out, uint64_t id, const char *method)
     buf_put_char(out, '"');
 }
 
-void message_put_request(struct buf *out, struct span id, const char *method, struct span params)
+static void put_method(struct buf *out, const char *method, struct span params)
 {
-    buf_put_text(out, "{\"jsonrpc\":\"2.0\",\"id\":");
-    buf_put_span(out, id);
     buf_put_text(out, ",\"method\":\"");
     buf_put_text(out, method);
     buf_put_char(out, '"');
@@ -200,16 +184,17 @@ void message_put_request(struct buf *out, struct span id, const char *method, st
     buf_put_char(out, '}');
 }
 
+void message_put_request(struct buf *out, struct span id, const char *method, struct span params)
+{
+    buf_put_text(out, "{\"jsonrpc\":\"2.0\",\"id\":");
+    buf_put_span(out, id);
+    put_method(out, method, params);
+}
+
 void message_put_notification(struct buf *out, const char *method, struct span params)
 {
-    buf_put_text(out, "{\"jsonrpc\":\"2.0\",\"method\":\"");
-    buf_put_text(out, method);
-    buf_put_char(out, '"');
-    if (params.len) {
-        buf_put_text(out, ",\"params\":");
-        buf_put_span(out, params);
-    }
-    buf_put_char(out, '}');
+    buf_put_text(out, "{\"jsonrpc\":\"2.0\"");
+    put_method(out, method, params);
 }
 
 static void put_head(struct buf *out, struct span id)

@@ -40,7 +40,7 @@ void salvage_find(struct span text, struct message *out)
     struct span key, value;
     bool asks = false, answers = false;
     size_t ids = 0;
-    *out = (struct message){.text = text};
+    *out = (struct message){.text = text, .lines = true};
     for (; text.len && memchr(" \t\r\n", text.at[0], 4); text = span_after(text, 1))
         ;
     for (struct scan_walk walk = walk_inside(text, '{'); next_member(&walk, &key, &value);) {

@@ -1,19 +1,27 @@
-// Owns how a SQLite file of ours is opened: its rights, its pragmas, whether it is ours and sound, and errors in words.
+// Owns how a SQLite file of ours is opened: its rights, its pragmas, whether it is ours and sound, migrating one of an older
+// version, and errors in words.
 //
 // WAL, so that readers and one writer go on beside each other in many processes; synchronous FULL, so that what was
 // committed survives a loss of power; secure_delete, so that what was deleted is overwritten.
+//
+// All steps of a migration and the new version are one transaction: after kill -9 the file is of the old version or of the
+// new one, and complete (tests/unit/store/db_test.c).
 #include "db.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <linux/magic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { BUSY_MS = 10000, CHECKED_BYTES = 64 << 20 };
+enum { BUSY_STEPS = 2500, BUSY_STEP_MS = 7, CHECKED_BYTES = 64 << 20 };  // 10 s in all
+enum { NEW_FILE = -1 };                                                  // in the place of its version
 #define CIFS_MAGIC 0xFF534D42UL
 #define SMB2_MAGIC 0xFE534D42UL
 
@@ -145,47 +153,117 @@ static bool is_sound(struct db *db, struct err *err)
     return ok;
 }
 
-// Is this file ours, and can we read it? *is_new: it is empty.
-static bool check_content(struct db *db, bool *is_new, struct err *err)
+// The step that leads on from this version, or NULL.
+static const struct db_migration *find_step(const struct db_kind *kind, int64_t version)
 {
-    int64_t application, version, tables, pages, page_size;
+    const struct db_migration *step = kind->migrations;
+    while (step && step->sql && step->from != version)
+        step++;
+    return step && step->sql ? step : NULL;
+}
+
+// Is this file ours, and not of a version that came after us? *version: NEW_FILE if nothing is in it.
+static bool check_content(struct db *db, int64_t *version, struct err *err)
+{
+    int64_t application, tables, pages, page_size;
     if (!db_ask(db, "SELECT count(*) FROM sqlite_schema", &tables, err) ||
-        !db_ask(db, "PRAGMA application_id", &application, err) || !db_ask(db, "PRAGMA user_version", &version, err) ||
+        !db_ask(db, "PRAGMA application_id", &application, err) || !db_ask(db, "PRAGMA user_version", version, err) ||
         !db_ask(db, "PRAGMA page_count", &pages, err) || !db_ask(db, "PRAGMA page_size", &page_size, err))
         return false;
-    *is_new = tables == 0 && application == 0;
-    if (*is_new)
+    if (tables == 0 && application == 0) {
+        *version = NEW_FILE;
         return true;
+    }
     if (application != db->kind->application)
         return err_set(err, ERR_CONFIG, "%s: a database of another program, not %s", db->path, db->kind->what);
-    if (version != db->kind->version)
+    if (*version > db->kind->version)
         return err_set(err, ERR_CONFIG,
-                       "%s: made by another version of postern (format %" PRId64
-                       ", this one has %d), which can still read it; move it away, and a new one is made",
-                       db->path, version, db->kind->version);
+                       "%s: made by a newer version of postern (format %" PRId64
+                       ", this one has %d); run that version, or restore the backup from before the upgrade",
+                       db->path, *version, db->kind->version);
     return pages * page_size > CHECKED_BYTES || is_sound(db, err);
 }
 
-// Two processes may find the same empty file.
+static bool check_steps(const struct db *db, int64_t version, struct err *err)
+{
+    for (int64_t at = version; version != NEW_FILE && at < db->kind->version; at++)
+        if (!find_step(db->kind, at))
+            return err_set(err, ERR_CONFIG,
+                           "%s: made by an older version of postern (format %" PRId64
+                           ", this one has %d) and cannot be migrated; move it away, and a new one is made; that "
+                           "version can still read it",
+                           db->path, version, db->kind->version);
+    return true;
+}
+
+static bool check_readable(const struct db *db, int64_t version, struct err *err)
+{
+    if (version == NEW_FILE)
+        return err_set(err, ERR_CONFIG, "%s: an empty file, not %s", db->path, db->kind->what);
+    return version >= db->kind->readable ||
+           err_set(err, ERR_CONFIG,
+                   "%s: made by an older version of postern (format %" PRId64
+                   ", this one has %d); read it with that version, or start `postern serve`, which migrates it",
+                   db->path, version, db->kind->version);
+}
+
 static bool make_tables(struct db *db, struct err *err)
 {
-    struct buf sql = {0};
-    bool is_new = false;
-    buf_printf(&sql, "PRAGMA application_id=%d;PRAGMA user_version=%d;%s", db->kind->application, db->kind->version,
-               db->kind->tables);
-    bool begun = db_begin(db, err);
-    bool ok = begun && check_content(db, &is_new, err) && (!is_new || db_run(db, buf_text(&sql), err));
-    buf_release(&sql);
-    if (ok)
-        return db_commit(db, err);
-    if (begun)
+    char sql[64];
+    snprintf(sql, sizeof sql, "PRAGMA application_id=%d", db->kind->application);
+    return db_run(db, sql, err) && db_run(db, db->kind->tables, err);
+}
+
+static bool migrate(struct db *db, int64_t version, struct err *err)
+{
+    if (!check_steps(db, version, err))
+        return false;
+    for (int64_t at = version; at < db->kind->version; at++)
+        if (!db_run(db, find_step(db->kind, at)->sql, err))
+            return false;
+    return true;
+}
+
+static bool set_version(struct db *db, struct err *err)
+{
+    char sql[64];
+    snprintf(sql, sizeof sql, "PRAGMA user_version=%d", db->kind->version);
+    return db_run(db, sql, err);
+}
+
+// The version is read again under the lock: another process may have been faster.
+static bool bring_up_to_date(struct db *db, struct err *err)
+{
+    int64_t version;
+    if (!db_begin(db, err))
+        return false;
+    if (!check_content(db, &version, err) ||
+        !(version == NEW_FILE ? make_tables(db, err) : migrate(db, version, err)) || !set_version(db, err)) {
         db_rollback(db);
-    return false;
+        return false;
+    }
+    if (!db_commit(db, err))
+        return false;
+    if (version != NEW_FILE && version < db->kind->version)
+        log_info("database migrated", LOG_STR("path", db->path), LOG_INT("from", version),
+                 LOG_INT("to", db->kind->version));
+    return true;
+}
+
+// Another process writes. SQLite's own handler sleeps up to 100 ms at a time and may never meet one of the short gaps
+// that a busy writer leaves between two transactions: short and uneven pauses do.
+static int on_busy(void *arg, int times)
+{
+    (void)arg;
+    if (times >= BUSY_STEPS)
+        return 0;
+    nanosleep(&(struct timespec){.tv_nsec = (1 + times * 3 % BUSY_STEP_MS) * 1000000L}, NULL);
+    return 1;
 }
 
 static void set_guards(struct db *db)
 {
-    sqlite3_busy_timeout(db->sqlite, BUSY_MS);
+    sqlite3_busy_handler(db->sqlite, on_busy, NULL);
     sqlite3_db_config(db->sqlite, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
     sqlite3_db_config(db->sqlite, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
     sqlite3_db_config(db->sqlite, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, NULL);
@@ -193,11 +271,12 @@ static void set_guards(struct db *db)
 
 static bool set_up(struct db *db, struct err *err)
 {
-    bool is_new = false;
+    int64_t version;
     set_guards(db);
-    return check_content(db, &is_new, err) && (!is_new || db_run(db, db->kind->fresh, err)) &&
+    return check_content(db, &version, err) && check_steps(db, version, err) &&
+           (version != NEW_FILE || db_run(db, db->kind->fresh, err)) &&
            db_run(db, "PRAGMA journal_mode=WAL;PRAGMA synchronous=FULL;PRAGMA secure_delete=ON", err) &&
-           db_run(db, db->kind->settings, err) && (!is_new || make_tables(db, err));
+           db_run(db, db->kind->settings, err) && (version == db->kind->version || bring_up_to_date(db, err));
 }
 
 bool db_open(struct db *db, const struct db_kind *kind, char *path, struct err *err)
@@ -216,17 +295,15 @@ bool db_open(struct db *db, const struct db_kind *kind, char *path, struct err *
 
 bool db_open_to_read(struct db *db, const struct db_kind *kind, char *path, struct err *err)
 {
-    bool is_new = false;
+    int64_t version;
     *db = (struct db){.path = path, .kind = kind};
     bool ok = access(path, R_OK) == 0 || err_set(err, ERR_CONFIG, "%s: %s", path, strerror(errno));
     if (ok && sqlite3_open_v2(path, &db->sqlite, SQLITE_OPEN_READONLY, NULL) != SQLITE_OK)
         ok = db_fail(db, err);
     if (ok) {
         set_guards(db);
-        ok = check_content(db, &is_new, err);
+        ok = check_content(db, &version, err) && check_readable(db, version, err);
     }
-    if (ok && is_new)
-        ok = err_set(err, ERR_CONFIG, "%s: an empty file, not %s", path, kind->what);
     if (!ok)
         db_close(db);
     return ok;

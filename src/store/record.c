@@ -50,6 +50,7 @@ static const struct db_kind kind = {
         "nothing was changed: restore a backup, or move the file away, and all users connect their servers again",
     .application = 0x506f7372,
     .version = 1,
+    .readable = 1,
     .settings = "PRAGMA journal_size_limit=16777216",
     .tables = "CREATE TABLE record(space TEXT NOT NULL,key BLOB NOT NULL,generation INTEGER NOT NULL,"
               "updated INTEGER NOT NULL,value BLOB NOT NULL,PRIMARY KEY(space,key)) STRICT;"

@@ -50,13 +50,10 @@ static bool read_revision(struct upstream *upstream, struct span result)
 static void read_result(struct upstream *upstream, struct span result)
 {
     struct span value;
-    buf_clear(&upstream->info);
     buf_clear(&upstream->instructions);
     buf_clear(&upstream->declared);
     if (scan_find(result, "capabilities", &value))
         read_abilities(upstream, value);
-    if (scan_find(result, "serverInfo", &value))
-        buf_put_span(&upstream->info, value);
     if (scan_find(result, "instructions", &value) && scan_is_string(value) && value.len < INSTRUCTIONS_MAX)
         scan_decode(value, &upstream->instructions);
 }

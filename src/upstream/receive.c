@@ -135,6 +135,7 @@ static void on_answer(struct upstream *upstream, const struct message *message, 
                                                                   .error = message->error,
                                                                   .retry_after_ms = request->patience_ms,
                                                                   .owner = owner,
+                                                                  .message = message->text,
                                                                   .held = upstream->taken});
     } else if (!origin && is_late(upstream, message->id)) {
         (void)take_one(&upstream->given_up);
@@ -203,7 +204,7 @@ void receive_message(struct upstream *upstream, struct span text, struct blob *o
     if (text.len && text.at[0] == '[')
         on_batch(upstream, text, owner, origin);
     else if (salvage_parse(text, &message, &err)) {
-        if (owner)  // it is passed on where it is, and faces need not look for line ends
+        if (owner && message.lines)  // it is passed on where it is, and faces need not look for line ends
             message_flatten((char *)(uintptr_t)text.at, text.len);
         hand_on(upstream, &message, owner, origin);
     } else

@@ -2,23 +2,12 @@
 #include "renewal.h"
 #include "request.h"
 
-static void send_again(struct upstream_request *request, unsigned version)
+void renewal_on_refused(struct upstream_request *request, enum upstream_retry with, unsigned version)
 {
     struct upstream *upstream = request->upstream;
+    request->retried |= with;
     upstream_request_await_token(request);
     access_renew(upstream->spec.access, version, &upstream->renewal);  // also if others wait for a look at the store
-}
-
-void renewal_on_refused(struct upstream_request *request, unsigned version)
-{
-    request->renewed = true;
-    send_again(request, version);
-}
-
-void renewal_on_narrow(struct upstream_request *request, unsigned version)
-{
-    request->widened = true;
-    send_again(request, version);
 }
 
 static struct upstream_request *first_refused(const struct upstream *upstream)
@@ -31,7 +20,8 @@ static void fail_refused(struct upstream *upstream, const struct err *err)
     struct err why = *err;
     while (!list_empty(&upstream->refused)) {
         struct upstream_request *request = first_refused(upstream);
-        why.code = request->widened ? ERR_LOGIN : err->code;  // the server is there, but not for this
+        bool scope = upstream_request_retried(request, UPSTREAM_RETRY_SCOPE);
+        why.code = scope ? ERR_LOGIN : err->code;  // the server is there, but not for this
         upstream_request_fail(request, &why);
     }
 }

@@ -22,6 +22,12 @@ void upstream_request_await_ready(struct upstream_request *request);  // until u
 void upstream_request_await_token(struct upstream_request *request);  // in `refused`, until it is sent again
 void upstream_request_send_again(struct upstream_request *request);   // now: one that waited for a token
 
+// Was it sent again with that already? Then it is not once more.
+static inline bool upstream_request_retried(const struct upstream_request *request, enum upstream_retry what)
+{
+    return request->retried & what;
+}
+
 // The time it may still go without an answer starts anew.
 void upstream_request_touch(struct upstream_request *request);
 // We are not reading what the server sends, for lack of room: that time does not count. NULL: for all requests.

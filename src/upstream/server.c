@@ -187,11 +187,13 @@ static bool check(void *object, const struct option_place *place, struct err *er
 
 const struct option_table server_options = {"A server (mcpServers.NAME)", sizeof(struct server), rows, check};
 
-const struct server *server_find(const struct option_items *servers, const char *name)
+const char server_probe[] = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}";
+
+const struct server *server_find(const struct option_items *servers, struct span name)
 {
     const struct server *all = servers->at;
     for (size_t i = 0; i < servers->count; i++)
-        if (strcmp(all[i].name, name) == 0)
+        if (span_is(name, all[i].name))
             return &all[i];
     return NULL;
 }

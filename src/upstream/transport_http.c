@@ -321,7 +321,7 @@ static void resend(struct exchange *exchange)
     if (first)
         forget_session(exchange->wire);
     exchange_end(exchange);
-    request->resent = true;
+    request->retried |= UPSTREAM_RETRY_SESSION;
     if (first)
         upstream->events->on_session_lost(upstream);
     upstream_request_await_ready(request);
@@ -336,19 +336,18 @@ static bool tries_again(struct exchange *exchange)
     unsigned presented = exchange->presented;
     if (!request || !request->text)
         return false;
-    if (exchange->status == 404 && exchange->kind == EXCHANGE_POST && !request->initial && !request->resent) {
+    if (exchange->status == 404 && exchange->kind == EXCHANGE_POST && !request->initial &&
+        !upstream_request_retried(request, UPSTREAM_RETRY_SESSION)) {
         resend(exchange);
         return true;
     }
-    bool renew = exchange->status == 401 && access && !request->renewed;
-    bool widen = exchange->status == 403 && wants_login(exchange) && !request->widened && access_can_widen(access);
+    bool renew = exchange->status == 401 && access && !upstream_request_retried(request, UPSTREAM_RETRY_TOKEN);
+    bool widen = exchange->status == 403 && wants_login(exchange) &&
+                 !upstream_request_retried(request, UPSTREAM_RETRY_SCOPE) && access_can_widen(access);
     if (!renew && !widen)
         return false;
     exchange_end(exchange);
-    if (renew)
-        renewal_on_refused(request, presented);
-    else
-        renewal_on_narrow(request, presented);
+    renewal_on_refused(request, renew ? UPSTREAM_RETRY_TOKEN : UPSTREAM_RETRY_SCOPE, presented);
     return true;
 }
 

@@ -69,8 +69,8 @@ static bool on_post_data(void *arg, struct span bytes)
 // The token has ended: it goes out once more with another one.
 static bool renews(struct upstream *upstream, struct upstream_request *request, bool greeting, unsigned presented)
 {
-    if (request && !request->renewed && request->text)
-        renewal_on_refused(request, presented);
+    if (request && !upstream_request_retried(request, UPSTREAM_RETRY_TOKEN) && request->text)
+        renewal_on_refused(request, UPSTREAM_RETRY_TOKEN, presented);
     else if (greeting && !upstream->greeted_late)
         upstream->events->on_greeted_late(upstream, presented);
     else

@@ -362,7 +362,6 @@ void upstream_free(struct upstream *upstream)
         upstream->transport->release(upstream);
     map_release(&upstream->in_flight);
     buf_release(&upstream->instructions);
-    buf_release(&upstream->info);
     buf_release(&upstream->declared);
     stderr_tail_release(&upstream->tail);
     free((char *)(uintptr_t)upstream->spec.capabilities);
@@ -374,7 +373,6 @@ const struct server *upstream_server(const struct upstream *upstream) { return u
 const struct upstream_abilities *upstream_abilities(const struct upstream *upstream) { return &upstream->abilities; }
 struct span upstream_instructions(const struct upstream *upstream) { return buf_span(&upstream->instructions); }
 struct span upstream_declared(const struct upstream *upstream) { return buf_span(&upstream->declared); }
-struct span upstream_info(const struct upstream *upstream) { return buf_span(&upstream->info); }
 enum revision upstream_revision(const struct upstream *upstream) { return upstream->revision; }
 const char *upstream_problem(const struct upstream *upstream) { return upstream->problem; }
 bool upstream_needs_login(const struct upstream *upstream) { return upstream->refusal == ERR_LOGIN; }

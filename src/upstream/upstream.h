@@ -41,7 +41,7 @@ struct upstream {
     enum upstream_state state;
     enum revision revision;
     struct upstream_abilities abilities;
-    struct buf instructions, info, declared;
+    struct buf instructions, declared;
     uint64_t next_id;
     struct map in_flight;       // id -> request
     unsigned told;              // notifications that the server may answer, by mistake
@@ -73,7 +73,5 @@ struct upstream {
     void (*on_closed)(void *arg, struct upstream *upstream);
     void *closed_arg;
 };
-
-struct span upstream_info(const struct upstream *upstream);  // serverInfo, raw JSON; empty before the handshake
 
 #endif

@@ -61,31 +61,31 @@ static struct identity *caller(int number)
     return who;
 }
 
-static enum verdict ask(struct policy *policy, const struct identity *who, int i)
+static enum verdict ask(struct policy_memo *memo, const struct identity *who, int i)
 {
     struct policy_question question = {who, i % 2 ? "s7" : "s1", POLICY_TOOL, span_of(names[i % 4]), NULL};
-    return policy_decide(policy, &question).verdict;
+    return policy_decide(memo, &question).verdict;
 }
 
 // The median over the rounds, in nanoseconds a decision.
-static int64_t measure(struct policy *policy, struct identity *const *callers, int count, int *allowed)
+static int64_t measure(struct policy_memo *memo, struct identity *const *callers, int count, int *allowed)
 {
     int64_t rounds[ROUNDS];
     for (int round = 0; round < ROUNDS; round++) {
         int64_t start = now_ns();
         for (int i = 0; i < DECISIONS; i++)
-            *allowed += ask(policy, callers[i % count], i) == VERDICT_ALLOW;
+            *allowed += ask(memo, callers[i % count], i) == VERDICT_ALLOW;
         rounds[round] = (now_ns() - start) / DECISIONS;
     }
     return percentile(rounds, ROUNDS, 50);
 }
 
-static int64_t measure_p99(struct policy *policy, struct identity *const *callers)
+static int64_t measure_p99(struct policy_memo *memo, struct identity *const *callers)
 {
     static int64_t each[DECISIONS];
     for (int i = 0; i < DECISIONS; i++) {
         int64_t start = now_ns();
-        (void)ask(policy, callers[i % CALLERS], i);
+        (void)ask(memo, callers[i % CALLERS], i);
         each[i] = now_ns() - start;
     }
     return percentile(each, DECISIONS, 99);
@@ -98,12 +98,14 @@ static bool report(int rules)
     struct policy *policy = load(rules);
     if (!policy)
         return false;
+    struct policy_memo *memo = policy_memo_new(policy);
     for (int i = 0; i < CALLERS; i++)
         callers[i] = caller(i);
-    long long turns = measure(policy, callers, CALLERS, &allowed), same = measure(policy, callers, 1, &allowed),
-              p99 = measure_p99(policy, callers);
+    long long turns = measure(memo, callers, CALLERS, &allowed), same = measure(memo, callers, 1, &allowed),
+              p99 = measure_p99(memo, callers);
     for (int i = 0; i < CALLERS; i++)
         identity_unref(callers[i]);
+    policy_memo_free(memo);
     policy_unref(policy);
     printf("{\"rules\":%d,\"ns\":%lld,\"same_ns\":%lld,\"p99_ns\":%lld}\n", rules, turns, same, p99);
     // A policy that says always the same would be measured wrongly.

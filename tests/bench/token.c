@@ -115,6 +115,7 @@ static bool run(struct bench *bench)
                                    .tenant = "acme",
                                    .user = bench->users[i],
                                    .server_url = SERVER,
+                                   .probe = "{}",
                                    .server_name = "server"};
         bench->access[i] = access_new(&spec);
     }

@@ -70,27 +70,27 @@ export class Channel {
 
 /** What holds for a gateway with the mirror behind it, whatever the way to it: an array of [name, function(gateway, options)]. */
 export const everyWay = [
-    ['a session: initialize, list, call, DELETE', async (url, options) => {
+    ['a session initializes, lists, calls and is deleted', async (url, options) => {
         const channel = await Channel.open(url, options);
         assert.ok((await channel.request('tools/list')).result.tools.some(({ name }) => name === 'm__reply'));
         assert.equal(await channel.call('m__reply', big(3)), 'xxx');
         assert.equal((await channel.send(undefined, { method: 'DELETE' })).status, 200);
         assert.equal((await channel.send(callOf('m__mirror'))).status, 404);
     }],
-    ['answers and bodies of 5 MB, several at once', async (url, options) => {
+    ['several answers and bodies of 5 MB pass at once', async (url, options) => {
         const channel = await Channel.open(url, options);
         const size = 5 << 20;
         const texts = await Promise.all(Array.from({ length: 4 }, () => channel.call('m__reply', big(size))));
         for (const answer of texts) assert.ok(answer === 'x'.repeat(size));
     }],
-    ['an answer of 5 MB to a caller that pauses', async (url, options) => {
+    ['an answer of 5 MB reaches a caller that pauses', async (url, options) => {
         const channel = await Channel.open(url, options);
         const res = await channel.begin(callOf('m__reply', big(5 << 20)));
         res.pause();
         await new Promise(resolve => setTimeout(resolve, 500));
         assert.equal(reply({ headers: res.headers, body: await text(res) }).result.content[0].text.length, 5 << 20);
     }],
-    ['40 connections at once, each with a session', async (url, options) => {
+    ['40 connections each have a session', async (url, options) => {
         await Promise.all(Array.from({ length: 40 }, async (_, i) => {
             const channel = await Channel.open(url, options);
             for (let k = 0; k < 3; k++) assert.equal(await channel.call('m__reply', big(i + k)), 'x'.repeat(i + k));

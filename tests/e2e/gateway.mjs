@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync, renameSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
@@ -119,6 +119,22 @@ export async function startGateway(config, args = [], { files = {}, variables = 
         }
     };
     gateway.servers = () => markedProcesses(mark);
+    /** Puts another configuration in the place of the first, as an editor does: by renaming. Its text may be given instead. */
+    gateway.put = next => {
+        const aside = join(directory.path, 'next');
+        mkdirSync(aside, { recursive: true });
+        if (typeof next === 'string') writeFileSync(join(aside, 'postern.json'), next);
+        else writeConfig(aside, { ...next, listen: next.listen ?? [{ address: '127.0.0.1:0' }] }, mark);
+        renameSync(join(aside, 'postern.json'), path);
+    };
+    const outcomes = () => gateway.log().match(/configuration (not )?reloaded\b.*/g) ?? [];
+    /** The same, and waits for what the gateway says of it. */
+    gateway.reconfigure = async next => {
+        const before = outcomes().length;
+        gateway.put(next);
+        await until(() => outcomes().length > before, START_MS, 'the configuration is reloaded');
+        return outcomes().at(-1);
+    };
     gateway.state = directory.path;
 
     try {
@@ -194,6 +210,15 @@ export async function settles(promise, ms) {
     const inTime = await Promise.race([promise.then(() => true, () => true), late]);
     timeout.abort();
     return inTime;
+}
+
+/** Waits for the promise, which must not take longer, and gives its value. */
+export async function within(promise, ms, what) {
+    const started = Date.now();
+    const value = await promise;
+    const took = Date.now() - started;
+    assert.ok(took < ms, `${what} took ${took} ms`);
+    return value;
 }
 
 /** Waits until `condition()` is truthy and gives its value; for state that no event announces. */

@@ -35,11 +35,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
         json_t *twice = option_show(&config_options, again);
         REQUIRE(json_equal(shown, twice));
         json_decref(twice);
-        config_free(again);
+        config_unref(again);
     }
     free(text);
     json_decref(shown);
-    config_free(config);
+    config_unref(config);
     json_decref(tree);
     return 0;
 }

@@ -1,6 +1,7 @@
 // A server for large results, over every transport:  bulk [--counted] | bulk --http | bulk --events | bulk --sse
-//   make {bytes, form, begun, go, then}   answers with the result that bulk() gives; with `begun` it sends one half, makes that
-//                                         file and sends the rest when `go` exists; with `then` "end" it ends after that
+//   make {bytes, form, envelope, begun, go, then}   answers with the result that bulk() gives, in one of `envelopes`; with `begun` it
+//                                         sends one half, makes that file and sends the rest when `go` exists; with `then` "end"
+//                                         it ends after that
 // --counted: stdio with Content-Length. --http: Streamable HTTP with JSON answers, --events with event streams. --sse: HTTP+SSE.
 import { existsSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
@@ -31,15 +32,23 @@ export function bulk(bytes, form) {
 const quoted = JSON.stringify;
 const args = process.argv.slice(2);
 
+/** The same answer: the order of members and the white space between them mean nothing. */
+export const envelopes = {
+    before: (id, result) => `{"jsonrpc":"2.0","id":${id},"result":${result}}`,
+    after: (id, result) => `{"result":${result},"id":${id},"jsonrpc":"2.0"}`,
+    around: (id, result) => `{"id":${id},"result":${result},"jsonrpc":"2.0"}`,
+    spacious: (id, result) => `  {${' '.repeat(300)}"jsonrpc": "2.0", "id": ${id}, "result": ${result}, "extra": null}  `
+};
+
 async function* answer({ id, method, params }) {
-    const whole = result => `{"jsonrpc":"2.0","id":${quoted(id)},"result":${result}}`;
+    const whole = (result, envelope = 'before') => envelopes[envelope](quoted(id), result);
     if (method === 'initialize') {
         yield whole(`{"protocolVersion":${quoted(params.protocolVersion)},"capabilities":{"tools":{}},"serverInfo":{"name":"bulk","version":"1.0.0"}}`);
     } else if (method === 'tools/list') {
         yield whole('{"tools":[{"name":"make","inputSchema":{"type":"object"}}]}');
     } else if (method === 'tools/call') {
-        const { bytes, form = 'plain', begun, go } = params.arguments;
-        const text = Buffer.from(whole(bulk(bytes, form)));
+        const { bytes, form = 'plain', envelope, begun, go } = params.arguments;
+        const text = Buffer.from(whole(bulk(bytes, form), envelope));
         yield { length: text.length };
         yield text.subarray(0, begun ? text.length >> 1 : text.length);
         if (!begun) return;

@@ -166,6 +166,13 @@ export async function startExchange(audience, gatewayKey) {
     return {
         idp, as, origin, state, asked, seen, keys,
         sign,
+        /** Before a test: changes the state, and forgets what was asked and seen. */
+        reset(changes) {
+            Object.assign(state, changes);
+            asked.length = seen.length = 0;
+        },
+        /** The tokens among those that the server saw that are in this log. */
+        leaked: log => seen.map(({ token }) => token).filter(token => token && log.includes(token)),
         /** What a person comes to the gateway with: an access token of `idp` for it. */
         async caller(name, more = {}) {
             const body = new URLSearchParams({ grant_type: 'client_credentials', client_id: name, client_secret: name, resource: audience, scope: 'mcp:use', ...more });

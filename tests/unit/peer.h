@@ -6,7 +6,7 @@
 #ifndef PEER_H
 #define PEER_H
 
-#include "upstream/server.h"
+#include "upstream/upstream.h"
 
 #define PEER_CHATTER 2000
 #define PEER_TEXT_OF(number) #number
@@ -49,6 +49,27 @@ static inline struct server peer_server(char *name)
                            .timeout_ms = 20000,
                            .max_timeout_ms = 40000,
                            .start_timeout_ms = 20000};
+}
+
+// In the place of a listener's function that a test does not need.
+static inline void peer_ignored(void *arg, struct upstream *upstream, const struct message *message,
+                                struct upstream_request *origin)
+{
+    (void)arg;
+    (void)upstream;
+    (void)message;
+    (void)origin;
+}
+
+static inline struct upstream *peer_upstream(struct loop *loop, struct server *server,
+                                             const struct upstream_listener *listener, void *arg)
+{
+    return upstream_new(&(struct upstream_spec){.loop = loop,
+                                                .server = server,
+                                                .capabilities = "{}",
+                                                .max_message = 1 << 20,
+                                                .listener = listener,
+                                                .arg = arg});
 }
 
 #endif

@@ -6,7 +6,6 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/span.h"
-#include <dirent.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -39,20 +38,6 @@ static inline struct blob *blob_copy(struct span bytes)
     struct buf copy = {0};
     buf_put_span(&copy, bytes);
     return blob_take(&copy);
-}
-
-// Removes a folder and the files in it; returns what a teardown returns, 0 if it is gone.
-static inline int unit_remove_folder(const char *path)
-{
-    DIR *all = opendir(path);
-    for (struct dirent *one; all && (one = readdir(all));) {
-        char name[400];
-        snprintf(name, sizeof name, "%s/%s", path, one->d_name);
-        (void)unlink(name);
-    }
-    if (all)
-        closedir(all);
-    return rmdir(path);
 }
 
 static inline void assert_span_at(struct span got, struct span want, const char *label, const char *file, int line)

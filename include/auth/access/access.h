@@ -29,6 +29,7 @@ struct access_spec {
     const struct access_options *options;
     const char *tenant, *user;
     const char *server_url, *server_name;
+    const char *probe;     // as in struct login_flow_spec; not copied
     char *const *issuers;  // domains that authorization servers may be at (N5); NULL: any
     void (*on_refreshed)(void *arg, const char *issuer,
                          const struct err *err);  // err: it failed; for the record, or NULL

@@ -16,7 +16,8 @@ struct assertion_keys;
 struct assertion_key;
 
 struct assertion_keys *assertion_keys_new(void);
-void assertion_keys_free(struct assertion_keys *keys);
+struct assertion_keys *assertion_keys_ref(struct assertion_keys *keys);
+void assertion_keys_unref(struct assertion_keys *keys);
 void assertion_keys_add(struct assertion_keys *keys, const struct assertion_options *options);
 const struct assertion_key *assertion_keys_find(const struct assertion_keys *keys,
                                                 const struct assertion_options *options);

@@ -41,7 +41,7 @@ struct caller_token {
 struct caller_tokens;
 
 struct caller_tokens *caller_tokens_load(const char *path, struct err *err) MUST_CHECK;
-void caller_tokens_unref(struct caller_tokens *file);
+void caller_tokens_free(struct caller_tokens *file);
 
 // It is a whole token: the shape and the crc are right. Says nothing about whether anybody knows it.
 bool caller_tokens_is_token(struct span token);

@@ -36,7 +36,7 @@ struct grant_fields {
     char *dead_reason;
     int64_t doubts;      // refusals that say little, since it last worked
     int64_t doubted_at;  // the first of them
-    int64_t learned;     // the kinds of addresses its endpoints may be at (auth/address.h); 0: not known
+    int64_t learned;     // the kinds of addresses its endpoints may be at (loop/address.h); 0: not known
     int64_t login;       // grant_login_new(): which login it is from, also after it was refreshed; 0: not known
 };
 

@@ -27,7 +27,7 @@ struct registration_fields {
         suspect_at;  // a login with it was abandoned, or it was refused, at this time: the next login makes a new one
     char *previous_id;  // the client that was there before: grants that were given to it are still refreshed with it
     struct secret previous_secret;
-    int64_t learned;  // the kinds of addresses that it may be managed at (auth/address.h)
+    int64_t learned;  // the kinds of addresses that it may be managed at (loop/address.h)
 };
 
 struct registration {

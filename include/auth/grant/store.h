@@ -1,5 +1,5 @@
-// The token store: each user's grants at the servers behind the gateway, client registrations and logins on their way,
-// sealed (auth/vault.h) in records (store/record.h), for the loop.
+// The grant store: each user's grants at the servers behind the gateway, client registrations and logins on their way,
+// sealed (auth/grant/vault.h) in records (store/record.h), for the loop.
 //
 // A grant belongs to (tenant, user, issuer, resource), and there is no way to ask for one without saying whose it is. The
 // texts are compared as bytes and never reshaped.
@@ -139,8 +139,8 @@ struct client_place {
 void grant_store_client_bind(struct grant_store *store, const struct client_place *place, const char *issuer,
                              struct grant_request *request);
 
-// A login on its way (auth/attempt.h), under a secret of 256 bits that leads to it and is stored as a digest only, for at
-// most GRANT_STORE_ATTEMPT_MS. To add one takes away the oldest of the same user at the same server when there are more
+// A login on its way (auth/grant/attempt.h), under a secret of 256 bits that leads to it and is stored as a digest only, for
+// at most GRANT_STORE_ATTEMPT_MS. To add one takes away the oldest of the same user at the same server when there are more
 // than GRANT_STORE_ATTEMPTS_OPEN, and one when there are more than GRANT_STORE_ATTEMPTS: that
 // nobody has touched for longest of those that are over, else of the same tenant, else of all.
 void grant_store_attempt_add(struct grant_store *store, struct span secret, const struct attempt *attempt,

@@ -39,6 +39,7 @@ struct login_flow_spec {
     const struct access_options *options;
     const char *tenant, *user;
     const char *server_url;
+    const char *probe;     // JSON that is posted there without a token, for a challenge to come back
     char *const *issuers;  // domains that authorization servers may be at (N5); NULL: any
     const char *redirect_uri;
     const char *document_url;          // G2: where our own client metadata are, if they are anywhere; NULL: nowhere

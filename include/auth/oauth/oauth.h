@@ -11,6 +11,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/json.h"
+#include "base/secret.h"
 #include "base/span.h"
 #include <stdbool.h>
 #include <stddef.h>
@@ -20,6 +21,8 @@
 #define OAUTH_VALUE_MAX ((size_t)4 << 10)  // one parameter of a callback or challenge
 #define OAUTH_URLS_MAX 3                   // places where one document is looked for
 #define OAUTH_SERVERS_MAX 8                // authorization servers of one resource that are looked at
+#define OAUTH_STATE_BYTES 32
+#define OAUTH_VERIFIER_BYTES 47
 #define OAUTH_LIFETIME_MAX (10LL * 365 * 86400)
 
 // ---- challenges (D1) ------------------------------------------------------------------------
@@ -166,7 +169,7 @@ void oauth_client_document(const char *client_id, const char *const *redirect_ur
 
 // One authorization request, made before the browser is sent off; the callback is judged by this alone (A4).
 struct oauth_authorization {
-    char state[44], verifier[64];
+    char state[SECRET_TEXT_SIZE(OAUTH_STATE_BYTES)], verifier[SECRET_TEXT_SIZE(OAUTH_VERIFIER_BYTES)];
     struct oauth_client client;
     struct oauth_server server;
     const char *redirect_uri, *resource, *scope;

@@ -1,7 +1,8 @@
 // Whether an identity may do something: policy files, compiled, asked before anything reaches a server.
 //
 // Any matching deny denies; else any matching allow allows; else it is denied. Order never matters.
-// A policy is an immutable, counted snapshot; zeroed memory denies. What deciding remembers is apart from it, for one thread.
+// A policy is an immutable, counted snapshot; zeroed memory denies. It is asked through a memo, which is of one thread: several
+// threads may ask the same policy, each through its own.
 #ifndef AUTH_POLICY_H
 #define AUTH_POLICY_H
 
@@ -15,6 +16,7 @@ enum verdict { VERDICT_DENY, VERDICT_ALLOW };
 enum policy_kind { POLICY_TOOL, POLICY_RESOURCE, POLICY_TEMPLATE, POLICY_PROMPT, POLICY_KINDS };
 
 struct policy;
+struct policy_memo;
 struct policy_inventory;
 
 // A rule as its file has it. `effect` and `mode` are indexes of {deny, allow} and {enforce, shadow}.
@@ -102,30 +104,36 @@ void policy_unref(struct policy *policy);
 struct policy *policy_allow_all(void);
 void policy_findings_release(struct policy_findings *findings);
 
-// Names of tools and prompts are; URIs and templates must have their one spelling (auth/policy_uri.h). What is not is denied
+// A policy and the results of earlier questions to it: the rules that have not expired, and the rules about names, servers and the
+// last caller. It keeps a reference to the policy. Make one, ask all questions through it, and free it at the end.
+struct policy_memo *policy_memo_new(struct policy *policy);
+void policy_memo_free(struct policy_memo *memo);
+const struct policy *policy_memo_policy(const struct policy_memo *memo);
+
+// Names of tools and prompts are; URIs and templates must have their one spelling (auth/policy/uri.h). What is not is denied
 // before a rule is asked, by "uri_not_canonical": the rules are about that spelling.
 bool policy_is_canonical(const struct policy_question *question);
 // Does deciding it need the arguments: is a rule with conditions, a shadow rule included, about it?
-bool policy_looks_at_arguments(const struct policy *policy, const struct policy_question *question);
-struct policy_decision policy_decide(const struct policy *policy, const struct policy_question *question);
+bool policy_looks_at_arguments(struct policy_memo *memo, const struct policy_question *question);
+struct policy_decision policy_decide(struct policy_memo *memo, const struct policy_question *question);
 // May it be listed? Conditions are left out: allowed with some arguments, and not always denied.
-bool policy_visible(const struct policy *policy, const struct policy_question *question);
+bool policy_visible(struct policy_memo *memo, const struct policy_question *question);
 // The same for a pattern in place of a name, as `policy diff` compares them: may anything that it takes be listed?
-bool policy_visible_pattern(const struct policy *policy, const struct policy_question *question);
-// May anything of this server be listed at all, whatever it has? False: the two have nothing to do with each other.
-bool policy_reaches(const struct policy *policy, const struct identity *identity, const char *server);
+bool policy_visible_pattern(struct policy_memo *memo, const struct policy_question *question);
+// Is the server visible to the identity: may the identity see any item that the server could list?
+bool policy_visible_server(struct policy_memo *memo, const struct identity *identity, const char *server);
 // When what it decides changes by itself next, in seconds since the epoch: a rule expires. INT64_MAX: never.
-int64_t policy_next_expiry(const struct policy *policy);
+int64_t policy_next_expiry(struct policy_memo *memo);
 // Sums up the rules with this effect that take the question, whatever the arguments: 0 if none does, and the same number
 // under two policies if the rules there have the same conditions.
-uint64_t policy_stance(const struct policy *policy, const struct policy_question *question, enum verdict effect);
+uint64_t policy_stance(struct policy_memo *memo, const struct policy_question *question, enum verdict effect);
 // What the caller may pass, as far as the rules say so in advance: an object of JSON Pointers into the arguments, each with
 // the only values that some allow rule takes there. NULL: nothing is known. It is a hint for lists, never the control,
 // and errs to the wide side: a call with any other value there would be denied.
-json_t *policy_narrowing(const struct policy *policy, const struct policy_question *question);
+json_t *policy_narrowing(struct policy_memo *memo, const struct policy_question *question);
 bool policy_condition_has(const json_t *values, const json_t *value);  // by the equality of `in`
 // The shadow rules that would match, which never decide.
-const struct policy_rule *policy_shadow(const struct policy *policy, const struct policy_question *question);
+const struct policy_rule *policy_shadow(struct policy_memo *memo, const struct policy_question *question);
 
 bool policy_is_open(const struct policy *policy);        // the built-in one that allows all
 const char *policy_digest(const struct policy *policy);  // SHA-256 of the formatted files, hex

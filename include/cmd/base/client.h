@@ -19,6 +19,7 @@ struct client_wanted {
     bool answers;
 };
 
+// Turns the log off: the command says what failed.
 struct client *client_new(const struct config *config, const struct client_wanted *wanted, struct err *err) MUST_CHECK;
 int client_free(struct client *client);  // EXIT_STORE: a refreshed token was lost, which has been told; else EXIT_OK
 size_t client_count(const struct client *client);

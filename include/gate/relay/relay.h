@@ -36,6 +36,8 @@ void recheck_sweep(struct gate *gate);                          // rules may hav
 void session_life_begin(struct session *session, enum revision revision, struct span capabilities);
 void session_life_end(struct session *session);
 void session_life_sweep(struct session *session);  // ends it if it was idle for too long
+// Its scope was detached by a reload: it gets the one that the configuration says now. recheck_tenant() is to follow.
+void session_life_move(struct session *session);
 
 // ---- subscription.c
 bool subscription_is_first(const struct link *link, struct span uri);

@@ -7,16 +7,21 @@
 // ---- link.c
 void link_close_all(struct gate *gate, int64_t within_ms);
 void link_recheck_all(struct gate *gate);  // grants may have been deleted by another process
+// After a reload: links to servers that were removed or changed are taken out of gate->links. They last until the calls at
+// them are over, or timeouts.shutdown.
+void link_retire_stale(struct gate *gate);
+void link_sweep_retired(struct gate *gate);
 
 // ---- scope.c
-// `capabilities`: what its caller declared, for servers of its own.
-struct scope *scope_get(struct gate *gate, struct session *session, struct span capabilities);
+struct scope *scope_get(struct gate *gate, struct session *session);
 void scope_release(struct scope *scope);
 // Of its scope, as far as the session has to do with them:
 void scope_warm(const struct session *session, bool own_too);  // starts servers; those of one session only when needed
 void scope_look_again(const struct session *session);          // those that wanted a login: perhaps there was one
 struct link *scope_link(const struct scope *scope, const struct source *source);
 void scope_release_all(struct gate *gate);
+// After a reload: scopes that are not what the configuration says now are detached, which session_life_move() follows.
+void scope_detach_stale(struct gate *gate);
 
 // ---- process.c
 bool process_may_start(struct link *link, struct err *err) MUST_CHECK;  // counts it, unless there are too many

@@ -29,11 +29,13 @@ struct call_runner {
     bool (*may_send)(struct upstream_request *request, struct err *err);  // is it still allowed? Only calls have this
 };
 
-// How far a call has come to its end; it never goes back.
+// How far a call has come to its end; it never goes back, and may leave out any of them but the last.
 enum call_state {
     CALL_OPEN,
-    CALL_ENDING,    // it is being ended before its time
-    CALL_RECORDED,  // in the log and the audit; only its answer is left
+    CALL_DISPATCHED,  // its requests to servers were sent: `dispatch` runs again when the answers are there
+    CALL_OFFERED,     // its caller was offered a connect link, which happens once
+    CALL_ENDING,      // it is being ended before its time
+    CALL_RECORDED,    // in the log and the audit; only its answer is left
 };
 
 enum batch_state { BATCH_NONE, BATCH_WHOLE, BATCH_SPLIT };
@@ -53,7 +55,8 @@ struct call {
     struct arrival *arrival;  // NULL once answered, streamed or gone
     struct span session_id, version, last_event_id, profile_name;
     struct credentials credentials;
-    struct secret caller_token;  // the JWT it came with, if some server exchanges such
+    struct config_chains *chains;  // those were in force when it began
+    struct secret caller_token;    // the JWT it came with, if some server exchanges such
     bool pipe;
     struct blob *body;
     struct budget_hold held;  // for the body and the call itself
@@ -71,10 +74,9 @@ struct call {
     enum batch_state batch_state;
 
     // what the phases found out
-    size_t phase;  // enum phase
+    size_t phase;  // enum phase; call_set_phase()
     enum call_state state;
     struct identity *identity;
-    const struct profile *profile;  // NULL: none was asked for
     struct provider_wait auth_wait;
     struct session *session;
     struct scope *scope;
@@ -88,8 +90,10 @@ struct call {
     uint64_t judged_epoch;     // gate->policy_epoch at the decision
     bool by_uri;               // completion: the reference is a resource
     struct limit_hold limits;  // its slots, until it is over
-    bool dispatched, silent, new_session, offered, caller_token_shared;
-    int64_t asked_ms;  // when it first needed lists; 0: it has not yet
+    bool silent;               // it ends without an answer
+    bool new_session;          // it opened its session
+    bool caller_token_shared;  // until caller_token_end()
+    int64_t asked_ms;          // when it first needed lists; 0: it has not yet
     struct loop_timer timer;
 
     // to the server and back
@@ -129,6 +133,7 @@ size_t call_answer_len(const struct call *call);  // 0: there is none
 struct blob *call_take_batch(struct call *call);  // the answers that were gathered
 void call_deliver(struct call *call);             // the answer, to whoever waits for it
 
+void call_set_phase(struct call *call, size_t phase);
 void call_set_state(struct call *call, enum call_state state);
 void call_set_batch(struct call *call, enum batch_state state);
 void call_resume(struct call *call);
@@ -139,6 +144,7 @@ void call_break_off(struct call *call, enum err_code code, const char *reason);
 bool call_is_open(const struct call *call);  // it can be ended
 void call_give_up_row(struct call *call);    // the gateway has no time to wait for its row
 void call_join_session(struct call *call, struct session *joined);
+void call_set_scope(struct call *call, struct scope *scope);  // once: it keeps it to its end
 // While the gateway stops, it takes only messages that belong to calls in flight. True: call->err says so.
 bool call_comes_too_late(struct call *call);
 // The call that a request to a server was sent for; NULL if it was for none.

@@ -11,6 +11,7 @@
 
 struct gate;
 struct call;
+struct tenant;
 struct memory_identity;
 
 struct memory {
@@ -21,11 +22,13 @@ struct memory {
     struct loop_task serve;
 };
 
-void memory_init(struct gate *gate);  // when its tenants are there
+void memory_init(struct gate *gate);       // before its tenants are there
+void memory_configure(struct gate *gate);  // the bounds of gate->config count from now on
+void memory_set_tenant(struct tenant *tenant, int64_t bound);
 void memory_release(struct gate *gate);
-// The budget of an identity, with a reference for the caller. Anonymous callers cannot be told apart: they have that of
-// their tenant.
-struct budget *memory_of(struct gate *gate, const struct identity *identity);
+// The budget of an identity of the tenant, with a reference for the caller. Anonymous callers are indistinguishable: they share
+// that of their tenant.
+struct budget *memory_of(struct gate *gate, const struct tenant *tenant, const struct identity *identity);
 size_t memory_used(const struct memory_identity *own);  // of its budget
 // Why a hold could not grow; returns false.
 bool memory_refuse(const struct budget *full, size_t more, struct err *err);

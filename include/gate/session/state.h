@@ -15,6 +15,7 @@
 #include "base/map.h"
 #include "base/pieces.h"
 #include "catalog/view.h"
+#include "config/chains.h"
 #include "config/config.h"
 #include "gate/session/limit.h"
 #include "gate/session/memory.h"
@@ -27,32 +28,41 @@
 #include "store/audit/audit.h"
 #include "upstream/upstream.h"
 
-#define SESSION_ID_LEN 43
+#define SESSION_ID_BYTES 32
+#define SESSION_ID_LEN 43  // of so many bytes in base64url
 #define GATE_KEY_BYTES 32
 
+// See shutdown.c.
+enum gate_state {
+    GATE_OPEN,
+    GATE_CLOSING,      // it refuses new calls and sessions; calls in flight may finish
+    GATE_CLOSED_DOWN,  // calls and sessions were ended, and servers are being stopped
+};
+
 struct gate {
+    enum gate_state state;             // shutdown_set_state()
     const struct call_runner *runner;  // the phases
     const struct link_events *events;  // what becomes of what servers say
     struct loop *loop;
     struct http_client *http;
     struct offload *background;  // reads large messages
     const struct config *config;
-    struct provider_chain *const *chains;  // the first is the one at the top; see gate_chain()
-    struct audit *audit;                   // NULL: none
-    struct grant_store *tokens;            // NULL: none
-    struct assertion_keys *keys;           // what tells servers who calls is signed with
-    struct exchanged_tokens *exchanged;    // for callers, by exchanging their tokens; NULL: no server does
-    struct connect *connect;               // NULL: no server needs it
+    struct config_chains *chains;
+    struct audit *audit;                 // NULL: none
+    struct grant_store *tokens;          // NULL: none
+    struct assertion_keys *keys;         // what tells servers who calls is signed with
+    struct exchanged_tokens *exchanged;  // for callers, by exchanging their tokens; NULL: no server does
+    struct connect *connect;             // NULL: no server needs it
     struct throttle throttle;
     struct memory memory;
-    struct tenant *tenants;  // the first is `default`
-    size_t tenant_count;
+    struct list tenants;                // of tenant.c, in the order of the configuration: the first is `default`
     unsigned char key[GATE_KEY_BYTES];  // for cursors and task ids
     struct map sessions;                // id -> session
     struct map session_counts;          // of tally.c, how many of them are theirs
     struct map process_counts;          // and how many server processes
     size_t process_count;               // in all
     struct map links;                   // "server\0key" -> link
+    struct list retired;                // links that a reload took out of there, until the calls at them are over
     struct map scopes;                  // key -> scope
     struct map tasks;                   // "server\0id" -> owner
     struct map known;                   // of known.c: server and identity -> what it declared
@@ -71,19 +81,26 @@ struct gate {
     uint64_t next_request;
     struct loop_timer sweep, deadline;
     unsigned sweeps;
-    bool closing, closed_down, credentials_failed, certificates_failed;
+    bool credentials_failed, certificates_failed;
+    char configuration_since[32], configuration_failing_since[32];  // "": it does not fail
     int64_t stop_by_ms;
     unsigned links_closing;
     void (*on_done)(void *arg);
     void *done_arg;
 };
 
-// What one tenant has of its own. Nothing leads from one to another.
+// What one tenant has of its own. Nothing leads from one to another. It is counted: a tenant that the configuration no longer
+// has is not found, and lasts until its sessions, calls and servers have ended.
 struct tenant {
-    const char *name;
-    const struct option_items *servers;   // struct server
-    const struct option_items *profiles;  // struct profile
-    struct policy *policy;
+    struct gate *gate;
+    struct list node;  // in gate->tenants while the configuration has it
+    unsigned refs;
+    char *name;
+    const struct config *config;               // the last one that has it
+    const struct option_items *servers;        // struct server
+    const struct option_items *profiles;       // struct profile
+    struct policy *policy;                     // tenant_set_policy()
+    struct policy_memo *memo;                  // through which it is asked
     struct limit *limit;                       // NULL: none
     struct budget *memory;                     // of its callers and servers
     char policy_since[32], failing_since[32];  // "": it does not fail
@@ -98,15 +115,19 @@ struct tenant {
 // One upstream as the gate uses it.
 struct link {
     struct gate *gate;
-    char *key;  // in gate->links
+    const struct config *config;  // that its server is of
+    char *key;                    // in gate->links
     size_t key_len;
     struct access *access;                 // what is presented to the server; NULL: nothing
+    struct assertion_keys *keys;           // that the assertion is signed with
     struct identity_assertion *assertion;  // tells it who calls; NULL: nothing does
     struct upstream *upstream;
     struct source *source;
-    unsigned refs;         // scopes
-    struct list uses;      // struct scope_use: those scopes
-    struct list fan_outs;  // struct fan_out: what is on its way to its sessions, oldest first
+    unsigned refs;  // scopes
+    struct list retired_node;
+    int64_t retired_until_ms;  // 0: it is in gate->links
+    struct list uses;          // struct scope_use: those scopes
+    struct list fan_outs;      // struct fan_out: what is on its way to its sessions, oldest first
     struct list fan_out_node, level_node;
     struct list calls;      // in flight here
     struct session *owner;  // with isolation `session`
@@ -137,9 +158,13 @@ struct task_token {
 
 struct scope {
     struct gate *gate;
+    const struct config *config;  // that its names are of
+    struct tenant *tenant;
+    const struct profile *profile;  // NULL: it has all servers of the tenant
     char *key;
     bool everybody;  // of its tenant: it stays when nobody uses it
-    unsigned refs;
+    bool detached;   // a reload took it out of gate->scopes: calls that began with it keep it
+    unsigned refs;   // sessions and calls
     struct view *view;
     struct link **links;     // in the view's order
     struct scope_use *uses;  // of those links, in the same order
@@ -158,7 +183,12 @@ struct scope_use {
     struct scope *scope;
 };
 
-enum session_state { SESSION_NEW, SESSION_LIVE, SESSION_ENDED };
+enum session_state {
+    SESSION_NEW,
+    SESSION_LIVE,   // `initialize` has come
+    SESSION_READY,  // notifications/initialized has come: servers may notify and ask its caller
+    SESSION_ENDED,  // it is freed with its last call
+};
 
 // Which servers of its scope a session may hear, as far as it was asked.
 struct session_visibility {
@@ -169,15 +199,16 @@ struct session_visibility {
 struct session {
     struct gate *gate;
     char id[SESSION_ID_LEN + 1];
-    enum session_state state;
-    bool ready;  // notifications/initialized has come
-    bool pipe;   // everything goes to `standalone`
+    enum session_state state;  // session_set_state()
+    bool pipe;                 // everything goes to `standalone`
     struct identity *identity;
     struct tenant *tenant;          // of the identity
     struct budget *memory;          // the same
-    const struct profile *profile;  // the one it was opened in, which is the only one it is known in; NULL: none
+    const struct profile *profile;  // of gate->config, the one it was opened in and is known in alone; NULL: none
     enum revision revision;
     struct session_abilities can;
+    struct span capabilities;     // that its caller declared: a raw JSON object
+    struct budget_hold declared;  // for those
     struct scope *scope;
     struct list scope_node;
     struct stream *standalone;
@@ -192,7 +223,7 @@ struct session {
     int level;              // log level, -1: not set
     unsigned listed;        // kinds it has listed: only those are worth a list_changed
     struct session_visibility visibility;
-    bool draining;  // ends with its last call
+    bool draining;  // in any state: its caller sends no more, and it ends with its last call
     int64_t used_ms;
 };
 
@@ -216,18 +247,31 @@ struct link_events {
 
 // ---- session.c
 // False: there are as many already as there may be, of this identity, of its tenant or of all.
-bool session_may_open(const struct gate *gate, const struct identity *identity, struct err *err) MUST_CHECK;
-struct session *session_new(struct gate *gate, const struct identity *identity, bool pipe);
+bool session_may_open(const struct gate *gate, const struct tenant *tenant, const struct identity *identity,
+                      struct err *err) MUST_CHECK;
+struct session *session_new(struct gate *gate, struct tenant *tenant, const struct identity *identity, bool pipe);
 struct session *session_find(struct gate *gate, struct span id);
+void session_set_state(struct session *session, enum session_state state);
 void session_settle(struct session *session);  // frees one that ended, when its last call is over
 struct stream *session_stream_find(struct session *session, unsigned index);
 void session_sweep_streams(struct session *session);  // drops those that nobody may resume any more
 // A message for the caller that belongs to no call: takes over the reference.
 void session_tell(struct session *session, struct blob *message);
 
-// ---- tenant.c, shutdown.c
+// ---- shutdown.c
+void shutdown_set_state(struct gate *gate, enum gate_state state);
 void shutdown_settle(struct gate *gate);  // it stops, and perhaps the last call or server it waited for is over
+
+// ---- tenant.c
+struct tenant *tenant_new(struct gate *gate, const char *name);  // at the end of the list; its limits are not set
+struct tenant *tenant_ref(struct tenant *tenant);
+void tenant_unref(struct tenant *tenant);
 struct tenant *tenant_find(const struct gate *gate, const char *name);  // NULL: no such tenant
+#define tenant_each(at, gate) list_each(at, &(gate)->tenants)
+static inline struct tenant *tenant_at(struct list *node) { return list_entry(node, struct tenant, node); }
+void tenant_configure(struct tenant *tenant, size_t number);           // as gate->config has it, under this number
+void tenant_remove(struct tenant *tenant);                             // the configuration no longer has it
+void tenant_set_policy(struct tenant *tenant, struct policy *policy);  // replaces the policy; NULL: no policy any more
 
 // ---- tally.c: counts by identity
 void tally_put_key(const struct identity *identity, struct buf *out);  // what tells it from all others

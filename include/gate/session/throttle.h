@@ -12,6 +12,7 @@ struct throttle {
 };
 
 void throttle_init(struct throttle *throttle, const struct config_limits *limits);
+void throttle_configure(struct throttle *throttle, const struct config_limits *limits);  // failures so far count on
 void throttle_release(struct throttle *throttle);
 
 // A credential from there was refused.

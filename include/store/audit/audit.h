@@ -28,6 +28,7 @@ enum audit_event {
     AUDIT_AUTHENTICATION,  // somebody was not let in
     AUDIT_POLICY,          // a policy was loaded, or refused
     AUDIT_TOKEN,           // a token came, went or was refreshed
+    AUDIT_OPERATION,       // an operator restarted or disabled a server, or replaced the gateway
     AUDIT_GAP,             // `count` records were dropped here; written by the audit itself
     // `count` rows of the chain that `kind` names were deleted, no row of it before `first_seq` is left; by the audit itself
     AUDIT_RETENTION,

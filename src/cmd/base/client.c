@@ -191,6 +191,7 @@ static void add(struct client *client, const struct config *config, const char *
                                     .tenant = tenant,
                                     .user = ACCESS_SHARED_USER,
                                     .server_url = server->url,
+                                    .probe = server_probe,
                                     .server_name = server->name};
     one->access = server->url && !has_authorization(server) ? access_new(&presented) : NULL;
     struct upstream_spec spec = {.loop = client->loop,
@@ -207,7 +208,18 @@ static void add(struct client *client, const struct config *config, const char *
     one->source = source_new(client->loop, one->upstream, on_change, one);
 }
 
-static bool is_wanted(const char *wanted, const char *name) { return !wanted || strcmp(wanted, name) == 0; }
+// The tenant's server of this name; NULL: every server that is not disabled.
+static void add_wanted(struct client *client, const struct config *config, size_t tenant, const char *name)
+{
+    const char *tenant_name = config_tenant_name(config, tenant);
+    const struct option_items *items = config_tenant_servers(config, tenant);
+    const struct server *servers = items->at, *named = name ? server_find(items, span_of(name)) : NULL;
+    if (named)
+        add(client, config, tenant_name, named);
+    for (size_t i = 0; !name && i < items->count; i++)
+        if (!servers[i].disabled)
+            add(client, config, tenant_name, &servers[i]);
+}
 
 static void add_all(struct client *client, const struct config *config, const struct client_wanted *wanted)
 {
@@ -215,20 +227,14 @@ static void add_all(struct client *client, const struct config *config, const st
     for (size_t i = 0; i <= config->tenants.count; i++)
         room += config_tenant_servers(config, i)->count;
     client->all = mem_alloc((room + 1) * sizeof *client->all);
-    for (size_t i = 0; i <= config->tenants.count; i++) {
-        const struct option_items *items = config_tenant_servers(config, i);
-        const struct server *servers = items->at;
-        const char *tenant = config_tenant_name(config, i);
-        if (!is_wanted(wanted->tenant, tenant))
-            continue;
-        for (size_t k = 0; k < items->count; k++)
-            if (wanted->server ? strcmp(servers[k].name, wanted->server) == 0 : !servers[k].disabled)
-                add(client, config, tenant, &servers[k]);
-    }
+    for (size_t i = 0; i <= config->tenants.count; i++)
+        if (!wanted->tenant || strcmp(wanted->tenant, config_tenant_name(config, i)) == 0)
+            add_wanted(client, config, i, wanted->server);
 }
 
 struct client *client_new(const struct config *config, const struct client_wanted *wanted, struct err *err)
 {
+    log_setup(LOG_OFF, LOG_FORMAT_TEXT);
     if (!find_check_tenant(config, wanted->tenant, err))
         return NULL;
     struct client *client = mem_new(struct client);
@@ -314,7 +320,7 @@ void client_load(struct client *client)
     client->loading = false;
 }
 
-struct pending {
+struct client_wait {
     struct upstream_request request;
     struct client *client;
     struct buf *out;
@@ -324,34 +330,34 @@ struct pending {
 
 static void on_reply(struct upstream_request *request, const struct upstream_reply *reply)
 {
-    struct pending *pending = request->arg;
+    struct client_wait *wait = request->arg;
     struct span text;
-    pending->done = true;
-    loop_stop(pending->client->loop);
+    wait->done = true;
+    loop_stop(wait->client->loop);
     if (reply->failure) {
-        *pending->err = *reply->failure;
+        *wait->err = *reply->failure;
     } else if (reply->error.at) {
         struct buf message = {0};
         if (scan_find(reply->error, "message", &text) && scan_is_string(text))
             scan_decode(text, &message);
-        (void)err_set(pending->err, ERR_INVALID_PARAMS, "the server answered with an error: %s", buf_text(&message));
+        (void)err_set(wait->err, ERR_INVALID_PARAMS, "the server answered with an error: %s", buf_text(&message));
         buf_release(&message);
     } else {
-        buf_put_span(pending->out, reply->result);
-        pending->ok = true;
+        buf_put_span(wait->out, reply->result);
+        wait->ok = true;
     }
 }
 
 bool client_request(struct client *client, size_t i, enum method method, struct span params, struct buf *out,
                     struct err *err)
 {
-    struct pending pending = {.request = {.on_reply = on_reply}, .client = client, .out = out, .err = err};
-    pending.request.arg = &pending;
+    struct client_wait wait = {.request = {.on_reply = on_reply}, .client = client, .out = out, .err = err};
+    wait.request.arg = &wait;
     client->all[i].wants_login = false;
-    upstream_request_reserve(client->all[i].upstream, &pending.request);
-    upstream_request_send(&pending.request, method_text(method), params);
-    if (!pending.done)
+    upstream_request_reserve(client->all[i].upstream, &wait.request);
+    upstream_request_send(&wait.request, method_text(method), params);
+    if (!wait.done)
         run_loop(client);
-    client->all[i].wants_login = !pending.ok && err->code == ERR_LOGIN;
-    return pending.ok;
+    client->all[i].wants_login = !wait.ok && err->code == ERR_LOGIN;
+    return wait.ok;
 }

@@ -158,7 +158,7 @@ char *configuration_audit_path(const struct flags *flags, int *exit_code)
     if (!config)
         return NULL;
     char *path = config_audited(config) ? audit_path(config->audit.path) : NULL;
-    config_free(config);
+    config_unref(config);
     if (!path)
         *exit_code =
             fail_with(EXIT_CONFIG, "the configuration has no audit log: give it audit.path, or a provider that "

@@ -25,17 +25,9 @@ static const char *nearest(const struct config *config, const char *tenant, cons
     return near;
 }
 
-static bool has_tenant(const struct config *config, const char *tenant)
-{
-    for (size_t i = 0; i <= config->tenants.count; i++)
-        if (strcmp(config_tenant_name(config, i), tenant) == 0)
-            return true;
-    return false;
-}
-
 bool find_check_tenant(const struct config *config, const char *tenant, struct err *err)
 {
-    if (!tenant || has_tenant(config, tenant))
+    if (!tenant || config_tenant_find(config, tenant))
         return true;
     const char *near = nearest(config, tenant, NULL);
     return err_set(err, ERR_CONFIG, "no tenant \"%s\" in the configuration%s%s%s", tenant,

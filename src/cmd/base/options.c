@@ -1,5 +1,6 @@
 // Owns how command lines are read: the rows of a command's flags, and values that several commands take.
 #include "cmd/base/options.h"
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/option.h"
 #include "cmd/base/fail.h"
@@ -97,7 +98,7 @@ bool options_time(const char *text, int64_t *ms)
     struct tm parts = {0};
     int64_t ago;
     if (option_duration(text, &ago)) {
-        *ms = (int64_t)time(NULL) * 1000 - ago;
+        *ms = clock_wall_s() * 1000 - ago;
         return *ms > 0;
     }
     const char *end = strptime(text, "%Y-%m-%d", &parts);

@@ -81,7 +81,7 @@ bool token_audit_change(const struct flags *flags, const struct token_change *ch
         must = config->audit.required && !revokes;
     else if (!config && err.code)
         must = flags->config && !revokes;
-    config_free(config);
+    config_unref(config);
     if (must)
         *exit_code = fail_with(EXIT_CONFIG, "nothing is changed, because it cannot be recorded: %s", err.detail);
     else if (err.code)
@@ -107,6 +107,6 @@ json_t *token_audit_uses(const struct flags *flags)
     if ((!config && err.code) || (there && !audit_reader_uses(path, on_token, uses, &err)))
         (void)fail_with(EXIT_OK, "no telling when tokens were last used: %s", err.detail);
     free(path);
-    config_free(config);
+    config_unref(config);
     return uses;
 }

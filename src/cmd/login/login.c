@@ -52,7 +52,7 @@ static void on_browse(void *arg, const char *url)
     if (login->flags->finish)
         login_finish(login, fail_with(EXIT_TOKEN, "the authorization server did not take the code: start again"));
     else if (login->flags->start)
-        login_steps_pause(login, url);
+        login_attempt_save(login, url);
     else
         login_browser_open(login, url);
 }
@@ -305,6 +305,7 @@ struct login_flow_spec login_spec(struct login *login)
                                     .tenant = grants_tenant(login->flags),
                                     .user = login->user,
                                     .server_url = login->server->url,
+                                    .probe = server_probe,
                                     .known_issuer = bound ? login->held->issuer : NULL,
                                     .redirect_uri = login->device ? LOGIN_DEVICE_URI : login_redirect(login),
                                     .device = login->device,
@@ -321,7 +322,7 @@ struct login_flow_spec login_spec(struct login *login)
 static void start(struct login *login, const struct login_cause *cause)
 {
     if (login->flags->start)
-        login_steps_new_id(login);
+        login_attempt_new_id(login);
     struct login_flow_spec spec = login_spec(login);
     if (cause) {
         spec.challenge = cause->challenge;
@@ -370,7 +371,7 @@ static void go(struct login *login, const struct login_cause *cause)
     if (!read_timeout(login, &login->code))
         return;
     if (flags->finish) {
-        if (login_steps_resume(login))
+        if (login_attempt_resume(login))
             run(login);
         return;
     }
@@ -452,7 +453,7 @@ static int run_login(const struct flags *flags)
         code = login_token_store(config, server, flags);
     else if (server)
         code = login_run(config, server, flags, NULL);
-    config_free(config);
+    config_unref(config);
     return code;
 }
 

@@ -19,7 +19,7 @@
 
 #define STORE_MS 10000
 
-struct desk {
+struct grant_listing {
     struct config *config;  // NULL: there is none, and none is needed
     struct loop *loop;
     struct http_client *http;
@@ -27,20 +27,21 @@ struct desk {
     struct grant_request held;
 };
 
-static void desk_close(struct desk *desk)
+static void grant_listing_close(struct grant_listing *listing)
 {
-    grant_request_release(&desk->held);
-    if (desk->store)
-        grant_store_close(desk->store);
-    http_client_free(desk->http);
-    if (desk->loop)
-        loop_free(desk->loop);
-    if (desk->config)
-        config_free(desk->config);
+    grant_request_release(&listing->held);
+    if (listing->store)
+        grant_store_close(listing->store);
+    http_client_free(listing->http);
+    if (listing->loop)
+        loop_free(listing->loop);
+    if (listing->config)
+        config_unref(listing->config);
 }
 
 // Opens the store and lists the grants of a tenant (NULL: of all), of one user or, if `user` is NULL, of all its users.
-static bool desk_open(struct desk *desk, const struct flags *flags, const char *tenant, const char *user, int *code)
+static bool grant_listing_open(struct grant_listing *listing, const struct flags *flags, const char *tenant,
+                               const char *user, int *code)
 {
     struct err err = {0};
     struct grant_filter filter = {tenant, user, NULL};
@@ -48,48 +49,44 @@ static bool desk_open(struct desk *desk, const struct flags *flags, const char *
     char *path = config_path(flags->config);
     bool configured = path || flags->url || flags->count;
     free(path);
-    if (configured && !(desk->config = configuration_load(flags, code)))
+    if (configured && !(listing->config = configuration_load(flags, code)))
         return false;
-    if (!(desk->loop = loop_new(&err)) || !(desk->http = http_client_new(desk->loop, &err)) ||
-        !grants_open(desk->config, desk->loop, false, &desk->store, &err)) {
+    if (!(listing->loop = loop_new(&err)) || !(listing->http = http_client_new(listing->loop, &err)) ||
+        !grants_open(listing->config, listing->loop, false, &listing->store, &err)) {
         *code = fail_with(EXIT_STORE, "%s", err.detail);
         return false;
     }
-    if (!desk->store)
+    if (!listing->store)
         return true;
-    grant_store_list(desk->store, &filter, &desk->held);
-    if (!grant_store_wait(desk->store, STORE_MS) || desk->held.answer == GRANT_STORE_FAILED)
-        *code = fail_with(EXIT_STORE, "%s", desk->held.err.detail);
+    grant_store_list(listing->store, &filter, &listing->held);
+    if (!grant_store_wait(listing->store, STORE_MS) || listing->held.answer == GRANT_STORE_FAILED)
+        *code = fail_with(EXIT_STORE, "%s", listing->held.err.detail);
     return *code == EXIT_OK;
 }
 
 // S7: what does not open is no login that is not there. Of a server's, or all (NULL).
-static int tell_damaged(const struct desk *desk, const struct server *server, const char *issuer)
+static int tell_damaged(const struct grant_listing *listing, const struct server *server, const char *issuer)
 {
     int code = EXIT_OK;
     struct err err;
-    for (size_t i = 0; i < desk->held.damaged_count; i++) {
-        struct grant *grant = desk->held.damaged[i];
+    for (size_t i = 0; i < listing->held.damaged_count; i++) {
+        struct grant *grant = listing->held.damaged[i];
         if ((server && !access_pick(&grant, 1, server->url)) || (issuer && strcmp(issuer, grant->issuer) != 0))
             continue;
-        grant_damaged(grant, &desk->held.err, &err);
+        grant_damaged(grant, &listing->held.err, &err);
         code = fail_with(EXIT_STORE, "%s", err.detail);
     }
     return code;
 }
 
 // The server of the grant's own tenant that it is for; NULL: none is configured (any more).
-static const struct server *server_of(const struct desk *desk, struct grant *grant)
+static const struct server *server_of(const struct grant_listing *listing, struct grant *grant)
 {
-    for (size_t i = 0; desk->config && i <= desk->config->tenants.count; i++) {
-        const struct option_items *items = config_tenant_servers(desk->config, i);
-        const struct server *servers = items->at;
-        if (strcmp(config_tenant_name(desk->config, i), grant->tenant) != 0)
-            continue;
-        for (size_t k = 0; k < items->count; k++)
-            if (servers[k].url && access_pick(&grant, 1, servers[k].url))
-                return &servers[k];
-    }
+    const struct option_items *items = listing->config ? config_tenant_find(listing->config, grant->tenant) : NULL;
+    const struct server *servers = items ? items->at : NULL;
+    for (size_t i = 0; items && i < items->count; i++)
+        if (servers[i].url && access_pick(&grant, 1, servers[i].url))
+            return &servers[i];
     return NULL;
 }
 
@@ -109,18 +106,18 @@ static void on_revoked(void *arg, const struct err *why)
 }
 
 // F16: the server is told, as far as it listens; what is here goes in any case. False: it was not told, and that was said.
-static bool revoke(struct desk *desk, const struct grant *grant, const struct server *server)
+static bool revoke(struct grant_listing *listing, const struct grant *grant, const struct server *server)
 {
-    struct revoking revoking = {.loop = desk->loop};
-    struct login_revocation_spec spec = {.loop = desk->loop,
-                                         .http = desk->http,
-                                         .store = desk->store,
+    struct revoking revoking = {.loop = listing->loop};
+    struct login_revocation_spec spec = {.loop = listing->loop,
+                                         .http = listing->http,
+                                         .store = listing->store,
                                          .grant = grant,
                                          .options = server ? &server->auth : NULL,
                                          .on_done = on_revoked,
                                          .arg = &revoking};
     struct login_revocation *revocation = login_revocation_start(&spec);
-    loop_run(desk->loop);
+    loop_run(listing->loop);
     login_revocation_free(revocation);
     if (revoking.why.code)
         fprintf(stderr, "Not revoked, only deleted here: %s\n", revoking.why.detail);
@@ -128,7 +125,8 @@ static bool revoke(struct desk *desk, const struct grant *grant, const struct se
 }
 
 // H17. It is done whether it can be recorded or not.
-static void record(const struct desk *desk, const struct grant *grant, const struct server *server, bool told)
+static void record(const struct grant_listing *listing, const struct grant *grant, const struct server *server,
+                   bool told)
 {
     struct buf whose = {0};
     struct err err;
@@ -143,37 +141,37 @@ static void record(const struct desk *desk, const struct grant *grant, const str
                                .arguments = buf_span(&whose),
                                .status = AUDIT_OK,
                                .reason = span_of(told ? NULL : "not_told")};
-    if (desk->config && !token_audit_write(desk->config, &row, &err))
+    if (listing->config && !token_audit_write(listing->config, &row, &err))
         (void)fail_with(EXIT_OK, "not recorded in the audit log: %s", err.detail);
     buf_release(&whose);
 }
 
 // S12: the client that was registered for it, if that was asked for. Other grants of a client with a secret
 // cannot be refreshed without it.
-static void forget_client(struct desk *desk, const struct grant *grant)
+static void forget_client(struct grant_listing *listing, const struct grant *grant)
 {
     struct registration_key key = {grant->tenant, grant->issuer, grant->is.client_redirect};
     struct grant_request removed = {0};
     if (!key.redirect || !*key.redirect)
         return;
-    grant_store_registration_remove(desk->store, &key, GRANT_STORE_ANY, &removed);
-    if (!grant_store_wait(desk->store, STORE_MS) || removed.answer == GRANT_STORE_FAILED)
+    grant_store_registration_remove(listing->store, &key, GRANT_STORE_ANY, &removed);
+    if (!grant_store_wait(listing->store, STORE_MS) || removed.answer == GRANT_STORE_FAILED)
         fail_with(EXIT_STORE, "the registration at %s was not forgotten: %s", grant->issuer, removed.err.detail);
     grant_request_release(&removed);
 }
 
-static bool let_go(struct desk *desk, const struct grant *grant, const struct server *server, bool client)
+static bool let_go(struct grant_listing *listing, const struct grant *grant, const struct server *server, bool client)
 {
     struct grant_key key = grant_key(grant);
     struct grant_request removed = {0};
-    bool told = revoke(desk, grant, server);
+    bool told = revoke(listing, grant, server);
     if (client)
-        forget_client(desk, grant);
-    grant_store_remove(desk->store, &key, GRANT_STORE_ANY, &removed);
-    bool ok = grant_store_wait(desk->store, STORE_MS) && removed.answer != GRANT_STORE_FAILED;
+        forget_client(listing, grant);
+    grant_store_remove(listing->store, &key, GRANT_STORE_ANY, &removed);
+    bool ok = grant_store_wait(listing->store, STORE_MS) && removed.answer != GRANT_STORE_FAILED;
     if (ok) {
         fprintf(stderr, "Logged out of %s at %s\n", *grant->resource ? grant->resource : grant->issuer, grant->issuer);
-        record(desk, grant, server, told);
+        record(listing, grant, server, told);
     } else {
         fail_with(EXIT_STORE, "%s", removed.err.detail);
     }
@@ -183,7 +181,7 @@ static bool let_go(struct desk *desk, const struct grant *grant, const struct se
 
 static int run_logout(const struct flags *flags)
 {
-    struct desk desk = {0};
+    struct grant_listing listing = {0};
     int code = EXIT_OK;
     size_t gone = 0;
     if (!flags->all && !flags->url && !flags->count)
@@ -192,34 +190,34 @@ static int run_logout(const struct flags *flags)
     char *user = grants_user(flags);
     if (!user)
         return fail_with(EXIT_USAGE, "--subject: PROVIDER:NAME, as in a policy");
-    if (desk_open(&desk, flags, grants_tenant(flags), user, &code) && grants_lasts(desk.config, &code) &&
-        (flags->all || (server = grants_server(desk.config, flags, &code))))
-        for (size_t i = 0; code == EXIT_OK && i < desk.held.count; i++) {
-            struct grant *grant = desk.held.grants[i];
+    if (grant_listing_open(&listing, flags, grants_tenant(flags), user, &code) && grants_lasts(listing.config, &code) &&
+        (flags->all || (server = grants_server(listing.config, flags, &code))))
+        for (size_t i = 0; code == EXIT_OK && i < listing.held.count; i++) {
+            struct grant *grant = listing.held.grants[i];
             if (!flags->all && !access_pick(&grant, 1, server->url))
                 continue;
             gone++;
-            if (!let_go(&desk, grant, server ? server : server_of(&desk, grant), flags->registration))
+            if (!let_go(&listing, grant, server ? server : server_of(&listing, grant), flags->registration))
                 code = EXIT_STORE;
         }
     if (code == EXIT_OK)
-        code = tell_damaged(&desk, server, NULL);
+        code = tell_damaged(&listing, server, NULL);
     if (code == EXIT_OK && !gone)
         fprintf(stderr, "There was no login%s%s\n", server ? " to " : "", server ? server->name : "");
     if (code == EXIT_OK) {  // S12
         const char *key[3] = {grants_tenant(flags), user, server ? server->url : ""};
-        login_turn_forget(desk.config, server ? key : NULL);
+        login_turn_forget(listing.config, server ? key : NULL);
     }
-    desk_close(&desk);
+    grant_listing_close(&listing);
     free(user);
     return code;
 }
 
 // ---- connections ----------------------------------------------------------------------------
 
-static const char *name_of(const struct desk *desk, struct grant *grant)
+static const char *name_of(const struct grant_listing *listing, struct grant *grant)
 {
-    const struct server *server = server_of(desk, grant);
+    const struct server *server = server_of(listing, grant);
     return server ? server->name : *grant->resource ? grant->resource : grant->issuer;
 }
 
@@ -242,11 +240,11 @@ static void put_expiry(const struct grant *grant, char out[32])
 }
 
 // The rest of them: nobody can be told, since what they say is not known.
-static size_t purge_damaged(struct desk *desk, const struct grant_filter *filter)
+static size_t purge_damaged(struct grant_listing *listing, const struct grant_filter *filter)
 {
     struct grant_request purged = {0};
-    grant_store_purge(desk->store, filter, &purged);
-    if (!grant_store_wait(desk->store, STORE_MS) || purged.answer == GRANT_STORE_FAILED)
+    grant_store_purge(listing->store, filter, &purged);
+    if (!grant_store_wait(listing->store, STORE_MS) || purged.answer == GRANT_STORE_FAILED)
         fail_with(EXIT_STORE, "%s", purged.err.detail);
     else
         fprintf(stderr, "%zu that could not be opened were removed, and revoked nowhere\n", purged.count);
@@ -259,7 +257,7 @@ static size_t purge_damaged(struct desk *desk, const struct grant_filter *filter
 // follows.
 static int purge(const struct flags *flags)
 {
-    struct desk desk = {0};
+    struct grant_listing listing = {0};
     int code = EXIT_OK;
     size_t count = 0;
     if (!flags->subject && !flags->issuer)
@@ -267,21 +265,21 @@ static int purge(const struct flags *flags)
     char *user = flags->subject ? grants_user(flags) : NULL;
     if (flags->subject && !user)
         return fail_with(EXIT_USAGE, "--subject: PROVIDER:NAME, as in a policy");
-    if (desk_open(&desk, flags, flags->tenant, user, &code) && grants_lasts(desk.config, &code))
-        for (size_t i = 0; code == EXIT_OK && i < desk.held.count; i++) {
-            struct grant *grant = desk.held.grants[i];
+    if (grant_listing_open(&listing, flags, flags->tenant, user, &code) && grants_lasts(listing.config, &code))
+        for (size_t i = 0; code == EXIT_OK && i < listing.held.count; i++) {
+            struct grant *grant = listing.held.grants[i];
             if (flags->issuer && strcmp(grant->issuer, flags->issuer) != 0)
                 continue;
-            if (let_go(&desk, grant, server_of(&desk, grant), false))
+            if (let_go(&listing, grant, server_of(&listing, grant), false))
                 count++;
             else
                 code = EXIT_STORE;
         }
-    if (code == EXIT_OK && (code = tell_damaged(&desk, NULL, flags->issuer)) != EXIT_OK)
-        count += purge_damaged(&desk, &(struct grant_filter){flags->tenant, user, flags->issuer});
+    if (code == EXIT_OK && (code = tell_damaged(&listing, NULL, flags->issuer)) != EXIT_OK)
+        count += purge_damaged(&listing, &(struct grant_filter){flags->tenant, user, flags->issuer});
     if (code == EXIT_OK || count)
         printf("%zu purged\n", count);
-    desk_close(&desk);
+    grant_listing_close(&listing);
     free(user);
     return code;
 }
@@ -293,16 +291,16 @@ static int run_connections(const struct flags *flags)
     if (flags->subject || flags->issuer)
         return fail_with(EXIT_USAGE, "connections: --subject and --issuer go with --purge");
     static const char *titles[] = {"TENANT", "SERVER", "USER", "ISSUER", "EXPIRES", "TOKEN", "SCOPE", NULL};
-    struct desk desk = {0};
+    struct grant_listing listing = {0};
     int code = EXIT_OK;
     struct table table = {.titles = titles};
     json_t *list = json_array();
-    if (desk_open(&desk, flags, flags->tenant, NULL, &code)) {
-        bool seed = desk.config && desk.config->store.seed;
-        for (size_t i = 0; i < desk.held.count; i++) {
-            struct grant *grant = desk.held.grants[i];
+    if (grant_listing_open(&listing, flags, flags->tenant, NULL, &code)) {
+        bool seed = listing.config && listing.config->store.seed;
+        for (size_t i = 0; i < listing.held.count; i++) {
+            struct grant *grant = listing.held.grants[i];
             char hint[16], expires[32];
-            const char *scope = grant->is.scope ? grant->is.scope : "", *server = name_of(&desk, grant);
+            const char *scope = grant->is.scope ? grant->is.scope : "", *server = name_of(&listing, grant);
             bool refreshed = grant->is.refresh_token.len > 0;
             put_hint(grant, hint);
             put_expiry(grant, expires);
@@ -318,18 +316,18 @@ static int run_connections(const struct flags *flags)
         if (output_wants_json(flags)) {
             json_dumpf(list, stdout, JSON_INDENT(2));
             putchar('\n');
-        } else if (!desk.held.count && !desk.held.damaged_count) {
+        } else if (!listing.held.count && !listing.held.damaged_count) {
             fprintf(stderr, "There are no logins; 'postern login SERVER' makes one\n");
         } else {
             table_print(&table);
             if (seed)
                 fprintf(stderr, "These are of a seed: what is refreshed is kept in memory only (volatile)\n");
         }
-        code = tell_damaged(&desk, NULL, NULL);
+        code = tell_damaged(&listing, NULL, NULL);
     }
     json_decref(list);
     table_release(&table);
-    desk_close(&desk);
+    grant_listing_close(&listing);
     return code;
 }
 

@@ -3,7 +3,7 @@
 //   login.c    the command: turn, listener, flow, what is told to the person
 //   hint.c     where the tokens of well-known services are made
 //   browser.c  sending the person, or a GET, to the authorization server; what comes back by pasting
-//   steps.c    a login in two commands, for scripts
+//   attempt.c  a login in two commands, for scripts: --start saves it as an attempt, --finish resumes it
 //   turn.c     whose turn it is, of all processes
 #ifndef LOGIN_STATE_H
 #define LOGIN_STATE_H
@@ -81,10 +81,10 @@ bool login_hint(const char *server_url, const char **what, const char **where);
 int login_token_store(const struct config *config, const struct server *server, const struct flags *flags);
 #define LOGIN_TOKEN_ISSUER "manual"
 
-// ---- steps.c --------------------------------------------------------------------------
+// ---- attempt.c ------------------------------------------------------------------------
 
-void login_steps_new_id(struct login *login);                  // --start: before the flow
-void login_steps_pause(struct login *login, const char *url);  // --start: keeps the login and tells the address
-bool login_steps_resume(struct login *login);                  // --finish: false with the exit code set
+void login_attempt_new_id(struct login *login);                 // --start: before the flow
+void login_attempt_save(struct login *login, const char *url);  // --start: keeps the login and tells the address
+bool login_attempt_resume(struct login *login);                 // --finish: false with the exit code set
 
 #endif

@@ -1,5 +1,6 @@
 // Owns `postern login --token-stdin`: a token that a person has from elsewhere, stored as a grant (L15).
 #include "auth/grant/store.h"
+#include "base/clock.h"
 #include "base/mem.h"
 #include "cmd/base/fail.h"
 #include "cmd/base/grants.h"
@@ -7,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <termios.h>
-#include <time.h>
 #include <unistd.h>
 
 #define TOKEN_MAX 16384
@@ -66,7 +66,7 @@ int login_token_store(const struct config *config, const struct server *server, 
     struct err err = {0};
     struct grant_store *store = NULL;
     struct grant_fields fields = {
-        .token_type = mem_string("Bearer"), .obtained_at = (int64_t)time(NULL), .login = grant_login_new()};
+        .token_type = mem_string("Bearer"), .obtained_at = clock_wall_s(), .login = grant_login_new()};
     char *user = grants_user(flags);
     struct loop *loop = loop_new(&err);
     int code = EXIT_OK;

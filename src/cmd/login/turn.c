@@ -5,6 +5,7 @@
 // A file may be removed (a logout does it) while somebody waits for its lock; so whoever gets the lock looks whether the
 // name still leads to that file.
 #include "turn.h"
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/secret.h"
 #include "store/record.h"
@@ -15,7 +16,6 @@
 #include <stdlib.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #define PREFIX "login-"
@@ -107,13 +107,13 @@ enum login_turn_answer login_turn_take(struct login_turn *turn, struct err *err)
 
 bool login_turn_may_open(const struct login_turn *turn, int64_t *ago)
 {
-    *ago = (int64_t)time(NULL) - turn->opened_at;
+    *ago = clock_wall_s() - turn->opened_at;
     return !turn->opened_at || *ago < 0 || *ago >= TAB_SECONDS;
 }
 
 void login_turn_opened(struct login_turn *turn)
 {
-    turn->opened_at = (int64_t)time(NULL);
+    turn->opened_at = clock_wall_s();
     write_file(turn);
 }
 

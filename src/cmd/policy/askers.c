@@ -167,13 +167,14 @@ static void put_condition(struct buf *out, const struct policy_rule *rule)
     free(text);
 }
 
-enum policy_extent policy_askers_extent(struct policy *policy, const struct policy_question *question,
+enum policy_extent policy_askers_extent(struct policy_memo *memo, const struct policy_question *question,
                                         struct buf *conditions)
 {
+    const struct policy *policy = policy_memo_policy(memo);
     struct policy_question bare = *question;
     bool allowed = false, denied = false;
     bare.args = NULL;
-    if (!policy_visible_pattern(policy, &bare))
+    if (!policy_visible_pattern(memo, &bare))
         return EXTENT_NONE;
     for (size_t i = 0; i < policy_rule_count(policy); i++) {
         struct policy_rule rule = *policy_rule_at(policy, i);

@@ -1,4 +1,5 @@
 // Owns `postern policy check` and `coverage`: findings as they are printed, and how the tests meet the rules.
+#include "base/clock.h"
 #include "base/mem.h"
 #include "cmd/base/configuration.h"
 #include "cmd/base/fail.h"
@@ -7,7 +8,6 @@
 #include "subcommands.h"
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 static json_t *finding_json(const struct policy_finding *finding)
 {
@@ -64,7 +64,7 @@ static void find_untested(const struct policy *policy, struct policy_findings *f
     for (size_t i = 0; i < policy_rule_count(policy); i++) {
         const struct policy_rule *rule = policy_rule_at(policy, i);
         struct exercise exercise = exercise_rule(policy, rule);
-        bool expired = rule->expires_at && rule->expires_at <= (int64_t)time(NULL);
+        bool expired = rule->expires_at && rule->expires_at <= clock_wall_s();
         findings->at = mem_resize(findings->at, (findings->count + 2) * sizeof *findings->at);
         if (!exercise.matched && !expired)
             findings->at[findings->count++] = about_rule(rule, "W3", "no test exercises it; add one");
@@ -77,33 +77,33 @@ static void find_untested(const struct policy *policy, struct policy_findings *f
 // ---- check ----------------------------------------------------------------------------------
 
 // What a policy is checked against, and who owns it.
-struct world {
+struct check_inputs {
     struct config *config;
     struct policy_names names;
     struct policy_inventory *inventory, *before;
 };
 
 // False: said, exit code set.
-static bool read_world(const struct flags *flags, struct world *world, int *exit_code)
+static bool read_inputs(const struct flags *flags, struct check_inputs *inputs, int *exit_code)
 {
     if (flags->inventory_before && !flags->inventory) {
         *exit_code = fail_with(EXIT_USAGE, "policy check: --inventory-before needs --inventory: what there is now");
         return false;
     }
-    if (flags->config && !(world->config = configuration_load(flags, exit_code)))
+    if (flags->config && !(inputs->config = configuration_load(flags, exit_code)))
         return false;
-    if (world->config)
-        world->names = policy_names_of(world->config, flags->args[1]);
-    return (!flags->inventory || (world->inventory = policy_open_inventory(flags->inventory, exit_code))) &&
-           (!flags->inventory_before || (world->before = policy_open_inventory(flags->inventory_before, exit_code)));
+    if (inputs->config)
+        inputs->names = policy_names_of(inputs->config, flags->args[1]);
+    return (!flags->inventory || (inputs->inventory = policy_open_inventory(flags->inventory, exit_code))) &&
+           (!flags->inventory_before || (inputs->before = policy_open_inventory(flags->inventory_before, exit_code)));
 }
 
-static void release_world(struct world *world)
+static void release_inputs(struct check_inputs *inputs)
 {
-    policy_names_release(&world->names);
-    policy_inventory_free(world->inventory);
-    policy_inventory_free(world->before);
-    config_free(world->config);
+    policy_names_release(&inputs->names);
+    policy_inventory_free(inputs->inventory);
+    policy_inventory_free(inputs->before);
+    config_unref(inputs->config);
 }
 
 static void print_findings(const struct flags *flags, const struct policy_findings *findings,
@@ -131,19 +131,19 @@ int policy_check(const struct flags *flags)
 {
     struct err err = {0};
     struct policy_findings findings = {0};
-    struct world world = {0};
+    struct check_inputs inputs = {0};
     int code = EXIT_OK;
-    if (!read_world(flags, &world, &code)) {
-        release_world(&world);
+    if (!read_inputs(flags, &inputs, &code)) {
+        release_inputs(&inputs);
         return code;
     }
     struct policy_load load = {.path = flags->args[1],
-                               .now = (int64_t)time(NULL),
-                               .servers = world.names.servers,
-                               .tenants = world.names.tenants,
-                               .providers = world.names.providers,
-                               .inventory = world.inventory,
-                               .before = world.before};
+                               .now = clock_wall_s(),
+                               .servers = inputs.names.servers,
+                               .tenants = inputs.names.tenants,
+                               .providers = inputs.names.providers,
+                               .inventory = inputs.inventory,
+                               .before = inputs.before};
     struct policy *policy = policy_load(&load, &findings, &err);
     if (policy)
         find_untested(policy, &findings);
@@ -159,7 +159,7 @@ int policy_check(const struct flags *flags)
     }
     policy_unref(policy);
     policy_findings_release(&findings);
-    release_world(&world);
+    release_inputs(&inputs);
     return code;
 }
 

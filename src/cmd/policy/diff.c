@@ -23,14 +23,14 @@
 
 // ---- everything -----------------------------------------------------------------------------
 
-struct items {
+struct diff_items {
     struct policy_item *at;
     size_t count;
     struct map seen;
     bool too_many, too_wide;  // there are more; some were not held against each other
 };
 
-static void add_item(struct items *items, const char *server, enum policy_kind kind, const char *name)
+static void add_item(struct diff_items *items, const char *server, enum policy_kind kind, const char *name)
 {
     struct buf key = {0};
     buf_printf(&key, "%s %s %s", server, policy_kind_text(kind), name);
@@ -57,7 +57,7 @@ static char *as_name(const char *pattern)
     return buf_take(&name, NULL);
 }
 
-static void add_rule_items(struct items *items, const struct policy *policy, const struct policy_rule *rule)
+static void add_rule_items(struct diff_items *items, const struct policy *policy, const struct policy_rule *rule)
 {
     char **names = policy_rule_names(policy, rule);
     for (char **name = names; *name; name++) {
@@ -97,7 +97,7 @@ static char *common(const char *a, const char *b)
 }
 
 // Where the start and the end of what two patterns have in common share bytes, as in get_secret of get_* and *_secret.
-static void add_tight(struct items *items, const char *server, struct policy_item a, struct policy_item b,
+static void add_tight(struct diff_items *items, const char *server, struct policy_item a, struct policy_item b,
                       const char *both)
 {
     const char *first = strchr(both, '*'), *last = strrchr(both, '*');
@@ -112,7 +112,7 @@ static void add_tight(struct items *items, const char *server, struct policy_ite
     }
 }
 
-static void combine_two(struct items *items, struct policy_item a, struct policy_item b)
+static void combine_two(struct diff_items *items, struct policy_item a, struct policy_item b)
 {
     char *server = a.kind == b.kind ? common(a.server, b.server) : NULL;
     char *name = server ? common(a.name, b.name) : NULL;
@@ -125,7 +125,7 @@ static void combine_two(struct items *items, struct policy_item a, struct policy
 }
 
 // Two things without a star are the same or have nothing in common: one of them must have one.
-static void combine(struct items *items)
+static void combine(struct diff_items *items)
 {
     size_t count = items->count, left = OVERLAPS_MAX;
     for (size_t i = 0; i < count; i++) {
@@ -140,7 +140,7 @@ static void combine(struct items *items)
     }
 }
 
-static void add_items(struct items *items, const struct policy *policy)
+static void add_items(struct diff_items *items, const struct policy *policy)
 {
     for (size_t i = 0; i < policy_rule_count(policy); i++)
         add_rule_items(items, policy, policy_rule_at(policy, i));
@@ -150,7 +150,7 @@ static void add_items(struct items *items, const struct policy *policy)
     }
 }
 
-static void add_inventory(struct items *items, const struct policy_inventory *inventory)
+static void add_inventory(struct diff_items *items, const struct policy_inventory *inventory)
 {
     for (size_t i = 0; inventory && i < policy_inventory_count(inventory); i++) {
         struct policy_question item = policy_inventory_at(inventory, i);
@@ -158,7 +158,7 @@ static void add_inventory(struct items *items, const struct policy_inventory *in
     }
 }
 
-static void items_release(struct items *items)
+static void items_release(struct diff_items *items)
 {
     for (size_t i = 0; i < items->count; i++) {
         free(items->at[i].server);
@@ -175,6 +175,7 @@ enum change { CHANGE_NONE, CHANGE_GAINED, CHANGE_LOST, CHANGE_CONDITIONS, CHANGE
 
 struct comparison {
     struct policy *sides[2];
+    struct policy_memo *memos[2];
     json_t *rows;
     size_t counts[CHANGES], joined;  // joined: how often two principals were asked for at once
 };
@@ -226,7 +227,7 @@ static enum change compare(struct comparison *all, const struct policy_asker *as
     struct policy_question question = question_of(asker, item);
     struct extent extent[2] = {0};
     for (int side = OLD; side <= NEW; side++)
-        extent[side].at = policy_askers_extent(all->sides[side], &question, &extent[side].conditions);
+        extent[side].at = policy_askers_extent(all->memos[side], &question, &extent[side].conditions);
     enum change change = change_of(extent);
     if (!said[change] && !(asked && policy_askers_has(asked, asker->label, asker->identity->tenant)))
         tell(all, asker, item, extent);
@@ -240,8 +241,8 @@ static struct stand ask(struct comparison *all, const struct policy_asker *asker
     struct policy_question question = question_of(asker, item);
     struct stand stand = {.change = compare(all, asker, item, (const bool[CHANGES]){[CHANGE_NONE] = true}, NULL)};
     for (int side = OLD; side <= NEW; side++) {
-        stand.allows[side] = policy_stance(all->sides[side], &question, VERDICT_ALLOW);
-        stand.denies[side] = policy_stance(all->sides[side], &question, VERDICT_DENY);
+        stand.allows[side] = policy_stance(all->memos[side], &question, VERDICT_ALLOW);
+        stand.denies[side] = policy_stance(all->memos[side], &question, VERDICT_DENY);
     }
     return stand;
 }
@@ -338,7 +339,7 @@ static void print_rows(const json_t *rows)
 
 #define NOT_WHOLE "postern: policy diff: the answer is not whole, compare fewer files at a time: "
 
-static int report(const struct flags *flags, const struct comparison *all, const struct items *items)
+static int report(const struct flags *flags, const struct comparison *all, const struct diff_items *items)
 {
     const size_t *counts = all->counts;
     bool whole = !items->too_many && !items->too_wide && all->joined <= JOINED_MAX;
@@ -382,11 +383,13 @@ int policy_diff(const struct flags *flags)
     int code = EXIT_OK;
     struct comparison all = {.rows = json_array()};
     struct policy_askers askers = {0};
-    struct items items = {0};
+    struct diff_items items = {0};
     struct policy_inventory *inventory = flags->inventory ? policy_open_inventory(flags->inventory, &code) : NULL;
     all.sides[OLD] = code == EXIT_OK ? open_side(flags->args[1], &code) : NULL;
     all.sides[NEW] = all.sides[OLD] ? open_side(flags->args[2], &code) : NULL;
     if (all.sides[NEW]) {
+        all.memos[OLD] = policy_memo_new(all.sides[OLD]);
+        all.memos[NEW] = policy_memo_new(all.sides[NEW]);
         policy_askers_add(&askers, all.sides[OLD], all.sides[NEW], NULL);
         add_items(&items, all.sides[OLD]);
         add_items(&items, all.sides[NEW]);
@@ -400,6 +403,8 @@ int policy_diff(const struct flags *flags)
     items_release(&items);
     policy_inventory_free(inventory);
     policy_askers_release(&askers);
+    policy_memo_free(all.memos[OLD]);
+    policy_memo_free(all.memos[NEW]);
     policy_unref(all.sides[OLD]);
     policy_unref(all.sides[NEW]);
     json_decref(all.rows);

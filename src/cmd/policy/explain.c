@@ -7,7 +7,6 @@
 #include "subcommands.h"
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 static const char *const effects[] = {"deny", "allow"};
 
@@ -98,7 +97,9 @@ struct explanation {
 
 static struct explanation explain(struct policy *policy, const struct policy_question *question, bool redact)
 {
-    struct explanation all = {.decision = policy_decide(policy, question), .rules = json_array()};
+    struct policy_memo *memo = policy_memo_new(policy);
+    struct explanation all = {.decision = policy_decide(memo, question), .rules = json_array()};
+    policy_memo_free(memo);
     bool defaulted = strcmp(all.decision.by, "default") == 0;
     struct buf canonical = {0};
     bool asked = policy_is_canonical(question);
@@ -196,15 +197,15 @@ int policy_explain(const struct flags *flags)
 
 // ---- who can --------------------------------------------------------------------------------
 
-static void answer_for(struct policy *policy, struct policy_question *question, const struct policy_asker *asker,
+static void answer_for(struct policy_memo *memo, struct policy_question *question, const struct policy_asker *asker,
                        struct table *table, json_t *all)
 {
     struct buf conditions = {0};
     question->identity = asker->identity;
-    struct policy_decision decision = policy_decide(policy, question);
+    struct policy_decision decision = policy_decide(memo, question);
     const char *verdict = effects[decision.verdict];
     // Without arguments the answer may be: it depends on them.
-    if (!question->args && policy_askers_extent(policy, question, &conditions) == EXTENT_SOME)
+    if (!question->args && policy_askers_extent(memo, question, &conditions) == EXTENT_SOME)
         verdict = "depends";
     json_array_append_new(all, json_pack("{s:s,s:s,s:s,s:s,s:s*}", "tenant", asker->identity->tenant, "principal",
                                          asker->label, "verdict", verdict, "rule", decision.by, "conditions",
@@ -230,16 +231,18 @@ int policy_explain_who_can(const struct flags *flags)
         return EXIT_USAGE;
     }
     struct policy *policy = policy_open(flags->policy, flags->policy, &code);
+    struct policy_memo *memo = policy ? policy_memo_new(policy) : NULL;
     if (policy)
         policy_askers_add(&askers, policy, NULL, flags->tenant);
     for (size_t i = 0; i < askers.count; i++)
-        answer_for(policy, &question, &askers.at[i], &table, all);
+        answer_for(memo, &question, &askers.at[i], &table, all);
     if (policy && flags->json)
         output_json(json_incref(all));
     else if (policy)
         table_print(&table);
     table_release(&table);
     policy_askers_release(&askers);
+    policy_memo_free(memo);
     policy_unref(policy);
     json_decref(args);
     json_decref(all);

@@ -1,10 +1,10 @@
 // Owns how the subcommands read a policy or an inventory that the user names, and how they print what is wrong with it.
+#include "base/clock.h"
 #include "base/mem.h"
 #include "cmd/base/fail.h"
 #include "subcommands.h"
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 void policy_open_print_finding(FILE *out, const struct policy_finding *finding)
 {
@@ -33,7 +33,7 @@ struct policy *policy_open(const char *path, const char *name, int *exit_code)
 {
     struct err err = {0};
     struct policy_findings findings = {0};
-    struct policy_load load = {.path = path, .now = (int64_t)time(NULL)};
+    struct policy_load load = {.path = path, .now = clock_wall_s()};
     struct policy *policy = policy_load(&load, &findings, &err);
     for (size_t i = 0; !policy && i < findings.count; i++)
         if (findings.at[i].code[0] == 'E')

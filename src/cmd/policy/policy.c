@@ -123,12 +123,12 @@ enum {
     TAKES_OFFLINE = 4096,
 };
 
-static const struct action {
+static const struct policy_subcommand {
     const char *name, *usage;
     int (*run)(const struct flags *flags);
     int min, max;  // arguments after the name
     unsigned takes;
-} actions[] = {
+} subcommands[] = {
     {"check",
      "check PATH [--config FILE [--offline]] [--inventory FILE [--inventory-before FILE|REVISION:FILE]] [--json]",
      policy_check, 1, 1, TAKES_CONFIG | TAKES_OFFLINE | TAKES_INVENTORY | TAKES_BEFORE | TAKES_JSON},
@@ -182,20 +182,20 @@ static const char *unwanted(unsigned takes, const struct flags *flags)
 static int run(const struct flags *flags)
 {
     const char *name = flags->args[0];
-    const struct action *action = NULL;
-    for (size_t i = 0; i < sizeof actions / sizeof *actions; i++)
-        if (strcmp(actions[i].name, name) == 0)
-            action = &actions[i];
-    if (!action)
+    const struct policy_subcommand *subcommand = NULL;
+    for (size_t i = 0; i < sizeof subcommands / sizeof *subcommands; i++)
+        if (strcmp(subcommands[i].name, name) == 0)
+            subcommand = &subcommands[i];
+    if (!subcommand)
         return fail_with(EXIT_USAGE,
                          "policy %s: unknown; there are check, explain, fmt, who-can, diff, replay and coverage", name);
-    if (unwanted(action->takes, flags))
-        return fail_with(EXIT_USAGE, "policy %s: takes no --%s", name, unwanted(action->takes, flags));
-    if (flags->count - 1 < action->min || flags->count - 1 > action->max)
-        return fail_with(EXIT_USAGE, "usage: postern policy %s", action->usage);
-    if ((action->takes & TAKES_POLICY) && !flags->policy)
+    if (unwanted(subcommand->takes, flags))
+        return fail_with(EXIT_USAGE, "policy %s: takes no --%s", name, unwanted(subcommand->takes, flags));
+    if (flags->count - 1 < subcommand->min || flags->count - 1 > subcommand->max)
+        return fail_with(EXIT_USAGE, "usage: postern policy %s", subcommand->usage);
+    if ((subcommand->takes & TAKES_POLICY) && !flags->policy)
         return fail_with(EXIT_USAGE, "policy %s: --policy is missing: which file or folder?", name);
-    return action->run(flags);
+    return subcommand->run(flags);
 }
 
 static const struct flag flags_table[] = {

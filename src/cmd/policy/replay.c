@@ -38,7 +38,7 @@ struct asked {
     enum verdict before;
 };
 
-struct answer {
+struct replay_answer {
     enum verdict verdict;
     unsigned on;     // what it depends on; 0: on nothing that is missing
     const char *by;  // the rule that decides, or the first it depends on
@@ -46,10 +46,11 @@ struct answer {
 
 struct replay {
     struct policy *policy;
+    struct policy_memo *memo;
     const char *tenant;  // NULL: all
     json_t *roles;       // every role the policy names
     bool roles_seen;     // a row had some: from there on a row without has none
-    struct map answers;  // digest of the question -> struct answer *
+    struct map answers;  // digest of the question -> struct replay_answer *
     struct map groups;   // what is told in one line -> json_t *
     json_t *changes;
     size_t rows, skipped, same, newly[2], undecided;
@@ -179,19 +180,19 @@ static enum match match(const struct policy *policy, const struct policy_rule *r
 }
 
 // As policy_decide() does, with a third outcome: what is missing could turn it.
-static struct answer decide_partly(struct policy *policy, const struct asked *asked)
+static struct replay_answer decide_partly(const struct policy *policy, const struct asked *asked)
 {
-    struct answer best[2][MATCH_YES + 1] = {0};  // by effect and match: the first such rule
+    struct replay_answer best[2][MATCH_YES + 1] = {0};  // by effect and match: the first such rule
     for (size_t i = 0; i < policy_rule_count(policy); i++) {
         const struct policy_rule *rule = policy_rule_at(policy, i);
         unsigned on = 0;
         enum match got = rule->mode ? MATCH_NO : match(policy, rule, asked, &on);
-        struct answer *slot = &best[rule->effect][got];
+        struct replay_answer *slot = &best[rule->effect][got];
         slot->verdict = rule->effect ? VERDICT_ALLOW : VERDICT_DENY;
         slot->on |= on;
         slot->by = slot->by ? slot->by : rule->id;
     }
-    const struct answer *denies = best[0], *allows = best[1];
+    const struct replay_answer *denies = best[0], *allows = best[1];
     bool may_allow = allows[MATCH_YES].by || allows[MATCH_MAYBE].by;
     if (denies[MATCH_YES].by)
         return denies[MATCH_YES];
@@ -199,20 +200,20 @@ static struct answer decide_partly(struct policy *policy, const struct asked *as
         return denies[MATCH_MAYBE];
     if (allows[MATCH_YES].by)
         return allows[MATCH_YES];
-    return allows[MATCH_MAYBE].by ? allows[MATCH_MAYBE] : (struct answer){.by = "default"};
+    return allows[MATCH_MAYBE].by ? allows[MATCH_MAYBE] : (struct replay_answer){.by = "default"};
 }
 
-static struct answer decide(struct policy *policy, const struct asked *asked)
+static struct replay_answer decide(struct policy_memo *memo, const struct asked *asked)
 {
-    struct policy_decision decision = policy_decide(policy, &asked->question);
+    struct policy_decision decision = policy_decide(memo, &asked->question);
     bool whole = asked->args_known && !asked->at_most;
     if (whole || strcmp(decision.by, "uri_not_canonical") == 0)
-        return (struct answer){decision.verdict, 0, decision.by};
-    return decide_partly(policy, asked);
+        return (struct replay_answer){decision.verdict, 0, decision.by};
+    return decide_partly(policy_memo_policy(memo), asked);
 }
 
 // People ask for the same things again and again: each question is decided once.
-static struct answer decide_once(struct replay *replay, const json_t *row, const struct asked *asked)
+static struct replay_answer decide_once(struct replay *replay, const json_t *row, const struct asked *asked)
 {
     static const char *const parts[] = {"tenant", "provider", "subject", "proof", "server", "kind", "name", NULL};
     struct buf key = {0};
@@ -227,12 +228,12 @@ static struct answer decide_once(struct replay *replay, const json_t *row, const
     secret_digest(buf_span(&key), digest);
     buf_release(&key);
     struct span name = span_make((const char *)digest, sizeof digest);
-    struct answer *known = map_find(&replay->answers, name);
+    struct replay_answer *known = map_find(&replay->answers, name);
     if (known)
         return *known;
-    struct answer answer = decide(replay->policy, asked);
+    struct replay_answer answer = decide(replay->memo, asked);
     if (replay->answers.count < MEMO_MAX) {
-        known = mem_new(struct answer);
+        known = mem_new(struct replay_answer);
         *known = answer;
         map_put(&replay->answers, name, known);
     }
@@ -241,7 +242,8 @@ static struct answer decide_once(struct replay *replay, const json_t *row, const
 
 // ---- what changes ---------------------------------------------------------------------------
 
-static json_t *group_of(struct replay *replay, const json_t *row, const struct asked *asked, const struct answer *now)
+static json_t *group_of(struct replay *replay, const json_t *row, const struct asked *asked,
+                        const struct replay_answer *now)
 {
     const char *before = verdicts[asked->before], *was_by = text_of(row, "rule"), *name = text_of(row, "name"),
                *after = now->on ? depends[now->on] : verdicts[now->verdict], *tenant = asked->who->tenant,
@@ -276,7 +278,7 @@ static void on_row(struct replay *replay, const json_t *row)
         replay->skipped++;
         return;
     }
-    struct answer now = decide_once(replay, row, &asked);
+    struct replay_answer now = decide_once(replay, row, &asked);
     replay->rows++;
     if (!now.on && now.verdict == asked.before) {
         replay->same++;
@@ -474,6 +476,7 @@ static void release_replay(struct replay *replay)
     map_release(&replay->groups);
     json_decref(replay->changes);
     json_decref(replay->roles);
+    policy_memo_free(replay->memo);
     policy_unref(replay->policy);
 }
 
@@ -492,8 +495,11 @@ int policy_replay(const struct flags *flags)
         free(path);
         return code;
     }
-    struct replay replay = {
-        .policy = policy, .tenant = flags->tenant, .roles = named_roles(policy), .changes = json_array()};
+    struct replay replay = {.policy = policy,
+                            .memo = policy_memo_new(policy),
+                            .tenant = flags->tenant,
+                            .roles = named_roles(policy),
+                            .changes = json_array()};
     if (!read_audit(&replay, path, since_ms, &err))
         code = fail_with_err(&err);
     else

@@ -47,7 +47,7 @@ bool policy_askers_is_stranger(const struct policy_asker *asker);  // of the ten
 bool policy_askers_join(const struct policy_asker *a, const struct policy_asker *b, struct policy_asker *out);
 void policy_askers_release_one(struct policy_asker *asker);
 // With some arguments, with all, or not at all. What it depends on, if anything, goes to `conditions`.
-enum policy_extent policy_askers_extent(struct policy *policy, const struct policy_question *question,
+enum policy_extent policy_askers_extent(struct policy_memo *memo, const struct policy_question *question,
                                         struct buf *conditions);
 
 // A path, or REVISION:PATH of a file in the git repository around. NULL: said, exit code set.

@@ -1,4 +1,4 @@
-// Owns what a call lends to the servers it may reach: the token its caller came with, for those that exchange it.
+// Owns what a call lends to the servers it may use: the token its caller came with, for those that exchange it.
 //
 // It is copied from the request once, lives as long as the call, and is wiped with it. Nothing is copied where no server
 // of the configuration takes it.

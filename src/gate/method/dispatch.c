@@ -17,7 +17,7 @@ static phase_fn on_initialized, on_cancelled, on_progress, on_roots_changed, on_
 
 // ---- the method table -----------------------------------------------------------------------
 
-static const struct row {
+static const struct method_row {
     phase_fn *route;  // NULL: concerns no server
     phase_fn *dispatch;
     bool notification;
@@ -59,7 +59,7 @@ static enum phase_result fail_too_long(struct call *call)
 
 enum phase_result dispatch_route(struct call *call)
 {
-    const struct row *row = &rows[call->method];
+    const struct method_row *row = &rows[call->method];
     struct span ambiguous = call->params.ambiguous;
     if (ambiguous.at) {
         (void)err_set(&call->err, ERR_INVALID_PARAMS, "a server may take the member %.*s for another one",
@@ -162,7 +162,7 @@ static enum phase_result do_level(struct call *call)
 static void put_item(struct call *call, enum catalog_kind kind, size_t at, const struct policy_question *question,
                      struct buf *out)
 {
-    json_t *narrowing = kind == CATALOG_TOOLS ? policy_narrowing(call->policy, question) : NULL;
+    json_t *narrowing = kind == CATALOG_TOOLS ? policy_narrowing(call->tenant->memo, question) : NULL;
     struct buf tool = {0};
     view_render(call->scope->view, kind, at, at + 1, narrowing ? &tool : out);
     if (narrowing)
@@ -185,7 +185,7 @@ static size_t put_page(struct call *call, enum catalog_kind kind, size_t from, s
         const struct view_entry *entry = view_entry_at(view, kind, at);
         struct policy_question question = {call->identity, upstream_server(source_upstream(entry->source))->name,
                                            permit_policy_kind(kind), entry->original, NULL};
-        if (!policy_visible(call->policy, &question))
+        if (!policy_visible(call->tenant->memo, &question))
             continue;
         if (shown++)
             buf_put_char(out, ',');
@@ -308,7 +308,7 @@ static enum phase_result do_forward(struct call *call)
     list_append(&call->link->calls, &call->link_node);
     if (call->method == METHOD_TOOLS_CALL && params_find(&call->params, NULL, "task", &wanted))
         task_news_expect(call);
-    call->dispatched = true;
+    call_set_state(call, CALL_DISPATCHED);
     upstream_request_send_message(&call->request, pieces_take(&text));
     if (call->method == METHOD_TASKS_RESULT)  // which waits for the end of the task
         upstream_request_hold(&call->request, upstream_server(call->link->upstream)->max_timeout_ms);
@@ -373,7 +373,8 @@ void dispatch_abandon(struct call *call, const char *reason)
 
 static enum phase_result on_initialized(struct call *call)
 {
-    call->session->ready = true;
+    if (call->session->state == SESSION_LIVE)  // it may say so again
+        session_set_state(call->session, SESSION_READY);
     roots_session_ready(call->session);
     return PHASE_REPLY;
 }
@@ -428,7 +429,7 @@ static enum phase_result on_task_status(struct call *call)
 
 enum phase_result dispatch_call(struct call *call)
 {
-    if (call->dispatched && call->method != METHOD_TASKS_LIST)
+    if (call->state == CALL_DISPATCHED && call->method != METHOD_TASKS_LIST)
         return call->err.code ? PHASE_FAIL : PHASE_REPLY;
     switch (call->op) {
     case ARRIVAL_LISTEN: return do_listen(call);
@@ -437,7 +438,7 @@ enum phase_result dispatch_call(struct call *call)
     case ARRIVAL_UNREAD:
     case ARRIVAL_MESSAGE: break;
     }
-    const struct row *row = &rows[call->method];
+    const struct method_row *row = &rows[call->method];
     switch (call->message.kind) {
     case MESSAGE_REQUEST: return row->dispatch(call);
     case MESSAGE_NOTIFICATION:

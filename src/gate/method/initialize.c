@@ -92,7 +92,7 @@ enum phase_result initialize_session(struct call *call)
     if (params_find(&call->params, NULL, "capabilities", &given) && scan_is_object(given))
         capabilities = given;
     session_life_begin(call->session, revision_negotiate(version), capabilities);
-    call->scope = call->session->scope;
+    call_set_scope(call, call->session->scope);
     caller_token_begin(call);
     scope_warm(call->session, false);
     enum revision revision = call->session->revision;

@@ -89,21 +89,15 @@ static void put_scope_refused(struct call *call)
 
 static void set_elicitation(struct login_offer *offer, const struct session *session)
 {
-    unsigned char random[32];
-    struct buf id = {0};
-    if (!session->can.elicit_url || session->revision < REVISION_2025_11_25)
-        return;
-    secret_random(random, sizeof random);
-    secret_encode(&id, span_make((const char *)random, sizeof random));
-    memcpy(offer->elicitation, buf_text(&id), sizeof offer->elicitation);
-    buf_release(&id);
+    if (session->can.elicit_url && session->revision >= REVISION_2025_11_25)
+        secret_random_text(offer->elicitation, SESSION_ID_BYTES);
 }
 
 bool login_offer_start(struct call *call)
 {
     struct connect *connect = call->gate->connect;
     if (!connect || !call->link || server_of(call)->auth.mode != ACCESS_USER || !call_is_allowed(call) ||
-        !call->session || call->offered)
+        !call->session || call->state >= CALL_OFFERED)
         return false;
     struct login_offer *offer = arena_alloc(&call->arena, sizeof *offer);
     *offer = (struct login_offer){.call = call};
@@ -112,6 +106,7 @@ bool login_offer_start(struct call *call)
         connect_offer_start(connect,
                             &(struct connect_offer_spec){
                                 .identity = call->identity,
+                                .config = call->link->config,
                                 .server = server_of(call),
                                 .access = call->link->access,
                                 .ready = upstream_state(call->link->upstream) == UPSTREAM_READY,
@@ -128,7 +123,7 @@ bool login_offer_start(struct call *call)
     if (verdict != CONNECT_OFFER_STARTED)
         return false;
     call->offer = offer;
-    call->offered = true;
+    call_set_state(call, CALL_OFFERED);
     return true;
 }
 

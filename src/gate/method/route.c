@@ -92,7 +92,7 @@ static struct link *find_unconnected(struct call *call, enum catalog_kind kind, 
         struct policy_question question = {call->identity, server, asked, name, NULL};
         const struct profile *profile = kind == CATALOG_TOOLS ? call->session->profile : NULL;
         if (view_prefix(call->scope->view, link->source).len || source_loaded(link->source) ||
-            !upstream_needs_login(link->upstream) || !policy_visible(call->tenant->policy, &question) ||
+            !upstream_needs_login(link->upstream) || !policy_visible(call->tenant->memo, &question) ||
             (profile && !profile_tools_allow(profile_tools_find(profile, server), name)))
             continue;
         first = first ? first : link;

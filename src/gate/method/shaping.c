@@ -2,6 +2,9 @@
 // that may have something to translate.
 //
 // The worker gets all it needs with the job, so that the call, its session and its server may end meanwhile.
+//
+// An answer in which nothing was translated keeps its place: the envelope for the caller overwrites that of the server, if it
+// fits there. Then the answer is one run of bytes, which the HTTP face sends together with its head.
 #include "base/mem.h"
 #include "base/scan.h"
 #include "rows.h"
@@ -11,7 +14,8 @@ struct shaping {
     struct offload_job job;
     struct call *call;  // NULL: it is over
     struct blob *owner;
-    struct span text;  // the result, or the error object
+    struct span message;  // of the server: `text` and its envelope
+    struct span text;     // the result, or the error object
     bool error;
     struct shape shape;  // of `arena`
     struct arena arena;
@@ -36,6 +40,7 @@ static struct shaping *shaping_new(struct call *call, const struct upstream_repl
     struct arena *arena = &shaping->arena;
     shaping->call = call;
     shaping->owner = blob_ref(reply->owner);
+    shaping->message = reply->message;
     shaping->error = reply->error.at != NULL;
     shaping->text = shaping->error ? reply->error : reply->result;
     shaping->identity = identity_ref(call->identity);
@@ -50,6 +55,51 @@ static struct shaping *shaping_new(struct call *call, const struct upstream_repl
     return shaping;
 }
 
+static bool is_unchanged(const struct shaping *shaping)
+{
+    const struct pieces *out = &shaping->out;
+    return out->count == 1 && !out->tail.len && out->parts[0].text.at == shaping->text.at &&
+           out->parts[0].text.len == shaping->text.len;
+}
+
+// Writes `before` and `after` around the text, over the server's envelope. False: there is less space than that.
+static bool wrap_in_place(struct shaping *shaping, struct span before, struct span after)
+{
+    struct span message = shaping->message, text = shaping->text;
+    size_t space_before = (size_t)(text.at - message.at), space_after = message.len - space_before - text.len;
+    if (before.len > space_before || after.len > space_after)
+        return false;
+    char *at = (char *)(uintptr_t)text.at;
+    memcpy(at - before.len, before.at, before.len);
+    memcpy(at + text.len, after.at, after.len);
+    pieces_release(&shaping->out);
+    pieces_share(&shaping->out, shaping->owner, span_make(text.at - before.len, before.len + text.len + after.len));
+    return true;
+}
+
+static void wrap_in_parts(struct pieces *out, struct span before, struct span after)
+{
+    struct blob *inner = pieces_take(out);
+    buf_put_span(&out->tail, before);
+    pieces_share_all(out, inner);
+    buf_put_span(&out->tail, after);
+    blob_unref(inner);
+}
+
+// Servers write the id before the result or after it, so that is where they leave space.
+static void wrap(struct shaping *shaping, struct span id)
+{
+    struct span member = span_of(shaping->error ? "{\"error\":" : "{\"result\":"), end = span_of("}");
+    struct buf first = {0}, last = {0};
+    buf_printf(&first, "{\"jsonrpc\":\"2.0\",\"id\":%.*s,%.*s", SPAN_ARG(id), SPAN_ARG(span_after(member, 1)));
+    buf_printf(&last, ",\"jsonrpc\":\"2.0\",\"id\":%.*s}", SPAN_ARG(id));
+    if (!is_unchanged(shaping) ||
+        (!wrap_in_place(shaping, buf_span(&first), end) && !wrap_in_place(shaping, member, buf_span(&last))))
+        wrap_in_parts(&shaping->out, buf_span(&first), end);
+    buf_release(&first);
+    buf_release(&last);
+}
+
 static void finish(struct shaping *shaping)
 {
     struct call *call = shaping->call;
@@ -58,7 +108,7 @@ static void finish(struct shaping *shaping)
         return;
     }
     call->shaping = NULL;
-    buf_put_char(&shaping->out.tail, '}');
+    wrap(shaping, call->message.id);
     call->answer = pieces_take(&shaping->out);
     if (shaping->task.at)
         task_note_made(call, shaping->task);
@@ -83,9 +133,6 @@ void shaping_start(struct call *call, const struct upstream_reply *reply)
     struct shaping *shaping = call->shaping = shaping_new(call, reply);
     call->kept = (struct upstream_reply){.result = reply->result, .error = reply->error};
     call->reply = &call->kept;
-    buf_put_text(&shaping->out.tail, "{\"jsonrpc\":\"2.0\",\"id\":");
-    buf_put_span(&shaping->out.tail, call->message.id);
-    buf_put_text(&shaping->out.tail, shaping->error ? ",\"error\":" : ",\"result\":");
     shaping->job = (struct offload_job){.run = run, .done = done, .arg = shaping};
     bool look = shape_changes(&shaping->shape, shaping->error);
     if (look && shaping->text.len > MESSAGE_LARGE && call->gate->background &&

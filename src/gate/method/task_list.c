@@ -221,8 +221,8 @@ enum phase_result task_list_merged(struct call *call)
     struct span cursor;
     if (params_find(&call->params, NULL, "cursor", &cursor))  // there is one page, so none was given out
         return call_fail(call, ERR_BAD_CURSOR, "cursor");
-    if (!call->dispatched) {
-        call->dispatched = true;
+    if (call->state == CALL_OPEN) {
+        call_set_state(call, CALL_DISPATCHED);
         call->pages_out = 1;  // ours, until all are sent
         ask_all(call);
         if (--call->pages_out)

@@ -4,7 +4,7 @@
 // Which caller? The one whose call's own stream brought the question; else the session that has the
 // server to itself; else the only session with a call in flight there. Otherwise nobody, and the server
 // gets a refusal: a guess would show one person's question to another. Without a call, which was allowed, the
-// policy is asked whether the server may reach that session at all.
+// policy decides whether the server is visible to that session at all.
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/pieces.h"
@@ -129,22 +129,22 @@ static const char *cannot(const struct link *link, const struct session *session
 
 // ---- the question ---------------------------------------------------------------------------
 
-enum part { PART_TOKEN, PART_MESSAGE };
+enum { PART_TOKEN, PART_MESSAGE };
 
 static const struct rewrite_rule rules[] = {
     {{"_meta", "progressToken"}, PART_TOKEN},
     {{"message"}, PART_MESSAGE},
 };
 
-struct question {
+struct ask_rewrite {
     struct ask *ask;
     bool name_server;
 };
 
 static bool translate(void *arg, int what, struct span raw, struct buf *out)
 {
-    const struct question *question = arg;
-    struct ask *ask = question->ask;
+    const struct ask_rewrite *rewrite = arg;
+    struct ask *ask = rewrite->ask;
     if (what == PART_TOKEN && raw.len > PARAMS_TOKEN_MAX)
         return false;  // progress of the caller leads nowhere then
     if (what == PART_TOKEN) {
@@ -152,7 +152,7 @@ static bool translate(void *arg, int what, struct span raw, struct buf *out)
         buf_put_int(out, (int64_t)ask->id);
         return true;
     }
-    if (ask->method != METHOD_ELICIT || !question->name_server || !scan_is_string(raw))
+    if (ask->method != METHOD_ELICIT || !rewrite->name_server || !scan_is_string(raw))
         return false;
     // People must see who asks. The text itself stays as it was sent.
     struct buf text = {0};
@@ -187,7 +187,7 @@ static void put_question(struct ask *ask, const struct message *message, struct 
 {
     struct scope *scope = ask->session->scope;
     struct shape shape = shape_of(scope, ask->link, ask->session->identity, ask->method);
-    struct question question = {ask, view_prefix(scope->view, ask->link->source).len != 0};
+    struct ask_rewrite rewrite = {ask, view_prefix(scope->view, ask->link->source).len != 0};
     struct buf id = {0}, first = {0}, second = {0};
     struct span params = message->params;
     if (caller_task_asks(ask->method)) {  // the id is the caller's own
@@ -196,7 +196,7 @@ static void put_question(struct ask *ask, const struct message *message, struct 
     } else if (params.len && shape_from_server(&shape, params, &first)) {
         params = buf_span(&first);
     }
-    if (params.len && rewrite_json(params, rules, 2, translate, &question, &second))
+    if (params.len && rewrite_json(params, rules, 2, translate, &rewrite, &second))
         params = buf_span(&second);
     buf_put_int(&id, (int64_t)ask->id);
     message_put_request(out, buf_span(&id), method_text(ask->method), params);
@@ -236,10 +236,10 @@ void ask_start(struct link *link, const struct message *message, struct upstream
     const char *problem = method == METHOD_UNKNOWN                   ? "method not found"
                           : !session                                 ? "no caller can be asked: several are connected"
                           : !call && !visibility_sees(session, link) ? "the caller is not ready"
-                          : session->state != SESSION_LIVE || !session->ready ? "the caller is not ready"
-                          : session->asks.count >= 1000                       ? "too many questions are open"
-                          : map_find(&link->asks, message->id)                ? "a question with this id is open"
-                                                                              : cannot(link, session, message, &code);
+                          : session->state != SESSION_READY          ? "the caller is not ready"
+                          : session->asks.count >= 1000              ? "too many questions are open"
+                          : map_find(&link->asks, message->id)       ? "a question with this id is open"
+                                                                     : cannot(link, session, message, &code);
     if (problem) {
         log_debug("question refused", LOG_STR("server", upstream_server(link->upstream)->name),
                   LOG_SPAN("method", message->method), LOG_STR("why", problem));

@@ -1,8 +1,8 @@
 // Owns what follows when a session may see more or less than before: a policy, a rule's expiry or its caller's roles changed.
+#include "base/clock.h"
 #include "room.h"
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 static void recheck(struct session *session)
 {
@@ -15,7 +15,7 @@ void recheck_tenant(struct gate *gate, struct tenant *tenant)
 {
     void *value;
     gate->policy_epoch++;
-    tenant->recheck_at = policy_next_expiry(tenant->policy);
+    tenant->recheck_at = policy_next_expiry(tenant->memo);
     for (size_t at = 0; map_next(&gate->sessions, &at, NULL, &value);) {
         struct session *session = value;
         if (session->tenant == tenant)
@@ -25,10 +25,10 @@ void recheck_tenant(struct gate *gate, struct tenant *tenant)
 
 void recheck_sweep(struct gate *gate)
 {
-    int64_t now = (int64_t)time(NULL);
-    for (size_t i = 0; i < gate->tenant_count; i++)
-        if (now >= gate->tenants[i].recheck_at)
-            recheck_tenant(gate, &gate->tenants[i]);
+    int64_t now = clock_wall_s();
+    tenant_each(node, gate)
+        if (now >= tenant_at(node)->recheck_at)
+            recheck_tenant(gate, tenant_at(node));
 }
 
 static bool same_roles(const struct identity *a, const struct identity *b)

@@ -23,7 +23,7 @@ static bool tell_lists(struct session *session, unsigned kinds, struct blob **te
 {
     bool told = false;
     for (size_t i = 0; i < FAN_OUT_TEXTS; i++) {
-        if (!session->ready || !(session->listed & kinds & lists[i].kinds))
+        if (session->state != SESSION_READY || !(session->listed & kinds & lists[i].kinds))
             continue;
         struct buf text = {0};
         if (!texts[i]) {
@@ -124,7 +124,7 @@ static struct blob *log_text(const struct session *session, const struct link *l
 
 static bool tell_log(struct fan_out *fan_out, struct session *session)
 {
-    if (!session->ready || fan_out->level < session->level || !visibility_sees(session, fan_out->link))
+    if (session->state != SESSION_READY || fan_out->level < session->level || !visibility_sees(session, fan_out->link))
         return false;
     if (!fan_out->texts[0])
         fan_out->texts[0] = log_text(session, fan_out->link, fan_out->params);
@@ -135,8 +135,8 @@ static bool tell_log(struct fan_out *fan_out, struct session *session)
 // Of a task: for its owner alone.
 static bool tell_task_log(struct fan_out *fan_out, struct session *session)
 {
-    if (!session->ready || fan_out->level < session->level || !visibility_sees(session, fan_out->link) ||
-        !task_owned(fan_out->link, session, buf_span(&fan_out->key)))
+    if (session->state != SESSION_READY || fan_out->level < session->level ||
+        !visibility_sees(session, fan_out->link) || !task_owned(fan_out->link, session, buf_span(&fan_out->key)))
         return false;
     tell(session, fan_out->link, log_text(session, fan_out->link, fan_out->params));
     return true;
@@ -150,7 +150,7 @@ static void relay_log(struct link *link, const struct message *message, struct c
     if (level < 0)
         return;
     if (origin) {
-        if (session->ready && level >= session->level)
+        if (session->state == SESSION_READY && level >= session->level)
             call_tell(origin, log_text(session, link, message->params));
         return;
     }

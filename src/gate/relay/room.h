@@ -26,6 +26,8 @@ void caller_task_put_list(const struct link *link, struct span result, struct bu
 
 // ---- subscription.c
 void subscription_drop_session(struct session *session);
+// The session has another scope: to servers that were changed the subscriptions move, to those that are gone they end.
+void subscription_move(struct session *session);
 void subscription_renew(struct link *link);
 void subscription_recheck(struct session *session);  // ends what the policy does not allow any more
 void subscription_fan_out(struct link *link, const struct message *message);

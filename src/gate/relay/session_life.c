@@ -1,6 +1,6 @@
 // Owns the life of a session: what its caller declared when it began, and all that ends with it.
-#include "base/check.h"
 #include "base/log.h"
+#include "base/mem.h"
 #include "base/scan.h"
 #include "room.h"
 
@@ -30,11 +30,13 @@ static struct session_abilities read_abilities(struct span capabilities)
 
 void session_life_begin(struct session *session, enum revision revision, struct span capabilities)
 {
-    CHECK(session->state == SESSION_NEW);  // or it would be in its scope twice
+    session_set_state(session, SESSION_LIVE);  // once, or it would be in its scope twice
     session->revision = revision;
     session->can = read_abilities(capabilities);
-    session->state = SESSION_LIVE;
-    session->scope = scope_get(session->gate, session, capabilities);
+    session->capabilities = span_make(mem_span(capabilities), capabilities.len);
+    budget_open(&session->declared, session->memory);
+    budget_count(&session->declared, capabilities.len);
+    session->scope = scope_get(session->gate, session);
     list_append(&session->scope->sessions, &session->scope_node);
     roots_recheck(session);
 }
@@ -53,7 +55,7 @@ void session_life_end(struct session *session)
 {
     if (session->state == SESSION_ENDED)
         return;
-    session->state = SESSION_ENDED;
+    session_set_state(session, SESSION_ENDED);
     session->call_count++;  // so that it is here until the end of this function
     map_remove(&session->gate->sessions, span_of(session->id));
     tally_drop(&session->gate->session_counts, session->identity);
@@ -72,6 +74,33 @@ void session_life_end(struct session *session)
     }
     session->call_count--;
     session_settle(session);
+}
+
+static bool has_link(const struct scope *scope, const struct link *link)
+{
+    for (size_t i = 0; i < scope->link_count; i++)
+        if (scope->links[i] == link)
+            return true;
+    return false;
+}
+
+void session_life_move(struct session *session)
+{
+    struct scope *old = session->scope;
+    fan_out_session_ends(session);
+    list_remove(&session->scope_node);
+    free(session->visibility.known);  // by links of the old one
+    session->visibility.known = NULL;
+    session->scope = scope_get(session->gate, session);
+    list_append(&session->scope->sessions, &session->scope_node);
+    for (size_t i = 0; i < old->link_count; i++)
+        if (!has_link(session->scope, old->links[i]))
+            level_session_ends(old->links[i], session);
+    for (size_t i = 0; i < session->scope->link_count; i++)
+        if (session->level >= 0 && !has_link(old, session->scope->links[i]))
+            level_set(session->scope->links[i], session);
+    subscription_move(session);
+    scope_release(old);
 }
 
 void session_life_sweep(struct session *session)

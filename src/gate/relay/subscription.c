@@ -79,6 +79,46 @@ void subscription_drop_session(struct session *session)
         end(session, key);
 }
 
+static struct link *find_successor(const struct session *session, const struct link *link)
+{
+    const char *name = upstream_server(link->upstream)->name;
+    for (size_t i = 0; i < session->scope->link_count; i++) {
+        struct link *other = session->scope->links[i];
+        if (other == link || strcmp(upstream_server(other->upstream)->name, name) == 0)
+            return other;
+    }
+    return NULL;
+}
+
+struct moving {
+    struct link *to;
+    char *uri;
+};
+
+// What moves is added when the walk is over: meanwhile nothing may be put into the map.
+void subscription_move(struct session *session)
+{
+    struct span key;
+    void *value;
+    struct moving *moving = mem_alloc((session->subscribed.count + 1) * sizeof *moving);
+    size_t count = 0;
+    for (size_t at = 0; map_next(&session->subscribed, &at, &key, &value);) {
+        const struct subscription *subscription = value;
+        struct link *successor = find_successor(session, subscription->link);
+        if (successor == subscription->link)
+            continue;
+        if (successor)
+            moving[count++] = (struct moving){successor, mem_string(subscription->uri)};
+        end(session, key);
+    }
+    for (size_t i = 0; i < count; i++) {
+        subscription_add(session, moving[i].to, span_of(moving[i].uri));
+        upstream_start(moving[i].to->upstream);  // which subscribes when it is ready
+        free(moving[i].uri);
+    }
+    free(moving);
+}
+
 void subscription_renew(struct link *link)
 {
     struct span uri;
@@ -91,7 +131,7 @@ static bool may_read(const struct session *session, const struct link *link, str
 {
     struct policy_question question = {session->identity, upstream_server(link->upstream)->name, POLICY_RESOURCE, uri,
                                        NULL};
-    return policy_decide(session->tenant->policy, &question).verdict == VERDICT_ALLOW;
+    return policy_decide(session->tenant->memo, &question).verdict == VERDICT_ALLOW;
 }
 
 void subscription_recheck(struct session *session)

@@ -2,7 +2,8 @@
 //
 // While a message is on its way, its server is paused, so nothing is queued but what came with it in one batch. All servers
 // share one slice of a turn and take turns at it, so that a server of one tenant does not hold up the callers of another.
-// Sessions and scopes may go meanwhile: they tell, and the place where it goes on is moved (tests/unit/gate/fan_out_test.c).
+// Sessions and scopes may go meanwhile: they tell, and the place where it goes on is moved
+// (tests/unit/gate/relay/fan_out_test.c).
 #include "base/mem.h"
 #include "room.h"
 #include <stdlib.h>

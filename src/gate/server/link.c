@@ -5,6 +5,7 @@
 #include "auth/access/access.h"
 #include "auth/access/identity_assertion.h"
 #include "base/mem.h"
+#include "base/option_compare.h"
 #include "connect/audit.h"
 #include "connect/connect.h"
 #include "room.h"
@@ -62,6 +63,7 @@ static struct access *link_access(struct link *link, const struct server *server
                                .tenant = who->tenant,
                                .user = own ? user : ACCESS_SHARED_USER,
                                .server_url = server->url,
+                               .probe = server_probe,
                                .server_name = server->name,
                                .issuers = gate->config->hosted.authorization_servers,
                                .on_refreshed = on_refreshed,
@@ -83,7 +85,7 @@ static struct identity_assertion *link_assertion(const struct gate *gate, const 
     return identity_assertion_new(&spec);
 }
 
-struct link *link_get(struct gate *gate, const struct server *server, struct session *session, struct span capabilities)
+struct link *link_get(struct gate *gate, const struct server *server, struct session *session)
 {
     struct buf key = {0};
     buf_put_text(&key, server->name);
@@ -92,12 +94,14 @@ struct link *link_get(struct gate *gate, const struct server *server, struct ses
     struct link *link = map_find(&gate->links, buf_span(&key));
     if (!link) {
         bool own = server->isolation == SERVER_PER_SESSION;
-        char *declared = own ? mem_span(capabilities) : NULL;
+        const char *declared = own && session->capabilities.len ? session->capabilities.at : "{}";
         link = mem_new(struct link);
         link->gate = gate;
         link->level = -1;
         link->owner = own ? session : NULL;
-        link->tenant = session->tenant;
+        link->config = config_ref(gate->config);
+        link->keys = assertion_keys_ref(gate->keys);
+        link->tenant = tenant_ref(session->tenant);
         link->user = server->auth.mode == ACCESS_USER ? identity_ref(session->identity) : NULL;
         // Anonymous callers cannot be told apart, so their processes count for none of them.
         if (server->isolation != SERVER_SHARED && session->identity->proof != IDENTITY_ANONYMOUS)
@@ -105,7 +109,7 @@ struct link *link_get(struct gate *gate, const struct server *server, struct ses
         link->memory = budget_ref(server->isolation == SERVER_SHARED ? session->tenant->memory : session->memory);
         if (own) {
             budget_open(&link->declared, link->memory);
-            budget_count(&link->declared, capabilities.len);
+            budget_count(&link->declared, session->capabilities.len);
         }
         list_init(&link->calls);
         list_init(&link->uses);
@@ -128,7 +132,6 @@ struct link *link_get(struct gate *gate, const struct server *server, struct ses
         link->key_len = key.len;
         link->key = mem_copy(key.at, key.len);
         map_put(&gate->links, buf_span(&key), link);
-        free(declared);
     }
     link->refs++;
     buf_release(&key);
@@ -144,11 +147,13 @@ static void link_free(void *object)
     upstream_free(link->upstream);
     budget_close(&link->declared);
     budget_unref(link->memory);
+    tenant_unref(link->tenant);
     access_free(link->access);
     identity_unref(link->user);
     identity_unref(link->roots_of);
     identity_unref(link->counted_for);
     identity_assertion_free(link->assertion);
+    assertion_keys_unref(link->keys);
     map_release(&link->watched);
     void *value;
     for (size_t at = 0; map_next(&link->elicited, &at, NULL, &value);)
@@ -159,6 +164,7 @@ static void link_free(void *object)
         free(value);
     map_release(&link->task_tokens);
     map_release(&link->caller_tasks);
+    config_unref(link->config);
     free(link->key);
     free(link);
     gate->links_closing--;
@@ -172,13 +178,27 @@ static void on_link_closed(void *arg, struct upstream *upstream)
     loop_reap(link->gate->loop, link, link_free);
 }
 
+// No scope is left but while the gate closes down: then scopes forget the link.
+static void leave_scopes(struct link *link)
+{
+    list_each(node, &link->uses) {
+        struct scope_use *use = list_entry(node, struct scope_use, node);
+        use->scope->links[use - use->scope->uses] = NULL;
+        list_remove(node);
+    }
+}
+
 void link_close(struct link *link, int64_t within_ms)
 {
     struct gate *gate = link->gate;
-    map_remove(&gate->links, span_make(link->key, link->key_len));
+    if (link->retired_until_ms)
+        list_remove(&link->retired_node);
+    else
+        map_remove(&gate->links, span_make(link->key, link->key_len));
     link->owner = NULL;
     gate->events->on_close(link);
     fan_out_drop_all(link);
+    leave_scopes(link);
     list_remove(&link->level_node);
     gate->links_closing++;
     upstream_close(link->upstream, within_ms, on_link_closed, link);
@@ -189,6 +209,71 @@ void link_close_all(struct gate *gate, int64_t within_ms)
     void *value;
     for (size_t at = 0; map_next(&gate->links, &at, NULL, &value); at = 0)
         link_close(value, within_ms);
+    while (!list_empty(&gate->retired))
+        link_close(list_entry(gate->retired.next, struct link, retired_node), within_ms);
+}
+
+// ---- reload ---------------------------------------------------------------------------------
+
+static bool texts_equal(const char *one, const char *other)
+{
+    return one && other ? strcmp(one, other) == 0 : one == other;
+}
+
+static bool lists_equal(char *const *one, char *const *other)
+{
+    for (; one && other && *one && *other; one++, other++)
+        if (strcmp(*one, *other) != 0)
+            return false;
+    return (!one || !*one) == (!other || !*other);
+}
+
+// What a link takes from the configuration beside its server.
+static bool has_same_surroundings(const struct link *link)
+{
+    const struct config *began = link->config, *now = link->gate->config;
+    return began->limits.max_message == now->limits.max_message && texts_equal(began->public_url, now->public_url) &&
+           lists_equal(began->hosted.authorization_servers, now->hosted.authorization_servers);
+}
+
+static bool is_current(const struct link *link)
+{
+    const struct server *began = upstream_server(link->upstream);
+    const struct server *now = server_find(link->tenant->servers, span_of(began->name));
+    return list_linked(&link->tenant->node) && now && !now->disabled &&
+           option_compare_equal(&server_options, began, now) && has_same_surroundings(link);
+}
+
+void link_retire_stale(struct gate *gate)
+{
+    void *value;
+    for (size_t at = 0; map_next(&gate->links, &at, NULL, &value);) {
+        struct link *link = value;
+        if (is_current(link))
+            continue;
+        map_remove(&gate->links, span_make(link->key, link->key_len));
+        link->retired_until_ms = loop_now(gate->loop) + gate->config->timeouts.shutdown_ms;
+        list_append(&gate->retired, &link->retired_node);
+    }
+}
+
+// The link goes with the last scope that has it, and that with the last call.
+static void break_off_calls(struct link *link)
+{
+    while (!list_empty(&link->calls))
+        call_break_off(list_entry(link->calls.next, struct call, link_node), ERR_UNAVAILABLE,
+                       "The server was removed or changed, and did not answer in time");
+}
+
+void link_sweep_retired(struct gate *gate)
+{
+    list_each(node, &gate->retired) {
+        struct link *link = list_entry(node, struct link, retired_node);
+        if (loop_now(gate->loop) < link->retired_until_ms || list_empty(&link->calls))
+            continue;
+        break_off_calls(link);
+        return;  // which may have closed others
+    }
 }
 
 void link_recheck_all(struct gate *gate)

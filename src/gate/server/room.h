@@ -4,13 +4,11 @@
 
 #include "gate/server/server.h"
 
-// `capabilities`: what its caller declared, for a server of its own. With a reference for a scope.
-struct link *link_get(struct gate *gate, const struct server *server, struct session *session,
-                      struct span capabilities);
+// With a reference for a scope. A server of the session's own gets the capabilities that its caller declared.
+struct link *link_get(struct gate *gate, const struct server *server, struct session *session);
 void link_close(struct link *link, int64_t within_ms);
 void link_put_key(const struct session *session, int isolation, struct buf *out);  // with whom a session shares it
 void task_wrap(const struct task_seal *seal, struct span id, struct buf *out);
-void task_remember(struct link *link, const struct session *session, struct span id);
 void fan_out_use_ends(const struct link *link, const struct scope_use *use);  // before the link forgets the scope
 void fan_out_drop_all(struct link *link);
 

@@ -7,7 +7,7 @@
 #include "room.h"
 #include <inttypes.h>
 
-enum part { PART_URI, PART_LINK, PART_TASK, PART_ID };
+enum { PART_URI, PART_LINK, PART_TASK, PART_ID };
 
 // Where the protocol has ids of tasks, then those of requests and progress, and then resource URIs: a server without
 // tasks does not need the first, and one whose URIs stay bare not the last. Every message may say which task it belongs

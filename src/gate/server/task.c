@@ -79,7 +79,7 @@ static void owner_free(struct task_owner *owner)
     free(owner);
 }
 
-void task_remember(struct link *link, const struct session *session, struct span id)
+static void remember(struct link *link, const struct session *session, struct span id)
 {
     struct buf key = {0};
     if (id.len > PARAMS_TOKEN_MAX)
@@ -137,7 +137,7 @@ void task_note_made(struct call *call, struct span raw_id)
     if (call->method != METHOD_TOOLS_CALL || raw_id.len > TASK_ID_MAX)
         return;
     scan_decode(raw_id, &id);
-    task_remember(call->link, call->session, buf_span(&id));
+    remember(call->link, call->session, buf_span(&id));
     call->task.id = arena_span(&call->arena, buf_span(&id));
     buf_release(&id);
     if (!call->progress_token.at)

@@ -1,4 +1,4 @@
-// Owns which servers have to do with a session: the policy asked about what servers push, not only about what is called.
+// Owns which servers are visible to a session: the policy asked about what servers push, not only about what is called.
 //
 // A server that no rule gives a session anything of never learns of it: none of its own is started for it, and it hears neither its
 // log level nor its roots. What a server says (instructions, logs, questions) reaches only who may use something of it.
@@ -9,8 +9,6 @@
 #include <string.h>
 
 enum { UNKNOWN, NO, YES };
-
-static struct policy *policy_of(const struct session *session) { return session->tenant->policy; }
 
 // It has something allowed there that no list shows.
 static bool is_used(const struct session *session, const struct link *link)
@@ -35,7 +33,7 @@ static bool sees_item(const struct session *session, const struct link *link)
             const struct view_entry *entry = view_entry_at(view, (enum catalog_kind)kind, i);
             struct policy_question question = {session->identity, upstream_server(link->upstream)->name,
                                                permit_policy_kind((enum catalog_kind)kind), entry->original, NULL};
-            if (entry->source == link->source && policy_visible(policy_of(session), &question))
+            if (entry->source == link->source && policy_visible(session->tenant->memo, &question))
                 return true;
         }
     return false;
@@ -53,7 +51,7 @@ bool visibility_allowed(const struct session *session, const struct link *link)
 {
     size_t at;
     return find(session, link, &at) &&
-           policy_reaches(policy_of(session), session->identity, upstream_server(link->upstream)->name);
+           policy_visible_server(session->tenant->memo, session->identity, upstream_server(link->upstream)->name);
 }
 
 // What it was when lists, policy or roles were others is forgotten.
@@ -77,7 +75,7 @@ bool visibility_sees(struct session *session, const struct link *link)
     size_t at;
     if (!find(session, link, &at))
         return false;
-    if (policy_is_open(policy_of(session)))
+    if (policy_is_open(session->tenant->policy))
         return true;
     if (!source_loaded(link->source))  // what it has is not known yet
         return visibility_allowed(session, link);

@@ -26,6 +26,8 @@ void call_free(void *object)
     stream_unref(call->stream);
     secret_release(&call->caller_token);
     identity_unref(call->identity);
+    tenant_unref(call->tenant);
+    config_chains_unref(call->chains);
     policy_unref(call->policy);
     arena_release(&arena);
 }
@@ -36,6 +38,12 @@ void call_resume(struct call *call)
 {
     list_remove(&call->wait_node);
     call->gate->runner->run(call);
+}
+
+void call_set_phase(struct call *call, size_t phase)
+{
+    CHECK(phase > call->phase);
+    call->phase = phase;
 }
 
 void call_set_state(struct call *call, enum call_state state)
@@ -50,7 +58,7 @@ void call_set_batch(struct call *call, enum batch_state state)
     call->batch_state = state;
 }
 
-bool call_is_open(const struct call *call) { return call->state == CALL_OPEN; }
+bool call_is_open(const struct call *call) { return call->state < CALL_ENDING; }
 
 bool call_is_allowed(const struct call *call) { return call->decision.verdict == VERDICT_ALLOW; }
 
@@ -61,7 +69,8 @@ bool call_comes_too_late(struct call *call)
     bool begins = call->op == ARRIVAL_MESSAGE  ? call->message.kind == MESSAGE_REQUEST
                   : call->op == ARRIVAL_LISTEN ? !call->last_event_id.at
                                                : call->op == ARRIVAL_PIPE;
-    return call->gate->closing && !call->in_turn && begins && !err_set(&call->err, ERR_SHUTTING_DOWN, "no new calls");
+    return call->gate->state != GATE_OPEN && !call->in_turn && begins &&
+           !err_set(&call->err, ERR_SHUTTING_DOWN, "no new calls");
 }
 
 void call_give_up_row(struct call *call)
@@ -84,10 +93,18 @@ void call_break_off(struct call *call, enum err_code code, const char *reason)
     call->gate->runner->end(call, &why, false);
 }
 
+void call_set_scope(struct call *call, struct scope *scope)
+{
+    CHECK(!call->scope);
+    call->scope = scope;
+    if (scope)
+        scope->refs++;
+}
+
 void call_join_session(struct call *call, struct session *joined)
 {
     call->session = joined;
-    call->scope = joined->scope;
+    call_set_scope(call, joined->scope);
     list_append(&joined->calls, &call->session_node);
     joined->call_count++;
     joined->used_ms = loop_now(call->gate->loop);

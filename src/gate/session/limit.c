@@ -2,9 +2,10 @@
 //
 // A row is one bucket, or with `per` identity one for each identity; a call is counted by at most one row of each
 // `per`. So "the tenant together" and "each of them" can both be said about the same server, and nothing else
-// needs to be known to tell which row it was (limit_find(), with its truth table in tests/unit/gate/limit_test.c).
+// needs to be known to tell which row it was (limit_find(), with its truth table in tests/unit/gate/session/limit_test.c).
 #include "base/glob.h"
 #include "base/mem.h"
+#include "base/option_compare.h"
 #include "room.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -43,6 +44,7 @@ const struct config_rate *limit_find(const struct option_items *rates, enum conf
 // ---- counting -------------------------------------------------------------------------------
 
 struct limit {
+    unsigned refs;
     const struct option_items *rates;
     struct bucket_table table;
     struct buf key;  // room to make one in
@@ -53,14 +55,24 @@ struct limit *limit_new(const struct option_items *rates)
     if (!rates->count)
         return NULL;
     struct limit *limit = mem_new(struct limit);
+    limit->refs = 1;
     limit->rates = rates;
     bucket_table_init(&limit->table, BUCKETS_MAX);
     return limit;
 }
 
-void limit_free(struct limit *limit)
+struct limit *limit_renew(struct limit *limit, const struct option_items *rates)
 {
-    if (!limit)
+    if (!limit || !option_compare_items_equal(&config_rates_options, limit->rates, rates))
+        return limit_new(rates);
+    limit->rates = rates;
+    limit->refs++;
+    return limit;
+}
+
+void limit_unref(struct limit *limit)
+{
+    if (!limit || --limit->refs)
         return;
     bucket_table_release(&limit->table);
     buf_release(&limit->key);
@@ -109,7 +121,8 @@ bool limit_enter(struct limit *limit, const struct limit_call *call, int64_t now
                  struct err *err)
 {
     bool room = true;
-    *hold = (struct limit_hold){0};
+    *hold = (struct limit_hold){.limit = limit};
+    limit->refs++;
     for (int per = 0; per < CONFIG_PERS; per++) {
         const struct config_rate *rate = limit_find(limit->rates, (enum config_per)per, call);
         if (rate)
@@ -132,4 +145,6 @@ void limit_leave(struct limit_hold *hold)
             bucket_leave(hold->buckets[per]);
         hold->buckets[per] = NULL;
     }
+    limit_unref(hold->limit);
+    hold->limit = NULL;
 }

@@ -37,16 +37,37 @@ void memory_init(struct gate *gate)
 {
     struct memory *memory = &gate->memory;
     const struct config_limits *limits = &gate->config->limits;
-    const struct config_tenant *others = gate->config->tenants.at;
     memory->loop = gate->loop;
     memory->serve = (struct loop_task){.run = on_serve, .arg = memory, .name = "memory"};
     memory->all = make(gate, NULL, "limits.memory", limits->memory);
     memory->all->on_room = on_room;
     memory->all->arg = memory;
     memory->unauthenticated = make(gate, memory->all, "limits.identity_memory", limits->identity_memory);
-    for (size_t i = 0; i < gate->tenant_count; i++)
-        gate->tenants[i].memory =
-            make(gate, memory->all, "tenants.NAME.limits.memory", i ? others[i - 1].limits.memory : 0);
+}
+
+static void set_bound(const struct gate *gate, struct budget *budget, int64_t bound)
+{
+    budget_set_bound(budget, (size_t)bound, (size_t)gate->config->limits.max_message);
+}
+
+void memory_configure(struct gate *gate)
+{
+    struct memory *memory = &gate->memory;
+    const struct config_limits *limits = &gate->config->limits;
+    void *value;
+    set_bound(gate, memory->all, limits->memory);
+    set_bound(gate, memory->unauthenticated, limits->identity_memory);
+    for (size_t at = 0; map_next(&memory->identities, &at, NULL, &value);)
+        set_bound(gate, ((struct memory_identity *)value)->budget, limits->identity_memory);
+}
+
+void memory_set_tenant(struct tenant *tenant, int64_t bound)
+{
+    struct gate *gate = tenant->gate;
+    if (tenant->memory)
+        set_bound(gate, tenant->memory, bound);
+    else
+        tenant->memory = make(gate, gate->memory.all, "tenants.NAME.limits.memory", bound);
 }
 
 void memory_release(struct gate *gate)
@@ -62,8 +83,6 @@ void memory_release(struct gate *gate)
         free(own);
     }
     map_release(&memory->identities);
-    for (size_t i = 0; i < gate->tenant_count; i++)
-        budget_unref(gate->tenants[i].memory);
     budget_unref(memory->unauthenticated);
     budget_unref(memory->all);
 }
@@ -76,11 +95,8 @@ static void on_unused(struct budget *budget)
     free(own);
 }
 
-struct budget *memory_of(struct gate *gate, const struct identity *identity)
+struct budget *memory_of(struct gate *gate, const struct tenant *tenant, const struct identity *identity)
 {
-    struct tenant *tenant = tenant_find(gate, identity->tenant);
-    if (!tenant)
-        return budget_ref(gate->memory.unauthenticated);
     if (identity->proof == IDENTITY_ANONYMOUS)
         return budget_ref(tenant->memory);
     struct buf key = {0};

@@ -1,4 +1,5 @@
 // Owns caller sessions as objects: which there are, and their streams. Beginning and ending: session_life.c.
+#include "base/check.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/scan.h"
@@ -19,10 +20,10 @@ static struct stream *make_stream(struct session *session, unsigned index)
 // ---- how many there may be ------------------------------------------------------------------
 
 // Callers whom nobody can tell apart share what there is.
-bool session_may_open(const struct gate *gate, const struct identity *identity, struct err *err)
+bool session_may_open(const struct gate *gate, const struct tenant *tenant, const struct identity *identity,
+                      struct err *err)
 {
     const struct config_limits *limits = &gate->config->limits;
-    const struct tenant *tenant = tenant_find(gate, identity->tenant);
     size_t own = identity->proof == IDENTITY_ANONYMOUS ? 0 : tally_count(&gate->session_counts, identity);
     if ((int64_t)gate->sessions.count >= limits->sessions)
         return err_set(err, ERR_TOO_MANY, "%zu sessions are open", gate->sessions.count);
@@ -36,22 +37,17 @@ bool session_may_open(const struct gate *gate, const struct identity *identity, 
 
 // ---- opening and freeing --------------------------------------------------------------------
 
-struct session *session_new(struct gate *gate, const struct identity *identity, bool pipe)
+struct session *session_new(struct gate *gate, struct tenant *tenant, const struct identity *identity, bool pipe)
 {
-    unsigned char random[32];
-    struct buf id = {0};
     struct session *session = mem_new(struct session);
     session->gate = gate;
     session->identity = identity_ref(identity);
-    session->tenant = tenant_find(gate, identity->tenant);
-    session->memory = memory_of(gate, identity);
+    session->tenant = tenant_ref(tenant);
+    session->memory = memory_of(gate, tenant, identity);
     session->pipe = pipe;
     session->level = -1;
     session->used_ms = loop_now(gate->loop);
-    secret_random(random, sizeof random);
-    secret_encode(&id, span_make((const char *)random, sizeof random));
-    memcpy(session->id, buf_text(&id), sizeof session->id);
-    buf_release(&id);
+    secret_random_text(session->id, SESSION_ID_BYTES);
     list_init(&session->streams);
     list_init(&session->calls);
     list_init(&session->unread);
@@ -67,13 +63,30 @@ struct session *session_find(struct gate *gate, struct span id)
     return id.len == SESSION_ID_LEN ? map_find(&gate->sessions, id) : NULL;
 }
 
+#define TO(state) (1U << SESSION_##state)
+
+static const unsigned allowed[] = {
+    [SESSION_NEW] = TO(LIVE) | TO(ENDED),
+    [SESSION_LIVE] = TO(READY) | TO(ENDED),
+    [SESSION_READY] = TO(ENDED),
+    [SESSION_ENDED] = 0,
+};
+
+void session_set_state(struct session *session, enum session_state state)
+{
+    CHECK(allowed[session->state] & (1U << state));
+    session->state = state;
+}
+
 static void session_free(void *object)
 {
     struct session *session = object;
     identity_unref(session->identity);
+    tenant_unref(session->tenant);
     map_release(&session->asks);
     map_release(&session->subscribed);
     free(session->visibility.known);
+    free((char *)(uintptr_t)session->capabilities.at);
     free(session);
 }
 
@@ -91,6 +104,7 @@ void session_settle(struct session *session)
     list_init(&session->streams);
     stream_end(session->standalone);
     stream_unref(session->standalone);
+    budget_close(&session->declared);
     budget_unref(session->memory);
     session->memory = NULL;
     loop_reap(session->gate->loop, session, session_free);

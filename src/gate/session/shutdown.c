@@ -1,9 +1,17 @@
-// Owns when the gate has stopped: its calls, sessions and servers are gone.
+// Owns how far the gate has stopped: open, closing, closed down; and when it has: its calls, sessions and servers are gone.
+#include "base/check.h"
 #include "gate/session/state.h"
+
+void shutdown_set_state(struct gate *gate, enum gate_state state)
+{
+    CHECK(state == gate->state + 1);
+    gate->state = state;
+}
 
 void shutdown_settle(struct gate *gate)
 {
-    if (!gate->closed_down || gate->links_closing || gate->links.count || !list_empty(&gate->calls) || !gate->on_done)
+    if (gate->state != GATE_CLOSED_DOWN || gate->links_closing || gate->links.count || !list_empty(&gate->retired) ||
+        !list_empty(&gate->calls) || !gate->on_done)
         return;
     void (*on_done)(void *) = gate->on_done;
     gate->on_done = NULL;

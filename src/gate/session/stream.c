@@ -11,6 +11,9 @@
 
 #define UNREAD_MAX ((size_t)1 << 20)  // while nobody is attached
 #define EVENT_COST 64                 // of one, beside its text
+// Waiting bytes that a stream may have while the budget is full: messages of the same turn of the loop wait together, and a
+// caller that reads all of them is not behind.
+#define SMALL_MAX 1024
 
 struct event {
     uint64_t sequence;
@@ -205,11 +208,11 @@ static void cut_off(struct stream *stream, const char *why, const char *option)
 static void make_room(struct stream *stream, size_t more)
 {
     const struct budget *full;
+    bool behind = stream_waiting(stream) > SMALL_MAX;
     while (!budget_grow(&stream->held, more, &full)) {
-        if (stream_attached(stream)) {
+        if (stream_attached(stream) && behind)
             cut_off(stream, "caller cut off: no room for what it has not read", full->option);
-        }
-        if (stream->count == 0) {
+        if (stream->count == 0 || stream_attached(stream)) {
             budget_count(&stream->held, more);
             return;
         }

@@ -9,9 +9,14 @@
 
 #define ADDRESSES_MAX 16384
 
-void throttle_init(struct throttle *throttle, const struct config_limits *limits)
+void throttle_configure(struct throttle *throttle, const struct config_limits *limits)
 {
     throttle->rate = (struct bucket_rate){limits->auth_failures, limits->auth_window_ms, limits->auth_failures};
+}
+
+void throttle_init(struct throttle *throttle, const struct config_limits *limits)
+{
+    throttle_configure(throttle, limits);
     bucket_table_init(&throttle->failures, ADDRESSES_MAX);
 }
 

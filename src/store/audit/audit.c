@@ -16,7 +16,6 @@
 #include "redact.h"
 #include "store/state.h"
 #include <stdlib.h>
-#include <time.h>
 
 enum {
     GATHER_MS = 50,      // before a batch is written,

@@ -25,12 +25,17 @@
 enum { BUSY_STEP_MS = 10, BUSY_STEPS = 500 };
 enum { PAGE_BYTES = 16384, SEGMENT_COST = 192 };  // of a segment: its numbers, its hash and its place in the index
 
+// To 6: rows may have the event `operation`, which version 5 takes for a changed row.
+static const struct db_migration migrations[] = {{5, ""}, {0}};
+
 // Pages of 16 KiB: a segment has fewer of them, and each is a call of the kernel's and a frame of the log.
 static const struct db_kind kind = {
     .what = "an audit database",
     .if_lost = "move it away, and a new one is made",
     .application = 0x506f7374,
-    .version = 5,
+    .version = 6,
+    .readable = 5,
+    .migrations = migrations,
     .open = true,
     .fresh = "PRAGMA page_size=16384;PRAGMA auto_vacuum=INCREMENTAL",
     .settings = "PRAGMA cache_size=-256;PRAGMA wal_autocheckpoint=1000;PRAGMA journal_size_limit=67108864",

@@ -13,7 +13,8 @@
 enum { TEXT_MAX = 1024, LONG_MAX_BYTES = 64 * 1024 };
 enum { WHO_FIRST = 1, WHO_END = 7 };  // of the table: `tenant` to `roles`
 
-static const char *const events[] = {"call", "authentication", "policy", "token", "gap", "retention", NULL};
+static const char *const events[] = {"call", "authentication", "policy", "token", "operation",
+                                     "gap",  "retention",      NULL};
 static const char *const chains[] = {"calls", "authentication", "administration", NULL};
 static const char *const decisions[] = {"", "deny", "allow", NULL};
 static const char *const statuses[] = {"error", "ok", "denied", "timeout", "cancelled", "gone", NULL};
@@ -59,7 +60,6 @@ enum { END_CHARS = sizeof hash_key - 1 + AUDIT_HASH_CHARS + 2 };  // with its qu
 
 const char *audit_row_chain_text(enum audit_chain chain) { return chains[chain]; }
 const char *audit_row_event_text(enum audit_event event) { return events[event]; }
-const char *audit_row_decision_text(enum audit_decision decision) { return decision ? decisions[decision] : NULL; }
 const char *audit_row_status_text(enum audit_status status) { return statuses[status]; }
 
 enum audit_chain audit_row_chain(const struct audit_record *record)
@@ -198,7 +198,8 @@ static void put_hash(const char *key, const char *hash, struct buf *out)
     buf_put_char(out, '"');
 }
 
-void audit_row_end(const char *prev, const char *hash, struct buf *out)
+// The last members, and the brace; `prev` may be NULL. Both have AUDIT_HASH_CHARS.
+static void put_end(const char *prev, const char *hash, struct buf *out)
 {
     if (prev)
         put_hash(prev_key, prev, out);
@@ -210,7 +211,7 @@ void audit_row_show(const char *prev, struct span whole, struct buf *out)
 {
     size_t end = whole.len - END_CHARS;
     buf_put(out, whole.at, end);
-    audit_row_end(prev, whole.at + end + sizeof hash_key - 1, out);
+    put_end(prev, whole.at + end + sizeof hash_key - 1, out);
 }
 
 // ---- reading --------------------------------------------------------------------------------

@@ -24,7 +24,6 @@ enum { AUDIT_ROW_SHARED = 19, AUDIT_ROW_OWN = 6 };  // so many of them are share
 
 extern const struct audit_row_field audit_row_fields[];  // ends with a row without a key
 
-const char *audit_row_decision_text(enum audit_decision decision);    // NULL: undecided
 enum audit_chain audit_row_chain(const struct audit_record *record);  // the one it belongs to
 struct span audit_row_name(const struct audit_row_field *field);
 size_t audit_row_text_max(const struct audit_row_field *field);  // so much of a text is kept
@@ -32,8 +31,6 @@ void audit_row_stamp(int64_t time_ms, char out[AUDIT_ROW_STAMP_CHARS + 1]);
 
 void audit_row_put_shared(const struct audit_record *record, struct buf *out);
 void audit_row_put_own(const struct audit_record *record, struct buf *out);
-// The last members, and the brace; `prev` may be NULL. Both have AUDIT_HASH_CHARS.
-void audit_row_end(const char *prev, const char *hash, struct buf *out);
 // Appends a whole row as it is shown: with the hash of the row before.
 void audit_row_show(const char *prev, struct span whole, struct buf *out);
 

@@ -65,7 +65,7 @@ const OUTCOMES = [
 ];
 for (const outcome of OUTCOMES)
     for (const [way, ask] of Object.entries(ways))
-        test(`a credential (${outcome.credential}) shown with a ${way === 'large' ? 'large call' : way} has the same outcome everywhere`, async () => {
+        test(`a credential (${outcome.credential}) sent with a ${way === 'large' ? 'large call' : way} has the same outcome everywhere`, async () => {
             const face = way === 'page' ? 'page' : 'call', lines = join(world.folder.path, `outcome-${way}-${OUTCOMES.indexOf(outcome)}.jsonl`);
             if (outcome.down) issuer.serve = (_request, response) => response.writeHead(503).end();
             await start({ audit: { jsonl: lines } });
@@ -96,7 +96,7 @@ test('wrong credentials of pages and calls are counted together', async () => {
     assert.equal(gateway.log().split('throttling address after failed authentications').length, 2);
 });
 
-test('a flood of requests without a credential deletes no row of a call', async () => {
+test('a flood of requests without a credential does not delete the row of a call', async () => {
     const file = join(world.folder.path, 'flood.db');
     await start({ audit: { path: file, retention_size: '64KiB' } });
     assert.equal((await call(issuer.sign())).status, 200);
@@ -117,7 +117,7 @@ test('a flood of requests without a credential deletes no row of a call', async 
         db.close();
     }
 });
-test('requests without a credential are one row for each address and minute, whatever they ask for', async () => {
+test('requests without a credential are recorded as one row for each address and minute', async () => {
     const lines = join(world.folder.path, 'refused.jsonl');
     issuer.serve = (_request, response) => response.writeHead(503).end();
     await start({ audit: { jsonl: lines } });

@@ -9,6 +9,7 @@ import { dirname, join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 
 import { binary, startGateway, temporaryDirectory, until } from '../gateway.mjs';
+import { policyRule } from '../policy.mjs';
 import { initialize, post, reply, send } from '../raw.mjs';
 
 const demo = join(dirname(binary), 'postern-demo');
@@ -17,18 +18,7 @@ const SECRET = 'a-secret-of-at-least-thirty-two-characters';
 const policy = {
     version: 1,
     description: 'Forwarded users in this test',
-    rules: [
-        {
-            id: 'staff-echo',
-            effect: 'allow',
-            description: 'staff may echo in this test',
-            tenants: ['*'],
-            subjects: ['role:staff'],
-            servers: ['demo'],
-            kinds: ['tool'],
-            names: ['echo']
-        }
-    ]
+    rules: [policyRule('staff-echo', 'allow', { subjects: ['role:staff'], servers: ['demo'], names: ['echo'] })]
 };
 
 let folder;
@@ -55,57 +45,57 @@ async function call(url, headers) {
     return reply(await send(url, { headers: post(session), body }));
 }
 
-describe('from a trusted proxy on loopback', () => {
+describe('identity headers from a trusted proxy on loopback', () => {
     let gateway;
     before(async () => (gateway = await start({ trusted_proxies: ['127.0.0.1'] })));
     after(() => gateway?.stop());
 
-    test('P15 a name of many letters that are not ASCII is one name', async () => assert.match(await raw(gateway.url, [`X-Forwarded-User: ${latin('Zoë Ångström')}`]), /^HTTP\/1\.1 200 /));
-    test('P2 the user and the groups make the identity', async () => {
+    test('P15 a name with letters beyond ASCII is one name', async () => assert.match(await raw(gateway.url, [`X-Forwarded-User: ${latin('Zoë Ångström')}`]), /^HTTP\/1\.1 200 /));
+    test('P2 an identity consists of the forwarded user and groups', async () => {
         assert.ok((await call(gateway.url, { 'x-forwarded-user': 'ana', 'x-forwarded-groups': 'guests, staff' })).result);
         assert.equal((await call(gateway.url, { 'x-forwarded-user': 'bob', 'x-forwarded-groups': 'guests' })).error.code, 403);
     });
-    test('P13 no identity header: 401', async () => assert.equal((await open(gateway.url, {})).status, 401));
+    test('P13 a request without identity headers gets 401', async () => assert.equal((await open(gateway.url, {})).status, 401));
     for (const [name, lines] of Object.entries({
-        'P13 twice': ['X-Forwarded-User: ana', 'X-Forwarded-User: ana'],
-        'P13 twice, once with an underscore': ['X-Forwarded-User: ana', 'X_Forwarded_User: eve'],
-        'P13 only with underscores': ['X_Forwarded_User: eve'],
-        'P13 two groups headers': ['X-Forwarded-User: ana', 'X-Forwarded-Groups: a', 'X-Forwarded-Groups: staff'],
-        'P13 with a space before the colon': ['X-Forwarded-User : ana'],
-        'P13 twice, once with a space before the colon': ['X-Forwarded-User: ana', 'X-Forwarded-User : eve'],
-        'P13 folded': ['X-Forwarded-User: ana', ' eve'],
-        'P13 in other letters, twice': ['X-Forwarded-User: ana', 'x-FORWARDED-user: ana'],
+        'P13 a repeated user header': ['X-Forwarded-User: ana', 'X-Forwarded-User: ana'],
+        'P13 a user header repeated with underscores': ['X-Forwarded-User: ana', 'X_Forwarded_User: eve'],
+        'P13 a user header spelled only with underscores': ['X_Forwarded_User: eve'],
+        'P13 a request with two groups headers': ['X-Forwarded-User: ana', 'X-Forwarded-Groups: a', 'X-Forwarded-Groups: staff'],
+        'P13 a user header with a space before the colon': ['X-Forwarded-User : ana'],
+        'P13 a user header repeated with a space before the colon': ['X-Forwarded-User: ana', 'X-Forwarded-User : eve'],
+        'P13 a folded user header': ['X-Forwarded-User: ana', ' eve'],
+        'P13 a user header repeated in another case': ['X-Forwarded-User: ana', 'x-FORWARDED-user: ana'],
         'P15 an empty user': ['X-Forwarded-User:'],
         'P15 a user with a control character': ['X-Forwarded-User: an\u0001a'],
-        'P15 a user that is no UTF-8': ['X-Forwarded-User: an\xffa'],
-        'P15 a group that is no UTF-8': ['X-Forwarded-User: ana', 'X-Forwarded-Groups: staff,\xc3'],
+        'P15 a user that is not UTF-8': ['X-Forwarded-User: an\xffa'],
+        'P15 a group that is not UTF-8': ['X-Forwarded-User: ana', 'X-Forwarded-Groups: staff,\xc3'],
         'P15 a user of 257 bytes': [`X-Forwarded-User: ${'u'.repeat(257)}`],
         'P15 a group of 129 bytes': ['X-Forwarded-User: ana', `X-Forwarded-Groups: staff,${'g'.repeat(129)}`],
-        'P15 201 groups': ['X-Forwarded-User: ana', `X-Forwarded-Groups: ${Array.from({ length: 201 }, (_, i) => `g${i}`).join(',')}`]
+        'P15 a request with 201 groups': ['X-Forwarded-User: ana', `X-Forwarded-Groups: ${Array.from({ length: 201 }, (_, i) => `g${i}`).join(',')}`]
     }))
-        test(`${name}: 400`, async () => assert.match(await raw(gateway.url, lines), /^HTTP\/1\.1 400 /));
+        test(`${name} gets 400`, async () => assert.match(await raw(gateway.url, lines), /^HTTP\/1\.1 400 /));
 });
 
-describe('from somebody else', () => {
+describe('identity headers from an untrusted peer', () => {
     let gateway;
     before(async () => (gateway = await start({ trusted_proxies: ['192.0.2.0/24'], secret: SECRET })));
     after(() => gateway?.stop());
 
-    test('P14 identity headers of an untrusted peer: 400', async () =>
+    test('P14 identity headers of an untrusted peer get 400', async () =>
         assert.equal((await open(gateway.url, { 'x-forwarded-user': 'ana', 'x-postern-secret': SECRET })).status, 400));
-    test('P11 the peer is the socket, whatever X-Forwarded-For and Forwarded say: 400', async () => {
+    test('P11 the peer address is that of the socket and not of X-Forwarded-For or Forwarded', async () => {
         for (const headers of [{ 'x-forwarded-for': '192.0.2.1' }, { 'x-real-ip': '192.0.2.1' }, { forwarded: 'for=192.0.2.1' }])
             assert.equal((await open(gateway.url, { 'x-forwarded-user': 'ana', 'x-postern-secret': SECRET, ...headers })).status, 400);
     });
-    test('no identity headers: 401', async () => assert.equal((await open(gateway.url, {})).status, 401));
+    test('a request of an untrusted peer without identity headers gets 401', async () => assert.equal((await open(gateway.url, {})).status, 401));
 });
 
-describe('with a secret', () => {
+describe('identity headers with a secret', () => {
     let gateway;
     before(async () => (gateway = await start({ trusted_proxies: ['127.0.0.0/8'], secret: SECRET })));
     after(() => gateway?.stop());
 
-    test('P12 the secret is wanted, and the right one', async () => {
+    test('P12 a request without the right secret is refused', async () => {
         const user = { 'x-forwarded-user': 'ana' };
         assert.equal((await open(gateway.url, { ...user, 'x-postern-secret': SECRET })).status, 200);
         assert.equal((await open(gateway.url, { ...user, 'x-postern-secret': `${SECRET}x` })).status, 401);
@@ -114,7 +104,7 @@ describe('with a secret', () => {
     test('P16 the secret of the proxy is not in the log', () => assert.ok(!gateway.log().includes(SECRET)));
 });
 
-describe('P16 what a proxy says of a caller goes no further', () => {
+describe('P16 identity headers are not passed on', () => {
     test('P16 identity headers, secrets and tokens reach neither the server, nor the log, nor the audit', async () => {
         const seen = [];
         const peer = createServer((request, response) => {
@@ -152,7 +142,7 @@ describe('P16 what a proxy says of a caller goes no further', () => {
     });
 });
 
-describe('behind a real nginx', () => {
+describe('a gateway behind nginx', () => {
     let gateway, nginx, port;
     before(async () => {
         gateway = await start({ trusted_proxies: ['127.0.0.1'], secret: SECRET });
@@ -166,7 +156,7 @@ describe('behind a real nginx', () => {
         await gateway?.stop();
     });
 
-    test('nginx says who it is, whatever the client says', async () => {
+    test('nginx replaces identity headers that a client sends', async () => {
         const url = `http://127.0.0.1:${port}/mcp`;
         assert.ok((await call(url, {})).result);
         assert.ok((await call(url, { 'x-forwarded-user': 'eve', 'x-forwarded-groups': 'none' })).result, 'nginx replaces the headers');

@@ -85,38 +85,38 @@ after(async () => {
     folder?.remove();
 });
 
-describe('who', () => {
+describe('authentication with caller tokens', () => {
     const refused = async (headers, expected) => {
         const answer = await send(gateway.url, { headers: post(headers), body: initialize('2025-11-25') });
         assert.equal(answer.status, 401, answer.body);
         assert.equal(answer.headers['www-authenticate'], expected);
         assert.equal(JSON.parse(answer.body).error.message, 'Authentication is required');
     };
-    test('P3 without a token: 401 and a challenge', () => refused({}, 'Bearer'));
+    test('P3 a request without a token gets 401 and a challenge', () => refused({}, 'Bearer'));
     for (const [name, value] of Object.entries({
-        'a token nobody has': 'Bearer postern_AAAAAAAA_0123456789012345678901234567890123456789012_AAAAAA',
+        'an unknown token': 'Bearer postern_AAAAAAAA_0123456789012345678901234567890123456789012_AAAAAA',
         'another kind of token': 'Bearer eyJhbGciOiJub25lIn0.e30.',
         'another scheme': 'Basic YTpi',
-        'nothing after the scheme': 'Bearer'
+        'a scheme without a token': 'Bearer'
     }))
-        test(`P1 ${name}: 401, the same for all`, () => refused({ authorization: value }, 'Bearer error="invalid_token"'));
-    test('P5 two Authorization headers: 400', async () => {
+        test(`P1 ${name} gets the same 401`, () => refused({ authorization: value }, 'Bearer error="invalid_token"'));
+    test('P5 a request with two Authorization headers gets 400', async () => {
         const answer = await send(gateway.url, { headers: { ...post({}), authorization: [`Bearer ${ana}`, `Bearer ${bob}`] }, body: initialize('2025-11-25') });
         assert.equal(answer.status, 400, answer.body);
     });
-    test('P5 a token anywhere but in Authorization is no token', async () => {
+    test('P5 a token outside of Authorization is ignored', async () => {
         for (const [query, headers] of [[`?access_token=${ana}`, {}], [`?token=${ana}`, {}], ['', { cookie: `access_token=${ana}` }], ['', { 'x-api-key': ana }], ['', { 'proxy-authorization': `Bearer ${ana}` }]]) {
             const answer = await send(gateway.url + query, { headers: post(headers), body: initialize('2025-11-25') });
             assert.deepEqual([answer.status, answer.headers['www-authenticate']], [401, 'Bearer'], query);
         }
     });
-    test('P3 a token nobody knows, a damaged one and no token at all get the same body', async () => {
+    test('P3 requests with an unknown token, a damaged token and no token get the same body', async () => {
         const bodies = new Set();
         for (const value of [undefined, `Bearer ${ana.slice(0, -1)}!`, 'Bearer postern_AAAAAAAA_0123456789012345678901234567890123456789012_AAAAAA', 'Bearer x.y.z'])
             bodies.add((await send(gateway.url, { headers: post(value ? { authorization: value } : {}), body: initialize('2025-11-25') })).body);
         assert.equal(bodies.size, 1, [...bodies].join('\n'));
     });
-    test('P2 a session belongs to who opened it', async () => {
+    test('P2 a session belongs to the identity that opened it', async () => {
         const caller = await Caller.open(ana);
         const headers = { ...caller.headers, authorization: `Bearer ${bob}` };
         const answer = await send(gateway.url, { headers: post(headers), body: { jsonrpc: '2.0', id: 1, method: 'ping' } });
@@ -124,8 +124,8 @@ describe('who', () => {
     });
 });
 
-describe('whether', () => {
-    test('X1 an allow rule lets a call through, the rest is denied', async () => {
+describe('authorization by policy', () => {
+    test('X1 a call that no rule allows is denied', async () => {
         const caller = await Caller.open(bob);
         assert.equal(resultText(await caller.call('demo__echo', { message: 'hi' })), 'hi');
         const { status, error } = await caller.call('demo__add', { a: 1, b: 2 });
@@ -133,28 +133,28 @@ describe('whether', () => {
         assert.equal(error.code, 403);
         assert.deepEqual(error.data, { reason: 'denied', rule: 'default' });
     });
-    test('X6 conditions on arguments decide', async () => {
+    test('X6 a call is decided by the conditions on its arguments', async () => {
         const caller = await Caller.open(ana);
         assert.equal(resultText(await caller.call('demo__add', { a: 10, b: 2 })), '12');
         for (const args of [{ a: 11, b: 2 }, { b: 2 }, { a: '1', b: 2 }, {}])
             assert.equal((await caller.call('demo__add', args)).error.code, 403, JSON.stringify(args));
     });
-    test('X19 a denial by a rule names it and its description, and nothing else', async () => {
+    test('X19 a denial names only its rule and the description of the rule', async () => {
         const { error } = await (await Caller.open(ana)).call('demo__now');
         assert.deepEqual(error.data, { reason: 'denied', rule: 'no-now', description: 'the rule no-now of this test' });
     });
-    test('a name nobody has is denied like one no rule is about', async () => {
+    test('an unknown name is denied like a name without a rule', async () => {
         const caller = await Caller.open(ana);
         const { error } = await caller.call('demo__nothing');
         assert.deepEqual([error.code, error.data], [403, { reason: 'denied', rule: 'default' }]);
     });
-    test('X9 lists show what may be called with some arguments', async () => {
+    test('X9 lists show items that may be called with some arguments', async () => {
         assert.deepEqual(await (await Caller.open(ana)).names('tools/list', 'tools'), ['demo__echo', 'demo__add']);
         assert.deepEqual(await (await Caller.open(bob)).names('tools/list', 'tools'), ['demo__echo']);
         assert.deepEqual(await (await Caller.open(bob)).names('prompts/list', 'prompts'), []);
         assert.deepEqual(await (await Caller.open(bob)).names('resources/list', 'resources'), ['postern://demo/demo://welcome']);
     });
-    test('X5 a URI that is spelt oddly is denied before any rule', async () => {
+    test('X5 a URI that is not canonical is denied before a rule is asked', async () => {
         const caller = await Caller.open(bob);
         assert.ok((await caller.request('resources/read', { uri: 'postern://demo/demo://welcome' })).result);
         const { error } = await caller.request('resources/read', { uri: 'postern://demo/demo://x/../welcome' });
@@ -162,7 +162,7 @@ describe('whether', () => {
     });
 });
 
-test('every call, denial and refusal is in the audit log, and its chain holds', async () => {
+test('every call, denial and refusal is in the audit log and its chain verifies', async () => {
     const file = join(gateway.state, 'audit.db');
     const caller = await Caller.open(ana);
     await caller.call('demo__echo', { message: 'for the audit' });
@@ -179,9 +179,9 @@ test('every call, denial and refusal is in the audit log, and its chain holds', 
     execFileSync(binary, ['audit', 'verify', '--file', file]);
 });
 
-describe('reload', () => {
+describe('reloads of policies and tokens', () => {
     const allowsAdd = async () => !(await (await Caller.open(bob)).call('demo__add', { a: 1, b: 2 })).error;
-    test('X14 a new policy is taken over when its file is replaced; a broken one is not', async () => {
+    test('X14 a policy file that is replaced takes effect unless the new one is broken', async () => {
         const wider = { ...policy, rules: [...policy.rules, rule('add-for-all', 'allow', { names: ['add'] })] };
         replace('policy.json', JSON.stringify(wider));
         await until(allowsAdd, 5_000, 'the new policy');
@@ -194,7 +194,7 @@ describe('reload', () => {
         replace('policy.json', JSON.stringify(policy));
         await until(async () => !(await allowsAdd()), 5_000, 'the old policy again');
     });
-    test('P10 a revoked token is out within a second, its streams too', async () => {
+    test('P10 a revoked token and its streams end within a second', async () => {
         const secret = token('new', '--subject', 'eve', '--description', 'not for long');
         await until(async () => (await send(gateway.url, { headers: post({ authorization: `Bearer ${secret}` }), body: initialize('2025-11-25') })).status === 200, 5_000, 'the new token');
         const eve = await Caller.open(secret);
@@ -220,7 +220,7 @@ describe('several providers', () => {
         replace('both.json', JSON.stringify({ version: 1, description: 'One ana of two', rules }));
     });
 
-    test('P2 the same name from two providers is two people, for the policy and for sessions', async () => {
+    test('P2 equal names from two providers are different identities for policy and sessions', async () => {
         both = await start([bearer(), { type: 'forwarded-user', trusted_proxies: ['127.0.0.1'] }]);
         try {
             const ways = { bearer: { authorization: `Bearer ${ana}` }, forwarded: { 'x-forwarded-user': 'ana' } };
@@ -250,9 +250,9 @@ describe('several providers', () => {
     });
 });
 
-describe('P7 none', () => {
+describe('P7 the provider none', () => {
     const start = (address, more) => startGateway({ listen: [{ address }], prefix: false, mcpServers: { demo: { command: demo } }, ...more });
-    test('P7 beyond loopback only when it is said twice; Host and Origin are looked at all the same', async () => {
+    test('P7 a listener beyond loopback needs i_know_this_is_open and still checks Host and Origin', async () => {
         await assert.rejects(start('0.0.0.0:0'), /not loopback/);
         const open = await start('0.0.0.0:0', { auth: { providers: [{ type: 'none', i_know_this_is_open: true }] } });
         try {
@@ -266,7 +266,7 @@ describe('P7 none', () => {
             await open.stop();
         }
     });
-    test('P7 the caller is anonymous', async () => {
+    test('P7 a caller of the provider none is anonymous', async () => {
         const open = await start('127.0.0.1:0', { audit: { path: join(folder.path, 'none.db') } });
         try {
             await send(open.url, { headers: post(), body: initialize('2025-11-25') });

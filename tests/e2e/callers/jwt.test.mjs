@@ -7,6 +7,7 @@ import { dirname, join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 
 import { binary, node, peerPath, startGateway, temporaryDirectory, watch } from '../gateway.mjs';
+import { policyRule } from '../policy.mjs';
 import { initialize, post, reply, send } from '../raw.mjs';
 
 const demo = join(dirname(binary), 'postern-demo');
@@ -16,18 +17,7 @@ const AUDIENCE = 'https://gateway.example/mcp';
 const policy = {
     version: 1,
     description: 'Roles that come from scopes',
-    rules: [
-        {
-            id: 'users-echo',
-            effect: 'allow',
-            description: 'who has the role user may echo',
-            tenants: ['default'],
-            subjects: ['role:user'],
-            servers: ['demo'],
-            kinds: ['tool'],
-            names: ['echo']
-        }
-    ]
+    rules: [policyRule('users-echo', 'allow', { tenants: ['default'], subjects: ['role:user'], servers: ['demo'], names: ['echo'] })]
 };
 
 async function startIssuer(port, alg) {
@@ -78,7 +68,7 @@ async function call(token) {
 }
 
 describe('tokens of the issuer', () => {
-    test('J14 a scope becomes a role, and the role decides', async () => {
+    test('J14 a scope is mapped to a role that the policy decides by', async () => {
         assert.ok((await call(await tokenOf(issuer.issuer, 'mcp:use'))).result);
         assert.equal((await call(await tokenOf(issuer.issuer, 'mcp:admin'))).error.code, 403);
     });
@@ -86,7 +76,7 @@ describe('tokens of the issuer', () => {
         assert.equal((await open(await tokenOf(issuer.issuer, 'mcp:use', 'https://elsewhere.example/mcp'))).status, 401));
 });
 
-test('P4 the metadata of the protected resource, at both places, and the challenge that names it', async () => {
+test('P4 the protected resource metadata are served at both places and named in the challenge', async () => {
     const { origin } = new URL(gateway.url);
     for (const path of ['/.well-known/oauth-protected-resource', '/.well-known/oauth-protected-resource/mcp']) {
         const answer = await send(`${origin}${path}`, { method: 'GET' });
@@ -109,7 +99,7 @@ test('P4 the metadata of the protected resource, at both places, and the challen
     assert.equal((await open('a.b.c')).headers['www-authenticate'], `${challenge}, error="invalid_token"`);
 });
 
-test('P4 each profile is a protected resource of its own; which there are is not told', async () => {
+test('P4 each profile is a separate protected resource, and metadata do not show which profiles exist', async () => {
     const { origin } = new URL(gateway.url);
     const metadata = `${origin}/.well-known/oauth-protected-resource/mcp`;
     for (const name of ['dev', 'nobodys']) {
@@ -122,7 +112,7 @@ test('P4 each profile is a protected resource of its own; which there are is not
         assert.equal((await send(`${metadata}/${path}`, { method: 'GET' })).status, 404, path);
 });
 
-describe('tokens that must not pass', () => {
+describe('tokens that are refused', () => {
     const encode = value => Buffer.from(typeof value === 'string' ? value : JSON.stringify(value)).toString('base64url');
     const claims = () => ({ iss: issuer.issuer, sub: 'eve', aud: AUDIENCE, exp: Math.floor(Date.now() / 1000) + 60, scope: 'mcp:use' });
     const cases = {
@@ -137,16 +127,16 @@ describe('tokens that must not pass', () => {
             const [head, , signature] = (await tokenOf(issuer.issuer)).split('.');
             return `${head}.${encode({ ...claims(), scope: 'mcp:use mcp:admin' })}.${signature}`;
         },
-        'only two parts': async () => (await tokenOf(issuer.issuer)).split('.').slice(0, 2).join('.'),
-        'a giant token': () => `${encode({ alg: 'ES256' })}.${encode({ ...claims(), pad: 'x'.repeat(15_000) })}.AAAA`,
-        nonsense: () => 'a.b.c'
+        'only two segments': async () => (await tokenOf(issuer.issuer)).split('.').slice(0, 2).join('.'),
+        'a giant payload': () => `${encode({ alg: 'ES256' })}.${encode({ ...claims(), pad: 'x'.repeat(15_000) })}.AAAA`,
+        'meaningless segments': () => 'a.b.c'
     };
     for (const [name, make] of Object.entries(cases))
-        test(`J17 ${name}`, async () => assert.equal((await open(await make())).status, 401));
+        test(`J17 a token with ${name} is refused`, async () => assert.equal((await open(await make())).status, 401));
     test('a request without a token gets 401', async () => assert.equal((await open()).status, 401));
 });
 
-test('J11 rotation: a token with a key that is not known yet makes the gateway fetch the keys', async () => {
+test('J11 a token with an unknown key makes the gateway fetch the keys', async () => {
     const { port } = new URL(issuer.issuer);
     await issuer.stop();
     issuer = await startIssuer(port, 'ES256');

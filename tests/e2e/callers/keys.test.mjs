@@ -48,22 +48,22 @@ async function withIssuer(more, body, prepare = () => {}) {
 /** Waits until the keys were fetched: a caller that waits for them longer than three seconds is told to come back. */
 const fetched = (issuer, gateway) => until(async () => (await open(gateway, issuer.sign())).status === 200, 15_000, 'the keys');
 
-describe('J10 keys are kept', () => {
-    test('J10 keys are fetched at the start, before the first request, and once for many tokens', () =>
+describe('J10 cached keys', () => {
+    test('J10 keys are fetched once, at startup', () =>
         withIssuer({}, async ({ issuer, gateway }) => {
             await until(() => issuer.fetches['/jwks'] === 1, 15_000, 'the keys');
             await fetched(issuer, gateway);
             for (let i = 0; i < 5; i++) assert.equal((await open(gateway, issuer.sign(issuer.claims({ jti: String(i) })))).status, 200);
             assert.deepEqual(issuer.fetches, { '/.well-known/openid-configuration': 1, '/jwks': 1 });
         }));
-    test('J10 an issuer that is gone does not stop tokens with keys that are known', () =>
+    test('J10 tokens with known keys are accepted while their issuer is down', () =>
         withIssuer({}, async ({ issuer, gateway }) => {
             await fetched(issuer, gateway);
             const token = issuer.sign(issuer.claims({ jti: 'later' }));
             await issuer.stop();
             assert.equal((await open(gateway, token)).status, 200);
         }));
-    test('J10 an issuer that comes up later is found by itself, with longer and longer pauses', async () => {
+    test('J10 keys of an issuer that starts later are fetched with growing pauses', async () => {
         const port = await freePort();
         const gateway = await start({ url: `http://127.0.0.1:${port}` });
         let issuer;
@@ -78,8 +78,8 @@ describe('J10 keys are kept', () => {
     });
 });
 
-describe('J11 a key that is not known', () => {
-    test('J11 makes one fetch a minute, however many ask, and none for a bad signature', () =>
+describe('J11 unknown keys', () => {
+    test('J11 an unknown key causes one fetch a minute, and a bad signature does not cause any', () =>
         withIssuer({}, async ({ issuer, gateway }) => {
             await fetched(issuer, gateway);
             issuer.add('other', 'ES256');
@@ -91,7 +91,7 @@ describe('J11 a key that is not known', () => {
             assert.deepEqual(new Set(statuses), new Set([401]));
             assert.equal(issuer.fetches['/jwks'], 2);
         }));
-    test('J11 a key that has been published meanwhile is accepted at once', () =>
+    test('J11 a newly published key is accepted at once', () =>
         withIssuer({}, async ({ issuer, gateway }) => {
             await fetched(issuer, gateway);
             issuer.add('new', 'ES256');
@@ -99,8 +99,8 @@ describe('J11 a key that is not known', () => {
         }));
 });
 
-describe('J12 while keys are fetched', () => {
-    test('J12 a caller waits three seconds and is told to come back, and nobody else waits', () =>
+describe('J12 callers that wait for keys', () => {
+    test('J12 a caller waits three seconds and gets 503, and no other caller waits', () =>
         withIssuer({}, async ({ issuer, gateway }) => {
             const began = Date.now();
             let answered = false;
@@ -113,7 +113,7 @@ describe('J12 while keys are fetched', () => {
             assert.equal(JSON.parse(body).error.data.reason, 'auth_unavailable');
             assert.ok(Date.now() - began > 2_000 && Date.now() - began < 5_000, `${Date.now() - began} ms`);
         }, issuer => (issuer.serve = () => {})));
-    test('J12 a key that is not known yet and an issuer that is slow: come back, and never that the token is wrong', () =>
+    test('J12 a token with an unknown key gets 503 while its issuer is slow', () =>
         withIssuer({}, async ({ issuer, gateway }) => {
             await fetched(issuer, gateway);
             issuer.add('rotated', 'ES256');
@@ -122,7 +122,7 @@ describe('J12 while keys are fetched', () => {
             assert.deepEqual([status, /^\d+$/.test(headers['retry-after'])], [503, true]);
             assert.equal((await open(gateway, issuer.sign(issuer.claims({ jti: 'known' })))).status, 200, 'the keys that are known');
         }));
-    test('J12 a caller that waits goes on when the keys are there', () => {
+    test('J12 a caller that waits is answered when the keys arrive', () => {
         let answer;
         return withIssuer({}, async ({ issuer, gateway }) => {
             await until(() => answer, 15_000, 'the request for the keys');
@@ -136,7 +136,7 @@ describe('J12 while keys are fetched', () => {
     });
 });
 
-describe('J13 where keys come from', () => {
+describe('J13 sources of keys', () => {
     const nobody = async ({ issuer, gateway }, why) => {
         await until(() => gateway.log().includes('cannot fetch the keys'), 10_000, 'the refusal');
         assert.match(gateway.log(), why);
@@ -151,14 +151,14 @@ describe('J13 where keys come from', () => {
     for (const uri of ['http://198.51.100.1/jwks', 'http://localhost.example/jwks', 'http://127.0.0.1:80@198.51.100.1/jwks', 'file:///etc/passwd', '/jwks'])
         test(`J13 metadata that point to ${uri} are refused`, () =>
             withIssuer({}, peers => nobody(peers, /name no jwks_uri that may be asked/), metadata(() => ({ jwks_uri: uri }))));
-    test('N3 J13 metadata may not lead from one kind of network into another', () =>
+    test('N3 J13 metadata may not lead to another kind of network', () =>
         withIssuer({}, peers => nobody(peers, /may not be connected to/), metadata(() => ({ jwks_uri: 'https://10.255.255.1/jwks' }))));
-    test('J13 a redirect is not followed', () =>
+    test('J13 a redirect of the key set is not followed', () =>
         withIssuer(({ jwksUri }) => ({ jwks_uri: jwksUri }), async peers => {
             await nobody(peers, /not 200/);
             assert.equal(peers.issuer.fetches['/elsewhere'], undefined);
         }, issuer => (issuer.serve = (_request, response) => response.writeHead(302, { location: `${issuer.url}/elsewhere` }).end())));
-    test('J13 more than 256 KiB are not read', () =>
+    test('J13 a key set above 256 KiB is not read', () =>
         withIssuer(({ jwksUri }) => ({ jwks_uri: jwksUri }), peers => nobody(peers, /too large/), issuer => {
             const usual = issuer.jwks;
             issuer.jwks = () => ({ ...usual(), padding: 'x'.repeat(256 << 10) });
@@ -179,7 +179,7 @@ describe('J13 where keys come from', () => {
 });
 
 describe('J15 required scopes', () => {
-    test('J15 P3 a token without all of them: 403 insufficient_scope, which names all of them at once', () =>
+    test('J15 P3 a token without a required scope gets 403 insufficient_scope that names all of them', () =>
         withIssuer({ required_scopes: ['mcp:use', 'mcp:admin'] }, async ({ issuer, gateway }) => {
             const { origin } = new URL(gateway.url);
             for (const scope of ['', 'mcp:use', 'mcp:admin', 'mcp:users mcp:admin']) {
@@ -202,13 +202,44 @@ describe('J15 required scopes', () => {
         }));
 });
 
-describe('J16 tenants', () => {
-    test('J16 a claim names the tenant only where it is mapped, and one that is not configured is not let in', () =>
+describe('J16 the tenant of a token', () => {
+    test('J16 a mapped claim names the tenant, and a tenant that is not configured is refused', () =>
         withIssuer({ tenant_claim: '/org' }, async ({ issuer, gateway }) => {
             assert.equal((await open(gateway, issuer.sign(issuer.claims({ org: 'default' })))).status, 200);
             for (const claims of [{}, { org: 'nobody' }, { org: 7 }, { org: '' }, { tenant: 'default' }])
                 assert.equal((await open(gateway, issuer.sign(issuer.claims(claims)))).status, 401, JSON.stringify(claims));
         }));
-    test('J16 without a mapping the claim says nothing', () =>
+    test('J16 a claim that is not mapped does not name the tenant', () =>
         withIssuer({}, async ({ issuer, gateway }) => assert.equal((await open(gateway, issuer.sign(issuer.claims({ tenant: 'nobody', org: 'nobody' })))).status, 200)));
+});
+
+test('a caller that is evicted while the keys for its token are fetched is disconnected, and its request is forgotten', async () => {
+    let answer;
+    const issuer = await startIssuer(AUDIENCE);
+    issuer.serve = (request, response) => {
+        answer = () => {
+            issuer.serve = undefined;
+            response.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify(issuer.jwks()));
+        };
+    };
+    const gateway = await startGateway({
+        auth: { providers: [{ type: 'jwt', issuer: issuer.url, jwks_uri: issuer.jwksUri, audiences: [AUDIENCE] }] },
+        policy: join(folder.path, 'policy.json'),
+        limits: { unauthenticated_connections: 2 },
+        mcpServers: { demo: { command: demo } }
+    });
+    try {
+        await until(() => answer, 15_000, 'the keys are asked for');
+        const waiting = open(gateway, issuer.sign()).then(({ status }) => status, ({ code }) => code);
+        const held = async () => JSON.parse((await send(`${gateway.origin}/healthz`, { method: 'GET' })).body).memory.held;
+        await until(async () => (await held()) > 0, 15_000, 'its request waits');
+        const others = Array.from({ length: 3 }, () => open(gateway, issuer.sign()).catch(() => {}));
+        assert.equal(await waiting, 'ECONNRESET');
+        answer();
+        await Promise.all(others);
+        await fetched(issuer, gateway);
+    } finally {
+        await gateway.stop();
+        await issuer.stop();
+    }
 });

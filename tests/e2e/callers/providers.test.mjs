@@ -69,7 +69,7 @@ describe('P1 a list of providers for each listener', () => {
         await issuer?.stop();
     });
 
-    test('P1 each takes its own credentials and no others', async () => {
+    test('P1 each listener accepts only the credentials of its own providers', async () => {
         const jwt = issuer.sign();
         const statuses = async secret => Promise.all(urls.map(async url => (await open(url, secret)).status));
         assert.deepEqual(await statuses(), [401, 200, 401]);
@@ -77,21 +77,21 @@ describe('P1 a list of providers for each listener', () => {
         assert.deepEqual(await statuses(ana), [401, 401, 200]);
         for (const [url, secret] of [[urls[0], jwt], [urls[1]], [urls[2], ana]]) assert.ok((await call(url, secret)).result, url);
     });
-    test('P3 P4 the challenge and the metadata are those of the listener', async () => {
+    test('P3 P4 each listener has its own challenge and metadata', async () => {
         const { origin } = new URL(urls[0]);
         assert.equal((await open(urls[0])).headers['www-authenticate'], `Bearer resource_metadata="${origin}/.well-known/oauth-protected-resource/mcp"`);
         assert.equal((await open(urls[2])).headers['www-authenticate'], 'Bearer');
         const statuses = urls.map(async url => (await send(`${new URL(url).origin}/.well-known/oauth-protected-resource`, { method: 'GET' })).status);
         assert.deepEqual(await Promise.all(statuses), [200, 404, 404]);
     });
-    test('P2 a session belongs to who opened it, wherever it came in', async () => {
+    test('P2 a session belongs to the identity that opened it on any listener', async () => {
         const id = (await open(urls[2], ana)).headers['mcp-session-id'];
         assert.equal((await inSession(urls[2], ana, id)).status, 200);
         assert.equal((await inSession(urls[0], issuer.sign(), id)).status, 404, 'the same subject of another provider');
         assert.equal((await inSession(urls[1], undefined, id)).status, 404);
         assert.equal((await inSession(urls[0], ana, id)).status, 401, 'a good token at another listener');
     });
-    test('P10 a token that is revoked ends the sessions of its listener, and no others', async () => {
+    test('P10 a revoked token ends only the sessions of its listener', async () => {
         const bob = token('new', '--subject', 'bob');
         await until(async () => (await open(urls[2], bob)).status === 200, WAIT_MS, 'the new token');
         const id = (await open(urls[2], bob)).headers['mcp-session-id'];
@@ -126,32 +126,32 @@ describe('J1 several issuers', () => {
     });
     const ofPartner = more => partner.sign(partner.claims({ scope: 'mcp:use mcp:partner', ...more }));
 
-    test('J5 P2 the same subject of two issuers is two people', async () => {
+    test('J5 P2 equal subjects of two issuers are different identities', async () => {
         assert.ok((await call(gateway.url, corp.sign())).result);
         assert.equal((await call(gateway.url, ofPartner())).error.code, 403);
         const id = (await open(gateway.url, corp.sign())).headers['mcp-session-id'];
         assert.equal((await inSession(gateway.url, ofPartner(), id)).status, 404);
     });
-    test('J5 a token is checked with the keys of the issuer it names, and no others', async () => {
+    test('J5 a token is verified only with the keys of the issuer that it names', async () => {
         const forged = issuer => issuer.sign({ ...partner.claims({ scope: 'mcp:use mcp:partner' }), iss: issuer === corp ? partner.url : corp.url });
         for (const issuer of [corp, partner]) assert.equal((await open(gateway.url, forged(issuer))).status, 401);
         for (const iss of ['https://nobody.example', '', 7, undefined]) assert.equal((await open(gateway.url, corp.sign(corp.claims({ iss })))).status, 401, String(iss));
     });
-    test('J11 a key that is not known is asked for at its own issuer alone', async () => {
+    test('J11 an unknown key is fetched only from its own issuer', async () => {
         const before = { corp: corp.fetches['/jwks'], partner: partner.fetches['/jwks'] };
         assert.equal((await open(gateway.url, partner.sign(partner.claims(), { alg: 'ES256', kid: 'new' }))).status, 401);
         assert.deepEqual({ corp: corp.fetches['/jwks'], partner: partner.fetches['/jwks'] }, { ...before, partner: before.partner + 1 });
         corp.add('rotated', 'ES256');
         assert.equal((await open(gateway.url, corp.sign(corp.claims(), { alg: 'ES256', kid: 'rotated' }, 'rotated'))).status, 200, 'nobody used up its fetch');
     });
-    test('P4 J15 the metadata name all of them, and each scope once', async () => {
+    test('P4 J15 the metadata name all issuers and each scope once', async () => {
         const { body } = await send(`${gateway.origin}/.well-known/oauth-protected-resource`, { method: 'GET' });
         const { authorization_servers: servers, scopes_supported: scopes } = JSON.parse(body);
         assert.deepEqual({ servers, scopes }, { servers: [corp.url, partner.url], scopes: ['mcp:use', 'mcp:partner'] });
     });
 });
 
-describe('P13 P14 identity headers, whichever provider is first', () => {
+describe('P13 P14 identity headers beside a token, with either provider first', () => {
     let gateway, ana;
     before(async () => {
         ana = token('new', '--subject', 'order');
@@ -169,8 +169,8 @@ describe('P13 P14 identity headers, whichever provider is first', () => {
     after(() => gateway?.stop());
 
     for (const name of ['x-forwarded-user', 'x_forwarded_user', 'x-forwarded-groups'])
-        test(`P14 ${name} from a stranger with a good token: 400`, async () => assert.equal((await open(gateway.url, ana, { [name]: 'eve' })).status, 400));
-    test('P14 the token alone: 200', async () => assert.equal((await open(gateway.url, ana)).status, 200));
+        test(`P14 ${name} of an untrusted peer with a good token gets 400`, async () => assert.equal((await open(gateway.url, ana, { [name]: 'eve' })).status, 400));
+    test('P14 a request with the token alone gets 200', async () => assert.equal((await open(gateway.url, ana)).status, 200));
 });
 
 describe('standard input with a token of an issuer', () => {
@@ -194,19 +194,19 @@ describe('standard input with a token of an issuer', () => {
         return { out: watch(child, 'stdout'), err: watch(child, 'stderr'), child };
     };
 
-    test('J12 a caller on standard input is authenticated when the keys are there', async () => {
+    test('J12 a caller on standard input is authenticated when the keys arrive', async () => {
         const { out, err, child } = serve(issuer.sign());
         child.stdin.write(`${JSON.stringify(initialize('2025-11-25'))}\n`);
         await out.line(/"protocolVersion":"2025-11-25"/, WAIT_MS);
         child.stdin.end();
         assert.deepEqual(await out.exited, { code: 0, signal: null }, err.log());
     });
-    test('J5 a token that is not good ends it, and says so', async () => {
+    test('J5 a rejected token ends the stdio session with an error', async () => {
         const { out, err } = serve(issuer.sign(issuer.claims({ aud: 'https://elsewhere.example' })));
         assert.deepEqual(await out.exited, { code: 4, signal: null }, err.log());
         assert.match(err.log(), /standard input is not let in/);
     });
-    test('J12 one that ends before it is known who calls leaves nothing behind', async () => {
+    test('J12 a stdio session that ends before authentication leaves no processes', async () => {
         const asked = () => issuer.fetches['/.well-known/openid-configuration'] ?? 0, before = asked();
         issuer.serve = () => {};
         const { out, err, child } = serve(issuer.sign());

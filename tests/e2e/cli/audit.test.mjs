@@ -22,7 +22,7 @@ beforeEach(() => {
     directory = temporaryDirectory();
     file = join(directory.path, 'audit.db');
     db = new DatabaseSync(file);
-    db.exec(`PRAGMA journal_mode=WAL; PRAGMA application_id=${0x506f7374}; PRAGMA user_version=5;
+    db.exec(`PRAGMA journal_mode=WAL; PRAGMA application_id=${0x506f7374}; PRAGMA user_version=6;
         CREATE TABLE segment(seq INTEGER PRIMARY KEY, last INTEGER NOT NULL, chain INTEGER NOT NULL, since INTEGER NOT NULL,
             until INTEGER NOT NULL, bytes INTEGER NOT NULL, prev TEXT NOT NULL, shared TEXT NOT NULL, rows TEXT NOT NULL) STRICT;
         CREATE TABLE anchor(chain INTEGER PRIMARY KEY, first_seq INTEGER NOT NULL, first_prev TEXT NOT NULL,
@@ -85,7 +85,7 @@ function names(...args) {
     return stdout.split('\n').filter(Boolean).map(line => JSON.parse(line).name);
 }
 
-test('rows are JSON lines in a pipe and a table on a terminal', () => {
+test('audit prints JSON lines in a pipe and a table on a terminal', () => {
     add(call, { ...call, tenant: 'acme', subject: 'bob\u001b[2J', name: 'rm', decision: 'deny', rule: 'no-rm',
         status: 'denied', reason: 'denied', duration_us: 0 }, { event: 'gap', status: 'error', reason: 'audit_dropped', count: 7 });
     const piped = audit();
@@ -104,7 +104,7 @@ test('rows are JSON lines in a pipe and a table on a terminal', () => {
     assert.equal(onTerminal('--json').text, piped.stdout);
 });
 
-test('flags choose rows', () => {
+test('audit flags select rows', () => {
     add({ ...call, name: 'a', time: ago(180) }, { ...call, name: 'b', time: ago(90), subject: 'bob' },
         { ...call, name: 'c', time: ago(30), server: 'git' }, { ...call, name: 'd', time: ago(1), status: 'denied', tenant: 'acme' });
     assert.deepEqual(names(), ['a', 'b', 'c', 'd']);
@@ -125,7 +125,7 @@ test('flags choose rows', () => {
 });
 
 for (const option of ['--follow', '-f'])
-    test(`${option} goes on with rows as they come`, async () => {
+    test(`audit ${option} prints new rows as they are written`, async () => {
         add(call);
         const child = spawn(binary, ['audit', option, '--file', file], { stdio: ['ignore', 'pipe', 'inherit'] });
         let out = '';
@@ -141,7 +141,7 @@ for (const option of ['--follow', '-f'])
         }
     });
 
-test('verify is 0 for a whole chain and 1 with each finding named', () => {
+test('audit verify exits with 0 for an intact chain and with 1 and each finding otherwise', () => {
     add(...Array.from({ length: 10 }, (_, i) => ({ ...call, name: `ä"\\\n${i}` })));
     const clean = audit('verify');
     assert.equal(clean.status, 0, clean.stderr + clean.stdout);
@@ -163,7 +163,7 @@ test('verify is 0 for a whole chain and 1 with each finding named', () => {
     assert.match(told.text, /^row 3 does not match its hash.*\nrows 6 to 7 are missing\n.*2 findings/);
 });
 
-test('what cannot be read or meant is said', () => {
+test('an invalid flag or unreadable file is an error', () => {
     for (const [args, code, words] of [
         [['--since', 'yesterday'], 2, /--since must be/],
         [['--limit', 'x'], 2, /--limit must be/],

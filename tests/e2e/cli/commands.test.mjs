@@ -42,13 +42,13 @@ describe('help', () => {
             assert.match(stdout, /Exit status: 0 .* 1 .* 2 .* 3 .* 4 /);
         });
     }
-    test('postern alone shows it on standard error', async () => {
+    test('postern without arguments prints its help on standard error', async () => {
         const { status, stdout, stderr } = await run([]);
         assert.deepEqual([status, stdout], [USAGE, '']);
         assert.match(stderr, /^usage: postern COMMAND/);
     });
     for (const command of COMMANDS) {
-        test(`postern ${command} --help`, async () => {
+        test(`postern ${command} --help prints the help of the command`, async () => {
             const { status, stdout, stderr } = await run([command, '--help']);
             assert.deepEqual([status, stderr], [OK, '']);
             assert.match(stdout, new RegExp(`^usage: postern ${command}\\b`));
@@ -65,24 +65,24 @@ describe('help of one command', () => {
         const { stdout } = await run(['tools', '--help']);
         for (const args of [['help', 'tools'], ['tools', '-h']]) assert.deepEqual(await run(args), { status: OK, stdout, stderr: '' });
     });
-    test('of a command that is not there', () => fails(['help', 'tolls'], USAGE, /'tolls'.*did you mean 'tools'\?/));
+    test('postern help of an unknown command is an error with a suggestion', () => fails(['help', 'tolls'], USAGE, /'tolls'.*did you mean 'tools'\?/));
 });
 
-describe('what a server says cannot steer a terminal', () => {
+describe('control characters of a server', () => {
     const evil = 'a\\u001b[31mb\\u009b2Jc\\u0000d';
     const steers = /[\x00-\x09\x0b-\x1f\x7f-\x9f]/;
     const call = (tool, raw) => onTerminal(['call', '--config', working, 'other', tool, JSON.stringify({ raw })]);
-    test('in an answer', async () => {
+    test('control characters in an answer do not reach the terminal', async () => {
         const { shown } = await call('reply', `{"content":[{"type":"text","text":"${evil}"}]}`);
         assert.doesNotMatch(shown, steers);
         assert.match(shown, /^a \[31mb {2}2Jc d\n$/);
     });
-    test('in an error', async () => {
+    test('control characters in an error do not reach the terminal', async () => {
         const { shown } = await call('refuse', `{"code":-1,"message":"${evil}"}`);
         assert.doesNotMatch(shown, steers);
         assert.match(shown, /a \[31mb/);
     });
-    test('in a table', async () => {
+    test('control characters in a table do not reach the terminal', async () => {
         const named = configure({ mcpServers: { other: { command: mirror, args: ['--tools', JSON.stringify(['x\x1b[31my'])] } } }, 'evil.json');
         const { stdout } = await execute('script', ['-qec', [binary, 'tools', '--config', named].map(quote).join(' '), '/dev/null'], { env: { NO_COLOR: '1' } });
         assert.match(stdout, /x \[31my/);
@@ -96,7 +96,7 @@ describe('standard output', () => {
         assert.equal(status, UNAVAILABLE);
         assert.match(stderr, /^postern: standard output: No space left on device\n$/);
     });
-    test('standard output whose reader has gone is not an error', async () => {
+    test('standard output without a reader is not an error', async () => {
         const { status, stdout, stderr } = await execute('bash', ['-c', `${quote(binary)} config docs | head -1; exit \${PIPESTATUS[0]}`]);
         assert.deepEqual([status, stdout, stderr], [OK, '# Configuration\n', '']);
     });
@@ -120,27 +120,27 @@ describe('completion', () => {
         assert.deepEqual(await offers('postern co'), ['config', 'connections', 'completion']);
         assert.deepEqual(await offers('postern help ve'), ['version']);
     });
-    test('words and options of a command', async () => {
+    test('bash completion offers words and options of a command', async () => {
         assert.deepEqual(await offers('postern vault '), ['status', 'rotate']);
         assert.deepEqual(await offers('postern login --ca'), ['--callback-host', '--callback-port']);
         assert.deepEqual(await offers('postern audit -'), ['--config', '--file', '--since', '--until', '--subject', '--tenant', '--server', '--tool', '--denied', '--limit', '--follow', '-f', '--json', '--help', '-h']);
         assert.deepEqual(await offers('postern vault --'), ['--config', '--json', '--help']);
     });
-    test('servers of the configuration', async () => {
+    test('bash completion offers servers of the configuration', async () => {
         assert.deepEqual(await offers('postern call '), ['demo', 'other']);
         assert.deepEqual(await offers('postern audit --server d'), ['demo']);
         assert.deepEqual(await offers(`postern tools --config ${partly} `), ['broken', 'demo', 'off']);
         assert.deepEqual(await offers('postern tools --config /no/such/file '), []);
     });
-    test('files after options that take one, and nothing after those that take something else', async () => {
+    test('bash completion offers files only after options that take a file', async () => {
         assert.deepEqual(await offers('postern tools --config ser'), ['servers.json']);
         assert.deepEqual(await offers('postern policy check part'), ['partly.json']);
         assert.deepEqual(await offers('postern tools --search ser'), []);
     });
-    test('a shell nobody knows', () => fails(['completion', 'csh'], USAGE, /bash, zsh, fish/));
+    test('completion for an unknown shell is an error', () => fails(['completion', 'csh'], USAGE, /bash, zsh, fish/));
 
     for (const [shell, check] of [['zsh', '-n'], ['fish', '--no-execute']])
-        test(`${shell} reads its script`, async t => {
+        test(`${shell} accepts its completion script`, async t => {
             if ((await execute('sh', ['-c', `command -v ${shell}`])).status !== OK) return t.skip('it is not installed');
             const script = join(directory.path, `completion.${shell}`);
             writeFileSync(script, (await run(['completion', shell])).stdout);
@@ -150,7 +150,7 @@ describe('completion', () => {
 
 describe('manual pages', () => {
     for (const [page, words] of [['postern.1', ['NAME', 'COMMANDS', 'EXIT STATUS', 'ENVIRONMENT', 'FILES', ...COMMANDS]], ['postern.json.5', ['listen', 'mcpServers', 'ca_file', 'per_user']]])
-        test(`${page} is what the tables say, and man shows it without a warning`, async t => {
+        test(`${page} matches the tables and man shows it without a warning`, async t => {
             const source = (await run(page === 'postern.1' ? ['help', '--man'] : ['config', 'man'])).stdout;
             assert.equal(source, readFileSync(join(root, 'docs/man', page), 'utf8'), 'tests/lint/man-pages --fix');
             const shown = await execute('man', ['--warnings', '-E', 'UTF-8', '-P', 'cat', '-l', join(root, 'docs/man', page)], { env: { MANWIDTH: '80', LC_ALL: 'C.UTF-8' } });
@@ -161,7 +161,7 @@ describe('manual pages', () => {
         });
 });
 
-test('installation: the program, its manual pages, completions and example policies', async t => {
+test('an installation has the program, manual pages, completions and example policies', async t => {
     const to = join(directory.path, 'installed');
     const { status, stderr } = await execute('cmake', ['--install', dirname(binary), '--prefix', to]);
     if (status === null) return t.skip('cmake is not installed');
@@ -179,52 +179,52 @@ describe('mistakes on the command line', () => {
         'an option before the command': [['--config', 'x', 'tools'], /^postern: --config: the command comes first/],
         'a value for a switch': [['tools', '--json=yes'], /--json takes no value/],
         'an option with one dash': [['tools', '-v'], /unknown option -v.*begin with --/],
-        'a command misspelt': [['tolls'], /'tolls'.*did you mean 'tools'\?/],
+        'a misspelt command': [['tolls'], /'tolls'.*did you mean 'tools'\?/],
         'a command unlike any other': [['qqqqqqqq'], /'qqqqqqqq'.*postern --help/],
-        'an option misspelt': [['tools', '--serch', 'x'], /--serch; did you mean --search\?/],
-        'an option misspelt, with its value': [['tools', '--confg=/a/long/path/to/postern.json'], /--confg\b.*did you mean --config\?/],
+        'a misspelt option': [['tools', '--serch', 'x'], /--serch; did you mean --search\?/],
+        'a misspelt option with a value': [['tools', '--confg=/a/long/path/to/postern.json'], /--confg\b.*did you mean --config\?/],
         'an option unlike any other': [['tools', '--qqqqqqqq'], /unknown option --qqqqqqqq.*--help/],
         'an option of another command': [['version', '--search', 'x'], /unknown option --search/],
         'an option without its value': [['tools', '--config'], /--config needs a FILE/],
-        'an argument too many': [['tools', 'a', 'b'], /unexpected argument 'b'.*usage: postern tools/],
-        'an argument too few': [['call', 'demo'], /usage: postern call SERVER TOOL/],
-        'no word for config': [['config'], /usage: postern config/],
-        'a wrong word for config': [['config', 'chekc'], /chekc.*check, show, schema, docs and man/],
+        'an extra argument': [['tools', 'a', 'b'], /unexpected argument 'b'.*usage: postern tools/],
+        'a missing argument': [['call', 'demo'], /usage: postern call SERVER TOOL/],
+        'config without a word': [['config'], /usage: postern config/],
+        'config with an unknown word': [['config', 'chekc'], /chekc.*check, show, schema, docs and man/],
         'a server beside --url': [['call', '--url', 'http://127.0.0.1:1/mcp', 'demo', 'echo', '{}'], /--url/]
     };
-    for (const [name, [args, pattern]] of Object.entries(cases)) test(name, () => fails(args, USAGE, pattern));
+    for (const [name, [args, pattern]] of Object.entries(cases)) test(`${name} is an error`, () => fails(args, USAGE, pattern));
 });
 
 describe('version', () => {
-    test('in a pipe', async () => {
+    test('version prints JSON in a pipe', async () => {
         const { version, revisions } = await json(['version']);
         assert.match(version, /^\d+\.\d+\.\d+$/);
         assert.deepEqual(revisions, ['2024-11-05', '2025-03-26', '2025-06-18', '2025-11-25']);
         assert.deepEqual(await json(['--version']), { version, revisions });
     });
-    test('on a terminal', async () => {
+    test('version prints a line on a terminal', async () => {
         const { status, shown } = await onTerminal(['version']);
         assert.equal(status, OK);
         assert.match(shown, /^postern \d+\.\d+\.\d+ \(MCP 2024-11-05 to 2025-11-25\)\n$/);
     });
 });
 
-describe('where the configuration is found', () => {
+describe('the search for a configuration', () => {
     const check = options => run(['config', 'check'], options);
 
-    test('nowhere: the message says what to do', () => fails(['tools'], CONFIG, /no configuration.*--config FILE.*postern\.json/));
+    test('a missing configuration is an error that says what to do', () => fails(['tools'], CONFIG, /no configuration.*--config FILE.*postern\.json/));
     test('the configuration is found in $POSTERN_CONFIG', async () => {
         const { status, stdout } = await check({ env: { POSTERN_CONFIG: working } });
         assert.deepEqual([status, stdout], [OK, `${working}: ok, 2 servers\n`]);
     });
-    test('in the working directory, before the home directory', async () => {
+    test('the configuration is found in the working directory before the home directory', async () => {
         const cwd = join(directory.path, 'cwd');
         mkdirSync(cwd);
         writeFileSync(join(cwd, 'postern.json'), '{"mcpServers": {}}');
         const { status, stdout } = await check({ cwd });
         assert.deepEqual([status, stdout], [OK, 'postern.json: ok, 0 servers\n']);
     });
-    test('in $XDG_CONFIG_HOME and ~/.config', async () => {
+    test('the configuration is found in $XDG_CONFIG_HOME and ~/.config', async () => {
         const HOME = join(directory.path, 'other-home');
         for (const [env, base] of [[{ HOME, XDG_CONFIG_HOME: join(HOME, 'xdg') }, join(HOME, 'xdg')], [{ HOME }, join(HOME, '.config')]]) {
             mkdirSync(join(base, 'postern'), { recursive: true });
@@ -234,7 +234,7 @@ describe('where the configuration is found', () => {
             assert.deepEqual([status, stdout], [OK, `${path}: ok, 0 servers\n`]);
         }
     });
-    test('--config=FILE before all others', async () => {
+    test('--config=FILE comes before all other places', async () => {
         const { stdout } = await run(['config', 'check', `--config=${working}`], { env: { POSTERN_CONFIG: partly } });
         assert.equal(stdout, `${working}: ok, 2 servers\n`);
     });
@@ -243,7 +243,7 @@ describe('where the configuration is found', () => {
 describe('tools, resources and prompts', () => {
     const list = (command, ...args) => [command, '--config', working, ...args];
 
-    test('tools: all servers, every member kept', async () => {
+    test('tools lists all servers with every member', async () => {
         const tools = await json(list('tools'));
         assert.deepEqual([...new Set(tools.map(({ server }) => server))], ['demo', 'other']);
         const [echo] = tools;
@@ -253,12 +253,12 @@ describe('tools, resources and prompts', () => {
         assert.ok(stdout.includes('"maximum":1e400,"minimum":-0,"multipleOf":0.10,"const":12345678901234567890'), stdout);
         assert.ok(stdout.includes('"_meta":{"vendor.example/flag":{"n":1E+2}}'), stdout);
     });
-    test('tools of one server, searched', async () => {
+    test('tools lists one server and searches', async () => {
         assert.deepEqual((await json(list('tools', 'demo'))).map(({ name }) => name), ['echo', 'add', 'now']);
         assert.deepEqual((await json(list('tools', 'demo', '--search', 'SUM'))).map(({ name }) => name), ['add']);
         assert.deepEqual(await json(list('tools', '--search', 'no such text')), []);
     });
-    test('resources: with templates', async () => {
+    test('resources lists templates too', async () => {
         const found = await json(list('resources', 'demo'));
         assert.deepEqual(found.map(({ uri, uriTemplate }) => uri ?? uriTemplate), ['demo://welcome', 'demo://greeting/{name}']);
         assert.equal((await json(list('resources', '--search', 'greeting'))).length, 1);
@@ -271,7 +271,7 @@ describe('tools, resources and prompts', () => {
         ['resources', 'RESOURCE', /^demo +demo:\/\/welcome +A few/m],
         ['prompts', 'PROMPT', /^demo +introduce +Asks/m]
     ]) {
-        test(`${command}: a table on a terminal, JSON with --json`, async () => {
+        test(`${command} prints a table on a terminal and JSON with --json`, async () => {
             const { status, shown } = await onTerminal(list(command));
             assert.equal(status, OK);
             assert.match(shown, new RegExp(`^SERVER +${title} +DESCRIPTION\\n`));
@@ -280,11 +280,11 @@ describe('tools, resources and prompts', () => {
             assert.deepEqual(JSON.parse(asked.shown), await json(list(command)));
         });
     }
-    test('a server that is not configured', async () => {
+    test('a list of an unknown server is an error with a suggestion', async () => {
         await fails(list('tools', 'dmo'), CONFIG, /no server "dmo".*did you mean "demo"\?/);
         await fails(list('tools', 'qqqqqqqq'), CONFIG, /no server "qqqqqqqq".*postern servers/);
     });
-    test('a broken server: the others are listed, the status is 4', async () => {
+    test('a broken server does not hide the others and the exit status is 4', async () => {
         const { status, stdout, stderr } = await run(['tools', '--config', partly]);
         assert.equal(status, UNAVAILABLE);
         assert.match(stderr, /^postern: server "broken": .*No such file or directory\n$/);
@@ -292,26 +292,26 @@ describe('tools, resources and prompts', () => {
     });
 });
 
-describe('servers and logins that are not there', () => {
+describe('unknown servers and absent logins', () => {
     const state = () => ({ env: { POSTERN_STATE: join(directory.path, 'state') } });
     for (const command of ['login', 'doctor', 'logout'])
-        test(`${command}: a suggestion`, () => fails([command, 'dmo', '--config', working], CONFIG, /no server "dmo" .*did you mean "demo"\?/, state()));
-    test('logout says that there was none', async () => {
+        test(`${command} of an unknown server suggests a similar name`, () => fails([command, 'dmo', '--config', working], CONFIG, /no server "dmo" .*did you mean "demo"\?/, state()));
+    test('logout reports an absent login', async () => {
         const web = configure({ mcpServers: { web: { url: 'http://127.0.0.1:1/mcp' } } }, 'web.json');
         for (const [args, said] of [[['web'], 'There was no login to web\n'], [['--all'], 'There was no login\n']])
             assert.deepEqual(await run(['logout', ...args, '--config', web], state()), { status: OK, stdout: '', stderr: said });
     });
-    test('connections says so on a terminal', async () => assert.match((await onTerminal(['connections', '--config', working], state())).shown, /^There are no logins; 'postern login SERVER' makes one\n$/));
+    test('connections reports on a terminal that it is empty', async () => assert.match((await onTerminal(['connections', '--config', working], state())).shown, /^There are no logins; 'postern login SERVER' makes one\n$/));
 });
 
 describe('call', () => {
     const call = (...args) => ['call', '--config', working, ...args];
     const hello = '{"message":"hello\\nworld é"}';
 
-    test('in a pipe: the whole result', async () => {
+    test('call prints the whole result in a pipe', async () => {
         assert.deepEqual(await json(call('demo', 'echo', hello)), { content: [{ type: 'text', text: 'hello\nworld é' }] });
     });
-    test('on a terminal: the text, or JSON with --json', async () => {
+    test('call prints the text on a terminal and JSON with --json', async () => {
         assert.deepEqual(await onTerminal(call('demo', 'echo', hello)), { status: OK, shown: 'hello\nworld é\n' });
         const { shown } = await onTerminal(call('demo', 'echo', hello, '--json'));
         assert.equal(JSON.parse(shown).content[0].text, 'hello\nworld é');
@@ -322,12 +322,12 @@ describe('call', () => {
         assert.match(await ask('test_elicitation_sep1034_defaults', '{}'), /accept.*John Doe.*95\.5/);
         assert.match(await ask('test_elicitation', '{"message":"who?"}'), /decline/);
     });
-    test('with arguments from standard input', async () => {
+    test('call reads arguments from standard input', async () => {
         assert.equal((await json(call('demo', 'echo', '-'), OK, { input: hello })).content[0].text, 'hello\nworld é');
         await fails(call('demo', 'echo', '-'), USAGE, /JSON object/, { input: '' });
     });
     test('a tool is called without arguments', async () => assert.ok((await json(call('demo', 'now'))).structuredContent.unix > 0));
-    test('arguments and result pass as they are', async () => {
+    test('arguments and result of a call pass unchanged', async () => {
         const args = '{"n":1.00,"big":12345678901234567890}';
         const seen = await json(call('other', 'mirror', args));
         assert.ok(seen.content[0].text.endsWith(`"arguments":${args}}}`), seen.content[0].text);
@@ -335,19 +335,19 @@ describe('call', () => {
         assert.equal((await run(call('other', 'reply', JSON.stringify({ raw })))).stdout, `${raw}\n`);
     });
     for (const [given, why] of [['{"message":', /: byte \d+/], ['hello', /: byte \d+/], ['{"a":1,"a":2}', /duplicate/], ['[1]', /object, such as .*'\n$/], ['', /object/]]) {
-        test(`arguments that are no JSON object tell why: ${given}`, async () => {
+        test(`arguments that are not a JSON object are an error with the reason: ${given}`, async () => {
             await fails(call('demo', 'echo', given), USAGE, /^postern: (?!.*must.*must).*must be a JSON object/);
             await fails(call('demo', 'echo', given), USAGE, why);
         });
     }
-    test('a tool that reports an error: its result, status 1', async () => {
+    test('a tool that reports an error prints its result and the exit status is 1', async () => {
         const { content, isError } = await json(call('demo', 'echo', '{}'), NEGATIVE);
         assert.ok(isError && content[0].text.includes('message'));
         assert.equal((await onTerminal(call('demo', 'echo', '{}'))).status, NEGATIVE);
     });
-    test('a tool that is not there: the server\'s message, status 1', () => fails(call('demo', 'no_such_tool'), NEGATIVE, /Unknown tool/));
-    test('a server that is not configured: status 3 and a suggestion', () => fails(call('dmo', 'echo'), CONFIG, /did you mean "demo"\?/));
-    test('a server that cannot be reached: status 4', () => fails(['call', '--config', partly, 'broken', 'x'], UNAVAILABLE, /no\/such\/program.*No such file/));
+    test('an unknown tool prints the message of the server and the exit status is 1', () => fails(call('demo', 'no_such_tool'), NEGATIVE, /Unknown tool/));
+    test('a call to an unknown server suggests a similar name and the exit status is 3', () => fails(call('dmo', 'echo'), CONFIG, /did you mean "demo"\?/));
+    test('a call to an unreachable server exits with status 4', () => fails(['call', '--config', partly, 'broken', 'x'], UNAVAILABLE, /no\/such\/program.*No such file/));
 });
 
 describe('read and prompt', () => {
@@ -382,13 +382,13 @@ describe('--url, through a running gateway', () => {
 
     const via = (command, ...args) => [command, '--url', gateway.url, ...args];
 
-    test('tools, resources and prompts', async () => {
+    test('tools, resources and prompts list the items of the gateway', async () => {
         const tools = (await json(via('tools'))).map(({ name }) => name);
         assert.ok(tools.includes('demo__echo') && tools.includes('fixture__test_simple_text'), tools.join());
         assert.ok((await json(via('resources'))).some(({ uri }) => uri === 'postern://demo/demo://welcome'));
         assert.ok((await json(via('prompts'))).some(({ name }) => name === 'demo__introduce'));
     });
-    test('call, read and prompt', async () => {
+    test('call, read and prompt reach the servers of the gateway', async () => {
         assert.equal((await json(via('call', 'demo__echo', '{"message":"hi"}'))).content[0].text, 'hi');
         assert.equal((await json(via('call', 'demo__echo', '-'), OK, { input: '{"message":"hi"}' })).content[0].text, 'hi');
         assert.match((await json(via('read', 'postern://demo/demo://welcome'))).contents[0].text, /^Welcome/);
@@ -403,27 +403,27 @@ describe('--url, through a running gateway', () => {
         const [row] = await json(via('servers'));
         assert.deepEqual([row.state, row.where], ['ready', gateway.url]);
     });
-    test('where nobody listens: status 4', async () => {
+    test('an unreachable URL is an error with exit status 4', async () => {
         const { status, stderr } = await run(['tools', '--url', 'http://127.0.0.1:9/mcp']);
         assert.equal(status, UNAVAILABLE);
         assert.match(stderr, /^postern: .*127\.0\.0\.1.*\n$/);
         await fails(['call', '--url', 'http://127.0.0.1:9/mcp', 'echo'], UNAVAILABLE, /127\.0\.0\.1/);
     });
-    test('a URL that is none', () => fails(['tools', '--url', 'nonsense'], CONFIG, /--url.*absolute http/));
+    test('an invalid URL is an error', () => fails(['tools', '--url', 'nonsense'], CONFIG, /--url.*absolute http/));
 });
 
 describe('servers', () => {
-    test('servers that are ready are listed with what they offer', async () => {
+    test('servers that are ready are listed with the number of their items', async () => {
         const rows = await json(['servers', '--config', working]);
         assert.deepEqual(rows.map(({ name, state }) => [name, state]), [['demo', 'ready'], ['other', 'ready']]);
         assert.deepEqual([rows[0].tools, rows[0].prompts, rows[0].resources, rows[0].templates, rows[0].revision], [3, 1, 1, 1, '2025-11-25']);
     });
-    test('one broken: the others are there, the status is 4', async () => {
+    test('one broken server does not hide the others and the exit status is 4', async () => {
         const rows = await json(['servers', '--config', partly], UNAVAILABLE);
         assert.deepEqual(rows.map(({ name, state }) => [name, state]), [['broken', 'failed'], ['demo', 'ready'], ['off', 'disabled']]);
         assert.match(rows[0].problem, /No such file or directory/);
     });
-    test('a table on a terminal', async () => {
+    test('servers prints a table on a terminal', async () => {
         const { status, shown } = await onTerminal(['servers', '--config', partly]);
         assert.equal(status, UNAVAILABLE);
         assert.match(shown, /^SERVER +STATE +OFFERS +WHERE\n/);
@@ -445,7 +445,7 @@ describe('config', () => {
     );
     const env = { FROM_ENV: 'hunter2' };
 
-    test('show: every option in force, secrets as ***', async () => {
+    test('config show prints every option in force and secrets as ***', async () => {
         const { status, stdout } = await run(['config', 'show', '--config', secret], { env });
         assert.equal(status, OK);
         assert.ok(!stdout.includes('hunter2'), stdout);
@@ -454,13 +454,13 @@ describe('config', () => {
         assert.deepEqual(shown.mcpServers.remote.headers, { Authorization: '***' });
         assert.deepEqual([shown.limits.page_size, shown.timeouts.list, shown.separator], [1000, '5s', '__']);
     });
-    test('show: what it prints is a right configuration again', async () => {
+    test('config show prints a valid configuration', async () => {
         const { stdout } = await run(['config', 'show', '--config', secret], { env });
         const again = configure(JSON.parse(stdout), 'again.json');
         assert.equal((await run(['config', 'check', '--config', again])).status, OK);
         assert.equal((await run(['config', 'show', '--config', again])).stdout, stdout);
     });
-    test('schema: it accepts the samples and what show prints, and refuses mistakes', async () => {
+    test('config schema accepts the samples and the output of show, and refuses mistakes', async () => {
         const schema = await json(['config', 'schema']);
         assert.equal(schema.$schema, 'https://json-schema.org/draft/2020-12/schema');
         const readme = /`postern\.json`:\s+<!--[^>]*-->\s+```json\n([^]*?)```/.exec(readFileSync(join(root, 'README.md'), 'utf8'))[1];
@@ -476,7 +476,7 @@ describe('config', () => {
             assert.notDeepEqual(problems(schema, wrong), [], JSON.stringify(wrong));
         }
     });
-    test('docs: as in docs/config.md, and complete', async () => {
+    test('config docs prints docs/config.md and is complete', async () => {
         const { status, stdout } = await run(['config', 'docs']);
         assert.equal(status, OK);
         assert.equal(stdout, readFileSync(join(root, 'docs/config.md'), 'utf8'));

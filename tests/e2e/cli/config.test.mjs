@@ -60,7 +60,7 @@ const mistakes = {
     'a number for a string': [{ separator: 5 }, ' /separator: must be a string'],
     'a string for a number': [{ limits: { page_size: '10' } }, ' /limits/page_size: must be a whole number'],
     'a fraction for a whole number': [{ limits: { page_size: 1.5 } }, ' /limits/page_size: must be a whole number'],
-    'null': [{ log: null }, ' /log: must be an object'],
+    'a null for an object': [{ log: null }, ' /log: must be an object'],
     'an array for an object': [{ mcpServers: [] }, ' /mcpServers: must be an object of objects'],
     'an object for an array': [{ listen: { address: '127.0.0.1:0' } }, ' /listen: must be an array of objects'],
     'a string for a server': [{ mcpServers: { a: 'postern-demo' } }, ' /mcpServers/a: must be an object'],
@@ -69,19 +69,19 @@ const mistakes = {
     'a number in the environment': [server({ env: { PORT: 80 } }), ' /mcpServers/a/env', 'strings'],
     'a word that is not among the choices': [{ log: { level: 'loud' } }, ' /log/level: must be one of "debug", "info", "warn", "error", "off"'],
     'an array at the top': ['[]', 'must be an object'],
-    'too little': [{ limits: { page_size: 0 } }, ' /limits/page_size: must be between 1 and 100000'],
-    'too much': [{ limits: { page_size: 100001 } }, ' /limits/page_size: must be between 1 and 100000'],
+    'a number below the minimum': [{ limits: { page_size: 0 } }, ' /limits/page_size: must be between 1 and 100000'],
+    'a number above the maximum': [{ limits: { page_size: 100001 } }, ' /limits/page_size: must be between 1 and 100000'],
     'a size too small': [{ limits: { max_body: '1B' } }, ' /limits/max_body: must be between 1024 and 1073741824 bytes'],
     'a size too large': [{ limits: { max_body: '2GiB' } }, ' /limits/max_body: must be between 1024 and 1073741824 bytes'],
-    'a size that is none': [{ limits: { max_body: '4 potatoes' } }, ' /limits/max_body: must be a size such as 4096'],
+    'an invalid size': [{ limits: { max_body: '4 potatoes' } }, ' /limits/max_body: must be a size such as 4096'],
     'a negative duration': [{ timeouts: { list: -1 } }, ' /timeouts/list: must be a duration such as 30 (seconds), "500ms"'],
     'a duration too short': [{ timeouts: { heartbeat: '1ms' } }, ' /timeouts/heartbeat: must be between 100 and 3600000 ms'],
     'a duration too long': [{ timeouts: { heartbeat: '2h' } }, ' /timeouts/heartbeat: must be between 100 and 3600000 ms'],
     'a duration beyond all numbers': [{ timeouts: { list: '999999999999999d' } }, ' /timeouts/list: must be'],
-    'a duration that is no number': [{ timeouts: { list: 'nans' } }, ' /timeouts/list: must be'],
+    'a duration that is not a number': [{ timeouts: { list: 'nans' } }, ' /timeouts/list: must be'],
     'a duration without unit': [{ timeouts: { list: '5' } }, ' /timeouts/list: must be a duration'],
-    'command and url': [server({ url: 'http://127.0.0.1:1/mcp' }), ' /mcpServers/a: give either "command" or "url"'],
-    'neither command nor url': [{ mcpServers: { a: {} } }, ' /mcpServers/a: give either "command" or "url"'],
+    'a server with both command and url': [server({ url: 'http://127.0.0.1:1/mcp' }), ' /mcpServers/a: give either "command" or "url"'],
+    'a server with neither command nor url': [{ mcpServers: { a: {} } }, ' /mcpServers/a: give either "command" or "url"'],
     'a type that does not fit the url': [{ mcpServers: { a: { type: 'stdio', url: 'http://127.0.0.1:1/mcp' } } }, ' /mcpServers/a/type: "stdio" needs a "command"'],
     'a type that does not fit the command': [server({ type: 'sse' }), ' /mcpServers/a/type: "sse" needs a "url"'],
     'a url of another scheme': [{ mcpServers: { a: { url: 'ftp://127.0.0.1/mcp' } } }, ' /mcpServers/a/url: must be an absolute http:// or https:// URL'],
@@ -89,7 +89,7 @@ const mistakes = {
     'a name with a space': [{ mcpServers: { 'a b': demo } }, ' /mcpServers/a b: ', 'letters, digits'],
     'an empty name': [{ mcpServers: { '': demo } }, ' /mcpServers/: ', '1 to 48'],
     'a bad prefix': [server({ prefix: 'a/b' }), ' /mcpServers/a/prefix: ', 'letters, digits'],
-    'the same prefix twice': [{ mcpServers: { a: demo, b: { ...demo, prefix: 'a' } } }, ' /mcpServers/b/prefix: "a" is used by "a" already'],
+    'a repeated prefix': [{ mcpServers: { a: demo, b: { ...demo, prefix: 'a' } } }, ' /mcpServers/b/prefix: "a" is used by "a" already'],
     'a bad separator': [{ separator: ':' }, ' /separator: ', '_ - . /'],
     'an empty separator': [{ separator: '' }, ' /separator: ', '_ - . /'],
     'a long separator': [{ separator: '_'.repeat(9) }, ' /separator: 1 to 8'],
@@ -97,20 +97,20 @@ const mistakes = {
     'a port that is a word': [listenOn('127.0.0.1:http'), ' /listen/0/address: write ADDRESS:PORT'],
     'an empty port': [listenOn('127.0.0.1:'), ' /listen/0/address: write ADDRESS:PORT'],
     'a port that is too large': [listenOn('127.0.0.1:99999'), ' /listen/0/address: '],
-    'P7 all of IPv4': [listenOn('0.0.0.0:0'), ...NOT_LOOPBACK, '0.0.0.0:0'],
-    'P7 all of IPv6': [listenOn('[::]:0'), ...NOT_LOOPBACK, '[::]:0'],
+    'P7 a listener on all of IPv4': [listenOn('0.0.0.0:0'), ...NOT_LOOPBACK, '0.0.0.0:0'],
+    'P7 a listener on all of IPv6': [listenOn('[::]:0'), ...NOT_LOOPBACK, '[::]:0'],
     'P7 a public address': [listenOn('192.0.2.1:80'), ...NOT_LOOPBACK, '192.0.2.1:80'],
     'P7 a host name that only begins like loopback': [listenOn('127.example.com:0'), ...NOT_LOOPBACK],
     'P7 loopback beside a public address': [{ listen: [{ address: '127.0.0.1:0' }, { address: '0.0.0.0:0' }], mcpServers: {} }, ' /listen/1/address: ', 'not loopback'],
     'P1 an empty list of providers': [{ auth: { providers: [] } }, ' /auth/providers: must name at least one provider'],
     'P1 a provider that is unknown': [{ auth: { providers: [{ type: 'kerberos' }] } }, ' /auth/providers/0/type: must be one of "none", "bearer", "forwarded-user", "jwt"'],
     'P1 an empty list of a listener': [{ listen: [{ auth: { providers: [] } }] }, ' /listen/0/auth/providers: must name at least one provider'],
-    'P7 a listener beyond loopback with a list of its own that proves nothing': [
+    'P7 a listener beyond loopback whose own list proves no identity': [
         { ...provider({ type: 'bearer', tokens: 't.json' }), listen: [{ address: '0.0.0.0:0', auth: { providers: [{ type: 'none' }] } }] },
         ...NOT_LOOPBACK,
         "the listener's auth/providers"
     ],
-    'P7 a listener beyond loopback beside one with a list that proves': [
+    'P7 a listener beyond loopback beside one that proves identities': [
         { policy: 'p.json', listen: [{ auth: { providers: [{ type: 'bearer', tokens: 't.json' }] } }, { address: '0.0.0.0:0' }] },
         ' /listen/1/address: ',
         'not loopback'
@@ -119,60 +119,60 @@ const mistakes = {
         { policy: 'p.json', listen: [{ auth: { providers: [{ type: 'forwarded-user', trusted_proxies: ['10.0.0.5'] }] } }] },
         ' /listen/0/auth/providers/0/secret: a proxy beyond loopback must also show a secret'
     ],
-    'a listener that proves who calls, and no policy': [{ listen: [{ auth: { providers: [{ type: 'bearer', tokens: 't.json' }] } }] }, ' /policy: a provider proves who calls'],
-    'P1 two of one type that is there once': [{ auth: { providers: [{ type: 'none' }, { type: 'none', name: 'b' }] } }, ' /auth/providers/1: a second provider of the type "none"'],
-    'J1 two issuers of one name': [issuers({ issuer: 'https://a.example' }, { issuer: 'https://b.example' }), ' /auth/providers/1: a second provider of the same name; give it a `name`'],
-    'J1 one issuer twice': [issuers({ issuer: 'https://a.example', name: 'a' }, { issuer: 'https://a.example', name: 'b' }), ' /auth/providers/1: a second provider for the same issuer'],
-    'P2 one name for two issuers at two listeners': [
+    'a listener that proves identities without a policy': [{ listen: [{ auth: { providers: [{ type: 'bearer', tokens: 't.json' }] } }] }, ' /policy: a provider proves who calls'],
+    'P1 a second provider of a type that may occur once': [{ auth: { providers: [{ type: 'none' }, { type: 'none', name: 'b' }] } }, ' /auth/providers/1: a second provider of the type "none"'],
+    'J1 a name shared by two issuers': [issuers({ issuer: 'https://a.example' }, { issuer: 'https://b.example' }), ' /auth/providers/1: a second provider of the same name; give it a `name`'],
+    'J1 a repeated issuer': [issuers({ issuer: 'https://a.example', name: 'a' }, { issuer: 'https://a.example', name: 'b' }), ' /auth/providers/1: a second provider for the same issuer'],
+    'P2 a name shared by issuers of two listeners': [
         { ...jwt(), listen: [{ auth: jwt({ issuer: 'https://other.example' }).auth }] },
         ' /listen/0/auth/providers/0: another provider is called "jwt" already'
     ],
-    'P2 one name for two files of tokens at two listeners': [
+    'P2 a name shared by token files of two listeners': [
         { policy: 'p.json', listen: [{ auth: { providers: [{ type: 'bearer', tokens: 'a.json' }] } }, { auth: { providers: [{ type: 'bearer', tokens: 'b.json' }] } }] },
         ' /listen/1/auth/providers/0: another provider is called "bearer" already'
     ],
     'P2 a name of a provider with a colon': [jwt({ name: 'a:b' }), ' /auth/providers/0/name: 1 to 64 letters'],
-    'P7 openness of a provider that proves who calls': [{ auth: { providers: [{ type: 'bearer', tokens: 't.json', i_know_this_is_open: true }] } }, ' /auth/providers/0/i_know_this_is_open: only for the type "none"'],
+    'P7 openness of a provider that proves identities': [{ auth: { providers: [{ type: 'bearer', tokens: 't.json', i_know_this_is_open: true }] } }, ' /auth/providers/0/i_know_this_is_open: only for the type "none"'],
     'P11 a forwarded user without trusted proxies': [forwarded({}), ' /auth/providers/0/trusted_proxies: name the addresses of the proxy'],
     'P11 an empty list of trusted proxies': [forwarded({ trusted_proxies: [] }), ' /auth/providers/0/trusted_proxies: name the addresses'],
-    'P11 a trusted proxy that is no address': [forwarded({ trusted_proxies: ['proxy.example'] }), ' /auth/providers/0/trusted_proxies: "proxy.example" is no address or network'],
-    'P11 a network that is too large to be one': [forwarded({ trusted_proxies: ['10.0.0.0/33'] }), ' /auth/providers/0/trusted_proxies: "10.0.0.0/33" is no address or network'],
+    'P11 a trusted proxy that is not an address': [forwarded({ trusted_proxies: ['proxy.example'] }), ' /auth/providers/0/trusted_proxies: "proxy.example" is no address or network'],
+    'P11 a network with an invalid prefix length': [forwarded({ trusted_proxies: ['10.0.0.0/33'] }), ' /auth/providers/0/trusted_proxies: "10.0.0.0/33" is no address or network'],
     'P12 a proxy beyond loopback without a secret or a certificate': [forwarded({ trusted_proxies: ['10.0.0.5'] }), ' /auth/providers/0/secret: a proxy beyond loopback must also show a secret'],
-    'P12 everybody as a trusted proxy': [forwarded({ trusted_proxies: ['0.0.0.0/0'] }), ' /auth/providers/0/secret: a proxy beyond loopback must'],
+    'P12 every address as a trusted proxy': [forwarded({ trusted_proxies: ['0.0.0.0/0'] }), ' /auth/providers/0/secret: a proxy beyond loopback must'],
     'P12 a secret that is too short': [forwarded({ trusted_proxies: ['10.0.0.5'], secret: 'x'.repeat(31) }), ' /auth/providers/0/secret: at least 32 characters'],
-    'J1 tokens of an issuer without an audience': [jwt({ audiences: undefined }), ' /auth/providers/0: tokens need at least one audience'],
+    'J1 an issuer without an audience': [jwt({ audiences: undefined }), ' /auth/providers/0: tokens need at least one audience'],
     'J1 an empty list of audiences': [jwt({ audiences: [] }), ' /auth/providers/0: tokens need at least one audience'],
-    'J1 tokens without an issuer': [jwt({ issuer: undefined }), ' /auth/providers/0: tokens need an issuer'],
+    'J1 a jwt provider without an issuer': [jwt({ issuer: undefined }), ' /auth/providers/0: tokens need an issuer'],
     'J1 a clock skew of more than five minutes': [jwt({ clock_skew: '301s' }), ' /auth/providers/0/clock_skew: must be between 0 and 300000'],
     'J4 an algorithm with a shared secret': [jwt({ algorithms: ['HS256'] }), ' /auth/providers/0: HS256 is not an algorithm'],
     'J4 the algorithm none': [jwt({ algorithms: ['none'] }), ' /auth/providers/0: none is not an algorithm'],
-    'J14 roles at a place that is no JSON Pointer': [jwt({ role_claims: ['/groups', 'realm_access.roles'] }), ' /auth/providers/0: "realm_access.roles" is not a JSON pointer'],
-    'J16 a tenant at a place that is no JSON Pointer': [jwt({ tenant_claim: 'org' }), ' /auth/providers/0: "org" is not a JSON pointer'],
+    'J14 a role claim that is not a JSON Pointer': [jwt({ role_claims: ['/groups', 'realm_access.roles'] }), ' /auth/providers/0: "realm_access.roles" is not a JSON pointer'],
+    'J16 a tenant claim that is not a JSON Pointer': [jwt({ tenant_claim: 'org' }), ' /auth/providers/0: "org" is not a JSON pointer'],
     'J15 a scope with a quotation mark': [jwt({ required_scopes: ['a"b'] }), ' /auth/providers/0/required_scopes: "a"b" is not the name of a scope'],
-    'a redaction pointer that is none': [{ audit: { redact: { pointers: ['user/mail'] } } }, ' /audit/redact/pointers/0: not a JSON Pointer'],
+    'a redaction pointer that is not a JSON Pointer': [{ audit: { redact: { pointers: ['user/mail'] } } }, ' /audit/redact/pointers/0: not a JSON Pointer'],
     'a variable that is not set': [server({ env: { TOKEN: '${SECRET_TOKEN}' } }), ' /mcpServers/a/env', 'SECRET_TOKEN is not set', '${SECRET_TOKEN:-default}'],
     'a variable that is not set, in a header': [{ mcpServers: { a: { url: 'http://127.0.0.1:1/mcp', headers: { Authorization: 'Bearer ${SECRET_TOKEN}' } } } }, ' /mcpServers/a/headers', 'SECRET_TOKEN is not set'],
     'a variable that is not closed': [server({ args: ['${HOME'] }), ' /mcpServers/a/args: "${" without "}"'],
-    'a key twice': ['{"mcpServers": {},\n "mcpServers": {}}', ':2:', 'duplicate', 'mcpServers'],
-    'a server twice': ['{"mcpServers": {"a": {"command": "x"},\n "a": {"command": "y"}}}', ':2:', 'duplicate', '"a"'],
-    'no JSON': ['mcpServers:\n  a: x\n', ':1:'],
-    'JSON that breaks off': ['{"mcpServers": {\n', ':2:'],
-    'more behind the end': ['{"mcpServers": {}} {}', ':1:'],
+    'a repeated key': ['{"mcpServers": {},\n "mcpServers": {}}', ':2:', 'duplicate', 'mcpServers'],
+    'a repeated server': ['{"mcpServers": {"a": {"command": "x"},\n "a": {"command": "y"}}}', ':2:', 'duplicate', '"a"'],
+    'a text that is not JSON': ['mcpServers:\n  a: x\n', ':1:'],
+    'a truncated JSON text': ['{"mcpServers": {\n', ':2:'],
+    'a text after the end': ['{"mcpServers": {}} {}', ':1:'],
     'a comment': ['{\n// servers\n"mcpServers": {}}', ':2:'],
     'an empty file': ['', ':1:']
 };
 
-describe('config check refuses', () => {
+describe('mistakes that config check finds', () => {
     for (const [name, [config, ...wanted]] of Object.entries(mistakes)) {
-        test(name, async () => refused(await run(config), ...wanted));
+        test(`${name} is refused`, async () => refused(await run(config), ...wanted));
     }
-    test('a file that is not there', async () => {
+    test('a missing configuration file is refused', async () => {
         const missing = join(directory.path, 'missing.json');
         const { status, stderr } = await execute(['config', 'check', '--config', missing]);
         assert.equal(status, 3);
         assert.match(stderr, /^postern: .*missing\.json: No such file or directory\n$/);
     });
-    test('config check refuses a directory', async () => {
+    test('a directory as configuration is refused', async () => {
         const path = join(directory.path, 'directory');
         mkdirSync(path);
         const { status, stderr } = await execute(['config', 'check', '--config', path]);
@@ -181,30 +181,30 @@ describe('config check refuses', () => {
     });
 });
 
-describe('every command refuses a wrong configuration in the same way', () => {
+describe('commands with a wrong configuration', () => {
     for (const line of ['serve', 'serve --stdio', 'tools', 'resources', 'prompts', 'servers', 'call a echo', 'read a demo://welcome', 'prompt a x', 'config show']) {
-        test(line, async () => refused(await run({ mcpserver: {} }, line.split(' ')), ' /mcpserver: unknown key', 'mcpServers'));
+        test(`${line} refuses a wrong configuration`, async () => refused(await run({ mcpserver: {} }, line.split(' ')), ' /mcpserver: unknown key', 'mcpServers'));
     }
 });
 
-describe('config check accepts', () => {
+describe('configurations that config check accepts', () => {
     const right = {
         'an empty object': {},
-        'loopback in all its forms': { listen: ['127.0.0.1:0', '127.1.2.3:80', '[::1]:8080', 'localhost:8080'].map(address => ({ address })) },
+        'a loopback address in each form': { listen: ['127.0.0.1:0', '127.1.2.3:80', '[::1]:8080', 'localhost:8080'].map(address => ({ address })) },
         'a variable with a default': server({ args: ['${SECRET_TOKEN:-none}', '${SECRET_TOKEN:-}'] }),
-        'durations and sizes in all their forms': { timeouts: { list: 1.5, heartbeat: '1m', retry: '2 s', ask: '1h' }, limits: { max_body: 4096, max_message: '1MiB', stream_buffer: '64 KB' } },
+        'a duration or size in each form': { timeouts: { list: 1.5, heartbeat: '1m', retry: '2 s', ask: '1h' }, limits: { max_body: 4096, max_message: '1MiB', stream_buffer: '64 KB' } },
         'a reference to its schema': { $schema: './postern.schema.json', mcpServers: {} },
         'a server without prefix': server({ prefix: false }),
-        'streamable-http as a type': { mcpServers: { a: { type: 'streamable-http', url: 'http://127.0.0.1:1/mcp' } } }
+        'the type streamable-http': { mcpServers: { a: { type: 'streamable-http', url: 'http://127.0.0.1:1/mcp' } } }
     };
     for (const [name, config] of Object.entries(right)) {
-        test(name, async () => {
+        test(`${name} is accepted`, async () => {
             const { status, stdout, stderr } = await run(config);
             assert.deepEqual([status, stderr], [0, '']);
             assert.ok(stdout.startsWith(`${file}: ok`), stdout);
         });
     }
-    test('a variable that is set', async () => {
+    test('a variable that is set is accepted', async () => {
         const { status, stderr } = await run(server({ env: { TOKEN: '${SECRET_TOKEN}' } }), ['config', 'check'], { SECRET_TOKEN: 'x' });
         assert.deepEqual([status, stderr], [0, '']);
     });
@@ -220,7 +220,7 @@ const beside = (name, content) => writeFileSync(join(directory.path, name), type
 const bearer = more => ({ auth: { providers: [{ type: 'bearer', tokens: 'tokens.json' }] }, policy: 'policy.json', mcpServers: { a: demo }, ...more });
 const tls = files => ({ listen: [{ address: '127.0.0.1:0', tls: files }] });
 
-describe('config check finds what serve refuses', () => {
+describe('config check and serve', () => {
     before(() => {
         beside('policy.json', policy('a'));
         beside('tokens.json', { version: 1, tokens: [] });
@@ -232,20 +232,20 @@ describe('config check finds what serve refuses', () => {
 
     // name: [configuration, what both say]
     const refusals = {
-        'a policy that is not there': [bearer({ policy: 'missing.json' }), 'missing.json: No such file'],
-        'a policy about a server that is not there': [bearer({ mcpServers: { b: demo } }), 'no server "a" in the configuration'],
+        'a missing policy': [bearer({ policy: 'missing.json' }), 'missing.json: No such file'],
+        'a policy about an unknown server': [bearer({ mcpServers: { b: demo } }), 'no server "a" in the configuration'],
         'a policy folder with a configuration in it': [bearer({ policy: 'folder' }), 'folder/postern.json: E1 a configuration, not a policy'],
-        "a tenant's policy that is not there": [bearer({ tenants: { acme: { policy: 'acme.json' } } }), 'acme.json: No such file'],
-        'a file of tokens that is not there': [bearer({ auth: { providers: [{ type: 'bearer', tokens: 'nowhere.json' }] } }), 'nowhere.json'],
-        'a certificate that is not there': [tls({ certificate: 'missing.pem', key: 'missing.pem' }), 'missing.pem'],
-        'a certificate that is none': [tls({ certificate: 'not.pem', key: 'not.pem' }), 'not.pem'],
-        'a key of the vault that is not there': [
+        "a missing policy of a tenant": [bearer({ tenants: { acme: { policy: 'acme.json' } } }), 'acme.json: No such file'],
+        'a missing token file': [bearer({ auth: { providers: [{ type: 'bearer', tokens: 'nowhere.json' }] } }), 'nowhere.json'],
+        'a missing certificate': [tls({ certificate: 'missing.pem', key: 'missing.pem' }), 'missing.pem'],
+        'an invalid certificate': [tls({ certificate: 'not.pem', key: 'not.pem' }), 'not.pem'],
+        'a missing key of the vault': [
             { vault: { key_file: 'vault.key' }, mcpServers: { a: { url: 'https://a.example/mcp', auth: { mode: 'shared' } } } },
             "vault.key: the vault's key cannot be read: No such file"
         ]
     };
     for (const [name, [config, wanted]] of Object.entries(refusals)) {
-        test(name, async () => {
+        test(`${name} is refused by config check and serve`, async () => {
             const environment = { POSTERN_STATE: join(directory.path, 'state') };
             refused(await run(config, ['config', 'check'], environment), wanted);
             const { status, stderr } = await run(config, ['serve'], environment);
@@ -253,32 +253,32 @@ describe('config check finds what serve refuses', () => {
             assert.ok(stderr.includes(wanted), `${wanted} in: ${stderr}`);
         });
     }
-    test('config check accepts what serve accepts', async () => {
+    test('a valid configuration is accepted by config check and serve', async () => {
         const { status, stdout, stderr } = await run(bearer());
         assert.deepEqual([status, stdout, stderr], [0, `${file}: ok, 1 server\n`, '']);
     });
 });
 
-describe('config check looks at the servers', () => {
+describe('servers that config check examines', () => {
     const programs = {
         'a command that is not in PATH': [{ command: 'no-such-program' }, '/command: "no-such-program" is not in PATH'],
         'a command with its arguments in it': [{ command: 'npx -y some-server' }, '/command: "npx -y some-server" is not a program; put its arguments in "args"'],
         'a path that is not a program': [{ command: './postern.json', cwd: directory.path }, `/command: ${directory.path}/./postern.json is not an executable file`],
-        'a private key that is not there': [
+        'a missing private key': [
             { url: 'https://a.example/mcp', auth: { mode: 'client_credentials', client_id: 'x', private_key_file: '/nowhere/key.pem' } },
             '/auth/private_key_file: /nowhere/key.pem: No such file'
         ]
     };
     for (const [name, [entry, wanted]] of Object.entries(programs)) {
-        test(name, async () => refused(await run({ mcpServers: { a: entry } }), ` /mcpServers/a${wanted}`));
+        test(`${name} is refused`, async () => refused(await run({ mcpServers: { a: entry } }), ` /mcpServers/a${wanted}`));
     }
-    test('of tenants, and each that is wrong', async () => {
+    test('config check reports every wrong server, also of tenants', async () => {
         const { status, stderr } = await run({ mcpServers: { a: { command: 'none-1' } }, tenants: { acme: { mcpServers: { b: { command: 'none-2' } } } } });
         assert.equal(status, 3);
         assert.match(stderr, /^postern: .* \/mcpServers\/a\/command: .*\npostern: .* \/tenants\/acme\/mcpServers\/b\/command: .*\n$/);
     });
-    test('not at disabled ones', async () => assert.equal((await run({ mcpServers: { a: { command: 'no-such-program', disabled: true } } })).status, 0));
-    test('finds a program from the cwd, and one with a space in its path', async () => {
+    test('config check ignores disabled servers', async () => assert.equal((await run({ mcpServers: { a: { command: 'no-such-program', disabled: true } } })).status, 0));
+    test('config check finds a program in the cwd and one with a space in its path', async () => {
         const folder = join(directory.path, 'My Programs');
         mkdirSync(folder);
         writeFileSync(join(folder, 'server'), '#!/bin/sh\n', { mode: 0o755 });
@@ -287,12 +287,12 @@ describe('config check looks at the servers', () => {
             assert.deepEqual([status, stderr], [0, '']);
         }
     });
-    test('serve starts without such a server, and says so', async () => {
+    test('serve starts with a server that cannot work and logs a warning', async () => {
         const gateway = await startGateway({ mcpServers: { a: { command: 'npx -y some-server' } } });
         assert.match(gateway.log(), /a server cannot work as it is configured.*\/mcpServers\/a\/command.*put its arguments in/);
         await gateway.stop();
     });
-    test('counts those of tenants', async () => {
+    test('config check counts servers of tenants', async () => {
         const tenants = { acme: { mcpServers: { a: demo, b: demo } }, empty: {} };
         assert.equal((await run({ tenants })).stdout, `${file}: ok, 2 servers in 1 tenant\n`);
         assert.equal((await run({ mcpServers: { c: demo }, tenants })).stdout, `${file}: ok, 3 servers in 2 tenants\n`);
@@ -308,7 +308,7 @@ describe('config check --offline', () => {
         policy: 'policy.json',
         mcpServers: { a: { command: 'no-such-program', env: { TOKEN: '${SECRET_TOKEN}', AGAIN: '${SECRET_TOKEN}' } }, b: { url: '${B_URL}' } }
     };
-    test('notes the variables that are not set, each once, and needs nothing of the host', async () => {
+    test('--offline notes each variable that is not set and does not need the host', async () => {
         const { status, stdout, stderr } = await offline(production);
         assert.deepEqual([status, stdout], [0, `${file}: ok, 2 servers\n`], stderr);
         assert.deepEqual(
@@ -316,23 +316,23 @@ describe('config check --offline', () => {
             ['LISTEN', 'PUBLIC_URL', 'PROXY_SECRET', 'SECRET_TOKEN', 'B_URL'].map(name => `note: ${name} is not set`)
         );
     });
-    test('without it the same file is refused', async () => refused(await run(production), 'LISTEN is not set'));
+    test('the same configuration is refused without --offline', async () => refused(await run(production), 'LISTEN is not set'));
     const wrong = {
         'an unknown key': [{ mcpServers: { a: { ...demo, env: { T: '${SECRET_TOKEN}' }, comand: 'x' } } }, '/mcpServers/a/comand: unknown key'],
         'a broken policy': [bearer({ policy: 'missing.json' }), 'missing.json'],
         'a mistake beside a variable': [bearer({ separator: ':', mcpServers: { a: { ...demo, env: { T: '${SECRET_TOKEN}' } } } }), '/separator: ']
     };
     for (const [name, [config, wanted]] of Object.entries(wrong)) {
-        test(`still refuses ${name}`, async () => {
+        test(`--offline refuses ${name}`, async () => {
             const { status, stderr } = await offline(config);
             assert.equal(status, 3);
             assert.ok(stderr.includes(wanted), stderr);
         });
     }
-    test('is no option of serve or config show', async () => {
+    test('--offline is not an option of serve or config show', async () => {
         for (const line of [['serve', '--offline'], ['config', 'show', '--offline']]) assert.equal((await run(production, line)).status, 2);
     });
-    test('policy check takes it too', async () => {
+    test('policy check accepts --offline', async () => {
         writeFileSync(file, JSON.stringify(production));
         const path = join(directory.path, 'policy.json');
         assert.equal((await execute(['policy', 'check', path, '--config', file])).status, 3);
@@ -342,14 +342,14 @@ describe('config check --offline', () => {
     });
 });
 
-test('a file that is missing is named with the folder it was looked for in', async () => {
+test('a missing file is reported with the folder where it was expected', async () => {
     for (const [args, env] of [[['--config', 'missing.json'], {}], [[], { POSTERN_CONFIG: 'missing.json' }]]) {
         const { status, stderr } = await execute(['serve', '--stdio', ...args], env);
         assert.deepEqual([status, stderr], [3, `postern: ${join(process.cwd(), 'missing.json')}: No such file or directory\n`]);
     }
 });
 
-describe('serve refuses', () => {
+describe('addresses that serve refuses', () => {
     let taken;
     before(async () => {
         taken = createServer().listen(0, '127.0.0.1');
@@ -362,7 +362,7 @@ describe('serve refuses', () => {
         return execute(['serve', '--config', file, ...args]);
     };
 
-    test('a port that is in use, and says what to do', async () => {
+    test('a port that is in use is an error that says what to do', async () => {
         const address = `127.0.0.1:${taken.address().port}`;
         for (const { status, stderr } of [await run(listenOn(address), ['serve']), await serve('--listen', address)]) {
             assert.equal(status, 3, stderr);
@@ -371,7 +371,7 @@ describe('serve refuses', () => {
         }
     });
     for (const address of ['0.0.0.0:0', '[::]:0', '192.0.2.1:80', '127.example.com:0']) {
-        test(`--listen ${address}`, async () => {
+        test(`--listen ${address} beyond loopback is refused`, async () => {
             const { status, stderr } = await serve('--listen', address);
             assert.equal(status, 3, stderr);
             assert.match(stderr, /^postern: .*not loopback.*127\.0\.0\.1.*\n$/);
@@ -379,7 +379,7 @@ describe('serve refuses', () => {
         });
     }
     for (const address of ['8080', '127.0.0.1', '127.0.0.1:', '127.0.0.1:http', '127.0.0.1:99999']) {
-        test(`--listen ${address}`, async () => {
+        test(`--listen ${address} without a valid port is refused`, async () => {
             const { status, stderr } = await serve('--listen', address);
             assert.equal(status, 3, stderr);
             assert.match(stderr, /^postern: .*\n$/);

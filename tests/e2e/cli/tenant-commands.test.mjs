@@ -36,13 +36,13 @@ describe('servers of several tenants', () => {
         assert.deepEqual(placed(await json(on('tools', 'demo'))), ['acme/demo', 'default/demo']);
         for (const command of ['resources', 'prompts']) assert.ok((await json(on(command))).every(({ tenant }) => ['default', 'acme', 'globex'].includes(tenant)));
     });
-    test('on a terminal the tenant is a column', async () => {
+    test('the tenant is a column on a terminal', async () => {
         const { status, shown } = await onTerminal(on('servers'));
         assert.equal(status, OK, shown);
         assert.match(shown, /^TENANT +SERVER +STATE/m);
         assert.match(shown, /^globex +plain +ready/m);
     });
-    test('--tenant selects one', async () => {
+    test('--tenant selects one tenant', async () => {
         assert.deepEqual(placed(await json(on('servers', '--tenant', 'acme'))), ['acme/demo']);
         assert.deepEqual(placed(await json(on('tools', '--tenant', 'globex'))), ['globex/plain']);
         assert.deepEqual(placed(await json(on('tools', '--tenant', 'default'))), ['default/demo']);
@@ -71,11 +71,11 @@ describe('tokens of several tenants', () => {
             ids[tenant] = stdout.split('_')[1];
         }
     });
-    test('list shows all, or those of --tenant', async () => {
+    test('token list shows all tokens or those of --tenant', async () => {
         assert.deepEqual((await json(['token', 'list', '--file', file])).map(({ tenant }) => tenant).sort(), ['acme', 'globex']);
         assert.deepEqual((await json(['token', 'list', '--file', file, '--tenant', 'acme'])).map(({ id }) => id), [ids.acme]);
     });
-    test('revoke and rotate take only a token of --tenant', async () => {
+    test('token revoke and rotate accept only a token of --tenant', async () => {
         await fails(['token', 'revoke', ids.acme, '--file', file, '--tenant', 'globex'], NEGATIVE, /no token with id "\w+" of tenant globex/);
         await fails(['token', 'rotate', ids.acme, '--file', file, '--tenant', 'globex'], NEGATIVE, /of tenant globex/);
         assert.equal((await run(['token', 'revoke', ids.acme, '--file', file, '--tenant', 'acme'])).status, OK);
@@ -86,17 +86,17 @@ describe('tokens of several tenants', () => {
 describe('a server that fails shows its last lines', () => {
     const config = configure('broken.json', { mcpServers: { broken, demo } });
     const lines = /server "broken" wrote to stderr:\n {2}reading settings\n {2}no such  \[31mtable\n/;
-    test('servers, in a pipe: a member of its row', async () => {
+    test('the last lines of a failed server are a member of its row in a pipe', async () => {
         const [row] = await json(['servers', '--config', config], UNAVAILABLE);
         assert.match(row.problem, /exit status 3/);
         assert.equal(row.stderr, 'reading settings\nno such \x1b[31mtable');
     });
-    test('servers, on a terminal: below the table, without control characters', async () => {
+    test('the last lines of a failed server are shown below the table without control characters', async () => {
         const { status, shown } = await onTerminal(['servers', '--config', config]);
         assert.equal(status, UNAVAILABLE);
         assert.match(shown, lines);
     });
-    test('tools and call', async () => {
+    test('tools and call show the last lines of a failed server', async () => {
         for (const args of [['tools'], ['call', 'broken', 'x']]) {
             const { status, stderr } = await run([...args, '--config', config]);
             assert.equal(status, UNAVAILABLE, stderr);
@@ -109,7 +109,7 @@ describe('a server that fails shows its last lines', () => {
 describe('progress', () => {
     const started = join(directory.path, 'go');
     const slow = { command: 'sh', args: ['-c', `echo installing packages >&2; while ! [ -e ${quote(started)} ]; do sleep 0.1; done; exec ${quote(demo.command)}`] };
-    test('a server that takes its time is named on the terminal, with its last line', async () => {
+    test('a slow server is named on the terminal with its last line', async () => {
         const config = configure('slow.json', { mcpServers: { slow } });
         const args = ['-qec', [binary, 'tools', '--config', config].map(quote).join(' '), '/dev/null'];
         const child = execFile('script', args, { cwd: home, timeout: 60_000 });
@@ -142,13 +142,13 @@ describe('--url with a token', () => {
         assert.equal((await json(call('--token-file', file))).content[0].text, '5');
         assert.ok((await json(['tools', '--url', gateway.url, '--token-file', file])).some(({ name }) => name === 'demo__add'));
     });
-    test('without a token, or with a wrong one, the error says what to do', async () => {
+    test('a missing or wrong token is an error that says what to do', async () => {
         await fails(call(), UNAVAILABLE, /needs authorization: .*--token-file or \$POSTERN_TOKEN\n$/);
         await fails(call(), UNAVAILABLE, /answered HTTP 401: the credential is .*revoked; check the token/, { env: { POSTERN_TOKEN: `${token.slice(0, -1)}${token.endsWith('A') ? 'B' : 'A'}` } });
     });
-    test('a policy that does not exist is named as one', () =>
+    test('a missing policy is reported as a policy', () =>
         fails(['serve', '--config', configure('unjudged.json', { policy: 'none', mcpServers: { demo } })], CONFIG, /policy .*none: No such file or directory; name a file or folder/));
-    test('a file that is missing or holds anything else is an error that does not show it', async () => {
+    test('an invalid token file is an error that does not show its content', async () => {
         const wrong = join(directory.path, 'wrong.token');
         writeFileSync(wrong, 'my secret words\n');
         await fails(call('--token-file', join(home, 'none')), CONFIG, /--token-file .*none: No such file/);

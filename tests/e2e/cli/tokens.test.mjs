@@ -52,14 +52,14 @@ function base62(number) {
     return text;
 }
 
-test('P9 a token has the documented shape, and a CRC-32 that others work out alike', () => {
+test('P9 a token has the documented shape and a standard CRC-32', () => {
     for (let i = 0; i < 5; i++) {
         const { text } = make('--subject', `s${i}`);
         assert.equal(text.slice(-6), base62(crc32(text.slice(0, -7))));
     }
 });
 
-test('P8 P10 new writes the digest and what was said, in the documented order, to a private file', () => {
+test('P8 P10 token new writes the digest and the given members in order to a private file', () => {
     const { text, id } = make('--subject', 'alice', '--role', 'dev', '--role=on call', '--tenant', 'acme',
         '--expires', '2099-01-31', '--description', 'Laptop');
     const written = readFileSync(file, 'utf8');
@@ -82,12 +82,12 @@ test('P8 P10 new writes the digest and what was said, in the documented order, t
     assert.deepEqual(readdirSync(directory.path).sort(), ['.tokens.json.lock', 'tokens.json']);
 });
 
-test('P10 --expires takes a time from now', () => {
+test('P10 --expires accepts a time from now', () => {
     make('--subject', 'alice', '--expires', '90d');
     near(stored().tokens[0].expires, 90 * DAY);
 });
 
-test('P10 list tells all but digests: JSON in a pipe, a table on a terminal', () => {
+test('P10 token list shows all members but digests, as JSON in a pipe and as a table on a terminal', () => {
     const { id } = make('--subject', 'alice', '--role', 'dev', '--description', 'Laptop');
     const expired = make('--subject', 'bob', '--tenant', 'acme');
     const changed = stored();
@@ -110,7 +110,7 @@ test('P10 list tells all but digests: JSON in a pipe, a table on a terminal', ()
             assert.ok(!(listed.stdout + table.text).includes(digest.slice(i, i + 9)), 'a part of a digest is shown');
 });
 
-test('P10 on a terminal new says that the token is shown once, and what to do', () => {
+test('P10 token new says on a terminal that the token is shown once', () => {
     const { status, text } = onTerminal('new', '--subject', 'alice');
     assert.equal(status, 0);
     assert.match(text.split('\n')[0], SHAPE);
@@ -119,7 +119,7 @@ test('P10 on a terminal new says that the token is shown once, and what to do', 
     assert.match(text, /does not expire/);
 });
 
-test('P10 rotate gives the same data a new token and lets the old one end after the overlap', () => {
+test('P10 token rotate issues a new token with the same data and expires the old one after the overlap', () => {
     const old = make('--subject', 'alice', '--role', 'dev', '--tenant', 'acme', '--description', 'Laptop');
     const before = stored().tokens[0];
     const rotated = token('rotate', old.id);
@@ -146,14 +146,14 @@ test('P10 rotate gives the same data a new token and lets the old one end after 
     near(entries.at(-1).expires, 10 * DAY);
 });
 
-test('P10 an overlap does not make a token live longer than it would', () => {
+test('P10 an overlap does not extend the life of a token', () => {
     const old = make('--subject', 'alice', '--expires', '1h');
     const { expires } = stored().tokens[0];
     assert.equal(token('rotate', old.id).status, 0);
     assert.deepEqual(stored().tokens.map(entry => entry.expires), [expires, expires]);
 });
 
-test('P10 an expired token is rotated only with a new end', () => {
+test('P10 an expired token is rotated only with a new expiry', () => {
     const old = make('--subject', 'alice');
     const changed = stored();
     changed.tokens[0].expires = '2020-01-01';
@@ -165,7 +165,7 @@ test('P10 an expired token is rotated only with a new end', () => {
     assert.equal(stored().tokens[0].expires, '2020-01-01');
 });
 
-test('P10 revoke removes the entry, by id or by the whole token', () => {
+test('P10 token revoke removes an entry by id or by the whole token', () => {
     const [a, b, c] = ['a', 'b', 'c'].map(subject => make('--subject', subject));
     assert.deepEqual(token('revoke', b.id), { status: 0, stdout: '', stderr: '' });
     assert.deepEqual(stored().tokens.map(entry => entry.id), [a.id, c.id]);
@@ -180,7 +180,7 @@ test('P10 revoke removes the entry, by id or by the whole token', () => {
     assert.deepEqual(stored().tokens.map(entry => entry.id), [c.id]);
 });
 
-test('P10 many at the same time lose nothing, and a reader never sees half a file', async () => {
+test('P10 concurrent token commands lose no entry and a reader never sees a partial file', async () => {
     const running = Array.from({ length: 16 }, (_, i) =>
         spawn(binary, ['token', 'new', '--subject', `s${i}`, '--file', file], { stdio: ['ignore', 'pipe', 'inherit'] }));
     let reading = true, reads = 0;
@@ -213,7 +213,7 @@ test('a token that cannot be printed is reported with its id', () => {
     assert.match(stderr, new RegExp(`token revoke ${stored().tokens[0].id} `));
 });
 
-test('wrong use exits 2 and writes nothing', () => {
+test('wrong usage of token exits with 2 and does not write the file', () => {
     for (const [args, says] of [
         [['new'], /--subject is missing/],
         [['new', '--subject', ''], /subject: must be one line/],
@@ -250,7 +250,7 @@ test('wrong use exits 2 and writes nothing', () => {
     assert.match(stderr, /--file is missing/);
 });
 
-test('a file that is missing or wrong exits 3 and stays as it is', () => {
+test('a missing or invalid token file is unchanged and the exit status is 3', () => {
     for (const args of [['list'], ['rotate', 'abcdefgh'], ['revoke', 'abcdefgh']]) assert.equal(token(...args).status, 3);
     assert.deepEqual(readdirSync(directory.path), []);
     const wrong = '{"version":1,"tokens":[{"id":"abcdefgh","secret":"x"}]}';

@@ -84,7 +84,7 @@ function checkAll(names) {
     }
 }
 
-test('S6: rotate makes a new key, seals every record with it, and status counts them', () => {
+test('S6 vault rotate seals every record with a new key and status counts them', () => {
     const first = newKey();
     writeFileSync(ring, `${first}\n`, { mode: 0o600 });
     const names = fill(Buffer.from(first, 'base64'), 300);
@@ -107,7 +107,7 @@ test('S6: rotate makes a new key, seals every record with it, and status counts 
     assert.ok(keysOf(readFileSync(ring, 'utf8'))[1].equals(Buffer.from(first, 'base64')), 'the old key stays behind the new one');
 });
 
-test('S6: a rotation that is killed anywhere leaves every record readable, and the next one finishes', async () => {
+test('S6 a rotation killed at any point leaves every record readable and the next one finishes', async () => {
     const first = newKey();
     writeFileSync(ring, `${first}\n`, { mode: 0o600 });
     const names = fill(Buffer.from(first, 'base64'), 600);
@@ -139,7 +139,7 @@ function grantBytes(members) {
     return Buffer.concat([Buffer.from([1]), ...parts]);
 }
 
-test('S8: a store of the first version is read, and what a later one may add to a grant does no harm', () => {
+test('S8 a store of the first version is read and unknown members of a grant are ignored', () => {
     const first = newKey();
     writeFileSync(ring, `${first}\n`, { mode: 0o600 });
     const texts = ['default', 'shared', 'https://issuer.example', 'https://server.example/mcp'];
@@ -155,7 +155,7 @@ test('S8: a store of the first version is read, and what a later one may add to 
     assert.deepEqual(readdirSync(directory.path).filter(file => !/^(store\.db(-wal|-shm)?|vault\.key)$/.test(file)), [], 'no name has a version in it');
 });
 
-test('S8: a store of a later version is refused and left as it is', () => {
+test('S8 a store of a later version is refused and unchanged', () => {
     writeFileSync(ring, `${newKey()}\n`, { mode: 0o600 });
     db.exec('PRAGMA user_version=2');
     const { status, stderr } = vault(['status']);
@@ -164,7 +164,7 @@ test('S8: a store of a later version is refused and left as it is', () => {
     assert.equal(db.prepare('PRAGMA user_version').get().user_version, 2);
 });
 
-test('two rotations at once: the second one is told to wait', () => {
+test('a second rotation at the same time is refused', () => {
     writeFileSync(ring, newKey(), { mode: 0o600 });
     assert.equal(vault(['status']).status, 0);
     const [seconds] = readFileSync('/proc/uptime', 'utf8').split(' ');
@@ -175,7 +175,7 @@ test('two rotations at once: the second one is told to wait', () => {
     assert.match(stderr, /another rotation is under way/);
 });
 
-test('S7: without its key nothing is made anew, and the message says what to do', () => {
+test('S7 a store without its key is not recreated and the error says what to do', () => {
     writeFileSync(ring, newKey(), { mode: 0o600 });
     assert.equal(vault(['status']).status, 0);
     renameSync(ring, `${ring}.aside`);
@@ -197,7 +197,7 @@ test('S7: without its key nothing is made anew, and the message says what to do'
     assert.equal(vault(['status']).status, 0);
 });
 
-test('S6: a ring in a variable is rotated by putting a key before it', () => {
+test('S6 a key ring in a variable is rotated when a key is put in front', () => {
     const first = newKey(), second = newKey();
     assert.equal(vault(['status'], { POSTERN_VAULT_KEY: first }).status, 0);
     const same = vault(['rotate'], { POSTERN_VAULT_KEY: first });
@@ -210,7 +210,7 @@ test('S6: a ring in a variable is rotated by putting a key before it', () => {
     assert.equal(existsSync(ring), false);
 });
 
-test('store and vault of the configuration are relative to it', () => {
+test('paths of store and vault are relative to the configuration', () => {
     const config = join(directory.path, 'postern.json');
     writeFileSync(config, JSON.stringify({ mcpServers: {}, store: { path: 'store.db' }, vault: { key_file: 'mine.key' } }));
     const missing = vault(['status', '--config', config], { POSTERN_STATE: '/nonexistent' });
@@ -222,7 +222,7 @@ test('store and vault of the configuration are relative to it', () => {
     assert.equal(found.out.store, file);
 });
 
-test('usage, and a store that is not there', () => {
+test('wrong usage and a missing store are errors', () => {
     assert.equal(vault(['melt']).status, 2);
     assert.equal(vault([]).status, 2);
     const { status, stderr } = vault(['status'], { POSTERN_STATE: join(directory.path, 'elsewhere') });
@@ -231,7 +231,7 @@ test('usage, and a store that is not there', () => {
     assert.equal(existsSync(join(directory.path, 'elsewhere')), false);
 });
 
-test('a damaged record is counted, and rotation refuses', () => {
+test('a damaged record is counted and prevents a rotation', () => {
     writeFileSync(ring, newKey(), { mode: 0o600 });
     assert.equal(vault(['status']).status, 0);
     db.prepare('INSERT INTO record VALUES(?,?,?,?,?)').run('grant', Buffer.from('x'), 9, 0, Buffer.from('short'));
@@ -279,7 +279,7 @@ function desktop(body) {
     };
 }
 
-test('S6 the key is in the keyring where there is one, and it is the key alone', async () => {
+test('S6 a keyring holds the key and no record', async () => {
     const desk = desktop(KEEPS);
     const login = await desk.login();
     assert.equal(login.status, 0, login.stderr);
@@ -296,7 +296,7 @@ test('S6 the key is in the keyring where there is one, and it is the key alone',
     assert.ok(!existsSync(desk.file));
 });
 
-test('S6 of many processes that need a key in the keyring at once, one makes it', async () => {
+test('S6 only one of several processes creates the key in the keyring', async () => {
     const desk = desktop(KEEPS);
     const logins = await Promise.all(Array.from({ length: 6 }, () => desk.login()));
     for (const { stderr } of logins) assert.doesNotMatch(stderr, /sealed with key/);
@@ -306,7 +306,7 @@ test('S6 of many processes that need a key in the keyring at once, one makes it'
 
 for (const [what, body, more] of [['hangs', 'exec sleep 60'], ['fails', 'echo "Cannot autolaunch D-Bus" >&2; exit 1'], ['cannot keep it', 'test "$1" = lookup && exit 1; exit 1'],
     ['is not there'], ['has no session', KEEPS, { DBUS_SESSION_BUS_ADDRESS: undefined }]])
-    test(`S6 a keyring that ${what}: the key is in a file, and nobody waits long`, async () => {
+    test(`S6 a keyring that ${what} is replaced by a key file without a long wait`, async () => {
         const desk = desktop(body);
         const begun = performance.now();
         const login = await desk.login(more);
@@ -320,7 +320,7 @@ for (const [what, body, more] of [['hangs', 'exec sleep 60'], ['fails', 'echo "C
     });
 
 for (const kind of ['a file', 'a pipe'])
-    test(`S6 the key comes by a descriptor that is ${kind}, as often as it is needed`, async t => {
+    test(`S6 a key on a descriptor that is ${kind} is read as often as needed`, async t => {
         db.close();
         const home = join(directory.path, 'home'), text = join(directory.path, 'key'), config = join(home, 'postern.json');
         const liar = await startPeer(program.liar, 'none');

@@ -25,8 +25,8 @@ after(async () => {
     await world?.stop();
 });
 
-describe('how many', () => {
-    test('H7 eight logins in one browser: the ninth drops the oldest, which nobody can end any more', async () => {
+describe('bounds on open logins', () => {
+    test('H7 a ninth login in one browser drops the oldest, which can no longer be completed', async () => {
         const user = newUser(), jar = new Jar(user);
         const calls = await caller(user, gateway.url);
         const bound = () => Object.keys(jar.cookies['127.0.0.1']).filter(name => name.startsWith('postern_oa_'));
@@ -47,7 +47,7 @@ describe('how many', () => {
             assert.equal(title(await comeBack(jar, next)), 'Connected');
         }
     });
-    test('H9 a sixth link for one user and server: the first is not valid any more, that of another server is', async () => {
+    test('H9 a sixth link for one user and server invalidates only the first one for that server', async () => {
         const user = newUser(), jar = new Jar(user);
         const calls = await caller(user, gateway.url);
         const mail = await calls.link('mail'), links = [];
@@ -55,7 +55,7 @@ describe('how many', () => {
         assert.equal((await jar.visit(links[0])).status, 410);
         for (const link of [...links.slice(1), mail]) assert.equal((await jar.visit(link)).status, 200);
     });
-    test('H4 the ticket and the cookies of the browser are neither on the disk nor in the log', async () => {
+    test('H4 the ticket and the browser cookies are neither on disk nor in the log', async () => {
         const user = newUser(), jar = new Jar(user);
         const link = await (await caller(user, gateway.url)).link();
         const ticket = new URL(link).searchParams.get('t');
@@ -69,7 +69,7 @@ describe('how many', () => {
     });
 });
 
-describe('how often', () => {
+describe('rates of connecting', () => {
     /** As many are answered with `status` as the limit of a minute has, and those it has regained meanwhile; the rest wait. Gives one of those. */
     async function holds(ask, status, limit) {
         const began = Date.now();
@@ -81,7 +81,7 @@ describe('how often', () => {
         assert.equal(limited.length, answers.length - passed);
         return limited[0];
     }
-    test('H18 ten links a minute for a user, whichever way they are opened; others go on', async () => {
+    test('H18 a user may open ten links a minute, and other users are not affected', async () => {
         const user = newUser(), jar = new Jar(user);
         const statuses = [];
         for (let i = 0; i < 11; i++) statuses.push((await jar.visit(`${gateway.origin}/oauth/connect/files`, undefined, gateway.origin)).status);
@@ -92,14 +92,14 @@ describe('how often', () => {
         const other = newUser();
         assert.equal((await new Jar(other).visit(`${gateway.origin}/oauth/connect/files`)).status, 200);
     });
-    test('H18 a user behind the proxy comes back thirty times a minute; others go on', async () => {
+    test('H18 a user behind the proxy may send thirty callbacks a minute, and other users are not affected', async () => {
         const [jar, other] = [new Jar(newUser()), new Jar(newUser())];
         const strange = browser => browser.visit(`${gateway.origin}/oauth/callback?code=x&state=${'A'.repeat(43)}`);
         const limited = await holds(() => strange(jar), 400, 30);
         assert.ok(Number(limited.headers['retry-after']) > 0);
         assert.equal((await strange(other)).status, 400);
     });
-    test('H18 an address without a proxy comes back thirty times a minute, whoever sits there', async () => {
+    test('H18 an address without a proxy may send thirty callbacks a minute for all its users', async () => {
         const file = join(world.folder.path, 'tokens.json');
         execFileSync(binary, ['token', 'new', '--subject', 'ivy', '--file', file]);
         const bare = await world.start({ auth: { providers: [{ type: 'bearer', tokens: file }] }, hosted: { allow_unbound_tickets: true } });
@@ -112,7 +112,7 @@ describe('how often', () => {
             await bare.stop();
         }
     });
-    test('H18 five logins a second end at one issuer; who has to wait loses nothing', async () => {
+    test('H18 five logins a second complete at one issuer, and a login that waits stays valid', async () => {
         const own = await world.start();
         try {
             const jars = Array.from({ length: 12 }, () => new Jar(newUser()));
@@ -133,7 +133,7 @@ describe('how often', () => {
     });
 });
 
-describe('how often for more scope', () => {
+describe('requests for more scope', () => {
     let liar, own;
     before(async () => {
         liar = await startPeer(program.liar, 'scope-forever');
@@ -150,7 +150,7 @@ describe('how often for more scope', () => {
         ['-32003', undefined, ({ error }) => error.data.authorizationUrl],
         ['-32042', { elicitation: { url: {} } }, ({ error }) => error.data.elicitations?.[0].url]
     ])
-        test(`A9 a server that always wants more gets it three times, and then there is no link any more: callers of ${how}`, async () => {
+        test(`A9 a server that always wants more scope gets three links (callers of ${how})`, async () => {
             const user = newUser(), jar = new Jar(user), before = await authorized();
             const calls = await caller(user, own.url, { capabilities });
             const echo = (session = calls) => session.request('tools/call', { name: 'files__echo', arguments: {} });
@@ -169,7 +169,7 @@ describe('how often for more scope', () => {
             await connect(new Jar(other), linkOf(await echo(others)));
             assert.ok(linkOf(await echo(others)), 'another user is not told off for it');
         });
-    test('A9 after three times who disconnects can still connect', async () => {
+    test('A9 a user who disconnects after three requests for scope can still connect', async () => {
         const user = newUser(), jar = new Jar(user), calls = await caller(user, own.url);
         const echo = () => calls.request('tools/call', { name: 'files__echo', arguments: {} });
         for (let logins = 0; logins < 4; logins++) await connect(jar, (await echo()).error.data.authorizationUrl);
@@ -180,7 +180,7 @@ describe('how often for more scope', () => {
     });
 });
 
-describe('where a browser is sent', () => {
+describe('targets of return_to', () => {
     let portal, returning, back;
     before(async () => {
         portal = createServer((_request, response) => response.end('<h1>The portal</h1>'));
@@ -196,7 +196,7 @@ describe('where a browser is sent', () => {
     });
     const begin = (jar, origin, to) => jar.visit(`${origin}/oauth/connect/files?return_to=${encodeURIComponent(to)}`);
 
-    test('H10 back to an origin of the list, path and query as they were', async () => {
+    test('H10 a browser returns to a listed origin with its path and query', async () => {
         const user = newUser(), jar = new Jar(user), to = 'https://app.example/done?server=files&x=%2F';
         const asked = await begin(jar, returning.origin, to);
         assert.equal(asked.status, 200, asked.body);
@@ -205,7 +205,7 @@ describe('where a browser is sent', () => {
         assert.equal(done.headers.location, to);
         assert.equal(resultText(await (await caller(user, returning.url)).call()), 'alice');
     });
-    test('H10 a real browser arrives there', async () => {
+    test('H10 a real browser arrives at its return_to', async () => {
         const browser = await startBrowser();
         try {
             const page = await (await person(browser, newUser())).newPage();
@@ -217,7 +217,7 @@ describe('where a browser is sent', () => {
             await browser.close();
         }
     });
-    test('H10 declined: nobody is sent anywhere', async () => {
+    test('H10 a browser of a declined login is not redirected', async () => {
         const jar = new Jar(newUser());
         const asked = await begin(jar, returning.origin, 'https://app.example/');
         const field = name => new RegExp(`name="${name}" value="([^"]+)"`).exec(asked.body)[1];
@@ -261,14 +261,14 @@ describe('where a browser is sent', () => {
         '.',
         `https://app.example/${'x'.repeat(600)}`
     ])
-        test(`H10 ${JSON.stringify(to.slice(0, 60))} is refused before anything begins`, async () => {
+        test(`H10 the return_to ${JSON.stringify(to.slice(0, 60))} is refused before the login begins`, async () => {
             const answer = await begin(new Jar(newUser()), returning.origin, to);
             assert.equal(answer.status, 400);
             assert.equal(answer.headers.location, undefined);
             assert.ok(!(answer.headers['set-cookie'] ?? []).length);
             assert.ok(!answer.body.includes('evil'), 'and not said again');
         });
-    test('H10 twice, beside a ticket or in a callback it is not taken', async () => {
+    test('H10 a return_to is ignored when it is repeated, beside a ticket or in a callback', async () => {
         const user = newUser(), jar = new Jar(user);
         const to = encodeURIComponent('https://app.example/');
         assert.equal((await jar.visit(`${returning.origin}/oauth/connect/files?return_to=${to}&return_to=${to}`)).status, 400);
@@ -278,11 +278,11 @@ describe('where a browser is sent', () => {
         assert.equal(title(done), 'Connected');
         assert.equal(done.headers.location, undefined);
     });
-    test('H10 without a list there is a page, and no return_to is taken', async () => {
+    test('H10 a login without a list of origins ends on a page and does not accept a return_to', async () => {
         assert.equal((await begin(new Jar(newUser()), gateway.origin, 'https://app.example/')).status, 400);
         assert.equal((await begin(new Jar(newUser()), gateway.origin, gateway.origin)).status, 400);
     });
-    test('H10 what is in the list must be origins', () => {
+    test('H10 an entry of the list that is not an origin is refused', () => {
         const path = join(world.folder.path, 'check.json');
         const check = return_to => {
             writeFileSync(path, JSON.stringify({ auth: { providers: [forwarded] }, policy: world.policy, hosted: { return_to }, mcpServers: {} }));
@@ -297,7 +297,7 @@ describe('where a browser is sent', () => {
     });
 });
 
-describe('what never leaves the gateway', () => {
+describe('tokens of callers', () => {
     test('H12 the gateway has no endpoint for registration or authorization', async () => {
         const headers = { 'x-forwarded-user': newUser() };
         const paths = ['authorize', 'register', 'token', 'oauth/authorize', 'oauth/register', 'oauth/token', '.well-known/oauth-authorization-server', '.well-known/openid-configuration', '.well-known/oauth-authorization-server/mcp'];
@@ -343,8 +343,8 @@ describe('what never leaves the gateway', () => {
         });
 });
 
-describe('whose a grant is', () => {
-    test('H13 what all share is nobody’s own: per_user asks each caller, beside a shared grant for the same server', async () => {
+describe('owners of grants', () => {
+    test('H13 a per_user server asks each caller to connect, even beside a shared grant for the same server', async () => {
         const liar = await startPeer(program.liar, 'none');
         const own = await world.start({ mcpServers: { files: { url: liar.url, auth: { mode: 'per_user' } }, team: { url: liar.url, auth: { mode: 'shared' } } } });
         try {
@@ -360,14 +360,14 @@ describe('whose a grant is', () => {
             await liar.stop();
         }
     });
-    test('H13 a mode that is none refuses to start', () => {
+    test('H13 an unknown mode stops the start', () => {
         const path = join(world.folder.path, 'check.json');
         writeFileSync(path, JSON.stringify({ auth: { providers: [forwarded] }, policy: world.policy, mcpServers: { files: { url: 'https://files.example/mcp', auth: { mode: 'per-user' } } } }));
         const { status, stderr } = spawnSync(binary, ['serve', '--config', path], { encoding: 'utf8' });
         assert.equal(status, 3);
         assert.match(stderr, /\/mcpServers\/files\/auth\/mode: .*per_user/);
     });
-    test('H13 a tenant in a file of its own whose users nobody proves refuses to start, and the file is named', () => {
+    test('H13 a tenant file with per_user servers but no authentication stops the start and is named', () => {
         const own = join(world.folder.path, 'tenant'), path = join(own, 'postern.json');
         mkdirSync(join(own, 'tenants.d'), { recursive: true });
         writeFileSync(path, JSON.stringify({ mcpServers: {} }));
@@ -400,7 +400,7 @@ describe('whose a grant is', () => {
     });
 });
 
-describe('what is recorded', () => {
+describe('the audit log of failed logins', () => {
     /** The token events of a user, oldest first. */
     const events = (state, user) =>
         execFileSync(binary, ['audit', '--file', join(state, 'audit.db'), '--json', '--subject', user], { encoding: 'utf8' })
@@ -419,7 +419,7 @@ describe('what is recorded', () => {
         return url.href;
     };
     for (const [reason, what, status, act] of [
-        ['wrong_user', 'opened by another', 403, (_jar, link) => new Jar(newUser()).visit(link)],
+        ['wrong_user', 'opened by another user', 403, (_jar, link) => new Jar(newUser()).visit(link)],
         ['declined', 'declined on our page', 200, async (jar, link) => decline(jar, await jar.open(link))],
         ['declined', 'declined at the authorization server', 200, async (jar, link) => jar.visit((await jar.callback(link)).replace(/code=[^&]*/, 'error=access_denied'))],
         ['wrong_browser', 'ended in another browser', 403, async (jar, link) => new Jar(jar.user).visit(await jar.callback(link))],
@@ -432,7 +432,7 @@ describe('what is recorded', () => {
             return jar.visit(address);
         }]
     ])
-        test(`H17 ${what}: callback_rejected, ${reason}, with user, server and address`, async () => {
+        test(`H17 a login ${what} is recorded as callback_rejected, ${reason}, with user, server and address`, async () => {
             const user = newUser(), jar = new Jar(user);
             const page = await act(jar, await (await caller(user, gateway.url)).link());
             assert.equal(page.status, status, page.body);
@@ -442,7 +442,7 @@ describe('what is recorded', () => {
             assert.deepEqual([row.reason, row.server, row.tenant, row.status], [reason, 'files', 'default', 'denied']);
             assert.match(JSON.stringify(row), /127\.0\.0\.1/);
         });
-    test('H17 a login that could not begin, a refresh that was refused and a disconnection', async () => {
+    test('H17 a login that could not begin, a refused refresh and a disconnection are recorded', async () => {
         const liar = await startPeer(program.liar, 'none');
         const own = await world.start({ mcpServers: { files: { url: liar.url, auth: { mode: 'per_user' } }, gone: { url: 'http://127.0.0.1:9/mcp', auth: { mode: 'per_user' } } } });
         const user = newUser(), jar = new Jar(user);
@@ -479,7 +479,7 @@ describe('what is recorded', () => {
     });
 });
 
-test('H11 the redirect URI is that of the configuration, whatever Host says', async () => {
+test('H11 the redirect URI follows from the configuration and not from Host', async () => {
     const user = newUser(), jar = new Jar(user);
     const local = `http://localhost:${new URL(gateway.origin).port}`;
     const link = await (await caller(user, gateway.url, { headers: { 'x-forwarded-user': user, 'x-forwarded-host': 'evil.example' } })).link();

@@ -136,8 +136,8 @@ async function stopAtCallback(page, link) {
     }
 }
 
-describe('how a caller learns that it must connect', () => {
-    test('H3 H11 a caller without URL elicitation: -32003 with an absolute link to the gateway and readable text', async () => {
+describe('links to connect', () => {
+    test('H3 H11 a caller without URL elicitation gets -32003 with an absolute link and readable text', async () => {
         const { error } = await (await caller(newUser(), legacy)).call();
         assert.equal(error.code, -32003);
         assert.equal(error.data.reason, 'authorization_required');
@@ -148,7 +148,7 @@ describe('how a caller learns that it must connect', () => {
         assert.match(link.searchParams.get('t'), /^[\w-]{43}$/, 'H4: 256 bits');
         assert.ok(error.message.includes('files') && error.message.includes(link.href), error.message);
     });
-    test('H3 2025-11-25 with URL elicitation: -32042 with the link', async () => {
+    test('H3 a caller of 2025-11-25 with URL elicitation gets -32042 with the link', async () => {
         const { error } = await (await caller(newUser(), { capabilities: { elicitation: { url: {} } } })).call();
         assert.equal(error.code, -32042);
         const [asked] = error.data.elicitations;
@@ -156,11 +156,11 @@ describe('how a caller learns that it must connect', () => {
         assert.ok(asked.elicitationId && asked.message.includes('files'));
         assert.equal(new URL(asked.url).origin, gateway.origin);
     });
-    test('2025-11-25 without URL elicitation, and an older revision that claims it: -32003', async () => {
+    test('a caller without URL elicitation or of an older revision gets -32003', async () => {
         assert.equal((await (await caller(newUser(), { capabilities: { elicitation: {} } })).call()).error.code, -32003);
         assert.equal((await (await caller(newUser(), { ...legacy, capabilities: { elicitation: { url: {} } } })).call()).error.code, -32003);
     });
-    test('H3 the instructions of a session say where a server without tools is connected', async () => {
+    test('H3 the instructions of a session link to the connect page of a server without tools', async () => {
         const opened = await send(gateway.url, { headers: post({ 'x-forwarded-user': newUser() }), body: initialize('2025-11-25') });
         assert.ok(reply(opened).result.instructions.includes(`${gateway.origin}/oauth/connect/files`));
     });
@@ -176,7 +176,7 @@ describe('how a caller learns that it must connect', () => {
 });
 
 describe('connecting', () => {
-    test('H5 H7 H8 the page says what happens, consent leads to the authorization server, and the retried call works', async () => {
+    test('H5 H7 H8 a page explains the consent, consent leads to the authorization server, and the retried call works', async () => {
         const { user, calls, link, context, page } = await withLink();
         const answer = await page.goto(link);
         await shot(page, 'asks');
@@ -197,7 +197,7 @@ describe('connecting', () => {
         assert.equal(resultText(await calls.call()), 'alice');
         await context.close();
     });
-    test('H16 the session hears elicitation/complete and list_changed, and goes on without reconnecting', async () => {
+    test('H16 a session gets elicitation/complete and list_changed and continues without reconnecting', async () => {
         const user = newUser();
         const calls = await caller(user, { capabilities: { elicitation: { url: {} } } });
         assert.deepEqual((await calls.request('tools/list', {})).result.tools, []);
@@ -217,7 +217,7 @@ describe('connecting', () => {
         assert.equal(resultText(await calls.call()), 'carol');
         await context.close();
     });
-    test('B5 declined at the authorization server: said so, nothing kept, and the next link works', async () => {
+    test('B5 a login declined at the authorization server is reported and not stored, and the next link works', async () => {
         const { calls, link, context, page } = await withLink();
         await page.goto(link);
         await agree(page);
@@ -231,7 +231,7 @@ describe('connecting', () => {
         assert.equal(resultText(await calls.call()), 'dora');
         await context.close();
     });
-    test('H5 Cancel on our own page uses the link up and asks nobody', async () => {
+    test('H5 the Cancel button uses up the link without a request to the authorization server', async () => {
         const { link, context, page } = await withLink();
         await page.goto(link);
         await page.getByRole('button', { name: 'Cancel' }).click();
@@ -239,7 +239,7 @@ describe('connecting', () => {
         assert.equal((await page.goto(link)).status(), 409);
         await context.close();
     });
-    test('H9 two tabs with two links in one browser: both end well', async () => {
+    test('H9 two tabs with two links in one browser both connect', async () => {
         const { user, calls, link, context, page } = await withLink();
         const second = linkOf(await calls.call());
         const other = await context.newPage();
@@ -254,7 +254,7 @@ describe('connecting', () => {
         assert.equal(resultText(await (await caller(user)).call()), 'tabs');
         await context.close();
     });
-    test('H4 two tabs with one link: the first to agree has it', async () => {
+    test('H4 two tabs with one link connect only the first that consents', async () => {
         const { link, context, page } = await withLink();
         const other = await context.newPage();
         await page.goto(link);
@@ -270,8 +270,8 @@ describe('connecting', () => {
     });
 });
 
-describe('what is refused', () => {
-    test('H6 another user opens the link: 403, and it is burnt', async () => {
+describe('refused links and callbacks', () => {
+    test('H6 a link opened by another user gets 403 and becomes invalid', async () => {
         const { link, context, page } = await withLink();
         const other = await person(browser, newUser());
         const theirs = await other.newPage();
@@ -282,7 +282,7 @@ describe('what is refused', () => {
         await other.close();
         await context.close();
     });
-    test('H6 H8 another user comes back with the answer: 403, nothing stored', async () => {
+    test('H6 H8 a callback of another user gets 403 and no grant is stored', async () => {
         const { calls, link, context, page } = await withLink();
         const address = await stopAtCallback(page, link);
         await context.setExtraHTTPHeaders({ 'x-forwarded-user': newUser() });
@@ -291,7 +291,7 @@ describe('what is refused', () => {
         assert.equal((await calls.call()).error.code, -32003);
         await context.close();
     });
-    test('H8 begun in one browser, ended in another: 403, nothing stored, and the first one can still end it', async () => {
+    test('H8 a callback in another browser gets 403 and the first browser can still complete the login', async () => {
         const { user, calls, link, context, page } = await withLink();
         const address = await stopAtCallback(page, link);
         const other = await person(browser, user);
@@ -306,14 +306,14 @@ describe('what is refused', () => {
         await other.close();
         await context.close();
     });
-    test('B7 H8 an answer that is replayed: 409', async () => {
+    test('B7 H8 a replayed callback gets 409', async () => {
         const { link, context, page } = await withLink();
         const address = await stopAtCallback(page, link);
         assert.equal((await page.goto(address)).status(), 200);
         assert.equal((await page.goto(address)).status(), 409);
         await context.close();
     });
-    test('B2 B4 answers that belong to nobody, or say things twice: 400, and the login goes on', async () => {
+    test('B2 B4 a callback with an unknown state or repeated parameters gets 400 and the login stays valid', async () => {
         const { link, context, page } = await withLink();
         const address = await stopAtCallback(page, link);
         const state = new URL(address).searchParams.get('state');
@@ -326,7 +326,7 @@ describe('what is refused', () => {
         assert.equal(await heading(page), 'Connected');
         await context.close();
     });
-    test('B3 an answer with another issuer: not connected', async () => {
+    test('B3 a callback with another issuer does not connect', async () => {
         const { calls, link, context, page } = await withLink();
         const address = new URL(await stopAtCallback(page, link));
         address.searchParams.set('iss', 'https://evil.example');
@@ -335,14 +335,14 @@ describe('what is refused', () => {
         assert.equal((await calls.call()).error.code, -32003);
         await context.close();
     });
-    test('H4 a link that never was: 410', async () => {
+    test('H4 an unknown link gets 410', async () => {
         const context = await person(browser, newUser());
         const page = await context.newPage();
         assert.equal((await page.goto(`${gateway.origin}/oauth/connect?t=${'A'.repeat(43)}`)).status(), 410);
         assert.equal((await page.goto(`${gateway.origin}/oauth/connect`)).status(), 410);
         await context.close();
     });
-    test('H5 H7 consent without the cookie, with a wrong token or from another site is not taken', async () => {
+    test('H5 H7 a consent without the cookie, with a wrong token or from another site is refused', async () => {
         const { user, link, context, page } = await withLink();
         await page.goto(link);
         const ticket = new URL(link).searchParams.get('t');
@@ -362,7 +362,7 @@ describe('what is refused', () => {
         assert.ok(taken.headers['set-cookie'].some(line => /^postern_oa_[0-9a-f]{8}=[\w-]{43}\.\d{13}; Path=\/; Max-Age=\d+; HttpOnly; SameSite=Lax$/.test(line)));
         await context.close();
     });
-    test('H5 a GET never leads away: not from the link, not with an answer in it', async () => {
+    test('H5 a GET of a link does not redirect to the authorization server', async () => {
         const { link, context, page } = await withLink();
         const answer = await page.goto(`${link}&answer=yes`);
         assert.equal(answer.status(), 200);
@@ -378,45 +378,45 @@ describe('what is refused', () => {
     });
 });
 
-describe('requests that no page of ours makes', () => {
+describe('requests that the pages of the gateway do not make', () => {
     const form = { 'content-type': 'application/x-www-form-urlencoded' };
     for (const [name, method, path, headers, body, status] of [
-        ['a form of another type', 'POST', 'connect', { 'content-type': 'application/json' }, '{}', 403],
-        ['a form without a type', 'POST', 'connect', {}, 't=x', 403],
+        ['a form of another content type', 'POST', 'connect', { 'content-type': 'application/json' }, '{}', 403],
+        ['a form without a content type', 'POST', 'connect', {}, 't=x', 403],
         ['an image of another site', 'GET', 'connect/files', { 'sec-fetch-dest': 'image', 'sec-fetch-site': 'cross-site' }, undefined, 403],
-        ['a frame', 'GET', 'connections', { 'sec-fetch-dest': 'iframe' }, undefined, 403],
+        ['a page in a frame', 'GET', 'connections', { 'sec-fetch-dest': 'iframe' }, undefined, 403],
         ['an empty form', 'POST', 'connect', form, '', 403],
-        ['a field twice', 'POST', 'connect', form, 't=a&t=b', 400],
+        ['a repeated field', 'POST', 'connect', form, 't=a&t=b', 400],
         ['a field that is too long', 'POST', 'connect', form, `t=${'x'.repeat(600)}`, 400],
         ['a form that is too long', 'POST', 'connect', form, `x=${'x'.repeat(5000)}`, 413],
-        ['bytes that are no form', 'POST', 'connect', form, 't=%zz', 400],
-        ['a ticket twice', 'GET', 'connect?t=a&t=b', {}, undefined, 400],
-        ['POST of the callback', 'POST', 'callback', form, 'code=x&state=y', 404],
-        ['GET of the button to disconnect', 'GET', 'disconnect?server=files', {}, undefined, 404],
-        ['a server with a name like a path', 'GET', 'connect/..%2f..%2fetc', {}, undefined, 404],
-        ['markup for a name', 'GET', 'connect/%3Cscript%3E', {}, undefined, 404]
+        ['a body that is not a form', 'POST', 'connect', form, 't=%zz', 400],
+        ['a repeated ticket', 'GET', 'connect?t=a&t=b', {}, undefined, 400],
+        ['a POST of the callback', 'POST', 'callback', form, 'code=x&state=y', 404],
+        ['a GET of the disconnect button', 'GET', 'disconnect?server=files', {}, undefined, 404],
+        ['a server name like a path', 'GET', 'connect/..%2f..%2fetc', {}, undefined, 404],
+        ['a server name with markup', 'GET', 'connect/%3Cscript%3E', {}, undefined, 404]
     ])
-        test(`${name}: ${status}`, async () => {
+        test(`${name} gets ${status}`, async () => {
             const answer = await send(`${gateway.origin}/oauth/${path}`, { method, headers: { 'x-forwarded-user': 'odd', ...headers }, body });
             assert.equal(answer.status, status, answer.body);
             assert.ok(!answer.body.includes('<script'), answer.body);
         });
 });
 
-describe('the configuration', () => {
+describe('the configuration of hosted logins', () => {
     const check = config => {
         const path = join(folder.path, 'check.json');
         const provider = { type: 'forwarded-user', trusted_proxies: ['127.0.0.1'] };
         writeFileSync(path, JSON.stringify({ auth: { providers: [provider] }, policy: join(folder.path, 'policy.json'), mcpServers: { files: { url: 'https://files.example/mcp', auth: { mode: 'per_user' } } }, ...config }));
         return spawnSync(binary, ['config', 'check', '--config', path], { encoding: 'utf8' });
     };
-    test('H11 with per_user a public_url must be https, or http on this host', () => {
+    test('H11 the public_url of per_user servers must be https, or http on this host', () => {
         const { status, stderr } = check({ public_url: 'http://gateway.example' });
         assert.equal(status, 3);
         assert.match(stderr, /\/public_url: .*https/);
         for (const public_url of ['https://gateway.example', 'https://gateway.example/mcp-gateway/', 'http://127.0.0.1:8080']) assert.equal(check({ public_url }).status, 0, public_url);
     });
-    test('H9 links last ten minutes at most', () => {
+    test('H9 a lifetime of links above ten minutes is refused', () => {
         assert.equal(check({ hosted: { lifetime: '10m' } }).status, 0);
         assert.match(check({ hosted: { lifetime: '11m' } }).stderr, /\/hosted\/lifetime/);
         assert.match(check({ hosted: { allow_unbound_ticket: true } }).stderr, /allow_unbound_tickets/);
@@ -432,7 +432,7 @@ describe('links that expire', () => {
     });
     after(() => quick?.stop());
 
-    test('H9 an answer after its time: 400, nothing stored', async () => {
+    test('H9 an expired callback gets 400 and no grant is stored', async () => {
         const { calls, link, context, page } = await withLink({ url: quick.url });
         const address = await stopAtCallback(page, link);
         await sleep(LIFETIME_MS + 100);
@@ -440,7 +440,7 @@ describe('links that expire', () => {
         assert.equal((await calls.call()).error.code, -32003);
         await context.close();
     });
-    test('H4 a link after its time: 410', async () => {
+    test('H4 an expired link gets 410', async () => {
         const { link, context, page } = unused; // older than the one that is over
         assert.equal((await page.goto(link)).status(), 410);
         await shot(page, 'expired');
@@ -448,8 +448,8 @@ describe('links that expire', () => {
     });
 });
 
-describe('connections', () => {
-    test('H3 H14 a user connects from the list, and disconnects: revoked, deleted, and no use any more', async () => {
+describe('the page of connections', () => {
+    test('H3 H14 a user connects from the list, and a disconnect revokes and deletes the grant', async () => {
         const user = newUser();
         const context = await person(browser, user);
         const page = await context.newPage();
@@ -475,19 +475,19 @@ describe('connections', () => {
         await elsewhere.close();
         await context.close();
     });
-    test('H14 a disconnect that no page of ours sent is not taken', async () => {
+    test('H14 a disconnect from another page is refused', async () => {
         const answer = await send(`${gateway.origin}/oauth/disconnect`, {
             headers: { 'content-type': 'application/x-www-form-urlencoded', 'x-forwarded-user': newUser() },
             body: 'server=files&csrf=x'
         });
         assert.equal(answer.status, 403);
     });
-    test('a server that is not there, or that nobody connects to: 404', async () => {
+    test('a server that is unknown or has no per-user grants gets 404', async () => {
         const headers = { 'x-forwarded-user': newUser() };
         assert.equal((await send(`${gateway.origin}/oauth/connect/nothing`, { method: 'GET', headers })).status, 404);
         assert.equal((await send(`${gateway.origin}/oauth/other`, { method: 'GET', headers })).status, 404);
     });
-    test('H14 an administrator purges by user and by issuer: a running gateway follows', async () => {
+    test('H14 a purge by user or issuer takes effect in a running gateway', async () => {
         const env = { ...process.env, POSTERN_STATE: gateway.state };
         const postern = (...args) => execFileSync(binary, ['connections', ...args], { encoding: 'utf8', env, cwd: folder.path, stdio: ['ignore', 'pipe', 'ignore'] });
         const [leaver, stayer] = await Promise.all([withLink(), withLink()]);
@@ -506,13 +506,13 @@ describe('connections', () => {
         assert.deepEqual(JSON.parse(postern('--json')), []);
         for (const one of [leaver, stayer]) await one.context.close();
     });
-    test('H6 without a signed-in user the page has no list and no link', async () => {
+    test('H6 the page shows neither list nor links without an authenticated user', async () => {
         assert.equal((await send(`${gateway.origin}/oauth/connections`, { method: 'GET' })).status, 403);
         assert.equal((await send(`${gateway.origin}/oauth/connect/files`, { method: 'GET' })).status, 403);
     });
 });
 
-describe('where browsers cannot be told apart', () => {
+describe('browsers without authentication', () => {
     const gateways = [];
     let token;
     before(async () => {
@@ -524,7 +524,7 @@ describe('where browsers cannot be told apart', () => {
     });
     after(() => Promise.all(gateways.map(one => one.stop())));
 
-    test('H6 without allow_unbound_tickets nobody gets further than the link', async () => {
+    test('H6 a link is refused in an unauthenticated browser without allow_unbound_tickets', async () => {
         const calls = await caller('ivy', { ...legacy, url: gateways[0].url, headers: { authorization: `Bearer ${token}` } });
         const context = await person(browser);
         const page = await context.newPage();
@@ -533,7 +533,7 @@ describe('where browsers cannot be told apart', () => {
         assert.equal(await heading(page), 'This gateway cannot tell who you are');
         await context.close();
     });
-    test('H6 with it the page says for whom, and it works in one browser', async () => {
+    test('H6 a link works in one unauthenticated browser with allow_unbound_tickets and shows its user', async () => {
         const calls = await caller('ivy', { ...legacy, url: gateways[1].url, headers: { authorization: `Bearer ${token}` } });
         const context = await person(browser);
         const page = await context.newPage();
@@ -548,7 +548,7 @@ describe('where browsers cannot be told apart', () => {
     });
 });
 
-describe('a server that wants more', () => {
+describe('a server that needs more scope', () => {
     let liar, stepping;
     before(async () => {
         liar = await startPeer(node, peerPath('liar.mjs'), 'step-up');
@@ -577,7 +577,7 @@ describe('a server that wants more', () => {
     });
 });
 
-describe('over TLS', () => {
+describe('hosted logins over TLS', () => {
     let secure, documents, port;
     before(async () => {
         const certificate = join(folder.path, 'tls.crt'), key = join(folder.path, 'tls.key');
@@ -596,7 +596,7 @@ describe('over TLS', () => {
         await documents?.stop();
     });
 
-    test('H7 G2 cookies are __Host- and Secure, and the client id is the document that the gateway serves', async () => {
+    test('H7 G2 cookies are __Host- and Secure over TLS, and the client id is the metadata document of the gateway', async () => {
         const context = await person(browser, newUser());
         const endpoint = `https://127.0.0.1:${port}/mcp`;
         const ask = (headers, data) => context.request.post(endpoint, { headers: post(headers), data });
@@ -628,14 +628,14 @@ describe('over TLS', () => {
         assert.equal((await (await fetch(new URL('/count', documents.url))).json()).registered, undefined, 'nobody was registered');
         await context.close();
     });
-    test('G2 without https there is no document', async () => {
+    test('G2 a client metadata document is not served without https', async () => {
         for (const name of ['client', 'cli'])
             assert.equal((await send(`${gateway.origin}/oauth/${name}-metadata.json`, { method: 'GET' })).status, 404);
     });
 });
 
-describe('in the records', () => {
-    test('H17 refreshes are in the audit log, too', async () => {
+describe('the audit log of a login', () => {
+    test('H17 refreshes are recorded in the audit log', async () => {
         const short = await startPeer(node, authorityProgram, 4, 'ask');
         const other = await start({ mcpServers: { files: { url: short.url, auth: { mode: 'per_user' } } } });
         try {
@@ -653,7 +653,7 @@ describe('in the records', () => {
             await short.stop();
         }
     });
-    test('H17 every step is in the audit log, with the user, the server, the issuer and the address, and no secret anywhere', async () => {
+    test('H17 every step of a login is recorded with user, server, issuer and address and without secrets', async () => {
         const { user, calls, link, context, page } = await withLink();
         await connect(page, link, 'hugo');
         assert.equal(resultText(await calls.call()), 'hugo');

@@ -90,7 +90,7 @@ async function withPlace(lie, body) {
 
 const told = requests => requests.map(({ headers, body }) => [headers.authorization ?? '', body].join(' '));
 
-test('D16 a configured client is shown to the authorization server the first user was sent to, and to no other', () =>
+test('D16 a configured client is sent only to the authorization server of the first user', () =>
     withPlace('none', async (liar, place) => {
         const other = await startLiar();
         try {
@@ -113,9 +113,9 @@ test('D16 a configured client is shown to the authorization server the first use
         }
     }));
 
-describe('revoking', () => {
+describe('revocation of grants', () => {
     const changed = { ...agent, client_id: 'another', client_secret: 'another+secret' };
-    test('F15 the secret of a client that is configured later goes nowhere: disconnect deletes, and says that it did no more', () =>
+    test('F15 the secret of a client configured later is not sent, and disconnect reports that it only deleted the grant', () =>
         withPlace('none', async (liar, place) => {
             await place.start(agent, liar);
             const jar = await place.connect(newUser());
@@ -127,7 +127,7 @@ describe('revoking', () => {
             assert.match(place.gateway.log(), /not revoked.*the client it was given to is gone/);
             assert.deepEqual(JSON.parse((await place.run('connections', '--json')).stdout), []);
         }));
-    test('F15 nor where another issuer is configured for the same client', () =>
+    test('F15 the secret of a client is not sent to another issuer configured for the same client', () =>
         withPlace('none', async (liar, place) => {
             await place.start(agent, liar);
             const jar = await place.connect(newUser());
@@ -136,7 +136,7 @@ describe('revoking', () => {
             await place.revoked(1);
             assert.deepEqual(await liar.seen('/revoke'), []);
         }));
-    test('F15 nor by commands, which say so', () =>
+    test('F15 the secret of a client configured later is not sent by commands, which report that', () =>
         withPlace('none', async (liar, place) => {
             await place.start(agent, liar);
             const user = newUser();
@@ -149,7 +149,7 @@ describe('revoking', () => {
             assert.deepEqual(JSON.parse((await place.run('connections', '--json')).stdout), []);
         }));
     for (const how of ['disconnect', 'logout', 'purge'])
-        test(`F16 a client that proves itself with a key revokes with one: ${how}`, () =>
+        test(`F16 a client that authenticates with a key revokes with that key: ${how}`, () =>
             withPlace('none', async (liar, place) => {
                 const { publicKey, privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
                 const private_key_file = join(place.state.path, 'key.pem');
@@ -166,7 +166,7 @@ describe('revoking', () => {
                 const [row] = await place.revoked(1);
                 assert.equal(row.reason, undefined);
             }));
-    test('G9 a grant of the client that was registered before is revoked as that client', () =>
+    test('G9 a grant of a previously registered client is revoked as that client', () =>
         withPlace('only-post', async (liar, place) => {
             await place.start({ mode: 'per_user' }, liar);
             const [one, other] = [newUser(), newUser()];
@@ -183,7 +183,7 @@ describe('revoking', () => {
         }));
 });
 
-test('H16 a call that comes while the server is being started with a grant that was not there before waits for it', () =>
+test('H16 a call during the start of a server with a new grant waits for the server', () =>
     withPlace('none', async (liar, place) => {
         await place.start({ mode: 'per_user' }, liar);
         const user = newUser(), calls = await caller(user, place.gateway.url);
@@ -199,7 +199,7 @@ test('H16 a call that comes while the server is being started with a grant that 
         assert.ok((await answer).result);
     }));
 
-describe('tenants', () => {
+describe('grants of tenants', () => {
     const tenants = liar => ({ tenants: { acme: { policy: world.policy, mcpServers: { desk: { url: liar.url, auth: { ...agent, mode: 'shared' } } } } } });
     const everywhere = async (liar, place) => {
         await place.start(agent, liar, tenants(liar));
@@ -209,14 +209,14 @@ describe('tenants', () => {
     };
     const listed = async (place, ...args) => JSON.parse((await place.run('connections', '--json', ...args)).stdout).map(({ tenant, server }) => [tenant, server]);
 
-    test('H14 connections lists all of them, or those of one', () =>
+    test('H14 postern connections lists the grants of all tenants or of one', () =>
         withPlace('none', async (liar, place) => {
             await everywhere(liar, place);
             assert.deepEqual((await listed(place)).sort(), [['acme', 'desk'], ['default', 'files']]);
             assert.deepEqual(await listed(place, '--tenant', 'acme'), [['acme', 'desk']]);
             assert.deepEqual(await listed(place, '--tenant', 'default'), [['default', 'files']]);
         }));
-    test('H14 --purge --issuer takes back what was granted there in every tenant, each as its own client, or in one', () =>
+    test('H14 --purge --issuer revokes the grants of an issuer in every tenant or in one', () =>
         withPlace('none', async (liar, place) => {
             await everywhere(liar, place);
             const purge = async (...args) => (await place.run('connections', '--purge', '--issuer', liar.origin, ...args)).stdout.trim();
@@ -230,7 +230,7 @@ describe('tenants', () => {
         }));
 });
 
-test('H14 --purge --subject takes back what that user has granted, in whatever tenant, and nothing of anybody else', () =>
+test('H14 --purge --subject revokes the grants of that user in all tenants and of no other user', () =>
     withPlace('none', async (liar, place) => {
         const [leaver, stayer] = [newUser(), newUser()];
         await place.start(agent, liar, { tenants: { acme: { policy: world.policy, mcpServers: { desk: { url: liar.url, auth: agent } } } } });
@@ -244,7 +244,7 @@ test('H14 --purge --subject takes back what that user has granted, in whatever t
         assert.equal((await liar.state()).alive, 2);
     }));
 
-test('S7 a connection that does not open any more is no missing one: the page says so, and disconnecting takes it away', () =>
+test('S7 a connection that cannot be unsealed is shown as such and can be disconnected', () =>
     withPlace('none', async (liar, place) => {
         await place.start(agent, liar);
         const user = newUser(), jar = await place.connect(user);
@@ -269,8 +269,8 @@ test('S7 a connection that does not open any more is no missing one: the page sa
         assert.match(await list(), />Connected</);
     }));
 
-describe('what is recorded', () => {
-    test('H17 a disconnection with the address it came from', () =>
+describe('the audit log of disconnections', () => {
+    test('H17 a disconnection is recorded with the address of its caller', () =>
         withPlace('none', async (liar, place) => {
             await place.start({ mode: 'per_user' }, liar);
             const user = newUser(), jar = await place.connect(user);
@@ -279,7 +279,7 @@ describe('what is recorded', () => {
             assert.deepEqual([row.subject, row.server, row.name, row.tenant, row.status], [user, 'files', liar.origin, 'default', 'ok']);
             assert.equal(row.peer, '127.0.0.1');
         }));
-    test('H17 what commands take back, with who ran them and whose it was', () =>
+    test('H17 a revocation by a command is recorded with the user who ran it and the owner of the grant', () =>
         withPlace('none', async (liar, place) => {
             await place.start({ mode: 'per_user' }, liar);
             const [one, other] = [newUser(), newUser()];
@@ -295,7 +295,7 @@ describe('what is recorded', () => {
             const verified = execFileSync(binary, ['audit', 'verify', '--file', join(place.state.path, 'audit.db')], { encoding: 'utf8' });
             assert.ok(verified, 'and the chain is whole');
         }));
-    test('H17 without an audit log nothing is recorded', () =>
+    test('H17 a disconnection without an audit log is not recorded', () =>
         withPlace('none', async (liar, place) => {
             const config = join(place.state.path, 'plain.json');
             writeFileSync(config, JSON.stringify({ mcpServers: { files: { url: liar.url } } }));

@@ -72,7 +72,7 @@ class Session {
     }
 }
 
-test(`H1 H2 a user who has not connected is always asked to: ${STEPS} calls, seed ${SEED}`, async () => {
+test(`H1 H2 a user without a grant is always asked to connect (${STEPS} calls, seed ${SEED})`, async () => {
     const random = randomOf(SEED);
     const users = Array.from({ length: USERS }, (_, i) => ({ name: `user${i}`, connected: false, turns: 0 }));
     const jars = users.map(user => new Jar(user.name));

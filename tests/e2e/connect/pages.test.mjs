@@ -45,9 +45,9 @@ async function goThrough(context, look) {
     await see('expired');
 }
 
-describe('on a phone', () => {
+describe('pages on a phone', () => {
     for (const [name, options] of Object.entries({ light: {}, dark: { colorScheme: 'dark' } }))
-        test(`H5 H14 nothing is cut off at 320 pixels: ${name}`, async () => {
+        test(`H5 H14 the content of each page fits into 320 pixels (${name})`, async () => {
             const width = 320;
             const context = await person(browser, longUser(), { viewport: { width, height: 640 }, ...options });
             await goThrough(context, async (page, which) => {
@@ -63,8 +63,8 @@ describe('on a phone', () => {
         });
 });
 
-describe('for everybody', () => {
-    test('H5 H14 each page has a language, a title, one heading and a main part, and every control has a name of its own', async () => {
+describe('accessibility of the pages', () => {
+    test('H5 H14 each page has a language, a title, one heading and a main part, and every control has a unique name', async () => {
         const context = await person(browser, newUser());
         await goThrough(context, async (page, which) => {
             assert.equal(await page.locator('html').getAttribute('lang'), 'en', which);
@@ -78,7 +78,7 @@ describe('for everybody', () => {
         });
         await context.close();
     });
-    test('H5 with the keyboard alone: Continue comes first and is seen to have the focus', async () => {
+    test('H5 the Continue button is the first control and shows its focus', async () => {
         const user = newUser();
         const context = await person(browser, user);
         const page = await context.newPage();
@@ -91,7 +91,7 @@ describe('for everybody', () => {
         await page.getByRole('button', { name: 'Allow' }).waitFor();
         await context.close();
     });
-    test('H5 text has a contrast of 4.5 at least, and edges of buttons of 3, in the light and in the dark', async () => {
+    test('H5 text has a contrast of at least 4.5 and button edges of at least 3 in both color schemes', async () => {
         const { body } = await send(`${gateway.origin}/oauth/connections`, { method: 'GET', headers: { 'x-forwarded-user': newUser() } });
         const palettes = [...body.matchAll(/:root\{([^}]*)\}/g)].map(([, text]) => Object.fromEntries([...text.matchAll(/--([\w-]+):(#\w+)/g)].map(([, name, value]) => [name, value])));
         assert.equal(palettes.length, 2);

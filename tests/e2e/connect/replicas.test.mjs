@@ -37,7 +37,7 @@ describe('two gateways with one state folder', () => {
         state?.remove();
     });
 
-    test('H9 a link of one, opened at the other, agreed to at the first, ended at the other: connected for both', async () => {
+    test('H9 a login whose steps alternate between two gateways connects both', async () => {
         const user = newUser(), jar = new Jar(user);
         const calls = await caller(user, one.url), elsewhere = await caller(user, other.url);
         const asked = await jar.open(at(other, await calls.link()));
@@ -51,13 +51,13 @@ describe('two gateways with one state folder', () => {
             assert.equal((await jar.visit(at(gateway, asked.url))).status, 409);
         }
     });
-    test('H9 begun at one, ended at the other', async () => {
+    test('H9 a login begun at one gateway is completed at the other', async () => {
         const user = newUser(), jar = new Jar(user);
         const calls = await caller(user, one.url);
         assert.equal(title(await comeBack(jar, at(other, await jar.callback(await calls.link())))), 'Connected');
         assert.equal(resultText(await calls.call()), `account-of-${user}`);
     });
-    test('H9 B7 the same answer at both at once: one connects, the other says that it was used', async () => {
+    test('H9 B7 a callback sent to both gateways at once connects at only one', async () => {
         for (let round = 0; round < 6; round++) {
             const user = newUser(), jar = new Jar(user);
             const calls = await caller(user, one.url);
@@ -71,14 +71,14 @@ describe('two gateways with one state folder', () => {
             assert.equal(resultText(await calls.call()), `account-of-${user}`);
         }
     });
-    test('H9 H4 the same consent at both at once: one goes on', async () => {
+    test('H9 H4 a consent sent to both gateways at once is accepted by only one', async () => {
         const user = newUser(), jar = new Jar(user);
         const calls = await caller(user, one.url);
         const asked = await jar.open(await calls.link());
         const gone = await Promise.all([jar.agree(asked, one.origin), jar.agree(asked, other.origin)]);
         assert.deepEqual(gone.map(({ status }) => status).sort(), [200, 409]);
     });
-    test('H9 a link opened at both at once: the question at both, and it works', async () => {
+    test('H9 a link opened at both gateways at once shows the consent page at both and works', async () => {
         const user = newUser(), jar = new Jar(user);
         const calls = await caller(user, one.url);
         const link = await calls.link();
@@ -89,19 +89,19 @@ describe('two gateways with one state folder', () => {
         assert.equal(title(await comeBack(jar, next)), 'Connected');
         assert.equal(resultText(await calls.call()), `account-of-${user}`);
     });
-    test('H6 H9 another user opens the link at the other: burnt for both', async () => {
+    test('H6 H9 a link opened by another user at the other gateway becomes invalid for both', async () => {
         const user = newUser(), jar = new Jar(user);
         const link = await (await caller(user, one.url)).link();
         assert.equal((await new Jar(newUser()).visit(at(other, link))).status, 403);
         assert.equal((await jar.visit(link)).status, 409);
     });
-    test('H8 H9 ended at the other in another browser: 403, and the first browser can still end it', async () => {
+    test('H8 H9 a callback in another browser at the other gateway gets 403, and the first browser can still complete the login', async () => {
         const user = newUser(), jar = new Jar(user);
         const address = await jar.callback(await (await caller(user, one.url)).link());
         assert.equal((await new Jar(user).visit(at(other, address))).status, 403);
         assert.equal(title(await comeBack(jar, at(other, address))), 'Connected');
     });
-    test('H16 H9 the session hears at one what was ended at the other', async () => {
+    test('H16 H9 a session of one gateway is notified of a login completed at the other', async () => {
         const user = newUser(), jar = new Jar(user);
         const calls = await caller(user, one.url, { capabilities: { elicitation: { url: {} } } });
         assert.deepEqual((await calls.request('tools/list')).result.tools, []);
@@ -117,7 +117,7 @@ describe('two gateways with one state folder', () => {
         listening.drop();
         assert.equal(resultText(await calls.call()), `account-of-${user}`);
     });
-    test('H9 five open links for one user and server over both: the sixth drops the oldest, and no other', async () => {
+    test('H9 a sixth open link of one user and server over both gateways drops only the oldest', async () => {
         const user = newUser(), jar = new Jar(user);
         const [here, there] = [await caller(user, one.url), await caller(user, other.url)];
         const foreign = await (await caller(newUser(), one.url)).link(), mail = await here.link('mail');
@@ -127,7 +127,7 @@ describe('two gateways with one state folder', () => {
         for (const link of [links[1], links[5], mail]) assert.equal((await jar.visit(link)).status, 200, link);
         assert.notEqual((await jar.visit(foreign)).status, 410, "another's is still there");
     });
-    test('H14 a list of one, disconnected at the other', async () => {
+    test('H14 a connection listed by one gateway is disconnected at the other', async () => {
         const user = newUser(), jar = new Jar(user);
         assert.equal(title(await comeBack(jar, await jar.callback(await (await caller(user, one.url)).link()))), 'Connected');
         const list = await jar.visit(`${one.origin}/oauth/connections`);
@@ -137,7 +137,7 @@ describe('two gateways with one state folder', () => {
     });
 });
 
-test('H9 killed at every step of a login: the next gateway goes on with it, and what was connected stays', async () => {
+test('H9 a login continues at the next gateway after a kill at any step, and existing grants stay', async () => {
     const state = temporaryDirectory();
     let gateway = await replica(state, port);
     const killed = async () => {
@@ -169,7 +169,7 @@ test('H9 killed at every step of a login: the next gateway goes on with it, and 
     }
 });
 
-describe('killed in the middle of a step', () => {
+describe('a gateway that is killed in the middle of a step', () => {
     const paths = ['/mcp', '/.well-known/oauth-protected-resource/mcp', '/.well-known/oauth-authorization-server', '/register'];
 
     /** A liar that holds requests to `path` back, and a gateway that is killed meanwhile. */
@@ -215,7 +215,7 @@ describe('killed in the middle of a step', () => {
 
     for (const path of paths)
         for (const when of ['before', 'after'])
-            test(`H9 while a link is opened, at ${path}, held ${when} it is done: the same link works again`, () =>
+            test(`H9 a gateway killed while it opens a link, at ${path}, held ${when} it is done, leaves the link valid`, () =>
                 withHeld(path, when, async held => {
                     const user = newUser(), jar = new Jar(user);
                     const link = await held.link(user);
@@ -226,7 +226,7 @@ describe('killed in the middle of a step', () => {
                     assert.equal((await held.state()).clients, path === '/register' && when === 'after' ? 2 : 1, 'nobody knows the id of one that was never told');
                 }));
     for (const when of ['before', 'after'])
-        test(`H9 while the code is exchanged, held ${when} it is done: the link is used up, the next one works, and nobody else lost anything`, () =>
+        test(`H9 a gateway killed while it exchanges a code, held ${when} it is done, uses up only that link`, () =>
             withHeld('/token', when, async held => {
                 const [other, user] = [newUser(), newUser()], jar = new Jar(user);
                 await new Jar(other).connect(await held.link(other));
@@ -244,7 +244,7 @@ describe('killed in the middle of a step', () => {
             }));
 });
 
-describe('a gateway that is started again with another configuration, while somebody is away', () => {
+describe('a gateway that restarts with another configuration during a login', () => {
     let liar, state;
     before(async () => {
         liar = await startPeer(program.liar, 'none');
@@ -263,9 +263,9 @@ describe('a gateway that is started again with another configuration, while some
         ['another client_id', agent, { ...agent, client_id: 'another' }, () => ({}), 410, 'This link is not valid any more'],
         ['another public_url', { mode: 'per_user' }, { mode: 'per_user' }, () => ({ public_url: `http://localhost:${port}` }), 410, 'This link is not valid any more'],
         ['another URL of the server', { mode: 'per_user' }, { mode: 'per_user' }, () => ({ mcpServers: { files: { url: liar.url.replace('/mcp', '/other'), auth: { mode: 'per_user' } } } }), 400, 'This answer belongs to no login'],
-        ['without the server', { mode: 'per_user' }, { mode: 'per_user' }, () => ({ mcpServers: { other: { url: liar.url, auth: { mode: 'per_user' } } } }), 400, 'This answer belongs to no login']
+        ['a configuration without the server', { mode: 'per_user' }, { mode: 'per_user' }, () => ({ mcpServers: { other: { url: liar.url, auth: { mode: 'per_user' } } } }), 400, 'This answer belongs to no login']
     ])
-        test(`H9 A4 ${what}: ${shown}`, async () => {
+        test(`H9 A4 a restart with ${what} shows: ${shown}`, async () => {
             const user = newUser(), jar = new Jar(user);
             let gateway = await start(before);
             try {

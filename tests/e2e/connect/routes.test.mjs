@@ -37,13 +37,13 @@ async function connects(user, link) {
 
 const methodOf = label => label.split(' ')[0];
 
-describe('a server with a prefix', () => {
+describe('calls to a server with a prefix', () => {
     let gateway;
     before(async () => (gateway = await world.start({ mcpServers: { files: own(), mail: own(), local: stdioServer.fixture() } })));
     after(() => gateway?.stop());
 
     for (const [label, [params, account]] of Object.entries(prefixed)) {
-        test(`H3 ${label}: -32003 with a link, and then it works`, async () => {
+        test(`H3 ${label} gets -32003 with a link and works after connecting`, async () => {
             const user = newUser();
             const calls = await caller(user, gateway.url);
             const { error } = await calls.request(methodOf(label), params);
@@ -55,14 +55,14 @@ describe('a server with a prefix', () => {
             assert.equal(left, undefined, JSON.stringify(left));
             assert.equal(account(result), 'alice');
         });
-        test(`H3 ${label}: -32042 for who can open links`, async () => {
+        test(`H3 ${label} of a caller with URL elicitation gets -32042`, async () => {
             const calls = await caller(newUser(), gateway.url, { capabilities: { elicitation: { url: {} } } });
             const { error } = await calls.request(methodOf(label), params);
             assert.equal(error?.code, -32042, JSON.stringify(error));
             assert.ok(error.data.elicitations[0].url.startsWith(`${gateway.origin}/oauth/connect?t=`));
         });
     }
-    test('what no server has by its name is not known, whoever is connected', async () => {
+    test('an item that no server has is unknown for every user', async () => {
         const calls = await caller(newUser(), gateway.url);
         const { error } = await calls.request('resources/read', { uri: 'account://me' });
         assert.equal(error.data.authorizationUrl, undefined);
@@ -71,13 +71,13 @@ describe('a server with a prefix', () => {
     });
 });
 
-describe('one server without a prefix', () => {
+describe('calls to one server without a prefix', () => {
     let gateway;
     before(async () => (gateway = await world.start({ prefix: false, mcpServers: { files: own() } })));
     after(() => gateway?.stop());
 
     for (const [label, [params, account]] of Object.entries(bare))
-        test(`H3 ${label}: told to connect, and then it works`, async () => {
+        test(`H3 ${label} without prefixes gets a link and works after connecting`, async () => {
             const user = newUser();
             const calls = await caller(user, gateway.url);
             const { error } = await calls.request(methodOf(label), params);
@@ -87,13 +87,13 @@ describe('one server without a prefix', () => {
         });
 });
 
-describe('several servers without prefixes', () => {
+describe('calls to several servers without prefixes', () => {
     let gateway;
     before(async () => (gateway = await world.start({ prefix: false, mcpServers: { local: stdioServer.fixture(), files: own(), mail: { ...own() } } })));
     after(() => gateway?.stop());
 
     for (const [label, [params, account]] of Object.entries(bare))
-        test(`H3 ${label}: the error names all that are not connected, and leads to the first`, async () => {
+        test(`H3 ${label} gets an error that names all servers without a grant and links to the first`, async () => {
             const user = newUser();
             const calls = await caller(user, gateway.url);
             const { error } = await calls.request(methodOf(label), params);
@@ -103,11 +103,11 @@ describe('several servers without prefixes', () => {
             await connects(user, error.data.authorizationUrl);
             assert.equal(account((await calls.request(methodOf(label), params)).result), 'alice');
         });
-    test('what a connected server has is answered, whatever else is not connected', async () => {
+    test('an item of a connected server is served while other servers are not connected', async () => {
         const calls = await caller(newUser(), gateway.url);
         assert.match((await calls.request('resources/read', { uri: 'test://static-text' })).result.contents[0].text, /static text/);
     });
-    test('H15 a server that the policy keeps from the caller is not named, and not to be connected', async () => {
+    test('H15 a server that the policy denies to the caller is not named and cannot be connected', async () => {
         const [user, stranger] = [newUser(), newUser()];
         world.setPolicy(everybody, { ...everybody, id: 'no-files', effect: 'deny', subjects: [`user:forwarded-user:${user}`], servers: ['files'] }, { ...everybody, id: 'nothing', effect: 'deny', subjects: [`user:forwarded-user:${stranger}`], servers: ['files', 'mail'] });
         const strict = await world.start({ prefix: false, mcpServers: { local: stdioServer.fixture(), files: own(), mail: own() } });

@@ -75,8 +75,8 @@ function assertRefused({ status, headers, body }) {
     assert.ok(error.data.retryAfterMs > 0);
 }
 
-describe('bodies', () => {
-    test('an identity at its bound gets 429 before its body is read, and nobody else does', async t => {
+describe('bytes of request bodies', () => {
+    test('an identity at its bound gets 429 before its body is read and other identities do not', async t => {
         const gateway = await start(t), alice = await open(gateway, 'alice'), bob = await open(gateway, 'bob');
         const held = [await hang(t, gateway, alice.headers, { length: MIB }), await hang(t, gateway, alice.headers, { length: MIB })];
         await until(async () => (await gateway.memory()).largest_identity >= 2 * MIB, WAIT_MS, 'two bodies are counted by their length');
@@ -91,7 +91,7 @@ describe('bodies', () => {
         assertRead(await alice.ask(padded(MIB - 200)));
     });
 
-    test('a body that does not say how large it is is counted as it comes', async t => {
+    test('a body without a length is counted as it arrives', async t => {
         const gateway = await start(t), alice = await open(gateway, 'alice');
         for (let i = 0; i < 2; i++) await hang(t, gateway, alice.headers, { length: MIB });
         await until(async () => (await gateway.memory()).largest_identity >= 2 * MIB, WAIT_MS, 'two bodies are counted');
@@ -102,7 +102,7 @@ describe('bodies', () => {
         assert.equal((await gateway.memory()).largest_identity, 2 * MIB, 'nothing is kept of it');
     });
 
-    test('callers that do not authenticate use up only what they share', async t => {
+    test('unauthenticated callers use up only their shared bound', async t => {
         const gateway = await start(t, { limits: { max_body: 32 * KIB, max_message: 64 * KIB, identity_memory: 128 * KIB } });
         const alice = await open(gateway, 'alice');
         for (let i = 0; i < 4; i++) await hang(t, gateway, {}, { length: 16 * KIB });
@@ -111,7 +111,7 @@ describe('bodies', () => {
         assert.equal(reply(await alice.ask(ping())).error, undefined);
     });
 
-    test('the bound in all holds for identities together', async t => {
+    test('the total bound applies to all identities together', async t => {
         const gateway = await start(t, { limits: { memory: 4 * MIB, identity_memory: 0 } }), alice = await open(gateway, 'alice'), bob = await open(gateway, 'bob');
         for (const { headers } of [alice, bob]) await hang(t, gateway, headers, { length: MIB });
         await until(async () => (await gateway.memory()).held >= 2 * MIB, WAIT_MS, 'both are counted');
@@ -120,8 +120,8 @@ describe('bodies', () => {
     });
 });
 
-describe('calls in flight', () => {
-    test('count with their bodies until they are over', async t => {
+describe('bytes of calls in flight', () => {
+    test('calls count with their bodies until they end', async t => {
         const gateway = await start(t, { mcpServers: { bad: stdioServer.misbehave('hang') } }), alice = await open(gateway, 'alice');
         const act = id => ({ jsonrpc: '2.0', id, method: 'tools/call', params: { name: 'bad__act', arguments: { pad: 'x'.repeat(MIB - 400) } } });
         const calls = [1, 2].map(id => alice.ask(act(id)));
@@ -133,7 +133,7 @@ describe('calls in flight', () => {
     });
 
     for (const version of ['2025-11-25', '2025-03-26'])
-        test(`count with their bodies while these may be sent, also when they were cancelled${version < '2025-06' ? ', in a batch' : ''}`, async t => {
+        test(`cancelled calls${version < '2025-06' ? ' in a batch' : ''} count with their bodies while these may still be sent`, async t => {
             let called = false;
             const server = createServer(async (req, res) => {
                 if (req.method !== 'POST') return res.writeHead(405).end();
@@ -156,7 +156,7 @@ describe('calls in flight', () => {
         });
 });
 
-describe('a caller that is denied everything', () => {
+describe('bytes of denied calls', () => {
     const LIMITS = { max_body: 256 * KIB, max_message: 256 * KIB, identity_memory: MIB, memory: 16 * MIB, replay_events: 1000, session_calls: 100_000 };
     const denied = (id, size) => JSON.stringify({ jsonrpc: '2.0', id, method: 'tools/call', params: { name: 'm__echo', arguments: { pad: 'x'.repeat(size) } } });
 
@@ -171,7 +171,7 @@ describe('a caller that is denied everything', () => {
         return most;
     }
 
-    test('cannot make the gateway hold more than its bound, whatever it sends and does not read', async t => {
+    test('a caller that is denied everything cannot make the gateway hold more than its bound', async t => {
         const gateway = await start(t, { limits: LIMITS }), bob = await open(gateway, 'bob');
         const sessions = await Promise.all(Array.from({ length: 10 }, () => open(gateway, 'mallory', '2025-03-26')));
         const statuses = new Set();
@@ -233,7 +233,7 @@ describe('large answers', () => {
     };
     const JSON_FORM = 'application/json', EVENTS_FORM = 'text/event-stream';
     for (const [name, form] of [...Object.keys(servers).map(server => [server, JSON_FORM]), ['HTTP and events', EVENTS_FORM], ['stdio', EVENTS_FORM]])
-        test(`${name}: calls wait for room instead of failing, and every one is answered as ${form}`, async t => {
+        test(`${name}: calls wait for their budget instead of failing and are answered as ${form}`, async t => {
             const gateway = await start(t, { mcpServers: { big: await servers[name](t) }, limits: LIMITS, timeouts: { stream_after: '5m' } });
             const callers = [await open(gateway, 'alice'), await open(gateway, 'bob')];
             let going = true, most = 0;
@@ -250,13 +250,13 @@ describe('large answers', () => {
             await until(async () => (await gateway.memory()).held < KIB, WAIT_MS, 'nothing is held afterwards');
         });
 
-    test('what is kept for resumption makes room for the next answer to the same caller', async t => {
+    test('messages kept for resumption are dropped for the next answer to the same caller', async t => {
         const limits = { ...LIMITS, identity_memory: BOUND, memory: 0 };
         const gateway = await start(t, { mcpServers: { big: await servers.stdio() }, limits }), alice = await open(gateway, 'alice');
         for (let id = 0; id < 3; id++) assertAnswered(await alice.ask(act_slowly(id)), EVENTS_FORM);
     });
 
-    test('nothing is held for a line above the maximum when it is dropped, and the log names the option', async t => {
+    test('a dropped line above the maximum does not hold memory and the log names the option', async t => {
         const big = stdioServer.misbehave('huge', 3 * MIB);
         const gateway = await start(t, { mcpServers: { big }, limits: LIMITS }), alice = await open(gateway, 'alice');
         const answer = await alice.ask(act(1));
@@ -277,7 +277,7 @@ describe('large answers', () => {
         }
     });
 
-    test('a caller that does not read its answers holds up nobody whose bound is another', async t => {
+    test('a caller that does not read its answers does not delay callers with another bound', async t => {
         const size = 20 * MIB; // more than sockets take
         const limits = { max_body: 64 * KIB, max_message: 24 * MIB, identity_memory: 25 * MIB, memory: 128 * MIB };
         const gateway = await start(t, { mcpServers: { big: await startServer(t, size) }, limits }), alice = await open(gateway, 'alice'), bob = await open(gateway, 'bob');
@@ -296,7 +296,7 @@ describe('large answers', () => {
     });
 });
 
-test('a configuration whose bounds are too small is refused, with both options named', () => {
+test('a configuration whose bounds are too small is refused and both options are named', () => {
     const config = join(folder.path, 'small.json');
     const rows = {
         '/limits/memory': { limits: { memory: '100MiB' } },

@@ -96,7 +96,7 @@ function assertLimitedAnswer({ status, headers, message }) {
     return wait;
 }
 
-describe('sessions', () => {
+describe('bounds on sessions', () => {
     const opening = (gateway, secret) => send(gateway.url, { headers: post({ authorization: `Bearer ${secret}` }), body: initialize('2025-11-25') });
     function assertFull(answer) {
         assert.equal(answer.status, 503, answer.body);
@@ -104,7 +104,7 @@ describe('sessions', () => {
         assert.equal(reply(answer).error.data.reason, 'overloaded');
     }
 
-    test('of one identity are bounded, and leave room for others', async t => {
+    test('sessions of one identity are bounded and leave capacity for others', async t => {
         const ana = token('many.json', 'ana'), bob = token('many.json', 'bob');
         const gateway = await gatewayFor(t, withTokens('many.json', { limits: { identity_sessions: 2 } }));
         const caller = await Caller.open(gateway, ana);
@@ -116,7 +116,7 @@ describe('sessions', () => {
         await Caller.open(gateway, ana);
         assertFull(await opening(gateway, ana));
     });
-    test('of one tenant are bounded, and leave room for others', async t => {
+    test('sessions of one tenant are bounded and leave capacity for others', async t => {
         const ana = token('share.json', 'ana', '--tenant', 'acme'), eve = token('share.json', 'eve', '--tenant', 'acme'), bob = token('share.json', 'bob');
         const gateway = await gatewayFor(t, withTokens('share.json', { tenants: { acme: { limits: { sessions: 1 } } } }));
         const caller = await Caller.open(gateway, ana);
@@ -126,13 +126,13 @@ describe('sessions', () => {
         await Caller.open(gateway, eve);
         assertFull(await opening(gateway, ana));
     });
-    test('of callers nobody can tell apart are not counted by identity', async t => {
+    test('sessions of anonymous callers are not counted by identity', async t => {
         const gateway = await gatewayFor(t, { mcpServers: {}, limits: { identity_sessions: 1 } });
         for (let i = 0; i < 3; i++) await Caller.open(gateway);
     });
 });
 
-describe('server processes', () => {
+describe('bounds on server processes', () => {
     const own = { command: mirror, args: ['--tools', '["one"]'], isolation: 'session' };
     const one = caller => caller.call('m__one');
     function assertFull({ error }) {
@@ -144,7 +144,7 @@ describe('server processes', () => {
     /** An ended server gives its place back when it is gone. */
     const passesSoon = (caller, what) => until(async () => !(await one(caller)).error, 10_000, what);
 
-    test('of one identity are bounded, and leave room for others', async t => {
+    test('processes of one identity are bounded and leave capacity for others', async t => {
         const ana = token('processes.json', 'ana'), bob = token('processes.json', 'bob');
         const gateway = await gatewayFor(t, withTokens('processes.json', { mcpServers: { m: own, all: mirrorServer('one') }, limits: { identity_processes: 2 } }));
         const first = await Caller.open(gateway, ana), second = await Caller.open(gateway, ana), third = await Caller.open(gateway, ana);
@@ -159,7 +159,7 @@ describe('server processes', () => {
         assert.equal((await end(gateway, first)).status, 200);
         await passesSoon(third, 'the place of the server that has ended');
     });
-    test('with isolation `user` are counted as well', async t => {
+    test('processes of servers with isolation `user` are counted as well', async t => {
         const ana = token('users.json', 'ana'), bob = token('users.json', 'bob');
         const mine = { ...own, isolation: 'user' };
         const gateway = await gatewayFor(t, withTokens('users.json', { mcpServers: { m: mine, n: mine }, limits: { identity_processes: 1 } }));
@@ -171,7 +171,7 @@ describe('server processes', () => {
         }
         assert.equal(gateway.servers().length, 2);
     });
-    test('of one tenant are bounded, and leave room for others', async t => {
+    test('processes of one tenant are bounded and leave capacity for others', async t => {
         const ana = token('shares.json', 'ana', '--tenant', 'acme'), eve = token('shares.json', 'eve', '--tenant', 'acme'), bob = token('shares.json', 'bob');
         const tenants = { acme: { mcpServers: { m: own }, limits: { processes: 1 } } };
         const gateway = await gatewayFor(t, withTokens('shares.json', { mcpServers: { m: own }, tenants }));
@@ -183,7 +183,7 @@ describe('server processes', () => {
         assert.equal((await end(gateway, first)).status, 200);
         await passesSoon(second, 'the place of the server that has ended');
     });
-    test('in all are bounded, also for callers nobody can tell apart', async t => {
+    test('all processes together are bounded, also for anonymous callers', async t => {
         const gateway = await gatewayFor(t, { mcpServers: { m: own }, limits: { processes: 3, identity_processes: 1 } });
         const callers = [];
         for (let i = 0; i < 5; i++) callers.push(await Caller.open(gateway));
@@ -200,8 +200,8 @@ describe('server processes', () => {
     });
 });
 
-describe('rates', () => {
-    test('a burst passes, then calls are refused with the time to wait', async t => {
+describe('rates of calls', () => {
+    test('calls after a burst are refused with the time to wait', async t => {
         const rates = [{ server: 'm', tool: 'one', calls: 2, window: '1h' }];
         const gateway = await gatewayFor(t, { mcpServers: { m: mirrorServer('one', 'two') }, limits: { rates } });
         const caller = await Caller.open(gateway);
@@ -216,7 +216,7 @@ describe('rates', () => {
         assertLimitedAnswer(await ask());
         assertPasses(await caller.call('m__two')); // another tool is nobody's business
     });
-    test('after the time it was told to wait a call passes', async t => {
+    test('a call after the announced wait passes', async t => {
         const rates = [{ calls: 1, window: '3s', burst: 2 }];
         const gateway = await gatewayFor(t, { mcpServers: { m: mirrorServer('one') }, limits: { rates } });
         const caller = await Caller.open(gateway);
@@ -228,7 +228,7 @@ describe('rates', () => {
         await sleep(wait + 5); // the timers of Node may be early
         assertPasses(await caller.call('m__one'));
     });
-    test('every use of a server counts, lists and housekeeping do not, nor what never got to it', async t => {
+    test('every request that reaches a server counts, but lists and housekeeping do not', async t => {
         token('counted.json', 'ana');
         const secret = token('counted.json', 'bob');
         const rates = [{ server: 'm', calls: 5, window: '1h' }];
@@ -254,7 +254,7 @@ describe('rates', () => {
         assertPasses((await caller.ask('tools/list')).message);
         assert.equal((await caller.call('m__forbidden')).error.code, 403, 'policy comes first');
     });
-    test('each part of a batch counts', async t => {
+    test('each part of a batch counts as a call', async t => {
         const rates = [{ calls: 2, window: '1h' }];
         const gateway = await gatewayFor(t, { mcpServers: { m: mirrorServer('one') }, limits: { rates } });
         const caller = await Caller.open(gateway, undefined, '2025-03-26');
@@ -265,7 +265,7 @@ describe('rates', () => {
         for (const id of [1, 2, 3]) assertPasses(byId[id]);
         assertLimited(byId[4]);
     });
-    test('over HTTP+SSE the refusal comes on the stream', async t => {
+    test('a refused call over HTTP+SSE is answered on the stream', async t => {
         const gateway = await gatewayFor(t, { mcpServers: { m: mirrorServer('one') }, limits: { rates: [{ calls: 1, window: '1h' }] } });
         const events = await stream(new URL('/sse', gateway.origin), { headers: { accept: 'text/event-stream' } });
         const endpoint = new URL((await events.next()).data, gateway.origin);
@@ -280,7 +280,7 @@ describe('rates', () => {
     });
 });
 
-describe('whose calls are counted together', () => {
+describe('scopes of rates', () => {
     let gateway;
     const secrets = {};
     before(async () => {
@@ -304,7 +304,7 @@ describe('whose calls are counted together', () => {
     });
     after(() => gateway?.stop());
 
-    test('per identity: one user used up does not affect another; a role has its own row', async () => {
+    test('a rate per identity does not affect another user, and a role has its own row', async () => {
         const [ana, again, bob, eve] = await Promise.all(['ana', 'ana', 'bob', 'eve'].map(who => Caller.open(gateway, secrets[who])));
         assertPasses(await ana.call('m__one'));
         assertLimited(await ana.call('m__one'));
@@ -316,7 +316,7 @@ describe('whose calls are counted together', () => {
         assertLimited(await eve.call('m__one'));
         assertPasses(await ana.call('m__three'));
     });
-    test('per tenant: all of its callers together, and nobody of another tenant', async () => {
+    test('a rate per tenant counts all callers of that tenant together and no others', async () => {
         const [ana, bob] = await Promise.all(['ana', 'bob'].map(who => Caller.open(gateway, secrets[who])));
         assertPasses(await ana.call('m__two'));
         assertPasses(await bob.call('m__two'));
@@ -327,7 +327,7 @@ describe('whose calls are counted together', () => {
         assertPasses(await acme.call('m__two'));
         assertLimited(await acmeBob.call('m__three'));
     });
-    test('a limited call is in the audit log: allowed by policy, refused for now', async () => {
+    test('a limited call is recorded as allowed by policy and refused by a limit', async () => {
         const ana = await Caller.open(gateway, secrets.ana);
         while (!(await ana.call('m__one')).error) continue;
         const file = join(gateway.state, 'audit.db');
@@ -337,7 +337,7 @@ describe('whose calls are counted together', () => {
     });
 });
 
-describe('calls in flight', () => {
+describe('bounds on calls in flight', () => {
     let gateway, count = 0;
     before(async () => {
         gateway = await startGateway({
@@ -369,7 +369,7 @@ describe('calls in flight', () => {
         return undefined;
     }
 
-    test('no more at once than configured, for this tool only; an answer gives the slot back', async () => {
+    test('concurrent calls of a tool are bounded, and an answer frees a slot', async () => {
         const caller = await Caller.open(gateway);
         const [first, second] = [file(), file()];
         const one = await caller.start('m__wait', { file: first }, 11);
@@ -387,7 +387,7 @@ describe('calls in flight', () => {
         assertPasses((await two.message()).message);
         await bothFree(caller);
     });
-    test('a caller that vanishes: its call goes on and holds the slot until the server is done', async () => {
+    test('a call whose caller disconnected holds its slot until the server answers', async () => {
         const caller = await Caller.open(gateway);
         const go = file();
         for (const id of [11, 12]) (await caller.start('m__wait', { file: go }, id)).drop();
@@ -395,7 +395,7 @@ describe('calls in flight', () => {
         writeFileSync(go, '');
         await bothFree(caller);
     });
-    test('a session that ends gives back what its calls held', async () => {
+    test('a session that ends frees the slots of its calls', async () => {
         const [caller, other] = [await Caller.open(gateway), await Caller.open(gateway)];
         const running = [await caller.start('m__wait', { file: file() }, 11), await caller.start('m__wait', { file: file() }, 12)];
         await refused(other);
@@ -403,7 +403,7 @@ describe('calls in flight', () => {
         for (const events of running) assert.equal((await events.message()).message.error.data.reason, 'session_unknown');
         await bothFree(other);
     });
-    test('a call that times out gives its slot back', async () => {
+    test('a call that times out frees its slot', async () => {
         const caller = await Caller.open(gateway);
         const events = await caller.start('bad__act', {});
         assertLimited(await caller.call('bad__act'));
@@ -413,7 +413,7 @@ describe('calls in flight', () => {
         assert.match(again.headers['content-type'], /^text\/event-stream/, 'it is in flight');
         again.drop();
     });
-    test('a server that dies gives the slots back', async () => {
+    test('a server that dies frees the slots of its calls', async () => {
         const caller = await Caller.open(gateway);
         const running = [await caller.start('m__wait', { file: file() }, 11), await caller.start('m__wait', { file: file() }, 12)];
         await refused(caller);
@@ -448,7 +448,7 @@ describe('failed authentication', () => {
     const good = secret => ({ authorization: `Bearer ${secret}` });
     const shutAfter = (file, more) => withTokens(file, { mcpServers: { m: mirrorServer('one') }, limits: { auth_failures: 3, auth_window: '1h' }, ...more });
 
-    test('P6 after so many refused credentials its address gets 429; open sessions, other addresses and strangers without a credential do not', async t => {
+    test('P6 an address with too many refused credentials gets 429, but open sessions, other addresses and callers without a credential do not', async t => {
         const secret = token('p6.json', 'ana');
         const gateway = await gatewayFor(t, shutAfter('p6.json'));
         const caller = await Caller.open(gateway, secret);
@@ -471,7 +471,7 @@ describe('failed authentication', () => {
         assert.match(gateway.log(), /throttling address after failed authentications address=127\.0\.0\.1 /);
         assert.ok(!gateway.log().includes(secret.slice(17, 40)), 'a token in the log');
     });
-    test('P6 the 429 comes before the body is read, and asks no provider', async t => {
+    test('P6 a throttled address gets 429 before the body is read or a provider is asked', async t => {
         token('p6body.json', 'ana');
         const gateway = await gatewayFor(t, shutAfter('p6body.json'));
         for (let i = 0; i < 3; i++) assert.equal((await open(gateway.url, wrong)).status, 401);
@@ -489,7 +489,7 @@ describe('failed authentication', () => {
         assert.deepEqual(reasons, [...Array(3).fill('unauthenticated'), 'auth_limited'], 'one for each credential that a provider refused, and what was turned away at the door');
     });
     for (const [name, lines] of Object.entries({ 'a large body': ['Content-Length: 60000000'], 'a body without length': ['Transfer-Encoding: chunked'] }))
-        test(`P6 ${name} of a stranger is not read: 401 first, and one record`, async t => {
+        test(`P6 ${name} of an unauthenticated caller gets 401 before it is read, and one record`, async t => {
             const secret = token('p6stranger.json', 'ana');
             const gateway = await gatewayFor(t, shutAfter('p6stranger.json'));
             const { hostname, port, host } = new URL(gateway.url);
@@ -510,7 +510,7 @@ describe('failed authentication', () => {
             assert.equal((await open(gateway.url, wrong)).status, 401, 'three refused credentials, each counted once');
             assert.equal((await open(gateway.url, wrong)).status, 429);
         });
-    test('P6 after the time it was told to wait the address is heard again', async t => {
+    test('P6 an address may authenticate again after the announced wait', async t => {
         const secret = token('p6wait.json', 'ana');
         const gateway = await gatewayFor(t, shutAfter('p6wait.json', { limits: { auth_failures: 1, auth_window: '3s' } }));
         let answer;
@@ -520,7 +520,7 @@ describe('failed authentication', () => {
         await sleep(wait + 5);
         assert.equal((await open(gateway.url, good(secret))).status, 200);
     });
-    test('P6 P11 a proxy that proved itself speaks for many and is not shut out; one that did not is', async t => {
+    test('P6 P11 a proxy that authenticated itself is not throttled, and another one is', async t => {
         token('p6proxy.json', 'ana');
         const secret = 'a-secret-of-at-least-thirty-two-characters';
         const providers = [

@@ -75,7 +75,7 @@ describe('a gateway that runs out of memory', { skip: sanitized && 'sanitizers r
         return { status: res.statusCode, headers: res.headers, body: await text(res) };
     }
 
-    test('refuses a body that does not fit with 503', async () => {
+    test('a body that does not fit into memory gets 503', async () => {
         const { status, headers, body } = await postLarge(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"http__small","arguments":{"x":"${'x'.repeat(LARGE)}"}}}`);
         assert.equal(status, 503);
         assert.ok(headers['retry-after']);
@@ -84,7 +84,7 @@ describe('a gateway that runs out of memory', { skip: sanitized && 'sanitizers r
         await assertServes();
     });
 
-    test('refuses a body whose keys it cannot compare', async () => {
+    test('a body whose keys cannot be compared gets 503', async () => {
         const keys = Array.from({ length: 1_400_000 }, (_, i) => `"key${i}":1`).join(',');
         const { status, body } = await postLarge(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"http__small","arguments":{${keys}}}}`);
         assert.equal(status, 503);
@@ -99,17 +99,17 @@ describe('a gateway that runs out of memory', { skip: sanitized && 'sanitizers r
         return body;
     }
 
-    test('fails a call whose answer does not fit: JSON over HTTP', async () => {
+    test('a call whose JSON answer over HTTP does not fit fails', async () => {
         assert.match(await failure('http__json'), /"reason":"overloaded"/);
         await assertServes();
     });
 
-    test('fails a call whose answer does not fit: an event over HTTP', async () => {
+    test('a call whose event over HTTP does not fit fails', async () => {
         await failure('http__events');
         await assertServes();
     });
 
-    test('fails a call whose answer does not fit: a line over stdio', async () => {
+    test('a call whose line over stdio does not fit fails', async () => {
         await failure('stdio__json');
         await gateway.line(/out of memory: a server's message is dropped/, WAIT_MS);
         await assertServes();

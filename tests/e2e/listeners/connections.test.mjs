@@ -54,11 +54,11 @@ async function fillAndLeave(gateway) {
     }
 }
 
-describe('accepting goes on when callers leave', () => {
+describe('accepting after connections close', () => {
     const directory = temporaryDirectory();
     after(() => directory.remove());
     for (const address of ['127.0.0.1:0', `unix:${join(directory.path, 'postern.sock')}`])
-        test(`after limits.connections was reached on ${address.split(':')[0]}`, async () => {
+        test(`connections are accepted again after limits.connections was reached on ${address.split(':')[0]}`, async () => {
             const gateway = await startGateway({ listen: [{ address }], limits: { connections: 10 }, mcpServers: {} });
             try {
                 await fillAndLeave(gateway);
@@ -68,7 +68,7 @@ describe('accepting goes on when callers leave', () => {
             }
         });
 
-    test('after the descriptors ran out', async () => {
+    test('connections are accepted again after the descriptors ran out', async () => {
         const gateway = await startGateway({ mcpServers: {} }, [], { launcher: ['prlimit', '--nofile=64:64'] });
         try {
             await fillAndLeave(gateway);
@@ -78,7 +78,7 @@ describe('accepting goes on when callers leave', () => {
         }
     });
 
-    test('after a caller waited for a place, and the place was freed', async () => {
+    test('a waiting connection is accepted when another one closes', async () => {
         const gateway = await startGateway({ limits: { connections: 2 }, mcpServers: {} });
         try {
             const lines = [dial(gateway, pipe), dial(gateway, pipe)];
@@ -95,7 +95,7 @@ describe('accepting goes on when callers leave', () => {
     });
 });
 
-test('a policy and a certificate that could not be read because the descriptors ran out are taken over when there are some', async () => {
+test('a policy and a certificate that could not be read without descriptors are reloaded later', async () => {
     const keys = temporaryDirectory();
     const [certificate, key] = ['tls.crt', 'tls.key'].map(name => join(keys.path, name));
     const renew = () => execFileSync('openssl', ['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-noenc', '-keyout', key, '-out', certificate, '-days', '30', '-subj', '/CN=localhost'], { stdio: 'ignore' });
@@ -126,7 +126,7 @@ test('a policy and a certificate that could not be read because the descriptors 
     }
 });
 
-test('the gateway raises its limit of descriptors, and servers have the old one', async () => {
+test('the gateway raises its descriptor limit and servers keep the original one', async () => {
     const demo = { command: join(dirname(binary), 'postern-demo'), args: [] }; // node would raise its limit by itself
     const config = { log: { level: 'debug' }, mcpServers: { demo } };
     const gateway = await startGateway(config, [], { launcher: ['prlimit', '--nofile=256:5000'] });
@@ -143,7 +143,7 @@ test('the gateway raises its limit of descriptors, and servers have the old one'
     }
 });
 
-test('a limit of descriptors that is lower than the configured limits is told at the start', async () => {
+test('a descriptor limit below the configured limits is logged at startup', async () => {
     const gateway = await startGateway({ limits: { connections: 5000 }, mcpServers: {} }, [], { launcher: ['prlimit', '--nofile=256:1000'] });
     try {
         assert.match(gateway.log(), /descriptor limit.*limits\.connections.*hard_limit=1000 needed=5221/);
@@ -183,7 +183,7 @@ describe('unauthenticated connections', () => {
         }
     }
 
-    test('4,097 of them that promise a body keep nobody out, and close no stream', () =>
+    test('4,097 unauthenticated connections with pending bodies do not block callers or close streams', () =>
         within({ unauthenticated_connections: 10_000 }, async (gateway, line) => {
             const streams = [line(stream), line(stream)];
             await all(streams, 'streams', ({ answered }) => answered);
@@ -199,7 +199,7 @@ describe('unauthenticated connections', () => {
             assert.ok(flood.filter(({ closed }) => closed).length < 1_000, 'only as many go as is needed');
         }));
 
-    test('as many from one address leave room for others', () =>
+    test('4,097 unauthenticated connections of one address do not block other addresses', () =>
         within({ unauthenticated_connections: 256 }, async (gateway, line) => {
             const flood = Array.from({ length: 400 }, () => line(promise(), '127.0.0.2'));
             await until(() => flood.filter(({ closed }) => closed).length === 400 - 256, WAIT_MS, '256 are left');
@@ -207,7 +207,7 @@ describe('unauthenticated connections', () => {
             await gateway.line(/closed unauthenticated or idle connections.*limits\.unauthenticated_connections/, WAIT_MS);
         }));
 
-    test('are closed when their body takes too long; authenticated ones may take longer', () =>
+    test('an unauthenticated connection whose body takes too long is closed before an authenticated one', () =>
         within({ unauthenticated_body_timeout: '300ms' }, async (_gateway, line) => {
             const known = line(authenticated);
             await all([known], 'an answer', ({ answered }) => answered);
@@ -220,7 +220,7 @@ describe('unauthenticated connections', () => {
             await all([known], 'the answer to the other', ({ answered }) => answered);
         }));
 
-    test('may pause reading an answer once their first request is authenticated', async () => {
+    test('a connection whose first request is authenticated may pause reading an answer', async () => {
         const gateway = await startGateway({ limits: { ...HOURS, unauthenticated_body_timeout: '300ms' }, mcpServers: { bad: stdioServer.misbehave('huge', LARGE) } });
         const lines = [];
         try {
@@ -244,7 +244,7 @@ describe('unauthenticated connections', () => {
         }
     });
 
-    test('of one address: the oldest goes; authenticated ones and other addresses do not count', () =>
+    test('the oldest unauthenticated connection of an address is closed, and authenticated ones do not count', () =>
         within({ unauthenticated_connections: 3 }, async (_gateway, line) => {
             const known = [line(authenticated, '127.0.0.2'), line(stream, '127.0.0.2')], elsewhere = line(promise(), '127.0.0.3');
             await all(known, 'answers', ({ answered }) => answered);
@@ -257,7 +257,7 @@ describe('unauthenticated connections', () => {
             assert.deepEqual([...lines.slice(2), ...known, elsewhere].map(({ closed }) => closed), Array(6).fill(false));
         }));
 
-    test('of a trusted proxy are not counted by address', () =>
+    test('connections of a trusted proxy are not counted by address', () =>
         within(
             { unauthenticated_connections: 2 },
             async (_gateway, line) => {
@@ -268,7 +268,7 @@ describe('unauthenticated connections', () => {
             [{ type: 'forwarded-user', trusted_proxies: ['127.0.0.9'] }]
         ));
 
-    test('go before authenticated ones that are idle, and those before any with a request', () =>
+    test('unauthenticated connections are closed before idle authenticated ones, and those before busy ones', () =>
         within({ connections: 4 }, async (_gateway, line) => {
             const idle = line(authenticated), streaming = line(stream);
             await all([idle, streaming], 'answers', ({ answered }) => answered);

@@ -108,7 +108,7 @@ const others = {
         await line.seen(/notifications\/progress.*x{1000}/s);
         line.drop();
     },
-    'a call whose events are not read': async way => {
+    'a call with unread events': async way => {
         const line = await slow(way, progressing(LARGE));
         line.socket.pause();
         await (await open(way)).call('m__reply', big(LARGE)); // the server answers in order
@@ -119,7 +119,7 @@ const others = {
         await line.seen(/x{1000}/);
         line.drop();
     },
-    'a call that the caller leaves as it is answered': async way => {
+    'a call dropped while it is answered': async way => {
         const file = at(`go-${Math.random()}`), line = await slow(way, callOf('m__wait', { file }));
         await line.seen(/event-stream/);
         writeFileSync(file, '');
@@ -139,7 +139,7 @@ const others = {
         line.drop();
         assert.equal((await ended).status, 200);
     },
-    'a GET stream that goes on elsewhere': async way => {
+    'a GET stream resumed on another connection': async way => {
         const channel = await open(way), first = await ask(way, { headers: channel.session });
         const [, id] = await first.seen(/id: (\S+)/);
         const second = await ask(way, { headers: { ...channel.session, 'last-event-id': id } });
@@ -151,12 +151,12 @@ const others = {
         await line.seen(/event-stream.*\r\n\r\n/s);
         line.drop();
     },
-    'an HTTP/1.0 stream that is over': async way => {
+    'an HTTP/1.0 stream that has ended': async way => {
         const line = await slow(way, progressing(), { version: '1.0' });
         await line.seen(/"result":/);
         await line.ended;
     },
-    'an HTTP/1.0 stream that ends as the caller leaves': async way => {
+    'an HTTP/1.0 stream that ends while the caller disconnects': async way => {
         const channel = await open(way), line = await ask(way, { headers: channel.session, version: '1.0' });
         await line.seen(/event-stream.*\r\n\r\n/s);
         const ended = channel.send(undefined, { method: 'DELETE' });
@@ -225,7 +225,7 @@ before(() => {
 });
 
 for (const [name, way] of Object.entries(ways))
-    describe(`over ${name}, descriptors return to what they were after dropping`, () => {
+    describe(`connections dropped over ${name}`, () => {
         let gateway, resting;
         const started = {};
         before(async () => {
@@ -245,17 +245,17 @@ for (const [name, way] of Object.entries(ways))
 
         for (const [kind, begin] of Object.entries(kinds))
             for (const [state, leave] of Object.entries(states))
-                test(`${kind} ${state}`, () => returnsToBase(started, async () => leave(await begin(way))));
-        for (const [what, body] of Object.entries(others)) test(what, () => returnsToBase(started, () => body(way)));
+                test(`descriptors return to their number after ${kind} ${state}`, () => returnsToBase(started, async () => leave(await begin(way))));
+        for (const [what, body] of Object.entries(others)) test(`descriptors return to their number after ${what}`, () => returnsToBase(started, () => body(way)));
         if (name === 'TLS')
-            test('half a handshake', () =>
+            test('descriptors return to their number after half a handshake', () =>
                 returnsToBase(started, async () => {
                     const socket = connect(new URL(way.url).port, '127.0.0.1');
                     await new Promise(resolve => socket.write(Buffer.from('16030101', 'hex'), resolve));
                     socket.destroy();
                 }));
         if (name === 'TCP')
-            test('client.close() of the official SDK, version 1, version 2 and HTTP+SSE', () =>
+            test('descriptors return to their number after client.close() of each official SDK', () =>
                 returnsToBase(started, () =>
                     Promise.all(
                         [[ClientV1, HttpTransportV1, '/mcp'], [ClientV2, HttpTransportV2, '/mcp'], [ClientV1, SseTransportV1, '/sse']].map(async ([Client, Transport, path]) => {

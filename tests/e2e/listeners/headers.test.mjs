@@ -31,7 +31,7 @@ async function send(gateway, bytes) {
 }
 
 for (const [max, limits] of [[8 << 10, {}], [32 << 10, { max_header: '32KiB' }]])
-    describe(`${max >> 10} KiB of headers`, () => {
+    describe(`a limit of ${max >> 10} KiB for headers`, () => {
         const within = run => async () => {
             const gateway = await startGateway({ limits, mcpServers: {} });
             try {
@@ -40,14 +40,14 @@ for (const [max, limits] of [[8 << 10, {}], [32 << 10, { max_header: '32KiB' }]]
                 await gateway.stop();
             }
         };
-        test('are accepted, be they few or many', within(async gateway => {
+        test('headers up to the limit are accepted, whether few or many', within(async gateway => {
             for (const count of [1, 40]) assert.equal((await send(gateway, request(max, count))).status, 200, `${count} headers`);
         }));
-        test('one byte more than the limit is refused', within(async gateway => {
+        test('headers one byte above the limit are refused', within(async gateway => {
             const answer = await send(gateway, request(max + 1, 1));
             assert.equal(answer.status, 431);
             assert.equal(JSON.parse(answer.body).error.data.reason, 'header_too_large');
             await gateway.line(/header_too_large.*limits\.max_header/, 10_000);
         }));
-        test('nor many more', within(async gateway => assert.equal((await send(gateway, request(max * 4, 1))).status, 431)));
+        test('headers far above the limit are refused', within(async gateway => assert.equal((await send(gateway, request(max * 4, 1))).status, 431)));
     });

@@ -44,11 +44,11 @@ describe('a caller that sends a body', () => {
         return Buffer.concat(chunks).toString();
     }
 
-    test('more slowly than limits.min_rate is cut off', async () => {
+    test('a body sent more slowly than limits.min_rate is cut off', async () => {
         assert.equal(await send(1 << 10, 200), '');
         await gateway.line(/caller cut off: it sends its request body too slowly.*subject=anonymous.*bytes=\d{4,}.*option=limits\.min_rate/, WAIT_MS);
     });
-    test('faster than that is answered, though it takes longer than one window', async () => assert.match(await send(BODY / 20, 250), /^HTTP\/1\.1 200 /));
+    test('a body sent faster than limits.min_rate is answered even after one window', async () => assert.match(await send(BODY / 20, 250), /^HTTP\/1\.1 200 /));
 });
 
 describe('a caller that reads an answer', () => {
@@ -81,12 +81,12 @@ describe('a caller that reads an answer', () => {
         return size;
     }
 
-    test('faster than limits.min_rate gets all of it', async () => assert.ok((await read(2 << 20, 100)) >= LARGE));
-    test('more slowly than that is cut off', async () => {
+    test('an answer read faster than limits.min_rate arrives whole', async () => assert.ok((await read(2 << 20, 100)) >= LARGE));
+    test('an answer read more slowly than limits.min_rate is cut off', async () => {
         assert.ok((await read(1, 500)) < LARGE);
         assert.ok(cut());
     });
-    test('a caller that reads nothing because its stream is idle keeps the stream', async () => {
+    test('a caller keeps a stream that is idle', async () => {
         const socket = await dial(gateway), channel = await Channel.open(gateway.url);
         let beats = 0;
         socket.on('data', chunk => (beats += chunk.toString().split(': keepalive').length - 1));

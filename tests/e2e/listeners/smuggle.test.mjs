@@ -57,21 +57,21 @@ test('the same request without the fault is answered', async () => {
     assert.match(answer, /^HTTP\/1\.1 200 /);
 });
 
-describe('400 and the end of the connection', () => {
+describe('ambiguous framing', () => {
     const next = `GET /mcp HTTP/1.1\r\nHost: x\r\n\r\n`;
     const chunked = `${Buffer.byteLength(body).toString(16)}\r\n${body}\r\n0\r\n\r\n`;
     const cases = {
-        'Content-Length and Transfer-Encoding': () => request([length, 'Transfer-Encoding: chunked'], chunked),
-        'Transfer-Encoding and Content-Length': () => request(['Transfer-Encoding: chunked', length], chunked),
-        'two Content-Length that differ': () => request([length, 'Content-Length: 3']),
-        'two Content-Length that agree': () => request([length, length]),
+        'a request with Content-Length and Transfer-Encoding': () => request([length, 'Transfer-Encoding: chunked'], chunked),
+        'a request with Transfer-Encoding and Content-Length': () => request(['Transfer-Encoding: chunked', length], chunked),
+        'a request with two Content-Length that differ': () => request([length, 'Content-Length: 3']),
+        'a request with two Content-Length that agree': () => request([length, length]),
         'a list as Content-Length': () => request([`${length}, ${Buffer.byteLength(body)}`]),
         'a Content-Length with a sign': () => request([`Content-Length: +${Buffer.byteLength(body)}`]),
         'a negative Content-Length': () => request(['Content-Length: -1']),
         'a Content-Length that overflows': () => request(['Content-Length: 18446744073709551617']),
         'an empty Content-Length': () => request(['Content-Length:']),
         'a Content-Length in hexadecimal': () => request(['Content-Length: 0x10']),
-        'two Transfer-Encoding': () => request(['Transfer-Encoding: chunked', 'Transfer-Encoding: identity'], chunked),
+        'a request with two Transfer-Encoding': () => request(['Transfer-Encoding: chunked', 'Transfer-Encoding: identity'], chunked),
         'a Transfer-Encoding that does not end in chunked': () => request(['Transfer-Encoding: chunked, identity'], chunked),
         'a chunk size with a sign': () => request(['Transfer-Encoding: chunked'], `+5\r\nhello\r\n0\r\n\r\n`),
         'a chunk size that overflows': () => request(['Transfer-Encoding: chunked'], `10000000000000000\r\nhello\r\n0\r\n\r\n`),
@@ -85,15 +85,15 @@ describe('400 and the end of the connection', () => {
         'a header without a name': () => request([': value', length]),
         'a folded header line': () => request(['X-Name: one', ' two', length]),
         'a first header line that begins with a space': () => request([length]).replace('\r\nHost', '\r\n X: 1\r\nHost'),
-        'two Host': () => request([`Host: ${host}:${port}`, length]),
-        'no Host': () => request([length]).replace(`Host: ${host}:${port}\r\n`, ''),
-        'two Authorization': () => request(['Authorization: Bearer one', 'Authorization: Bearer two', length]),
+        'a request with two Host': () => request([`Host: ${host}:${port}`, length]),
+        'a request without Host': () => request([length]).replace(`Host: ${host}:${port}\r\n`, ''),
+        'a request with two Authorization': () => request(['Authorization: Bearer one', 'Authorization: Bearer two', length]),
         'a request line with a bare LF': () => request([length]).replace('HTTP/1.1\r\n', 'HTTP/1.1\n'),
         'a request line with two spaces': () => request([length]).replace('POST /mcp', 'POST  /mcp'),
-        'another protocol': () => request([length]).replace('HTTP/1.1', 'HTTP/one')
+        'a request of another protocol': () => request([length]).replace('HTTP/1.1', 'HTTP/one')
     };
     for (const [name, bytes] of Object.entries(cases)) {
-        test(name, async () => {
+        test(`${name} gets 400 and the end of the connection`, async () => {
             const answer = await converse(socket => socket.write(bytes() + next));
             // The request that hides behind the first would be answered 403. libmicrohttpd 0.9.75 repeats the head
             // of the errors it finds itself, so heads are not counted here, only what they say.
@@ -101,19 +101,19 @@ describe('400 and the end of the connection', () => {
             assert.ok(responses(answer).every(head => /4(00|13)$/.test(head)), `the second request was answered:\n${answer}`);
         });
     }
-    test('a Transfer-Encoding that is unknown', async () => {
+    test('an unknown Transfer-Encoding is refused', async () => {
         const answer = await converse(socket => socket.write(request(['Transfer-Encoding: xchunked'], chunked) + next));
         assert.match(answer, /^HTTP\/1\.1 (400|501) /);
         assert.equal(responses(answer).length, 1, `more than one answer:\n${answer}`);
     });
-    test('HTTP/2 without being asked is refused', async () => {
+    test('HTTP/2 without negotiation is refused', async () => {
         const answer = await converse(socket => socket.write('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n'));
         assert.match(answer, /^(HTTP\/1\.1 (400|505) |$)/);
     });
 });
 
 describe('slow senders', () => {
-    test('headers that drip in are cut off at the header deadline', async () => {
+    test('headers that arrive slowly are cut off at the header deadline', async () => {
         const started = Date.now();
         let drip;
         const answer = await converse(socket => {
@@ -129,7 +129,7 @@ describe('slow senders', () => {
     test('a connection that stays silent is closed', async () => {
         assert.match(await converse(() => {}), /^(HTTP\/1\.1 408 |$)/);
     });
-    test('headers without end are refused', async () => {
+    test('headers without an end are refused', async () => {
         const answer = await converse(socket => {
             socket.write('POST /mcp HTTP/1.1\r\n');
             const line = `X-Filler: ${'x'.repeat(1000)}\r\n`;
@@ -138,13 +138,13 @@ describe('slow senders', () => {
         });
         assert.match(answer, /^(HTTP\/1\.1 (400|431) |$)/);
     });
-    test('the gateway still answers', async () => {
+    test('the gateway answers after slow senders', async () => {
         const answer = await converse(socket => socket.write(request([length, 'Connection: close'])));
         assert.match(answer, /^HTTP\/1\.1 200 /);
     });
 });
 
-describe('framing that is in order', () => {
+describe('valid framing', () => {
     test('a chunked body is read', async () => {
         const half = Math.floor(body.length / 2);
         const chunks = [body.slice(0, half), body.slice(half)].map(part => `${part.length.toString(16)};ext=1\r\n${part}\r\n`).join('');
@@ -171,7 +171,7 @@ describe('framing that is in order', () => {
         assert.match(answer, /^HTTP\/1\.1 (100|200) /);
         assert.match(answer, /^HTTP\/1\.1 200 /m);
     });
-    test('HEAD, OPTIONS and an absolute target do not confuse it', async () => {
+    test('HEAD, OPTIONS and an absolute target are answered', async () => {
         for (const line of ['OPTIONS /mcp HTTP/1.1', 'HEAD /mcp HTTP/1.1', `GET http://${host}:${port}/nowhere HTTP/1.1`]) {
             const answer = await converse(socket => socket.write(`${line}\r\nHost: ${host}:${port}\r\nConnection: close\r\n\r\n`));
             assert.match(answer, /^HTTP\/1\.1 [245]\d\d /, line);

@@ -87,7 +87,7 @@ async function closedAfter(socket) {
     return Date.now() - began;
 }
 
-describe('over TLS', () => {
+describe('a TLS listener', () => {
     let gateway, hasty; // deadlines that are short enough to wait for are too short for a busy machine's handshakes
     before(async () => {
         gateway = await start(tlsOf('one'), { timeouts: { stream_after: '50ms', heartbeat: '200ms' }, limits: { body_timeout: '8s' } });
@@ -98,11 +98,11 @@ describe('over TLS', () => {
         await hasty.stop();
     });
 
-    test('the log tells the URL', () => assert.match(gateway.url, /^https:\/\/127\.0\.0\.1:\d+\/mcp$/));
+    test('the log shows the URL of a TLS listener', () => assert.match(gateway.url, /^https:\/\/127\.0\.0\.1:\d+\/mcp$/));
 
     for (const [name, body] of everyWay) test(name, () => body(gateway.url, trusting()));
 
-    test('a slow call gets an event stream with heartbeats, and costs no processor time while it waits', async () => {
+    test('a slow call gets an event stream with heartbeats and does not use processor time while it waits', async () => {
         const channel = await Channel.open(gateway.url, trusting());
         const res = await channel.begin(callOf('m__wait', { file: at('go') }));
         assert.match(res.headers['content-type'], /event-stream/);
@@ -116,7 +116,7 @@ describe('over TLS', () => {
         await until(() => seen.includes('waited'), WAIT_MS, 'the answer');
     });
 
-    test('messages on a GET stream', async () => {
+    test('messages arrive on a GET stream', async () => {
         const channel = await Channel.open(gateway.url, trusting());
         const res = await channel.begin(undefined, { method: 'GET' });
         let seen = '';
@@ -127,7 +127,7 @@ describe('over TLS', () => {
         res.destroy();
     });
 
-    test('a caller that is gone frees its stream', async () => {
+    test('a caller that disconnects frees its stream', async () => {
         const channel = await Channel.open(gateway.url, trusting());
         (await channel.begin(undefined, { method: 'GET' })).destroy();
         await until(async () => {
@@ -137,7 +137,7 @@ describe('over TLS', () => {
         }, WAIT_MS, 'a second stream');
     });
 
-    test('a connection is kept, also after an answer that was waited for', async () => {
+    test('a connection is kept open, also after an answer that took time', async () => {
         const agent = new Agent({ keepAlive: true, maxSockets: 1, ...trusting() });
         const channel = await Channel.open(gateway.url, { agent });
         const sockets = new Set();
@@ -146,7 +146,7 @@ describe('over TLS', () => {
         agent.destroy();
     });
 
-    test('requests that come in one record are all answered', async () => {
+    test('requests in one TLS record are all answered', async () => {
         const channel = await Channel.open(gateway.url, trusting());
         const socket = connectTls({ host: '127.0.0.1', port: portOf(gateway), ...trusting() });
         const request = id => {
@@ -172,14 +172,14 @@ describe('over TLS', () => {
     });
 
     for (const [name, first] of [['silence', ''], ['half a ClientHello', '160301020001000']])
-        test(`${name} instead of a handshake is cut at the header deadline`, async () => {
+        test(`${name} instead of a handshake is cut off at the header deadline`, async () => {
             const socket = connect({ host: '127.0.0.1', port: portOf(hasty) });
             if (first) socket.write(Buffer.from(first, 'hex'));
             const took = await closedAfter(socket);
             assert.ok(took > 300 && took < 2_000, `closed after ${took} ms`);
         });
 
-    test('a handshake byte by byte is cut at the header deadline', async () => {
+    test('a handshake byte by byte is cut off at the header deadline', async () => {
         const socket = connect({ host: '127.0.0.1', port: portOf(hasty) });
         const hello = Buffer.from('16030102000100', 'hex');
         let sent = 0;
@@ -189,7 +189,7 @@ describe('over TLS', () => {
         assert.ok(took < 2_000, `closed after ${took} ms`);
     });
 
-    test('handshakes and requests that are half there, and callers that pause, cost no processor time', async () => {
+    test('incomplete handshakes, incomplete requests and pausing callers do not use processor time', async () => {
         const slow = await start(tlsOf('one'));
         const channel = await Channel.open(slow.url, trusting());
         const open = Array.from({ length: 30 }, () => connect({ host: '127.0.0.1', port: portOf(slow) }));
@@ -244,7 +244,7 @@ describe('over TLS', () => {
     });
 });
 
-describe('a replaced certificate', () => {
+describe('replaced certificates', () => {
     let gateway;
     before(async () => {
         install('one', 'used');
@@ -253,7 +253,7 @@ describe('a replaced certificate', () => {
     after(() => gateway.stop());
     const errors = () => gateway.log().split('certificate not replaced').length - 1;
 
-    test('is shown to new connections; those that are open go on', async () => {
+    test('a replaced certificate is shown to new connections and open ones continue', async () => {
         const agent = new Agent({ keepAlive: true, maxSockets: 1, ...trusting() });
         const channel = await Channel.open(gateway.url, { agent });
         const { socket } = await channel.request('ping');
@@ -269,12 +269,12 @@ describe('a replaced certificate', () => {
 
     const broken = {
         garbage: () => copyFileSync(at('garbage'), at('used.crt')),
-        'the key of another': () => copyFileSync(at('other.key'), at('used.key')),
+        'the certificate of another key': () => copyFileSync(at('other.key'), at('used.key')),
         'an empty file': () => writeFileSync(at('used.crt'), ''),
-        'no file': () => renameSync(at('used.crt'), at('used.gone'))
+        'a missing file': () => renameSync(at('used.crt'), at('used.gone'))
     };
     for (const [name, damage] of Object.entries(broken))
-        test(`a replaced certificate that is ${name} changes nothing but the log, once`, async () => {
+        test(`a replaced certificate that is ${name} is logged once and not used`, async () => {
             install('two', 'used');
             await sleep(2_500);
             const before = errors();
@@ -288,7 +288,7 @@ describe('a replaced certificate', () => {
             await until(async () => (await shown(gateway)) === 'one', WAIT_MS, 'the mended one');
         });
 
-    test('written in place is taken over, too', async () => {
+    test('a certificate that is overwritten in place takes effect', async () => {
         install('one', 'used');
         await until(async () => (await shown(gateway)) === 'one', WAIT_MS, 'the first');
         writeFileSync(at('used.key'), file('two.key'));
@@ -319,19 +319,19 @@ describe('client_ca', () => {
     });
 
     for (const name of ['stranger', 'server-only'])
-        test(`the certificate "${name}" certifies nothing`, async () => {
+        test(`the certificate "${name}" does not identify a caller`, async () => {
             const said = await logged(asking(name));
             assert.match(said, /warn +client certificate not accepted detail=/);
             assert.doesNotMatch(said, /client certificate (dns|uri|email)=/);
         });
 
-    test('without a certificate there is none', async () => {
+    test('a caller without a certificate has no certificate names', async () => {
         const said = await logged(async () => assert.ok(await Channel.open(gateway.url, trusting())));
         assert.doesNotMatch(said, /client certificate/);
     });
 });
 
-describe('P12 a proxy that shows a certificate', () => {
+describe('P12 a proxy that presents a certificate', () => {
     let gateway;
     before(async () => {
         const rules = [{ id: 'echo', effect: 'allow', description: 'for everybody in this test', tenants: ['*'], subjects: ['authenticated'], servers: ['m'], kinds: ['tool'], names: ['*'] }];
@@ -347,30 +347,30 @@ describe('P12 a proxy that shows a certificate', () => {
         return (await new Channel(gateway.url, options).send(initialize('2025-11-25'), { headers })).status;
     };
 
-    test('P12 with the name that is wanted is believed', async () => assert.equal(await status('agent'), 200));
-    test('P12 with that name, but says nobody: 401', async () => assert.equal(await status('agent', {}), 401));
+    test('P12 a proxy with the configured certificate name is trusted', async () => assert.equal(await status('agent'), 200));
+    test('P12 a proxy with the configured certificate name and without a user gets 401', async () => assert.equal(await status('agent', {}), 401));
     for (const name of ['stranger', 'server-only', 'one', undefined])
-        test(`P12 with ${name ? `the certificate "${name}"` : 'none'}: 401`, async () => assert.equal(await status(name), 401));
+        test(`P12 a proxy with ${name ? 'the certificate ' + name : 'no certificate'} gets 401`, async () => assert.equal(await status(name), 401));
 });
 
-describe('it refuses to start', () => {
+describe('mistakes in the configuration of TLS', () => {
     const wrong = {
-        'without the certificate': [() => ({ ...tlsOf('one'), certificate: at('none.crt') }), /tls\.certificate: .*none\.crt: No such file or directory; write the file/],
-        'without the key': [() => ({ ...tlsOf('one'), key: at('none.key') }), /tls\.key: .*none\.key: No such file or directory; write the file/],
-        'without the authorities': [() => tlsOf('one', { client_ca: at('none.crt') }), /tls\.client_ca: .*none\.crt: No such file/],
-        'with a folder': [() => ({ ...tlsOf('one'), certificate: directory.path }), /tls\.certificate: .*: not a PEM file; name one/],
+        'without its certificate file': [() => ({ ...tlsOf('one'), certificate: at('none.crt') }), /tls\.certificate: .*none\.crt: No such file or directory; write the file/],
+        'without its key file': [() => ({ ...tlsOf('one'), key: at('none.key') }), /tls\.key: .*none\.key: No such file or directory; write the file/],
+        'without its authorities file': [() => tlsOf('one', { client_ca: at('none.crt') }), /tls\.client_ca: .*none\.crt: No such file/],
+        'with a folder as certificate': [() => ({ ...tlsOf('one'), certificate: directory.path }), /tls\.certificate: .*: not a PEM file; name one/],
         'with garbage for a certificate': [() => ({ ...tlsOf('one'), certificate: at('garbage') }), /tls\.certificate: .*garbage: no PEM certificate/],
         'with garbage for a key': [() => ({ ...tlsOf('one'), key: at('garbage') }), /tls\.key: .*garbage: no PEM private key/],
         'with garbage for authorities': [() => tlsOf('one', { client_ca: at('garbage') }), /tls\.client_ca: .*garbage: no PEM certificate/],
         'with a key that has a passphrase': [() => ({ ...tlsOf('one'), key: at('locked.key') }), /tls\.key: .*locked\.key: .*passphrase; write it without/],
-        'with the key of another': [() => ({ ...tlsOf('one'), key: at('two.key') }), /tls\.key: .*two\.key: does not belong to the certificate/],
+        'with the key of another certificate': [() => ({ ...tlsOf('one'), key: at('two.key') }), /tls\.key: .*two\.key: does not belong to the certificate/],
         'with a certificate alone': [() => ({ certificate: at('one.crt') }), /\/listen\/0\/tls\/key: missing; TLS needs a certificate and its key/],
         'with authorities alone': [() => ({ client_ca: at('ca.crt') }), /\/listen\/0\/tls\/certificate: missing/],
         'with a mode': [() => tlsOf('one'), /\/listen\/0\/mode: only for a unix socket/, { mode: '0600' }],
         'beyond loopback without a provider': [() => tlsOf('one'), /\/listen\/0\/address: 0\.0\.0\.0:0 is not loopback/, { address: '0.0.0.0:0' }]
     };
     for (const [name, [tls, message, more = {}]] of Object.entries(wrong))
-        test(name, async () => {
+        test(`a listener ${name} stops the start`, async () => {
             const folder = temporaryDirectory();
             const path = writeConfig(folder.path, { listen: [{ address: '127.0.0.1:0', tls: tls(), ...more }], mcpServers: {} });
             const { status, stderr } = await new Promise(resolve => {
@@ -381,14 +381,14 @@ describe('it refuses to start', () => {
             assert.match(stderr, message);
         });
 
-    test('with a key it may not read', { skip: process.getuid() === 0 && 'root reads everything' }, async () => {
+    test('a listener with an unreadable key stops the start', { skip: process.getuid() === 0 && 'root reads everything' }, async () => {
         copyFileSync(at('one.key'), at('secret.key'));
         chmodSync(at('secret.key'), 0);
         await assert.rejects(start({ ...tlsOf('one'), key: at('secret.key') }), /Permission denied; .*make it readable/);
     });
 });
 
-test('plain HTTP, TLS and a unix socket side by side', async () => {
+test('plain HTTP, TLS and a unix socket work side by side', async () => {
     const listen = [{ address: '127.0.0.1:0' }, { address: '127.0.0.1:0', tls: tlsOf('one') }, { address: `unix:${at('beside.sock')}` }];
     const gateway = await startGateway({ listen, mcpServers: { m: { command: mirror } } });
     const [, secure] = await gateway.line(/url=(https:\S+)/, WAIT_MS);
@@ -399,7 +399,7 @@ test('plain HTTP, TLS and a unix socket side by side', async () => {
     await gateway.stop();
 });
 
-test('paths are relative to the configuration file', async () => {
+test('paths of a listener are relative to the configuration file', async () => {
     const folder = temporaryDirectory();
     mkdirSync(join(folder.path, 'tls'));
     for (const name of ['one.crt', 'one.key']) copyFileSync(at(name), join(folder.path, 'tls', name));

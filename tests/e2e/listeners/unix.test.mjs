@@ -34,17 +34,17 @@ function refused(path, more = {}) {
     });
 }
 
-describe('over a unix socket', () => {
+describe('a unix socket', () => {
     const path = at('postern.sock');
     let gateway;
     before(async () => (gateway = await start(path, {}, { timeouts: { stream_after: '50ms', heartbeat: '200ms' } })));
     after(() => gateway.stop());
 
-    test('the log tells where it listens', () => assert.equal(gateway.url, `unix:${path}`));
+    test('the log shows the path of a unix socket', () => assert.equal(gateway.url, `unix:${path}`));
 
     for (const [name, body] of everyWay) test(name, () => body(URL_FOR_HOST, { socketPath: path }));
 
-    test('a slow call gets an event stream with heartbeats', async () => {
+    test('a slow call over a unix socket gets an event stream with heartbeats', async () => {
         const channel = await Channel.open(URL_FOR_HOST, { socketPath: path });
         const res = await channel.begin(callOf('m__wait', { file: at('go') }));
         assert.match(res.headers['content-type'], /event-stream/);
@@ -55,7 +55,7 @@ describe('over a unix socket', () => {
         await until(() => seen.includes('waited'), WAIT_MS, 'the answer');
     });
 
-    test('a caller that is gone frees its stream', async () => {
+    test('a caller of a unix socket that disconnects frees its stream', async () => {
         const channel = await Channel.open(URL_FOR_HOST, { socketPath: path });
         const res = await channel.begin(undefined, { method: 'GET' });
         assert.equal(res.statusCode, 200);
@@ -67,7 +67,7 @@ describe('over a unix socket', () => {
         }, WAIT_MS, 'a second stream');
     });
 
-    test('a connection is kept', async () => {
+    test('a connection to a unix socket is kept open', async () => {
         const agent = new Agent({ keepAlive: true, maxSockets: 1 });
         const channel = await Channel.open(URL_FOR_HOST, { socketPath: path, agent });
         const sockets = new Set();
@@ -76,15 +76,15 @@ describe('over a unix socket', () => {
         agent.destroy();
     });
 
-    test('only loopback names are served as Host', async () => {
+    test('a Host that is not a loopback name is refused', async () => {
         const { status } = await new Channel('http://evil.example/mcp', { socketPath: path }).send(callOf('m__mirror'));
         assert.equal(status, 403);
     });
 });
 
-describe('the file', () => {
+describe('the socket file', () => {
     for (const [mode, more] of [[0o600, {}], [0o660, { mode: '0660' }], [0o666, { mode: '666' }]])
-        test(`has mode ${mode.toString(8)} with ${JSON.stringify(more)}, whatever the umask, and is removed at stop`, async () => {
+        test(`a socket file has mode ${mode.toString(8)} with ${JSON.stringify(more)} under any umask, and is removed at the stop`, async () => {
             const path = at(`mode-${mode}.sock`);
             const before = process.umask(0o077);
             const gateway = await start(path, more).finally(() => process.umask(before));
@@ -94,7 +94,7 @@ describe('the file', () => {
             assert.equal(existsSync(path), false);
         });
 
-    test('is gone as soon as it stops, and a new gateway may take its place', async () => {
+    test('a socket file is removed before the drain, so that a new gateway can listen', async () => {
         const path = at('handover.sock');
         const first = await start(path, {}, { timeouts: { shutdown: '4s', stream_after: '50ms' } });
         const channel = await Channel.open(URL_FOR_HOST, { socketPath: path });
@@ -122,25 +122,25 @@ describe('the file', () => {
         await gateway.stop();
     });
 
-    test('on which another gateway listens is left alone', async () => {
+    test('a socket on which another gateway listens is not replaced', async () => {
         const path = at('live.sock');
         const gateway = await start(path);
         const { status, stderr } = await refused(path);
         assert.equal(status, 3, stderr);
-        assert.match(stderr, /^postern: .*live\.sock: somebody listens there already; stop it, or choose another path\n$/m);
+        assert.match(stderr, /^postern: .*live\.sock: another process listens there already; stop it, or choose another path\n$/m);
         await Channel.open(URL_FOR_HOST, { socketPath: path });
         await gateway.stop();
     });
 
-    test('on which another program listens, but does not accept, is left alone', async () => {
+    test('a socket on which another program listens without accepting is not replaced', async () => {
         const path = at('deaf.sock');
         const server = createServer().listen(path);
         await new Promise(resolve => server.on('listening', resolve));
-        assert.match((await refused(path)).stderr, /somebody listens there already/);
+        assert.match((await refused(path)).stderr, /another process listens there already/);
         server.close();
     });
 
-    test('of which several gateways start at once, one gets', async () => {
+    test('a socket that several gateways want at once goes to one of them', async () => {
         const path = at('race.sock');
         const killed = await start(path);
         killed.child.kill('SIGKILL');
@@ -152,7 +152,7 @@ describe('the file', () => {
         await running[0].stop();
     });
 
-    test('a file that is not a socket is refused, and so is a link', async () => {
+    test('a file that is not a socket is refused, also a link', async () => {
         writeFileSync(at('file'), 'precious');
         symlinkSync(at('file'), at('link'));
         symlinkSync(at('nowhere'), at('dangling'));
@@ -174,31 +174,31 @@ describe('the file', () => {
         assert.equal(readFileSync(path, 'utf8'), 'precious');
     });
 
-    test('in a folder that does not exist is refused', async () => {
+    test('a socket in a missing folder is refused', async () => {
         const { status, stderr } = await refused(at('no/such/x.sock'));
         assert.equal(status, 3, stderr);
         assert.match(stderr, /folder .*no\/such: No such file or directory/);
     });
 });
 
-describe('mistakes', () => {
+describe('mistakes in the configuration of a unix socket', () => {
     const wrong = {
         'a relative path': ['x.sock', {}, /\/listen\/0\/address: write unix:\/PATH/],
         'a folder': ['/tmp/', {}, /\/listen\/0\/address: write unix:\/PATH/],
         'a path that is too long': [`/${'x'.repeat(107)}`, {}, /at most 107 characters/],
-        'a mode that is none': ['/tmp/x.sock', { mode: 'rw' }, /\/listen\/0\/mode: write the permissions in octal/],
+        'an invalid mode': ['/tmp/x.sock', { mode: 'rw' }, /\/listen\/0\/mode: write the permissions in octal/],
         'a mode with setuid': ['/tmp/x.sock', { mode: '4755' }, /\/listen\/0\/mode: write the permissions in octal/],
-        'TLS': ['/tmp/x.sock', { tls: { certificate: 'a', key: 'b' } }, /\/listen\/0\/tls: not on a unix socket/]
+        'a listener with TLS': ['/tmp/x.sock', { tls: { certificate: 'a', key: 'b' } }, /\/listen\/0\/tls: not on a unix socket/]
     };
     for (const [name, [path, more, message]] of Object.entries(wrong))
-        test(name, async () => {
+        test(`${name} as the address of a socket stops the start`, async () => {
             const { status, stderr } = await refused(path, more);
             assert.equal(status, 3, stderr);
             assert.match(stderr, message);
         });
 });
 
-test('a handful of bytes and then silence is cut at the header deadline', async () => {
+test('a connection that is silent after a few bytes is cut off at the header deadline', async () => {
     const path = at('slow.sock');
     const gateway = await start(path, {}, { limits: { header_timeout: '300ms' } });
     const { connect } = await import('node:net');

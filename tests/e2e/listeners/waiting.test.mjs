@@ -70,7 +70,7 @@ for (const ms of [1, null]) describe(`beside calls that wait ${ms ? `for ${ms} m
     };
     const answers = (socket, text) => socket.heard.split(`"text":"${text}"`).length - 1;
 
-    test('requests that come in one piece are answered one after the other', async () => {
+    test('requests in one piece are answered one after the other', async () => {
         const socket = await open();
         socket.write(requestOf(session, callOf({ ms: 1 })).repeat(PIPELINED));
         await until(() => answers(socket, 'done') === PIPELINED, WAIT_MS, 'all answers');
@@ -82,7 +82,7 @@ for (const ms of [1, null]) describe(`beside calls that wait ${ms ? `for ${ms} m
         await until(() => answers(socket, LARGE) === 1, WAIT_MS, 'the answer');
         socket.destroy();
     });
-    test('a head in pieces is read', async () => {
+    test('a request head in pieces is read', async () => {
         const socket = await open();
         const request = requestOf(session, callOf({}), `X-Long: ${'x'.repeat(7000)}\r\n`);
         for (let at = 0; at < request.length; at += 1500) {
@@ -92,13 +92,13 @@ for (const ms of [1, null]) describe(`beside calls that wait ${ms ? `for ${ms} m
         await until(() => answers(socket, 'done') === 1, WAIT_MS, 'the answer');
         socket.destroy();
     });
-    test('a caller that has said all it wants gets its answer', async () => {
+    test('a caller that closes its sending side gets its answer', async () => {
         const socket = await open();
         socket.end(requestOf(session, callOf({ ms: 50 }), 'Connection: close\r\n'));
         await once(socket, 'close');
         assert.equal(answers(socket, 'done'), 1);
     });
-    test('a caller that leaves does not take its call along', async () => {
+    test('a call continues when its caller disconnects', async () => {
         for (const ms of [2, 100]) {
             const socket = await open(), calls = server.taken;
             socket.write(requestOf(session, callOf({ ms, text: 'mine' })));

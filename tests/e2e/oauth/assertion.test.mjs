@@ -101,7 +101,7 @@ function claims(jwt, alg = 'ES256') {
     return JSON.parse(Buffer.from(body, 'base64url'));
 }
 
-describe('a server that is told who calls', () => {
+describe('a server with identity assertions', () => {
     let gateway, ana, admin, bob, eve, fay;
     before(async () => {
         [ana, admin, bob, eve, fay] = [token('ana', 'dev'), token('ana', 'dev', 'admin'), token('bob'), token('eve', 'admin'), token('fay')];
@@ -111,22 +111,22 @@ describe('a server that is told who calls', () => {
 
     const calls = () => seen.filter(({ method }) => method === 'tools/call').map(({ headers }) => claims(headers['x-postern-identity']));
 
-    test('gets the user, tenant and roles, signed, for a short time', async () => {
+    test('a server gets a short-lived signed assertion with user, tenant and roles', async () => {
         assert.ok((await call(gateway, ana)).result);
         const [{ iat, exp, jti, ...rest }] = calls();
         assert.deepEqual(rest, { iss: PUBLIC_URL, aud: server.url, sub: 'bearer:ana', tenant: 'default', roles: ['dev'] });
         assert.equal(exp - iat, 60);
         assert.ok(Math.abs(iat - Date.now() / 1000) < 30 && jti.length >= 20);
     });
-    test('gets the roles of each call, though one connection serves all sessions of a user', async () => {
+    test('a server gets the roles of each call on a connection that all sessions of a user share', async () => {
         for (const one of [ana, admin, ana]) assert.ok((await call(gateway, one)).result);
         assert.deepEqual(calls().map(({ roles }) => roles), [['dev'], ['dev', 'admin'], ['dev']]);
     });
-    test('is told of two users apart', async () => {
+    test('a server gets separate assertions for two users', async () => {
         await Promise.all([ana, bob, ana, bob].map(one => call(gateway, one)));
         assert.deepEqual(calls().map(({ sub }) => sub).sort(), ['bearer:ana', 'bearer:ana', 'bearer:bob', 'bearer:bob']);
     });
-    test('has an assertion with every request, without roles where nobody calls', async () => {
+    test('every request to a server has an assertion, without roles outside of a call', async () => {
         await call(gateway, eve);
         assert.ok(seen.some(({ method }) => method === 'initialize') && seen.some(({ method }) => method === 'tools/list'));
         for (const { method, headers } of seen) {
@@ -134,7 +134,7 @@ describe('a server that is told who calls', () => {
             assert.deepEqual([sub, roles], ['bearer:eve', method === 'tools/call' ? ['admin'] : []], method);
         }
     });
-    test('never gets the token of a caller', async () => {
+    test('a server never gets the token of a caller', async () => {
         await call(gateway, fay);
         assert.ok(seen.length > 0);
         const secret = fay.split('_')[2];
@@ -144,7 +144,7 @@ describe('a server that is told who calls', () => {
     });
 });
 
-test('algorithm, key, header and audience are as configured, beside a static token', async () => {
+test('an assertion has the configured algorithm, key, header and audience beside a static token', async () => {
     const bearer = token('gus');
     const assertion = { key_file: join(folder.path, 'RS256.pem'), algorithm: 'RS256', key_id: 'k7', header: 'X-Caller', audience: 'tracker', lifetime: 10 };
     const gateway = await startGateway(configure(undefined, { isolation: 'session', auth: { mode: 'static', token: 'fixed', assertion } }));
@@ -159,7 +159,7 @@ test('algorithm, key, header and audience are as configured, beside a static tok
     }
 });
 
-test('over HTTP+SSE the stream and every message carry it', async () => {
+test('the stream and every message over HTTP+SSE carry an assertion', async () => {
     const bearer = token('ida', 'dev');
     const gateway = await startGateway(configure(undefined, { type: 'sse', url: server.url.replace('/mcp', '/sse') }));
     try {
@@ -174,7 +174,7 @@ test('over HTTP+SSE the stream and every message carry it', async () => {
     }
 });
 
-test('without a key that can be used the server is never asked', async () => {
+test('a server without a usable signing key is never contacted', async () => {
     const bearer = token('hal');
     const path = join(folder.path, 'open.pem');
     writeFileSync(path, keys.ES256.privateKey.export({ type: 'pkcs8', format: 'pem' }));
@@ -189,17 +189,17 @@ test('without a key that can be used the server is never asked', async () => {
     }
 });
 
-describe('is refused in a configuration', () => {
+describe('mistakes in the configuration of assertions', () => {
     for (const [name, config, message] of [
-        ['for a connection that all share', () => configure(undefined, { isolation: 'shared' }), /"isolation"/],
+        ['for a shared connection', () => configure(undefined, { isolation: 'shared' }), /"isolation"/],
         ['without public_url', () => configure(undefined, {}, { public_url: undefined }), /public_url/],
-        ['where nobody proves who calls', () => configure(undefined, {}, { auth: undefined, policy: undefined }), /proves who calls/],
+        ['without authentication of callers', () => configure(undefined, {}, { auth: undefined, policy: undefined }), /proves who calls/],
         ['in the header of the token', () => configure({ header: 'Authorization' }), /header/],
-        ['in a header that is set already', () => configure(undefined, { headers: { 'x-postern-identity': 'me' } }), /carries the assertion/],
+        ['in a header that is already set', () => configure(undefined, { headers: { 'x-postern-identity': 'me' } }), /carries the assertion/],
         ['with a shared secret', () => configure({ algorithm: 'HS256' }), /algorithm/],
-        ['for a command', () => configure(undefined, { url: undefined, command: 'cat' }), /"url"/]
+        ['for a stdio server', () => configure(undefined, { url: undefined, command: 'cat' }), /"url"/]
     ])
-        test(name, () => {
+        test(`an assertion ${name} is refused`, () => {
             const own = temporaryDirectory();
             try {
                 const path = writeConfig(own.path, config());
@@ -212,7 +212,7 @@ describe('is refused in a configuration', () => {
         });
 });
 
-describe('the keys that a server checks it with', () => {
+describe('published keys of assertions', () => {
     const publicPem = name => {
         const path = join(folder.path, `${name}.pub`);
         writeFileSync(path, keys[name].publicKey.export({ type: 'spki', format: 'pem' }));
@@ -230,7 +230,7 @@ describe('the keys that a server checks it with', () => {
         return jwtVerify(headers['x-postern-identity'], remote, { issuer: PUBLIC_URL, audience: server.url });
     };
 
-    test('are published: a server that knows only their address verifies who calls', async () => {
+    test('a server that knows only the URL of the keys can verify an assertion', async () => {
         const bearer = token('kai', 'dev');
         const gateway = await startGateway(configure());
         try {
@@ -249,7 +249,7 @@ describe('the keys that a server checks it with', () => {
             await gateway.stop();
         }
     });
-    test('of before and after are published while one signs, and one key of two servers is there once', async () => {
+    test('old and new keys are published during a rotation, and a key of two servers once', async () => {
         const bearer = token('lea');
         const rsa = { key_file: join(folder.path, 'RS256.pem'), algorithm: 'RS256', key_id: 'new' };
         const old = { old: publicPem('ES256'), next: join(folder.path, 'RS256.pem') };
@@ -266,7 +266,7 @@ describe('the keys that a server checks it with', () => {
             await gateway.stop();
         }
     });
-    test('are each known by one id: a second key with it signs nothing', async () => {
+    test('a second key with the id of another is not used', async () => {
         const bearer = token('moe');
         const config = configure({ key_id: 'k' });
         config.mcpServers.other = { ...config.mcpServers.tracker, auth: { assertion: { key_file: join(folder.path, 'RS256.pem'), algorithm: 'RS256', key_id: 'k' } } };
@@ -279,7 +279,7 @@ describe('the keys that a server checks it with', () => {
             await gateway.stop();
         }
     });
-    test('are not there where nothing is asserted, and not to be written', async () => {
+    test('keys are not published without assertions and cannot be written', async () => {
         const none = await startGateway({ mcpServers: {} });
         try {
             assert.equal((await send(`${none.origin}/.well-known/jwks.json`, { method: 'GET' })).status, 404);

@@ -29,15 +29,12 @@ after(() => {
     peer?.stop();
     folder?.remove();
 });
-beforeEach(() => {
-    Object.assign(peer.state, { callerLifetime: 120, lifetime: 120, refuse: {}, refused: new Set(), needs: {}, servers: undefined, down: false, lies: {} });
-    peer.asked.length = peer.seen.length = 0;
-});
+beforeEach(() => peer.reset({ callerLifetime: 120, lifetime: 120, refuse: {}, refused: new Set(), needs: {}, servers: undefined, down: false, lies: {} }));
 afterEach(async () => {
     const log = gateway?.log() ?? '';
     await gateway?.stop();
     gateway = undefined;
-    for (const { token } of peer.seen.filter(({ token }) => token)) assert.ok(!log.includes(token), 'no token in the log');
+    assert.deepEqual(peer.leaked(log), [], 'no token is in the log');
 });
 
 const auth = {
@@ -83,7 +80,7 @@ const exchanges = () => peer.asked.filter(({ grant_type }) => /token-exchange/.t
 
 for (const mode of Object.keys(auth))
     describe(`H12 mode ${mode} with the caller's own token`, () => {
-        test('H1 H12 two users, interleaved: each is who they are at the server, each is exchanged once, and neither token gets there', async () => {
+        test('H1 H12 two interleaved users keep their identities at the server with one exchange each', async () => {
             gateway = await startGateway(configure(mode));
             const tokens = { ana: await peer.caller('ana'), bob: await peer.caller('bob') };
             const sessions = { ana: await open(tokens.ana), bob: await open(tokens.bob) };
@@ -94,7 +91,7 @@ for (const mode of Object.keys(auth))
             for (const { token } of peer.seen) assert.ok(!Object.values(tokens).includes(token), "no caller's token at the server");
             assert.ok(!Object.values(tokens).some(token => gateway.log().includes(token)), "no caller's token in the log");
         });
-        test('H12 what is sent for it, and to whom', async () => {
+        test('H12 the exchange sends the required parameters to the right endpoint', async () => {
             gateway = await startGateway(configure(mode));
             const token = await peer.caller('ana');
             assert.equal(await (await open(token)).call(), 'ana');
@@ -109,7 +106,7 @@ for (const mode of Object.keys(auth))
                 assert.ok(!JSON.stringify(second).includes(token));
             }
         });
-        test('S1 a later session of the same user uses what was got, another user does not', async () => {
+        test('S1 an exchanged token is used by later sessions of the same user only', async () => {
             gateway = await startGateway(configure(mode));
             const ana = await peer.caller('ana');
             for (const token of [ana, await peer.caller('ana'), ana]) {
@@ -121,12 +118,12 @@ for (const mode of Object.keys(auth))
             assert.equal(await (await open(await peer.caller('bob'))).call(), 'bob');
             assert.equal(exchanges().length, 2);
         });
-        test('with isolation session nothing is shared between sessions', async () => {
+        test('sessions do not share exchanged tokens with isolation session', async () => {
             gateway = await startGateway(configure(mode, {}, { isolation: 'session' }));
             for (let i = 0; i < 2; i++) assert.equal(await (await open(await peer.caller('ana'))).call(), 'ana');
             assert.equal(exchanges().length, 2);
         });
-        test('an exchanged token ends with the caller\'s token, and the caller\'s next token is exchanged anew', async () => {
+        test('an exchanged token expires with the token of its caller, and the next token is exchanged again', async () => {
             gateway = await startGateway(configure(mode));
             Object.assign(peer.state, { callerLifetime: 6, lifetime: 600 });
             const first = await peer.caller('ana');
@@ -142,7 +139,7 @@ for (const mode of Object.keys(auth))
             assert.equal(new Set(jtis).size, 2);
             assert.equal(jtis.length, 2, 'the old one was not sent again');
         });
-        test('F2 F3 one that the server refuses is got anew, once for 50 calls', async () => {
+        test('F2 F3 an exchanged token that the server refuses is replaced once for 50 calls', async () => {
             gateway = await startGateway(configure(mode));
             const session = await open(await peer.caller('ana'));
             assert.equal(await session.call(), 'ana');
@@ -150,7 +147,7 @@ for (const mode of Object.keys(auth))
             assert.deepEqual(new Set(await Promise.all(Array.from({ length: 50 }, () => session.call()))), new Set(['ana']));
             assert.equal(exchanges().length, 2);
         });
-        test("A9 more scope is asked for once, with the caller's token, and for that caller alone", async () => {
+        test('A9 more scope is requested once, with the token of the caller and only for that caller', async () => {
             peer.state.needs = { write: 'mcp:write' };
             gateway = await startGateway(configure(mode));
             const ana = await open(await peer.caller('ana')), bob = await open(await peer.caller('bob'));
@@ -161,7 +158,7 @@ for (const mode of Object.keys(auth))
             assert.equal(await bob.call(), 'bob');
             assert.equal(peer.seen.at(-1).who.scope, 'mcp:use');
         });
-        test('a user who is refused there is told so, the operator why, and nobody else is touched', async () => {
+        test('a user refused by the authorization server gets an error, the log has the reason, and other users are not affected', async () => {
             peer.state.refuse = { eve: 'eve has left the company' };
             gateway = await startGateway(configure(mode));
             const token = await peer.caller('eve'), eve = await open(token), bob = await open(await peer.caller('bob'));
@@ -175,7 +172,7 @@ for (const mode of Object.keys(auth))
             peer.state.refuse = {};
             assert.equal(await eve.call('server__whoami', await peer.caller('eve')), 'eve', 'another token is another chance');
         });
-        test('H12 a token that is neither from nor for who would exchange it stays here', async () => {
+        test('H12 a token of another issuer or audience is not sent to be exchanged', async () => {
             const elsewhere = mode === 'enterprise' ? { idp: { ...auth.enterprise().idp, issuer: peer.as } } : { issuer: peer.as };
             peer.state.servers = [peer.as];
             gateway = await startGateway(configure(mode, elsewhere));
@@ -186,7 +183,7 @@ for (const mode of Object.keys(auth))
         });
     });
 
-test('H12 a server that names another authorization server gets nothing, not even when that one lies about its name', async () => {
+test('H12 a server that names another authorization server does not get a token, even if that one claims a false name', async () => {
     peer.state.servers = [peer.as];
     peer.state.lies.as = { issuer: peer.idp, token_endpoint: `${peer.as}/token` };
     gateway = await startGateway(configure('token_exchange'));
@@ -196,7 +193,7 @@ test('H12 a server that names another authorization server gets nothing, not eve
     await gateway.line(/does not take tokens of .*the issuer of the configuration/, 5_000);
 });
 
-test('a caller without such a token is told what to come with', async () => {
+test('a caller without an exchangeable token gets an error that says which token is needed', async () => {
     const tokens = join(folder.path, 'tokens.json');
     const made = spawnSync(binary, ['token', 'new', '--file', tokens, '--subject', 'gus'], { encoding: 'utf8' });
     gateway = await startGateway(configure('token_exchange', {}, {}, { auth: { providers: [{ type: 'bearer', tokens }, jwtProvider()] } }));
@@ -208,7 +205,7 @@ test('a caller without such a token is told what to come with', async () => {
     assert.equal(await (await open(await peer.caller('ana'))).call(), 'ana');
 });
 
-describe('is refused in a configuration', () => {
+describe('mistakes in the configuration of exchanged caller tokens', () => {
     const check = config => {
         const own = temporaryDirectory();
         try {
@@ -219,12 +216,12 @@ describe('is refused in a configuration', () => {
     };
     for (const [name, config, message] of [
         ['without the provider jwt', () => configure('token_exchange', {}, {}, { auth: undefined, policy: undefined }), /provider "jwt"/],
-        ['beside a file', () => configure('token_exchange', { subject_token_file: '/x' }), /subject_token_file/],
-        ['for a workload', () => configure('token_exchange', { mode: 'workload' }), /subject/],
-        ['for a mode that asks for nothing', () => configure('token_exchange', { mode: 'shared' }), /subject/],
-        ['with an identity provider that has no name', () => configure('enterprise', { idp: { token_endpoint: `${peer.idp}/token`, client_id: 'gateway' } }), /idp\/issuer/]
+        ['beside a token file', () => configure('token_exchange', { subject_token_file: '/x' }), /subject_token_file/],
+        ['in mode workload', () => configure('token_exchange', { mode: 'workload' }), /subject/],
+        ['in mode shared', () => configure('token_exchange', { mode: 'shared' }), /subject/],
+        ['with an identity provider without an issuer', () => configure('enterprise', { idp: { token_endpoint: `${peer.idp}/token`, client_id: 'gateway' } }), /idp\/issuer/]
     ])
-        test(name, () => {
+        test(`the caller as subject ${name} is refused`, () => {
             const { status, stderr } = check(config());
             assert.notEqual(status, 0);
             assert.match(stderr, message);

@@ -96,7 +96,7 @@ async function login(...args) {
 
 const polls = () => asked.filter(({ at }) => at === '/token');
 
-test('L14 a code is shown, polled for until somebody agrees, and the grant serves calls', async () => {
+test('L14 a device login shows a code, polls until the user agrees, and its grant serves calls', async () => {
     script = [PENDING, [200, tokens]];
     device[1].verification_uri_complete = `${peer.origin}/device?user_code=WDJB-MJHT`;
     folder = temporaryDirectory();
@@ -119,31 +119,31 @@ test('L14 a code is shown, polled for until somebody agrees, and the grant serve
     assert.ok(times[1] - times[0] >= 900, 'not more often than it asked for');
 });
 
-test('L14 slow_down makes it poll five seconds less often', async () => {
+test('L14 slow_down adds five seconds to the polling interval', async () => {
     script = [[400, { error: 'slow_down' }], [200, tokens]];
     assert.equal((await login()).status, 0);
     assert.ok(times[1] - times[0] >= 5900, `${times[1] - times[0]} ms`);
 });
 
-test('L14 no answer to a poll is no end', async () => {
+test('L14 a poll without an answer does not end the login', async () => {
     script = ['hang up', [200, tokens]];
     assert.equal((await login()).status, 0);
     assert.equal(polls().length, 2);
 });
 
-describe('L14 the login ends', () => {
+describe('L14 exit status of a device login', () => {
     for (const [name, prepare, code, message] of [
         ['with 10 when it is declined', () => (script = [[400, { error: 'access_denied' }]]), 10, /declined/],
         ['with 11 when the server says that the code has expired', () => (script = [[400, { error: 'expired_token' }]]), 11, /log in again/],
-        ['with 11 when the code has expired, whatever the server says', () => ((script = [PENDING]), (device[1].expires_in = 2)), 11, /log in again/],
+        ['with 11 when the code expires while the server says pending', () => ((script = [PENDING]), (device[1].expires_in = 2)), 11, /log in again/],
         ['with 15 when the token endpoint refuses', () => (script = [[400, { error: 'unsupported_grant_type' }]]), 15, /unsupported_grant_type/],
-        ['with 14 where there are no codes for devices', () => (device = undefined), 14, /no codes for devices/],
-        ['with 17 when there is no code', () => delete device[1].device_code, 17, /no usable code/],
+        ['with 14 when the server has no device endpoint', () => (device = undefined), 14, /no codes for devices/],
+        ['with 17 when the answer has no code', () => delete device[1].device_code, 17, /no usable code/],
         ['with 17 when the code cannot be shown', () => (device[1].user_code = 'A\u001b[31m'), 17, /no usable code/],
         ['with 17 when the address is not safe', () => (device[1].verification_uri = 'http://evil.example/'), 17, /no usable code/],
-        ['with 17 when it is refused', () => (device = [400, { error: 'invalid_scope' }]), 17, /invalid_scope/]
+        ['with 17 when the device request is refused', () => (device = [400, { error: 'invalid_scope' }]), 17, /invalid_scope/]
     ])
-        test(name, async () => {
+        test(`L14 a device login ends ${name}`, async () => {
             prepare();
             const { status, stderr } = await login();
             assert.equal(status, code, stderr);
@@ -151,7 +151,7 @@ describe('L14 the login ends', () => {
         });
 });
 
-test('L14 the configuration may say so, and --no-browser otherwise', async () => {
+test('L14 the configuration selects a device login and --no-browser another one', async () => {
     folder = temporaryDirectory();
     try {
         assert.equal((await runWith({ device: true }, 'login', 'server')).status, 0);
@@ -166,7 +166,7 @@ test('L14 the configuration may say so, and --no-browser otherwise', async () =>
     }
 });
 
-test('--device goes with no browser', async () => {
+test('--device excludes options about the browser', async () => {
     for (const flag of ['--headless', '--no-browser', '--token-stdin']) assert.equal((await login(flag)).status, 2);
     assert.deepEqual(asked, []);
 });

@@ -56,14 +56,14 @@ async function listOften(alice, times) {
 
 for (const server of Object.keys(servers))
     describe(`${server}: ${JSON.stringify(servers[server])}`, () => {
-        test('after a login the next list has its tools', () =>
+        test('the tools of a server are listed after a login', () =>
             withGateway(async (liar, alice) => {
                 await listOften(alice, 20);
                 assert.equal(await asked(liar), 0, 'nobody went there without a grant');
                 await command(liar, 'login', server);
                 assert.ok((await listed(alice)).includes(`${server}__echo`));
             }));
-        test('the next call uses the grant, no call after a logout, and the new grant after another login', () =>
+        test('calls follow a login, a logout and another login at once', () =>
             withGateway(async (liar, alice) => {
                 assert.equal((await echo(alice, server)).error.code, LOGIN);
                 await command(liar, 'login', server);
@@ -80,7 +80,7 @@ for (const server of Object.keys(servers))
             }));
     });
 
-test('a token that the server does not take is not shown to it at every list, and the next login counts at once', () =>
+test('a token that the server rejects is not sent for every list, and the next login takes effect at once', () =>
     withGateway(async (liar, alice) => {
         liar.whom = ['shared'];
         const { status, stderr } = await liar.withInput('stale-token-of-nobody\n', 'login', 'shared', '--token-stdin');
@@ -95,7 +95,7 @@ test('a token that the server does not take is not shown to it at every list, an
         assert.ok((await listed(alice)).includes('shared__echo'));
     }));
 
-test('a token that ends while commands use the store: every call is made with a new one', () =>
+test('a token that expires while commands use the store is refreshed for every call', () =>
     withGateway(async (liar, alice) => {
         await command(liar, 'login', 'shared');
         for (let round = 0; round < 5; round++) {

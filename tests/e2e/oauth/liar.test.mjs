@@ -95,7 +95,7 @@ const WORKS = [
 
 describe('lies that a login survives', () => {
     for (const [lie, check, auth = null] of WORKS)
-        test(title(lie), () =>
+        test(`a login survives the lie ${title(lie)}`, () =>
             withLiar(lie, auth, async liar => {
                 const login = await liar.login();
                 assert.equal(login.status, OK, login.stderr);
@@ -183,7 +183,7 @@ const REFUSED = [
 
 describe('lies that end a login', () => {
     for (const [lie, status, said, paths] of REFUSED)
-        test(title(lie), () =>
+        test(`a login ends with an error for the lie ${title(lie)}`, () =>
             withLiar(lie, null, async liar => {
                 const login = await liar.login();
                 assert.equal(login.status, status, login.stderr);
@@ -224,7 +224,7 @@ const LATER = [
 
 describe('lies told to a refresh', () => {
     for (const [lie, status, said, { kept, requests = 1 }] of LATER)
-        test(title(lie), () =>
+        test(`a refresh fails for the lie ${title(lie)}`, () =>
             withLiar('none', null, async liar => {
                 assert.equal((await liar.login()).status, OK);
                 await liar.control({ expire: true, lie });
@@ -243,8 +243,8 @@ describe('lies told to a refresh', () => {
         );
 });
 
-describe('lies of their own', () => {
-    test(`${title('client-page')}; the next login registers anew`, () =>
+describe('lies with their own tests', () => {
+    test(`a login registers again after the lie ${title('client-page')}`, () =>
         withLiar('client-page', null, async liar => {
             const login = await liar.login();
             assert.equal(login.status, ANSWER, login.stderr);
@@ -252,7 +252,7 @@ describe('lies of their own', () => {
             assert.equal((await liar.login()).status, OK);
             assert.equal((await liar.seen('/register')).length, 2);
         }));
-    test(title('token-burst'), () =>
+    test(`a grant survives the lie ${title('token-burst')}`, () =>
         withLiar('none', null, async liar => {
             await liar.login();
             await liar.control({ expire: true, lie: 'token-burst' });
@@ -260,7 +260,7 @@ describe('lies of their own', () => {
             assert.equal((await liar.call()).status, UNAVAILABLE);
             assert.equal((await liar.call()).status, OK, 'nothing was lost');
         }));
-    test(title('migrated'), () =>
+    test(`a login does not send old secrets under the lie ${title('migrated')}`, () =>
         withLiar('none', null, async liar => {
             assert.equal((await liar.login()).status, OK);
             const old = await liar.secrets();
@@ -271,14 +271,14 @@ describe('lies of their own', () => {
             assert.deepEqual(there.map(({ path }) => path).filter(path => !path.startsWith('/.well-known')), ['/register', '/authorize', '/token']);
             for (const value of [...old, 'client-1', 'ours']) assert.ok(!JSON.stringify(there).includes(value), `${value} went to the new one`);
         }));
-    test(title('mcp-redirect'), () =>
+    test(`a call does not follow the lie ${title('mcp-redirect')}`, () =>
         withLiar('none', null, async liar => {
             await liar.login();
             await liar.control({ lie: 'mcp-redirect' });
             assert.notEqual((await liar.call()).status, OK);
             await assertNeverAsked(liar, ['away']);
         }));
-    test(title('mcp-echo'), () =>
+    test(`a call does not show secrets under the lie ${title('mcp-echo')}`, () =>
         withLiar('none', null, async liar => {
             await liar.login();
             await liar.control({ lie: 'mcp-echo', expire: true, revoke: true });
@@ -286,7 +286,7 @@ describe('lies of their own', () => {
             assert.equal(call.status, UNAVAILABLE);
             assert.match(call.stderr, /postern login/);
         }));
-    test(title('revoke-redirect'), () =>
+    test(`a logout does not follow the lie ${title('revoke-redirect')}`, () =>
         withLiar('none', null, async liar => {
             await liar.login();
             await liar.control({ lie: 'revoke-redirect' });
@@ -295,7 +295,7 @@ describe('lies of their own', () => {
             await assertNeverAsked(liar, ['away']);
             assert.deepEqual(await liar.connections(), []);
         }));
-    test('N8: headers of the configuration go to the MCP server only', () =>
+    test('N8 configured headers are sent only to the MCP server', () =>
         withLiar('migrated', { mode: 'shared' }, async liar => {
             assert.equal((await liar.login()).status, OK);
             assert.equal((await liar.call()).status, OK);
@@ -309,7 +309,7 @@ const LOGGED = ['none', 'expires-zero', 'expires-first', 'refresh-echo', 'refres
 
 describe('a gateway in front of a liar', () => {
     for (const lie of LOGGED)
-        test(`logs no secret, and does not hammer: ${title(lie)}`, () =>
+        test(`a gateway logs no secret and limits its requests under the lie ${title(lie)}`, () =>
             withLiar('none', null, async liar => {
                 assert.equal((await liar.login()).status, OK);
                 await liar.control({ expire: true, lie });
@@ -342,7 +342,7 @@ const withSession = (lie, body) =>
         }
     });
 
-describe('F12 a gateway that uses a token which ends while the token endpoint', () => {
+describe('F12 a token that expires while the token endpoint fails', () => {
     const withPause = (lie, body) =>
         withSession('none', async (liar, session) => {
             assert.ok((await session.call('liar__echo')).result);
@@ -352,20 +352,20 @@ describe('F12 a gateway that uses a token which ends while the token endpoint', 
     const tokenRequests = async liar => (await liar.seen('/token')).length - 1; // without the login's
 
     for (const [lie, reason] of [['token-503', 'server_unavailable'], ['refresh-html', 'server_unavailable'], ['refresh-invalid-client', 'authorization_required']])
-        test(`fails (${lie}): twenty calls are not twenty requests; and it works again by itself`, () =>
+        test(`twenty calls cause few requests to a token endpoint that fails (${lie}), and calls work again later`, () =>
             withPause(lie, async (liar, session) => {
                 for (let i = 0; i < 20; i++) assert.equal((await session.call('liar__echo')).error.data.reason, reason);
                 assert.ok((await tokenRequests(liar)) < 8); // one, unless twenty calls take longer than the pauses
                 await liar.control({ lie: 'none' });
                 await until(async () => (await session.call('liar__echo')).result, 10_000, 'a call works');
             }));
-    test('fails, and somebody logs in meanwhile: that is seen at once', () =>
+    test('a login while the token endpoint fails takes effect at once', () =>
         withPause('refresh-html', async (liar, session) => {
             for (let i = 0; i < 3; i++) assert.ok((await session.call('liar__echo')).error);
             assert.equal((await liar.login()).status, OK);
             assert.ok((await session.call('liar__echo')).result);
         }));
-    test('says when to come back: not before that', () =>
+    test('a token endpoint with Retry-After is not asked earlier', () =>
         withPause('token-429', async (liar, session) => {
             const { error } = await session.call('liar__echo');
             assert.ok(error.data.retryAfterMs > 0 && error.data.retryAfterMs <= 3300, JSON.stringify(error));
@@ -375,7 +375,7 @@ describe('F12 a gateway that uses a token which ends while the token endpoint', 
         }));
 });
 
-test('F14 a gateway remembers that refreshes are to come without a resource', () =>
+test('F14 a gateway remembers to refresh without a resource', () =>
     withSession('none', async (liar, session) => {
         for (let i = 0; i < 3; i++) {
             await liar.control({ lie: 'resource-unwanted', expire: true });
@@ -385,7 +385,7 @@ test('F14 a gateway remembers that refreshes are to come without a resource', ()
         assert.deepEqual(named, [true, false, false, false]);
     }));
 
-test('F14 other processes leave out the resource too, for other grants at the same authorization server', () =>
+test('F14 other processes also refresh without a resource at the same authorization server', () =>
     withLiar('none', null, async liar => {
         assert.equal((await liar.login()).status, OK);
         for (let i = 0; i < 2; i++) {
@@ -400,7 +400,7 @@ test('F14 other processes leave out the resource too, for other grants at the sa
         assert.deepEqual(refreshes.map(form => form.has('resource')), [true, false, false, false]);
     }));
 
-test('F12 a refusal that says little is counted, and three at once do not end a grant', () =>
+test('F12 vague refusals are counted, and three at once do not end a grant', () =>
     withLiar('none', null, async liar => {
         assert.equal((await liar.login()).status, OK);
         await liar.control({ expire: true, lie: 'refresh-invalid-request' });
@@ -410,7 +410,7 @@ test('F12 a refusal that says little is counted, and three at once do not end a 
         assert.equal((await liar.call()).status, OK);
     }));
 
-test('F1 a gateway left alone with tokens that end at once refreshes when they are needed, not all the time', () =>
+test('F1 an idle gateway does not refresh tokens that expire at once', () =>
     withSession('expires-zero', async (liar, session) => {
         assert.ok((await session.call('liar__echo')).result);
         const before = (await liar.seen('/token')).length;
@@ -418,7 +418,7 @@ test('F1 a gateway left alone with tokens that end at once refreshes when they a
         assert.ok((await liar.seen('/token')).length <= before + 1);
     }));
 
-test('F1 F18 a gateway that nobody calls refreshes before the end of the token, so that the next call is not refused', () =>
+test('F1 F18 an idle gateway refreshes a token before it expires', () =>
     withSession('expires-soon', async (liar, session) => {
         assert.ok((await session.call('liar__echo')).result);
         const [called, asked] = [(await liar.seen('/mcp')).length, (await liar.seen('/token')).length];
@@ -430,7 +430,7 @@ test('F1 F18 a gateway that nobody calls refreshes before the end of the token, 
         assert.ok((await session.call('liar__echo')).result);
     }));
 
-test('F6 a token is used while it is refreshed ahead, however slow the token endpoint is', () =>
+test('F6 a token is used while it is refreshed ahead by a slow token endpoint', () =>
     withSession('expires-soon', async (liar, session) => {
         assert.ok((await session.call('liar__echo')).result);
         let used = false;
@@ -445,7 +445,7 @@ test('F6 a token is used while it is refreshed ahead, however slow the token end
         assert.ok(used);
     }));
 
-test('every lie is told in some test', () => {
+test('every lie is used in a test', () => {
     const elsewhere = ['open', 'documents', 'documents-broken', 'documents-refused', 'documents-page', 'basic-overlooked', 'scopes', 'scopes-empty', 'offline', 'step-up', 'scope-forever', 'token-silent', 'rotation-grace', 'secret-managed', 'secret-managed-away', 'secret-unmanaged', 'expires-soon', 'two-good-servers']; // oauth, refresh and registration
     const own = ['client-page', 'token-burst', 'migrated', 'mcp-redirect', 'mcp-echo', 'revoke-redirect'];
     const told = new Set([...WORKS, ...REFUSED, ...LATER].map(([lie]) => lie).concat(LOGGED, own, elsewhere));

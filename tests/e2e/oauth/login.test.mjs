@@ -99,8 +99,8 @@ function listening(pid) {
     return rows.filter(([, , , state, , , , , , inode]) => state === '0A' && inodes.has(inode)).map(([, local]) => parseInt(local.split(':')[1], 16));
 }
 
-describe('the listener', () => {
-    test('--headless binds no port, so that one which is taken does not matter', () =>
+describe('the listener of a login', () => {
+    test('--headless does not bind a port', () =>
         withLiar('none', null, async liar => {
             const taken = createServer(() => assert.fail('connected')).listen(0, '127.0.0.1');
             await once(taken, 'listening');
@@ -117,7 +117,7 @@ describe('the listener', () => {
             }
         }));
 
-    test('L5 B1 B2 B7 B8 B9: only the right request counts, and the page comes when it is done', async () => {
+    test('L5 B1 B2 B7 B8 B9 only the right request completes a login, and the page appears afterwards', async () => {
         const alice = person(authority.url);
         const login = alice.start('login', 'authority', '--no-browser');
         const back = await browse(await addressOf(login));
@@ -154,7 +154,7 @@ describe('the listener', () => {
         assert.equal((await login.exited).code, OK);
     });
 
-    test('L1 L4 a port that is taken: the next of the range, or an error if it was asked for', async () => {
+    test('L1 L4 a login uses the next port of the range for a taken one, or fails if that port was requested', async () => {
         const holder = await hold(8085);
         const taken = createServer().listen(0, '127.0.0.1');
         await new Promise(resolve => taken.once('listening', resolve));
@@ -175,7 +175,7 @@ describe('the listener', () => {
         }
     });
 
-    test('L7 the address is pasted instead; one without a code is asked for again', async () => {
+    test('L7 a pasted address completes a login, and one without a code is asked for again', async () => {
         const alice = person(authority.url);
         const login = alice.start('login', 'authority', '--no-browser');
         const back = await browse(await addressOf(login));
@@ -187,7 +187,7 @@ describe('the listener', () => {
         assert.equal((await login.exited).code, OK, login.log());
     });
 
-    test('L9 G10 a login that times out waiting for the browser ends with status 11, and the next one registers anew', async () => {
+    test('L9 G10 a login that times out waiting for the browser ends with status 11, and the next one registers again', async () => {
         const alice = person(authority.url);
         const login = await alice.run('login', 'authority', '--no-browser', '--timeout', '1s');
         assert.equal(login.status, TIMEOUT, login.stderr);
@@ -207,8 +207,8 @@ describe('the listener', () => {
     });
 });
 
-describe('on a terminal', () => {
-    test('L9 the seconds that are left are counted down', async () => {
+describe('a login on a terminal', () => {
+    test('L9 the remaining seconds are counted down', async () => {
         const login = person(authority.url).onTerminal('login', 'authority', '--no-browser', '--timeout', '3s');
         assert.equal((await login.exited).code, TIMEOUT, login.log());
         const seconds = [...login.log().matchAll(/waiting: (\d) s \r/g)].map(([, second]) => Number(second));
@@ -218,7 +218,7 @@ describe('on a terminal', () => {
         assert.match(login.log(), /\rpostern: the login was not completed in the browser within \d+ seconds/);
     });
 
-    test('S10 connections shows whose grant it is, of whom, and enough of a digest to tell two tokens apart', async () => {
+    test('S10 connections shows the owner and issuer of a grant and a digest that distinguishes tokens', async () => {
         const alice = person(authority.url);
         const login = alice.start('login', 'authority', '--no-browser');
         assert.equal((await fetch(await browse(await addressOf(login)))).status, 200);
@@ -231,7 +231,7 @@ describe('on a terminal', () => {
         assert.deepEqual(row.slice(0, 6), ['default', 'authority', user, issuer, expires, token]);
     });
 
-    test('F17 --interactive logs in on a terminal only; else one line names the command, and no browser is started', async () => {
+    test('F17 --interactive logs in only on a terminal, and otherwise prints the login command', async () => {
         const marker = join(directory.path, 'nobody-is-there');
         const script = join(directory.path, 'nobody');
         writeFileSync(script, `#!/bin/sh\ntouch ${marker}\n`, { mode: 0o755 });
@@ -249,8 +249,8 @@ describe('on a terminal', () => {
     });
 });
 
-describe('L15 where tokens of well-known services are made', () => {
-    test('L15 the page for tokens is named when there is no usable OAuth, with the command', async () => {
+describe('L15 token pages of well-known services', () => {
+    test('L15 the token page and the command are named when OAuth is not usable', async () => {
         const proxy = createServer(socket => socket.once('data', () => socket.end('HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n')).on('error', () => {}));
         await new Promise(resolve => proxy.listen(0, '127.0.0.1', resolve));
         try {
@@ -266,7 +266,7 @@ describe('L15 where tokens of well-known services are made', () => {
         }
     });
 
-    test('L15 the page for tokens is named at the prompt', async () => {
+    test('L15 the token page is named at the prompt', async () => {
         const login = person(authority.url).onTerminal('login', '--url', 'https://api.githubcopilot.com/mcp/', '--token-stdin');
         await login.line(/made at\r\nhttps:\/\/github\.com\/settings\/personal-access-tokens\r\nToken: /, START_MS);
         login.child.stdin.write('github_pat_1\n');
@@ -283,7 +283,7 @@ function raw(port, text) {
     });
 }
 
-describe('a grant', () => {
+describe('a grant of a login', () => {
     async function loggedIn(url, auth) {
         const alice = person(url, auth);
         const login = alice.start('login', 'authority', '--no-browser');
@@ -294,7 +294,7 @@ describe('a grant', () => {
     }
     const countOf = async peer => (await fetch(new URL('/count', peer.url))).json();
 
-    test('F3 F4 F5 eight processes with an expired token: one refresh, all succeed, and the grant lives', async () => {
+    test('F3 F4 F5 eight processes with an expired token refresh it once and all succeed', async () => {
         const short = await startPeer(node, program, 3);
         try {
             const alice = await loggedIn(short.url);
@@ -311,14 +311,14 @@ describe('a grant', () => {
         }
     });
 
-    test('F16 after a logout the provider does not take the tokens any more', async () => {
+    test('F16 a logout revokes the tokens at the provider', async () => {
         const alice = await loggedIn(authority.url);
         assert.equal((await alice.run('logout', 'authority')).status, OK);
         assert.deepEqual(JSON.parse((await alice.run('connections')).stdout), []);
         assert.match((await alice.run('call', 'authority', 'whoami')).stderr, /postern login authority/);
     });
 
-    test('B5 the user declines', async () => {
+    test('B5 a login that the user declines is an error', async () => {
         const strict = await startPeer(node, program);
         try {
             await fetch(new URL('/deny', strict.url));
@@ -365,7 +365,7 @@ describe('a grant', () => {
     });
 });
 
-describe('the user is asked once more within one login', () => {
+describe('a login that asks the user twice', () => {
     const script = join(directory.path, 'once-more');
     const tabs = join(directory.path, 'once-more-tabs');
     before(() => writeFileSync(script, `#!/bin/sh\necho "$1" >>${tabs}\n`, { mode: 0o755 }));
@@ -377,7 +377,7 @@ describe('the user is asked once more within one login', () => {
         ['T13', 'token-200-error', {}, TOKEN, 'Not connected']
     ];
     for (const [number, lie, auth, code, end] of rows)
-        test(`${number} L10 ${lie}: the first tab is told, a second one is opened, and its answer counts`, () =>
+        test(`${number} L10 a login under the lie ${lie} closes the first tab, opens a second one and uses its answer`, () =>
             withLiar(lie, auth, async liar => {
                 writeFileSync(tabs, '');
                 liar.variables = { BROWSER: script };
@@ -417,7 +417,7 @@ describe('F10 a refreshed token that cannot be stored', () => {
             }
         });
 
-    test('F10 while another process has locked the store, the call waits until it is written, and says so', () =>
+    test('F10 a call waits and reports it while another process has locked the store', () =>
         withSpoilt('BEGIN IMMEDIATE', async (liar, call, db) => {
             await until(() => /a refreshed token is not stored yet, trying for \d+ seconds: .*locked/.test(call.log()), 30_000, 'the line');
             db.exec('ROLLBACK');
@@ -426,7 +426,7 @@ describe('F10 a refreshed token that cannot be stored', () => {
             assert.match(stdout, /"content"/);
             assert.equal((await liar.call()).status, OK, 'the grant lives');
         }));
-    test('F10 if the store stays locked, the answer is printed, the loss is reported, and the status is 16', () =>
+    test('F10 a call under a store that stays locked prints its answer, reports the loss and exits with 16', () =>
         withSpoilt('ALTER TABLE record RENAME TO away', async (liar, call, db) => {
             const { status, stdout, stderr } = await call.ended;
             assert.equal(status, STORE, stderr);
@@ -440,7 +440,7 @@ describe('L10 several processes that need the same login', () => {
     const tokens = async () => (await (await fetch(new URL('/count', authority.url))).json()).authorization_code ?? 0;
     const waits = async (login, owner) => assert.equal(Number((await login.line(/login in progress in pid (\d+); waiting/, START_MS))[1]), owner.child.pid);
 
-    test('L10 one logs in, the others wait for it and use what it got', async () => {
+    test('L10 one process logs in and the others wait and use its grant', async () => {
         const alice = person(authority.url);
         const before = await tokens();
         const owner = alice.start('login', 'authority', '--no-browser');
@@ -456,7 +456,7 @@ describe('L10 several processes that need the same login', () => {
     });
 
     for (const signal of ['SIGKILL', 'SIGINT'])
-        test(`L10 the owner ends by ${signal} without a token: the next one takes over`, async () => {
+        test(`L10 the next process takes over when the first one ends by ${signal}`, async () => {
             const alice = person(authority.url, { callback_port: await freePort() }); // with the same registration
             const owner = alice.start('login', 'authority', '--no-browser');
             await addressOf(owner);
@@ -467,7 +467,7 @@ describe('L10 several processes that need the same login', () => {
             assert.equal((await heir.exited).code, OK, heir.log());
         });
 
-    test('L10 waiting has an end, can be given up, and is for the same login only', async () => {
+    test('L10 a process waits a limited time, can be interrupted, and waits only for the same login', async () => {
         const alice = person(authority.url);
         const owner = alice.start('login', 'authority', '--no-browser');
         await addressOf(owner);
@@ -487,7 +487,7 @@ describe('L10 several processes that need the same login', () => {
         }
     });
 
-    test('L10 S12 one browser in ten minutes, but with --force and after a logout', async () => {
+    test('L10 S12 one browser is opened in ten minutes, except with --force and after a logout', async () => {
         const marker = join(directory.path, 'tabs');
         const script = join(directory.path, 'tab');
         writeFileSync(script, `#!/bin/sh\necho tab >>${marker}\n`, { mode: 0o755 });
@@ -529,7 +529,7 @@ describe('L8 a login in two commands', () => {
     };
     const finish = (alice, id, url, server = 'authority') => alice.run('login', server, '--finish', id, '--redirect', url);
 
-    test('L8 started, finished once, and only with the answer to it', async () => {
+    test('L8 a started login is finished once and only with its own callback', async () => {
         const alice = person(authority.url);
         const { attempt_id: id, url, redirect_uri: redirect, expires } = await begin(alice);
         const left = Date.parse(expires) - Date.now();
@@ -554,7 +554,7 @@ describe('L8 a login in two commands', () => {
         assert.match((await alice.run('call', 'authority', 'whoami')).stdout, /alice/);
     });
 
-    test('L8 the answer on standard input, and the user who declines', async () => {
+    test('L8 login --finish reads the callback from standard input and reports a declined login', async () => {
         const strict = await startPeer(node, program);
         try {
             const alice = person(strict.url);
@@ -571,7 +571,7 @@ describe('L8 a login in two commands', () => {
         }
     });
 
-    test('L8 after ten minutes it is too late', async () => {
+    test('L8 a started login expires after ten minutes', async () => {
         const alice = person(authority.url);
         const { attempt_id: id, url } = await begin(alice);
         const back = await browse(url);
@@ -582,7 +582,7 @@ describe('L8 a login in two commands', () => {
         assert.equal(late.status, TIMEOUT, late.stderr);
     });
 
-    test('L8 G10 one that was left lying: the next login registers anew, whatever kind it is', async () => {
+    test('L8 G10 an abandoned login makes the next login of either kind register again', async () => {
         const alice = person(authority.url, { callback_port: await freePort() });
         const client = url => new URL(url).searchParams.get('client_id');
         const first = client((await begin(alice)).url);
@@ -604,7 +604,7 @@ describe('L8 a login in two commands', () => {
     });
 });
 
-describe('L6 where no browser would open', () => {
+describe('L6 environments without a browser', () => {
     const contained = ['/.dockerenv', '/run/.containerenv'].some(existsSync);
     const tools = join(directory.path, 'tools');
     const marker = join(directory.path, 'xdg-open-was-here');
@@ -623,19 +623,19 @@ describe('L6 where no browser would open', () => {
     const remote = { 'over ssh': { SSH_CONNECTION: '10.0.0.1 1 10.0.0.2 22' }, 'on a terminal of ssh': { SSH_TTY: '/dev/pts/9' }, 'in CI': { CI: 'true' },
         'in a container': { container: 'podman' }, 'in a pod': { KUBERNETES_SERVICE_HOST: '10.0.0.1' }, 'without a display': { DISPLAY: undefined } };
     for (const [where, variables] of Object.entries(remote))
-        test(`L6 ${where}: none is started, and the line for ssh is shown`, async () => {
+        test(`L6 a login ${where} does not start a browser and shows the line for ssh`, async () => {
             const { opened, stderr } = await login({ ...display, ...variables });
             assert.ok(!opened, stderr);
             const [, port] = /redirect_uri=http%3A%2F%2F127\.0\.0\.1%3A(\d+)%2F/.exec(stderr);
             assert.match(stderr, new RegExp(`^ssh -L ${port}:127\\.0\\.0\\.1:${port} <this host>$`, 'm'));
         });
 
-    test('L6 with a display it is started', { skip: contained && 'this is a container' }, async () => assert.ok((await login(display)).opened));
+    test('L6 a login with a display starts the browser', { skip: contained && 'this is a container' }, async () => assert.ok((await login(display)).opened));
 });
 
-describe('the rest of a login', () => {
+describe('other rules of a login', () => {
     for (const [configured, proof] of [['auto', /^Basic /], ['client_secret_basic', /^Basic (?!.*client_id=)/], ['client_secret_post', /^undefined .*client_secret=/]])
-        test(`T3 a secret is presented as the configuration says: ${configured}, also at a refresh`, () =>
+        test(`T3 a client secret is sent as configured (${configured}), also at a refresh`, () =>
             withLiar('none', { client_id: 'agent', client_secret: 'agent+secret', token_endpoint_auth_method: configured }, async liar => {
                 assert.equal((await liar.login()).status, OK);
                 await liar.control({ expire: true });
@@ -645,7 +645,7 @@ describe('the rest of a login', () => {
                 for (const { headers, body } of asked) assert.match(`${headers.authorization} ${body}`, proof);
             }));
 
-    test('L2 the port can be bound again at once, and is never shared', async () => {
+    test('L2 the port of a login can be bound again at once and is never shared', async () => {
         const alice = person(authority.url);
         const port = String(await freePort());
         for (let round = 0; round < 2; round++) {
@@ -660,7 +660,7 @@ describe('the rest of a login', () => {
         }
     });
 
-    test('S1 a grant belongs to what it is for: it stays when a server is renamed, and two names share it', async () => {
+    test('S1 a grant survives the renaming of its server and is shared by two names of one server', async () => {
         const alice = person(authority.url);
         const login = alice.start('login', 'authority', '--no-browser');
         assert.equal((await fetch(await browse(await addressOf(login)))).status, 200);
@@ -671,7 +671,7 @@ describe('the rest of a login', () => {
         assert.equal(JSON.parse((await alice.run('connections')).stdout).length, 1);
     });
 
-    test('S4 a user is in no path, whatever the name', async () => {
+    test('S4 the name of a user is not used in a path', async () => {
         const alice = person(authority.url);
         const before = readdirSync(join(alice.state, '..'));
         const login = alice.start('login', 'authority', '--no-browser', '--subject', 'bearer:../../mallory');
@@ -681,7 +681,7 @@ describe('the rest of a login', () => {
         for (const name of readdirSync(alice.state, { recursive: true })) assert.match(name, /^(postern\.json|vault\.key|store\.db(-wal|-shm)?|login-[0-9a-f]{32}\.lock)$/);
     });
 
-    test('L9 Ctrl-C: the port is free at once, and nothing is left', async () => {
+    test('L9 Ctrl-C frees the port of a login at once and removes its state', async () => {
         const alice = person(authority.url, { callback_port: await freePort() }); // that no other login takes at once
         const login = alice.start('login', 'authority', '--no-browser');
         const { port } = await browse(await addressOf(login));
@@ -695,7 +695,7 @@ describe('the rest of a login', () => {
         store.close();
     });
 
-    test('L12 T11 the account is told if the ID token names it, and the ID token is not kept', async () => {
+    test('L12 T11 the account in the ID token is shown and the ID token is not stored', async () => {
         const alice = person(authority.url, { scope: 'openid mcp:use' });
         const login = alice.start('login', 'authority', '--no-browser');
         assert.equal((await fetch(await browse(await addressOf(login)))).status, 200);
@@ -704,14 +704,14 @@ describe('the rest of a login', () => {
         assert.equal(JSON.parse((await alice.run('connections')).stdout)[0].account, 'alice');
     });
 
-    test('S6 the first login says where the new key is', async () => {
+    test('S6 the first login reports where the new key is stored', async () => {
         const alice = person(authority.url);
         const first = await alice.run('login', 'authority', '--start');
         assert.match(first.stderr, new RegExp(`^.* warn +a new key was made for the tokens of users: keep a copy of it.*${alice.state}/vault\\.key`, 'm'));
         assert.equal((await alice.run('login', 'authority', '--start')).stderr, '');
     });
 
-    test('S12 logout keeps the registration, or forgets it on request', async () => {
+    test('S12 a logout keeps the registration or removes it on request', async () => {
         const alice = person(authority.url, { callback_port: await freePort() });
         const client = async () => {
             const login = alice.start('login', 'authority', '--no-browser');
@@ -728,7 +728,7 @@ describe('the rest of a login', () => {
         assert.notEqual(await client(), first);
     });
 
-    test('L7 a bare code, where that was asked for', async () => {
+    test('L7 a pasted code completes a login that asked for it', async () => {
         const alice = person(authority.url);
         const login = alice.start('login', 'authority', '--no-browser', '--paste-code');
         const back = await browse(await addressOf(login));
@@ -736,7 +736,7 @@ describe('the rest of a login', () => {
         assert.equal((await login.exited).code, OK, login.log());
     });
 
-    test('L11 what needs a login says so at once, and what does not is there', async () => {
+    test('L11 a server that needs a login is reported at once and others are listed', async () => {
         const alice = person(authority.url, { mode: 'shared' });
         const began = Date.now();
         const call = await alice.run('call', 'authority', 'whoami');
@@ -755,7 +755,7 @@ describe('the rest of a login', () => {
         assert.ok(Date.now() - began < 10_000, 'at once');
     });
 
-    test('L13 the exit status says what went wrong', async () => {
+    test('L13 each failure of a login has its own exit status', async () => {
         const nobody = person('http://127.0.0.1:1/mcp');
         assert.equal((await nobody.run('login', 'authority', '--no-browser')).status, DISCOVERY);
         assert.equal((await nobody.run('login', 'authority', '--callback-host', 'example.org')).status, USAGE);

@@ -17,13 +17,13 @@ const { OK, USAGE, CONFIG, UNAVAILABLE, ANSWER, DISCOVERY, STORE, TOKEN } = EXIT
 /** Logins of one command go to one port, whatever others listen at meanwhile: another one would have to be registered. */
 const withOwnPort = async (lie, body) => withLiar(lie, { callback_port: await freePort() }, body);
 
-describe('what is tried once more, and not for ever', () => {
-    test('T13 an unknown code starts the login anew once, not for ever', () =>
+describe('bounded retries of a login', () => {
+    test('T13 an unknown code restarts the login only once', () =>
         withLiar('token-200-error', {}, async liar => {
             await liar.login();
             assert.equal((await liar.seen('/authorize')).length, 2);
         }));
-    test('G10 an unknown client is registered anew once, not for ever', () =>
+    test('G10 an unknown client is registered again only once', () =>
         withLiar('client-unknown', {}, async liar => {
             await liar.login();
             assert.equal((await liar.seen('/register')).length, 2);
@@ -31,7 +31,7 @@ describe('what is tried once more, and not for ever', () => {
 });
 
 describe('doctor', () => {
-    test('D17 each address, its status and the decision, without registering', () =>
+    test('D17 doctor shows each URL, its status and the decision without registering', () =>
         withLiar('resource-401', { scope: 'a' }, async liar => {
             const { status, stdout } = await liar.run('doctor', 'liar');
             assert.equal(status, OK);
@@ -49,7 +49,7 @@ describe('doctor', () => {
             ]);
             assert.deepEqual(await liar.seen('/register'), []);
         }));
-    test('D17 where it ends, and why', () =>
+    test('D17 doctor shows where discovery ends and why', () =>
         withLiar('issuer-other', {}, async liar => {
             const { status, stdout, stderr } = await liar.run('doctor', 'liar');
             assert.equal(status, DISCOVERY);
@@ -58,8 +58,8 @@ describe('doctor', () => {
         }));
 });
 
-describe('what is sent', () => {
-    test('N6 N7 N8 A2 A6 G4 L3: headers, PKCE, resource, registration', () =>
+describe('requests of a login', () => {
+    test('N6 N7 N8 A2 A6 G4 L3 requests have the required headers, PKCE, resource and registration', () =>
         withLiar('scopes', {}, async liar => {
             assert.equal((await liar.login()).status, OK);
             const [resource] = await liar.seen('/.well-known/oauth-protected-resource/mcp');
@@ -80,7 +80,7 @@ describe('what is sent', () => {
             assert.equal(form.get('redirect_uri'), query.redirect_uri);
             assert.equal(form.get('client_id'), 'client-1');
         }));
-    test('A6 resource is left out where the configuration says so, and in legacy mode', async () => {
+    test('A6 the resource parameter is omitted if configured and in legacy mode', async () => {
         await withLiar('legacy', {}, async liar => {
             assert.equal((await liar.login()).status, OK);
             assert.equal((await liar.seen('/authorize'))[0].query.resource, undefined);
@@ -90,33 +90,33 @@ describe('what is sent', () => {
             assert.equal((await liar.seen('/authorize'))[0].query.resource, undefined);
         });
     });
-    test('A7 an empty list of scopes means none', () =>
+    test('A7 an empty list of scopes requests no scope', () =>
         withLiar('scopes-empty', {}, async liar => {
             await liar.login();
             assert.equal((await liar.seen('/authorize'))[0].query.scope, undefined);
         }));
-    test('A8 offline_access where it is listed, with consent', () =>
+    test('A8 offline_access is requested with consent if it is listed', () =>
         withLiar('offline', { scope: 'a' }, async liar => {
             await liar.login();
             const [{ query }] = await liar.seen('/authorize');
             assert.equal(query.scope, 'a offline_access');
             assert.equal(query.prompt, 'consent');
         }));
-    test('A11 more parameters, but none of ours', () =>
+    test('A11 configured parameters are sent, but not reserved ones', () =>
         withLiar('none', { authorize_params: { audience: 'x y' } }, async liar => {
             await liar.login();
             assert.equal((await liar.seen('/authorize'))[0].query.audience, 'x y');
             writeFileSync(liar.config, JSON.stringify({ mcpServers: { liar: { url: liar.url, auth: { authorize_params: { state: 'x' } } } } }));
             assert.equal((await liar.login()).status, CONFIG);
         }));
-    test('D3 the metadata of the challenge, and no others', () =>
+    test('D3 only the metadata that the challenge names are fetched', () =>
         withLiar('metadata-elsewhere', {}, async liar => {
             assert.equal((await liar.login()).status, OK);
             assert.equal((await liar.seen('/elsewhere')).length, 1);
             assert.deepEqual(await liar.seen('/.well-known/oauth-protected-resource/mcp'), []);
             assert.equal((await liar.seen('/authorize'))[0].query.scope, 'from challenge');
         }));
-    test('G1 G3 a metadata document as client id where it is taken, a registration where that fails, the configured client before both', async () => {
+    test('G1 G3 a configured client comes before a metadata document and that before a registration', async () => {
         const document = 'https://postern.example/oauth/client.json';
         const clientsOf = async liar => (await liar.seen('/authorize')).map(({ query }) => query.client_id);
         await withLiar('documents', { client_metadata_url: document }, async liar => {
@@ -140,7 +140,7 @@ describe('what is sent', () => {
         });
     });
     for (const [lie, first, clients] of [['documents-broken', OK, ['DOCUMENT', 'client-1']], ['documents-refused', OK, ['DOCUMENT', 'client-1']], ['documents-page', ANSWER, ['DOCUMENT']]])
-        test(`G3 ${lie}: that documents do not do is remembered, and the next logins use what is registered`, () =>
+        test(`G3 a login after ${lie} remembers to use the registered client`, () =>
             withLiar(lie, {}, async liar => {
                 const client_metadata_url = 'https://postern.example/oauth/client.json';
                 liar.configure({ client_metadata_url, callback_port: await freePort() });
@@ -153,7 +153,7 @@ describe('what is sent', () => {
                 assert.deepEqual(asked, [...clients.map(id => (id === 'DOCUMENT' ? client_metadata_url : id)), 'client-1', 'client-1']);
                 assert.equal((await liar.seen('/register')).length, 1);
             }));
-    test('T4 a client_id that is missed in the body: once more with the other method, and that is remembered with the registration', () =>
+    test('T4 an exchange without client_id in the body is retried with the other method, which is remembered', () =>
         withOwnPort('basic-overlooked', async liar => {
             for (let i = 0; i < 2; i++) assert.equal((await liar.login()).status, OK);
             assert.deepEqual((await liar.seen('/token')).map(({ headers }) => Boolean(headers.authorization)), [true, false, false]);
@@ -161,7 +161,7 @@ describe('what is sent', () => {
             await liar.control({ expire: true });
             assert.equal((await liar.call()).status, OK);
         }));
-    test('D7 of two authorization servers: the one of the configuration, then the one that has granted something, then the first', () =>
+    test('D7 the configured authorization server is used before one with a grant and before the first', () =>
         withLiar('two-good-servers', { issuer: 'ORIGIN' }, async liar => {
             const asked = async () => (await liar.seen('/authorize')).map(({ away }) => (away ? 'first' : 'second'));
             assert.equal((await liar.login()).status, OK);
@@ -171,7 +171,7 @@ describe('what is sent', () => {
             assert.equal((await liar.login()).status, OK);
             assert.deepEqual(await asked(), ['second', 'second', 'first']);
         }));
-    test('D7 nothing granted: of two authorization servers the one that we are registered at', () =>
+    test('D7 an authorization server with a registration is used if none has a grant', () =>
         withLiar('two-good-servers', {}, async liar => {
             const callback_port = await freePort();
             liar.configure({ issuer: 'ORIGIN', callback_port });
@@ -182,7 +182,7 @@ describe('what is sent', () => {
             assert.deepEqual((await liar.seen('/authorize')).map(({ away }) => away), [false, false]);
             assert.equal((await liar.seen('/register')).length, 1);
         }));
-    test('G9 a registration is used again at the next login, and --reregister makes a new one', () =>
+    test('G9 a registration is reused at the next login, and --reregister creates a new one', () =>
         withLiar('none', {}, async liar => {
             const port = String(await freePort()); // a registration is for one redirect URI
             for (let i = 0; i < 2; i++) assert.equal((await liar.login('--callback-port', port)).status, OK);
@@ -190,7 +190,7 @@ describe('what is sent', () => {
             assert.equal((await liar.login('--callback-port', port, '--reregister')).status, OK);
             assert.equal((await liar.seen('/register')).length, 2);
         }));
-    test('L1 the port of the last login is preferred, so that its registration fits; taken, another one is registered', () =>
+    test('L1 the port of the last login is preferred, and another port is registered if it is taken', () =>
         withLiar('none', {}, async liar => {
             const port = await freePort();
             assert.equal((await liar.loginByBrowser('--callback-port', String(port))).status, OK);
@@ -202,7 +202,7 @@ describe('what is sent', () => {
             assert.equal((await liar.seen('/register')).length, 2);
             holder.close();
         }));
-    test('G8 a secret that ends soon is not used again', () =>
+    test('G8 a client secret that expires soon is not reused', () =>
         withLiar('secret-expired', {}, async liar => {
             await liar.login();
             await liar.login();
@@ -210,14 +210,14 @@ describe('what is sent', () => {
         }));
 });
 
-describe('one attempt', () => {
+describe('one login attempt', () => {
     const portOf = ([{ body }]) => Number(new URL(JSON.parse(body).redirect_uris[0]).port);
     const answers = port =>
         new Promise(resolve => {
             const socket = connect(port, '127.0.0.1', () => socket.end(resolve(true))).on('error', () => resolve(false));
         });
 
-    test('A1: the listener is there before its address is registered, and before the browser is sent off', () =>
+    test('A1 the listener is open before its address is registered and the browser is started', () =>
         withLiar('none', {}, async liar => {
             for (const path of ['/register', '/authorize']) {
                 await liar.control({ hold: path, times: 1 });
@@ -228,7 +228,7 @@ describe('one attempt', () => {
                 assert.equal((await login).status, OK);
             }
         }));
-    test('A2 A3: state and verifier are new each time, also when one login asks twice', () =>
+    test('A2 A3 state and verifier are new each time, also when one login asks twice', () =>
         withLiar('token-200-error', {}, async liar => {
             for (let i = 0; i < 2; i++) await liar.login();
             const asked = (await liar.seen('/authorize')).map(({ query }) => query);
@@ -238,7 +238,7 @@ describe('one attempt', () => {
             const verifiers = (await liar.seen('/token')).map(({ body }) => new URLSearchParams(body).get('code_verifier'));
             for (const verifier of verifiers) assert.match(verifier, /^[A-Za-z0-9_-]{43,128}$/);
         }));
-    test('A4 D15: what changes while the browser is away changes nothing; the next login looks anew', () =>
+    test('A4 D15 changed metadata do not affect a login in progress but the next one', () =>
         withLiar('none', {}, async liar => {
             const metadata = '/.well-known/oauth-authorization-server';
             await liar.control({ hold: '/authorize', times: 1 });
@@ -255,7 +255,7 @@ describe('one attempt', () => {
             assert.equal((await liar.login()).status, TOKEN, 'nothing of the first look is kept');
             assert.equal((await liar.seen(metadata)).length, 2);
         }));
-    test('T12: it is stored before it is told, and what cannot be stored is no success', () =>
+    test('T12 a grant is stored before success is reported, and a grant that cannot be stored is a failure', () =>
         withLiar('none', {}, async liar => {
             const { child, ended } = liar.start('login', 'liar', '--headless');
             child.stderr.on('data', chunk => /Logged in/.test(chunk) && child.kill('SIGKILL'));
@@ -274,7 +274,7 @@ describe('one attempt', () => {
             db.close();
             assert.equal((await liar.call()).status, OK, 'the grant from before is whole');
         }));
-    test('T12: the call that was refused is sent once more, exactly', () =>
+    test('T12 a refused call is sent exactly once more', () =>
         withOwnPort('step-up', async liar => {
             const call = await liar.run('call', 'liar', 'echo', '{}', '--headless');
             assert.equal(call.status, OK, call.stderr);
@@ -283,8 +283,8 @@ describe('one attempt', () => {
         }));
 });
 
-describe('after the login', () => {
-    test('F2 F9 a refused token is refreshed once, and the call goes through; the rotated one is kept', () =>
+describe('use of a grant', () => {
+    test('F2 F9 a rejected token is refreshed once and the rotated token is kept', () =>
         withLiar('none', {}, async liar => {
             assert.equal((await liar.login()).status, OK);
             for (let i = 0; i < 3; i++) {
@@ -297,7 +297,7 @@ describe('after the login', () => {
             for (const form of forms) assert.equal(form.get('resource'), liar.url);
             assert.equal(new Set(forms.map(form => form.get('refresh_token'))).size, 4);
         }));
-    test('F3 F4 F5 eight processes whose token is refused: exactly one refresh, and every call goes through', () =>
+    test('F3 F4 F5 eight processes whose token is rejected refresh it exactly once and all succeed', () =>
         withLiar('none', {}, async liar => {
             await liar.login();
             for (let round = 1; round <= 2; round++) {
@@ -307,7 +307,7 @@ describe('after the login', () => {
                 assert.equal((await liar.seen('/token')).length, 1 + round);
             }
         }));
-    test('D16 the server moves to another authorization server: nothing of the old one is sent there', async () =>
+    test('D16 secrets of the old authorization server are not sent to a new one', async () =>
         withLiar('none', {}, async other =>
             withLiar('none', {}, async liar => {
                 await liar.login();
@@ -320,7 +320,7 @@ describe('after the login', () => {
                 assert.ok((await other.seen('/token')).length >= 1, call.stderr);
             })
         ));
-    test('D16 a configured client is not shown to an authorization server that the server has moved to', async () =>
+    test('D16 a configured client is not sent to an authorization server that the server has moved to', async () =>
         withLiar('none', {}, async other =>
             withLiar('none', { client_id: 'agent', client_secret: 'agent+secret' }, async liar => {
                 await liar.login();
@@ -331,7 +331,7 @@ describe('after the login', () => {
                 for (const path of ['/register', '/authorize', '/token']) assert.deepEqual(await other.seen(path), []);
             })
         ));
-    test('S5 S7 one byte of a grant is changed: that is told as such by all who meet it, and a purge is the way out', () =>
+    test('S5 S7 a grant with a changed byte is reported as damaged by every command, and a purge removes it', () =>
         withOwnPort('none', async liar => {
             await liar.login();
             const db = new DatabaseSync(join(liar.state, 'store.db'));
@@ -359,7 +359,7 @@ describe('after the login', () => {
             assert.equal((await liar.login()).status, OK);
             assert.equal((await liar.call()).status, OK);
         }));
-    test('F9 a server that does not rotate: the old refresh token stays', () =>
+    test('F9 a refresh token is kept if the server does not rotate it', () =>
         withLiar('no-rotation', {}, async liar => {
             await liar.login();
             for (let i = 0; i < 2; i++) {
@@ -367,13 +367,13 @@ describe('after the login', () => {
                 assert.equal((await liar.call()).status, OK);
             }
         }));
-    test('T7 expires_in 0 means expired: refreshed before the next call', () =>
+    test('T7 a token with expires_in 0 is refreshed before the next call', () =>
         withLiar('expires-zero', {}, async liar => {
             await liar.login();
             assert.equal((await liar.call()).status, OK);
             assert.equal((await liar.seen('/token')).length, 2);
         }));
-    test('F12 F13 F17 a dead grant: one line with the command, and no more tries', () =>
+    test('F12 F13 F17 a dead grant is reported with the login command and not tried again', () =>
         withLiar('none', {}, async liar => {
             await liar.login();
             await liar.control({ expire: true, revoke: true });
@@ -387,7 +387,7 @@ describe('after the login', () => {
             assert.equal((await liar.login()).status, OK);
             assert.equal((await liar.call()).status, OK);
         }));
-    test('F12 a busy token endpoint loses nothing', () =>
+    test('F12 a busy token endpoint does not lose the grant', () =>
         withLiar('none', {}, async liar => {
             await liar.login();
             await liar.control({ expire: true, lie: 'token-503' });
@@ -395,7 +395,7 @@ describe('after the login', () => {
             await liar.control({ lie: 'none' });
             assert.equal((await liar.call()).status, OK);
         }));
-    test('N10 F12 a refusal that repeats the token: kept, and told without it', () =>
+    test('N10 F12 a refusal that repeats the token is reported without it and the grant is kept', () =>
         withLiar('none', {}, async liar => {
             await liar.login();
             await liar.control({ expire: true, lie: 'refresh-echo' });
@@ -405,7 +405,7 @@ describe('after the login', () => {
             await liar.control({ lie: 'none' });
             assert.equal((await liar.call()).status, OK);
         }));
-    test('S3 a login that is killed while it waits for tokens: the grant from before is whole', () =>
+    test('S3 a login killed while it waits for tokens leaves the earlier grant intact', () =>
         withOwnPort('none', async liar => {
             await liar.login();
             await liar.control({ lie: 'token-silent' });
@@ -420,13 +420,13 @@ describe('after the login', () => {
             assert.equal((await liar.call()).status, OK);
             assert.equal((await liar.login()).status, OK);
         }));
-    test('F14 a refresh that is refused for its resource is tried once without', () =>
+    test('F14 a refresh refused for its resource is retried once without', () =>
         withLiar('resource-unwanted', {}, async liar => {
             await liar.login();
             await liar.control({ expire: true });
             assert.equal((await liar.call()).status, OK);
         }));
-    test('F15 a refresh needs no discovery, and asks where the grant came from', () =>
+    test('F15 a refresh does not need discovery and asks the issuer of the grant', () =>
         withLiar('none', {}, async liar => {
             await liar.login();
             const looks = async () => (await liar.seen()).filter(({ path }) => path.startsWith('/.well-known')).length;
@@ -435,14 +435,14 @@ describe('after the login', () => {
             assert.equal((await liar.call()).status, OK);
             assert.equal(await looks(), before);
         }));
-    test('T2 F15 a refresh with the registered secret', () =>
+    test('T2 F15 a refresh authenticates with the registered secret', () =>
         withLiar('secret-basic', {}, async liar => {
             await liar.login();
             await liar.control({ expire: true });
             assert.equal((await liar.call()).status, OK);
             assert.match((await liar.seen('/token'))[1].headers.authorization, /^Basic /);
         }));
-    test('A9 step-up asks for all that was asked for before, and more', () =>
+    test('A9 a step-up requests all earlier scopes and more', () =>
         withOwnPort('step-up', async liar => {
             await liar.login();
             assert.equal((await liar.call()).status, UNAVAILABLE);
@@ -450,17 +450,17 @@ describe('after the login', () => {
             assert.equal(call.status, OK, call.stderr);
             assert.deepEqual((await liar.seen('/authorize')).map(({ query }) => query.scope), ['read', 'read write']);
         }));
-    test('A9 a server that always wants more is given up after three logins', () =>
+    test('A9 a server that always wants more scope causes at most three logins', () =>
         withOwnPort('scope-forever', async liar => {
             assert.equal((await liar.run('call', 'liar', 'echo', '{}', '--headless')).status, UNAVAILABLE);
             assert.equal((await liar.seen('/authorize')).length, 3);
         }));
-    test('an open server needs no login, and gets no token', () =>
+    test('an open server does not need a login or get a token', () =>
         withLiar('open', {}, async liar => {
             assert.equal((await liar.call()).status, OK);
             assert.equal((await liar.seen('/mcp'))[0].headers.authorization, undefined);
         }));
-    test('L15 a token from elsewhere, on standard input; refused, it asks for a login', () =>
+    test('L15 a token from standard input is used, and a login is requested when it is rejected', () =>
         withLiar('none', {}, async liar => {
             const login = input => liar.withInput(input, 'login', 'liar', '--token-stdin');
             for (const input of ['', '\n', 'two words\n', 'no end of line']) assert.equal((await login(input)).status, USAGE, input);
@@ -472,7 +472,7 @@ describe('after the login', () => {
             assert.equal((await liar.run('logout', 'liar')).status, OK);
             assert.ok(!liar.output.includes('token-from-elsewhere'));
         }));
-    test('S10 L12 connections shows no token; F16 logout revokes both and forgets, twice without harm', () =>
+    test('S10 L12 F16 connections does not show tokens, and a logout revokes both and may be repeated', () =>
         withLiar('scopes', {}, async liar => {
             await liar.login();
             const [connection] = JSON.parse((await liar.run('connections')).stdout);
@@ -488,7 +488,7 @@ describe('after the login', () => {
         }));
 });
 
-describe('mode per_user', () => {
+describe('grants in mode per_user', () => {
     const policy = {
         version: 1,
         description: 'Everybody with a token may call the server of this test',
@@ -516,7 +516,7 @@ describe('mode per_user', () => {
             return error?.code ?? result.content[0].text;
         };
     }
-    test('H1 H2 no user ever uses the grant of another, in whatever order they call', () =>
+    test('H1 H2 a user never uses the grant of another in any order of calls', () =>
         withLiar('none', {}, async liar => {
             const file = join(liar.state, 'tokens.json');
             const tokens = ['alice', 'bob', 'eve'].map(name => execFileSync(binary, ['token', 'new', '--subject', name, '--file', file], { encoding: 'utf8' }).trim());
@@ -550,7 +550,7 @@ describe('mode per_user', () => {
                 await gateway.stop();
             }
         }));
-    test('H13 without a provider that proves who calls it is refused', () =>
+    test('H13 mode per_user without authentication of callers is refused', () =>
         withLiar('none', { mode: 'per_user' }, async liar => {
             const { status, stderr } = await liar.run('servers');
             assert.equal(status, CONFIG);
@@ -558,7 +558,7 @@ describe('mode per_user', () => {
         }));
 });
 
-describe('the gateway', () => {
+describe('grants in a gateway', () => {
     async function throughGateway(liar, auth, between) {
         const gateway = await startGateway({ mcpServers: { liar: { url: liar.url, auth } } }, [], { variables: { POSTERN_STATE: liar.state } });
         try {
@@ -574,7 +574,7 @@ describe('the gateway', () => {
             await gateway.stop();
         }
     }
-    test('mode shared: callers use the grant of the login, refreshed on 401', () =>
+    test('callers in mode shared use the grant of the login, refreshed on 401', () =>
         withLiar('none', {}, async liar => {
             await liar.login();
             await liar.control({ expire: true });
@@ -582,7 +582,7 @@ describe('the gateway', () => {
             assert.ok(answer.result, JSON.stringify(answer));
             assert.equal((await liar.seen('/token')).length, 2);
         }));
-    test('F3 F4 F5 eight gateways with fifty calls each and a token that is refused: exactly one refresh, every call succeeds', () =>
+    test('F3 F4 F5 eight gateways with fifty calls each refresh a rejected token exactly once', () =>
         withLiar('none', {}, async liar => {
             await liar.login();
             const config = { mcpServers: { liar: { url: liar.url, auth: { mode: 'shared' } } } };
@@ -612,13 +612,13 @@ describe('the gateway', () => {
             const [answer] = await throughGateway(liar, {});
             assert.ok(answer.error);
         }));
-    test('mode shared without a login: -32003, and a retried call works after it', () =>
+    test('a call in mode shared without a login gets -32003 and works after one', () =>
         withLiar('none', {}, async liar => {
             const [before, then] = await throughGateway(liar, { mode: 'shared' }, () => liar.login());
             assert.equal(before.error.code, -32003, JSON.stringify(before));
             assert.ok(then.result, JSON.stringify(then));
         }));
-    test('mode client_credentials: a token of its own, and another one when that is refused', () =>
+    test('the gateway in mode client_credentials gets its own token and another one when that is rejected', () =>
         withLiar('none', {}, async liar => {
             const auth = { mode: 'client_credentials', client_id: 'agent', client_secret: 'agent+secret', scope: 's' };
             const answers = await throughGateway(liar, auth, () => liar.control({ expire: true }));
@@ -631,7 +631,7 @@ describe('the gateway', () => {
             assert.deepEqual(await liar.seen('/register'), []);
             assert.ok(!liar.output.includes('agent+secret'));
         }));
-    test('D16 client_credentials without an issuer: the first authorization server gets the secret, and no other, after a restart too', async () =>
+    test('D16 only the first authorization server gets the secret of client_credentials without an issuer', async () =>
         withLiar('none', {}, async other =>
             withLiar('none', {}, async liar => {
                 const auth = { mode: 'client_credentials', client_id: 'agent', client_secret: 'agent+secret' };
@@ -645,7 +645,7 @@ describe('the gateway', () => {
                 assert.notEqual((await other.seen('/token')).length, 0);
             })
         ));
-    test('mode static: the token of the configuration', () =>
+    test('the gateway in mode static sends the configured token', () =>
         withLiar('none', {}, async liar => {
             const [answer] = await throughGateway(liar, { mode: 'static', token: 'fixed-token-of-config' });
             assert.ok(answer.error);

@@ -16,20 +16,20 @@ const login = (...args) => JSON.parse(execFileSync('unshare', inNamespace(node, 
 const ends = { login: EXIT.DISCOVERY, hosted: 502 };
 
 for (const how of Object.keys(ends))
-    describe(`N4: a public server, ${how}`, { skip: !possible && 'no network namespaces here' }, () => {
+    describe(`N4 a public server, ${how}`, { skip: !possible && 'no network namespaces here' }, () => {
         for (const [target, block] of [['127.0.0.1', '127.0.0.0/8'], ['10.1.2.3', '10.0.0.0/8']]) {
-            test(`may not point discovery at ${target}`, () => {
+            test(`a public server may not point discovery at ${target}`, () => {
                 const { status, stderr, connections } = login(how, target);
                 assert.equal(status, ends[how], stderr);
                 assert.match(stderr, /may not be connected to/);
                 assert.equal(connections, 0);
             });
-            test(`unless the configuration allows ${block}`, () => {
+            test(`a public server may point discovery into ${block} if the configuration allows it`, () => {
                 const { stderr, connections } = login(how, target, block);
                 assert.ok(connections > 0, stderr);
             });
         }
-        test('nor does the hatch for one network open another', () => {
+        test('an allowed network does not open another one', () => {
             assert.equal(login(how, '10.1.2.3', '127.0.0.0/8').connections, 0);
         });
     });

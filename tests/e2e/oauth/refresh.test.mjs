@@ -81,8 +81,8 @@ async function killGateway(gateway) {
     await gateway.stop().catch(() => {}); // it complains of the signal, after it has cleaned up
 }
 
-describe('F3 F4 F5: one refresh', () => {
-    test(`${GATEWAYS} gateways, ${CALLS} calls at once each, when the server refuses the token`, () =>
+describe('F3 F4 F5 concurrent refreshes', () => {
+    test(`${GATEWAYS} gateways with ${CALLS} concurrent calls each refresh a rejected token once`, () =>
         withLiar('none', null, async liar => {
             await login(liar);
             await withGateways(liar, GATEWAYS, async gateways => {
@@ -96,7 +96,7 @@ describe('F3 F4 F5: one refresh', () => {
                 await assertRefreshed(liar, 2);
             });
         }));
-    test('a token that is refused while it is looked up again for other calls is refreshed for all of them', () =>
+    test('a token that is rejected during a lookup for other calls is refreshed once for all of them', () =>
         withLiar('none', null, async liar => {
             await login(liar);
             await withGateways(liar, 1, async ([gateway]) => {
@@ -113,20 +113,20 @@ describe('F3 F4 F5: one refresh', () => {
                 }
             });
         }));
-    test(`${GATEWAYS} gateways that start with an expired token, ${CALLS} calls at once each`, () =>
+    test(`${GATEWAYS} gateways with ${CALLS} concurrent calls each refresh an expired token once`, () =>
         withLiar('expires-first', null, async liar => {
             await login(liar);
             await whileRefreshing(liar, () => withGateways(liar, GATEWAYS, gateways => storm(gateways)));
             await assertRefreshed(liar, 1);
         }));
-    test(`${COMMANDS} commands at once`, () =>
+    test(`${COMMANDS} concurrent commands refresh an expired token once`, () =>
         withLiar('none', null, async liar => {
             await login(liar);
             await liar.control({ expire: true });
             await whileRefreshing(liar, () => many(COMMANDS, () => callWorks(liar)));
             await assertRefreshed(liar, 1);
         }));
-    test('F6 a token endpoint slower than the lease: it is renewed, and all wait', () =>
+    test('F6 a lease is renewed while a slow token endpoint answers and all callers wait', () =>
         withLiar('none', null, async liar => {
             await login(liar);
             await liar.control({ expire: true });
@@ -135,8 +135,8 @@ describe('F3 F4 F5: one refresh', () => {
         }));
 });
 
-describe('F4 F11: who refreshes is killed', () => {
-    test(`before the server did anything: ${GATEWAYS - 1} other gateways, ${CALLS} calls at once each, go on`, () =>
+describe('F4 F11 a process that is killed while it refreshes', () => {
+    test(`${GATEWAYS - 1} other gateways with ${CALLS} concurrent calls each continue after a kill before the refresh`, () =>
         withLiar('none', null, async liar => {
             await login(liar);
             await withGateways(liar, GATEWAYS, async ([winner, ...others]) => {
@@ -153,7 +153,7 @@ describe('F4 F11: who refreshes is killed', () => {
                 await assertRefreshed(liar, 1);
             });
         }));
-    test(`before the server did anything: ${COMMANDS - 1} other commands go on`, () =>
+    test(`${COMMANDS - 1} other commands continue after a kill before the refresh`, () =>
         withLiar('none', null, async liar => {
             await login(liar);
             await liar.control({ expire: true, hold: '/token', times: 1 });
@@ -170,7 +170,7 @@ describe('F4 F11: who refreshes is killed', () => {
             await assertRefreshed(liar, 1);
             assert.equal(liar.refreshing(), 0);
         }));
-    test('after the server has rotated: the grant is lost to a strict server, told in one line, and a login mends it', () =>
+    test('a kill after a strict server has rotated loses the grant, which is reported and repaired by a login', () =>
         withLiar('none', null, async liar => {
             await login(liar);
             await liar.control({ expire: true, hold: '/token', when: 'after', times: 1 });
@@ -184,7 +184,7 @@ describe('F4 F11: who refreshes is killed', () => {
             await login(liar);
             await callWorks(liar);
         }));
-    test('after the server has rotated: a server with grace gives it anew', () =>
+    test('a kill after a server with a grace period has rotated does not lose the grant', () =>
         withLiar('rotation-grace', null, async liar => {
             await login(liar);
             await liar.control({ expire: true, hold: '/token', when: 'after', times: 1 });
@@ -194,7 +194,7 @@ describe('F4 F11: who refreshes is killed', () => {
             await callWorks(liar);
             await assertRefreshed(liar, 2);
         }));
-    test('S3 while the answer is stored: the old record or the new one is there, never neither', () =>
+    test('S3 a kill while the answer is stored leaves the old or the new record', () =>
         withLiar('rotation-grace', null, async liar => {
             await login(liar);
             for (let delay = 0; delay < 24; delay += 2) {
@@ -237,7 +237,7 @@ async function killedLogin(liar, hold, when) {
 
 describe('a login that is killed', () => {
     for (const [path, when] of STEPS)
-        test(`${when === 'before' ? 'waiting for' : 'as the server has done'} ${path}: nothing is left, and the next one works`, () =>
+        test(`a login killed ${when === 'before' ? 'before' : 'after'} the answer of ${path} leaves no state and the next one works`, () =>
             withLiar('none', null, async liar => {
                 await killedLogin(liar, path, when);
                 assert.deepEqual(await liar.connections(), []);
@@ -245,7 +245,7 @@ describe('a login that is killed', () => {
                 await login(liar);
                 await callWorks(liar);
             }));
-    test('anywhere: the grant of an earlier login stays', () =>
+    test('a login killed at any step leaves the grant of an earlier login', () =>
         withLiar('none', null, async liar => {
             await login(liar);
             for (const [path, when] of STEPS) {

@@ -23,8 +23,8 @@ async function atOnePort(liar) {
     };
 }
 
-describe('G13: not more than one registration in a minute', () => {
-    test('the second is refused without asking, and told when; later it works', () =>
+describe('G13 rate of registrations', () => {
+    test('a second registration within a minute is refused without a request and works later', () =>
         withLiar('none', null, async liar => {
             const login = await atOnePort(liar);
             await login();
@@ -35,20 +35,20 @@ describe('G13: not more than one registration in a minute', () => {
             await login('--reregister');
             assert.equal(await registrations(liar), 2);
         }));
-    test('a refused registration is not repeated within a minute either', () =>
+    test('a refused registration is not repeated within a minute', () =>
         withLiar('register-page', null, async liar => {
             for (let i = 0; i < 2; i++) assert.equal((await liar.loginAtOnce()).status, REGISTRATION);
             assert.equal(await registrations(liar), 1);
         }));
-    test('G10: within one login there may be a second', () =>
+    test('G10 one login may register a second time', () =>
         withLiar('client-forgotten', null, async liar => {
             assert.equal((await liar.login()).status, OK);
             assert.equal(await registrations(liar), 2);
         }));
 });
 
-describe('G10: the authorization server forgets our client', () => {
-    test('at a refresh: the grant stays, and the next login registers anew by itself', () =>
+describe('G10 a client that the authorization server forgot', () => {
+    test('a refresh with a forgotten client keeps the grant and the next login registers again', () =>
         withLiar('none', null, async liar => {
             const login = await atOnePort(liar);
             await login();
@@ -60,7 +60,7 @@ describe('G10: the authorization server forgets our client', () => {
             await login();
             assert.deepEqual(await clientsOf(liar), ['client-1', 'client-2']);
         }));
-    test('a client that is only suspect is used again while no other may be registered (G13)', () =>
+    test('a suspect client is used while another one may not be registered yet (G13)', () =>
         withLiar('client-page', null, async liar => {
             const port = String(await freePort());
             assert.equal((await liar.loginAtOnce('--callback-port', port)).status, ANSWER);
@@ -79,8 +79,8 @@ describe('G10: the authorization server forgets our client', () => {
         }));
 });
 
-describe('G8: a secret that ends', () => {
-    test('is renewed where it is managed, before the next login', () =>
+describe('G8 a client secret that expires', () => {
+    test('a client secret that expires is renewed at its management endpoint before the next login', () =>
         withLiar('secret-managed', null, async liar => {
             const login = await atOnePort(liar);
             await login();
@@ -88,7 +88,7 @@ describe('G8: a secret that ends', () => {
             assert.deepEqual([await registrations(liar), (await liar.seen('/register/client-1')).length], [1, 1]);
             assert.deepEqual(await clientsOf(liar), ['client-1', 'client-1']);
         }));
-    test('a secret is renewed before a refresh, and the grants of this client live on', () =>
+    test('a client secret is renewed before a refresh and the grants of the client stay valid', () =>
         withLiar('secret-managed', null, async liar => {
             assert.equal((await liar.login()).status, OK);
             aMinuteLater(liar.state);
@@ -106,7 +106,7 @@ describe('G8: a secret that ends', () => {
             ]);
         }));
     for (const lie of ['secret-managed-away', 'secret-unmanaged'])
-        test(`a secret that cannot be renewed makes the gateway register a new client (${lie})`, () =>
+        test(`a client secret that cannot be renewed makes the gateway register a new client (${lie})`, () =>
             withLiar(lie, null, async liar => {
                 const login = await atOnePort(liar);
                 await login();
@@ -114,7 +114,7 @@ describe('G8: a secret that ends', () => {
                 assert.equal(await registrations(liar), 2);
                 assert.deepEqual(await liar.seen('away'), []);
             }));
-    test('G9: the grant of the client before is refreshed until the new login is through', () =>
+    test('G9 the grant of a previous client is refreshed until the new login is complete', () =>
         withLiar('only-post', null, async liar => {
             const login = await atOnePort(liar);
             await login();
@@ -128,7 +128,7 @@ describe('G8: a secret that ends', () => {
         }));
 });
 
-describe('hosted: one client for many users', () => {
+describe('one hosted client for many users', () => {
     const rule = { id: 'all', effect: 'allow', description: 'Everybody who is somebody', tenants: ['default'], subjects: ['authenticated'], servers: ['*'], kinds: ['tool'], names: ['*'] };
 
     /** A gateway in front of the liar, with users who come through a proxy. */
@@ -172,7 +172,7 @@ describe('hosted: one client for many users', () => {
         await jar.visit(asked.url.replace(/\?.*/, ''), { t: field('t'), csrf: field('csrf'), answer: 'yes' });
     }
 
-    test('G13: two who connect at once share one registration', () =>
+    test('G13 two users who connect at once share one registration', () =>
         withUsers('none', async ({ liar, user }) => {
             const [alice, bob] = [await user('alice'), await user('bob')];
             await liar.control({ hold: '/register' });
@@ -184,7 +184,7 @@ describe('hosted: one client for many users', () => {
             await Promise.all([first, second]);
             assert.equal(await registrations(liar), 1);
         }));
-    test('G11: a client that others depend on is not replaced by one login; an administrator can let it go', () =>
+    test('G11 a client that other grants depend on is replaced only by an administrator', () =>
         withUsers('none', async ({ liar, user, gateway }) => {
             const [alice, bob] = [await user('alice'), await user('bob')];
             await connects(alice);
@@ -202,7 +202,7 @@ describe('hosted: one client for many users', () => {
             await connects(bob);
             assert.ok((await bob.call()).result);
         }));
-    test('G10 G11: a login that somebody leaves lying makes the client suspect; it is replaced if nobody depends on it', () =>
+    test('G10 G11 an abandoned login makes the client suspect, and it is replaced if no grant depends on it', () =>
         withUsers('none', async ({ liar, user }) => {
             const [alice, bob] = [await user('alice'), await user('bob')];
             for (let i = 0; i < 5; i++) await leaves(bob);
@@ -217,7 +217,7 @@ describe('hosted: one client for many users', () => {
         }));
     const client_metadata_url = 'https://postern.example/oauth/client.json';
     for (const lie of ['documents-broken', 'documents-refused'])
-        test(`G3 ${lie}: the link that follows a refused document is for a registered client, and so are all others`, () =>
+        test(`G3 the links after ${lie} are for a registered client`, () =>
             withUsers(
                 lie,
                 async ({ liar, user }) => {
@@ -233,7 +233,7 @@ describe('hosted: one client for many users', () => {
                 {},
                 { client_metadata_url }
             ));
-    test('G3: a login with a document that is left lying makes documents suspect', () =>
+    test('G3 an abandoned login with a metadata document makes documents suspect', () =>
         withUsers(
             'documents',
             async ({ liar, user }) => {
@@ -247,7 +247,7 @@ describe('hosted: one client for many users', () => {
             {},
             { client_metadata_url }
         ));
-    test('N5: with a list of authorization servers no other is asked anything', async () => {
+    test('N5 an authorization server that is not in the list is not contacted', async () => {
         await withUsers('none', async ({ liar, user, gateway }) => {
             const page = await new Jar('alice').visit(await (await user('alice')).link());
             assert.doesNotMatch(page.body, /name="csrf"/);

@@ -41,13 +41,13 @@ for (const strict of [false, true])
         }
         const greet = ['call', 'example', 'greet', '{"name":"Ana"}'];
 
-        test('D17 doctor finds its way from 401 to both endpoints', async () => {
+        test('D17 doctor finds both endpoints of the SDK server from a 401', async () => {
             const { status, stdout, stderr } = await run('doctor', 'example');
             assert.equal(status, OK, stderr);
             assert.ok((stdout + stderr).includes(`authorization server: ${issuer}`), stdout + stderr);
         });
 
-        test('D9 T12 login, calls and logout; its issuer ends with a slash', async () => {
+        test('D9 T12 login, calls and logout work with an issuer that ends with a slash', async () => {
             assert.match((await run(...greet)).stderr, /postern login example/);
             const login = await run('login', 'example', '--headless');
             assert.equal(login.status, OK, login.stderr);
@@ -59,7 +59,7 @@ for (const strict of [false, true])
             assert.match((await run(...greet)).stderr, /postern login example/);
         });
 
-        test('T12 a gateway in front of it: -32003 without a grant, and calls with one', async () => {
+        test('T12 a gateway in front of the SDK server gives -32003 without a grant and results with one', async () => {
             const gateway = await startGateway({ mcpServers: { example: { url, auth: { mode: 'shared' } } } }, [], { variables: { POSTERN_STATE: directory.path } });
             try {
                 const session = await Session.open(gateway.url);

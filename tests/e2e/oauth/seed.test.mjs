@@ -51,7 +51,7 @@ before(async () => {
     chmodSync(folder('secret'), 0o555);
 });
 
-test('S11 a gateway refreshes in memory, again and again, and the seed stays as it is', async () => {
+test('S11 a gateway refreshes a seed repeatedly in memory and does not change the file', async () => {
     const bytes = readFileSync(folder('secret/grants.db'));
     const gateway = await startGateway(seeded(), [], { variables: { POSTERN_VAULT_KEY: key } });
     try {
@@ -71,7 +71,7 @@ test('S11 a gateway refreshes in memory, again and again, and the seed stays as 
     assert.deepEqual(readdirSync(folder('secret')), ['grants.db']);
 });
 
-test('S11 connections marks them as volatile, and what would change them refuses', async () => {
+test('S11 connections marks seeds as volatile and commands that would change them are refused', async () => {
     const variables = { POSTERN_VAULT_KEY: key };
     const listed = await run(seeded(), ['connections'], variables);
     assert.equal(listed.status, OK, listed.stderr);

@@ -29,7 +29,7 @@ const streams = async liar => (await liar.seen('/sse')).filter(({ method }) => m
 const sent = async (liar, method) => (await liar.seen('/messages')).filter(({ body }) => JSON.parse(body).method === method).length;
 
 describe('F2 over HTTP+SSE', () => {
-    test('a token that ends while the stream is open: the call goes out again with another one, on the same stream', () =>
+    test('a call whose token expires on an open stream is sent again with another one on the same stream', () =>
         withStream((liar, inGateway) =>
             inGateway(async session => {
                 await works(session);
@@ -43,7 +43,7 @@ describe('F2 over HTTP+SSE', () => {
                 assert.equal(await sent(liar, 'tools/call'), 7, 'two of five were refused');
             })
         ));
-    test('F3 many calls at once: one refresh, and each is answered', () =>
+    test('F3 many concurrent calls cause one refresh and each is answered', () =>
         withStream((liar, inGateway) =>
             inGateway(async session => {
                 await works(session);
@@ -52,20 +52,20 @@ describe('F2 over HTTP+SSE', () => {
                 assert.equal(await refreshes(liar), 1);
             })
         ));
-    test('a token that has ended before the stream is opened', () =>
+    test('a token that expired before the stream is opened is refreshed', () =>
         withStream(async (liar, inGateway) => {
             await liar.control({ expire: true });
             await inGateway(works);
             assert.equal(await refreshes(liar), 1);
             assert.equal(await streams(liar), 2);
         }));
-    test('a token that ends in the handshake', () =>
+    test('a token that expires during the handshake is refreshed', () =>
         withStream(async (liar, inGateway) => {
             await liar.control({ lie: 'greeting-late' });
             await inGateway(works);
             assert.equal(await refreshes(liar), 1);
         }));
-    test('a grant that has ended: the caller is told to log in, and the server is not asked for ever', () =>
+    test('a call under a dead grant gets an error that asks for a login and the server is not asked repeatedly', () =>
         withStream((liar, inGateway) =>
             inGateway(async session => {
                 await works(session);

@@ -90,7 +90,7 @@ async function call(mode, token, more = {}) {
 
 const basic = (id, word) => `Basic ${Buffer.from(`${id}:${word}`).toString('base64')}`;
 
-test('mode workload shows the token of the workload, once, and falls back to nothing', async () => {
+test('mode workload sends the token of the workload once and has no fallback', async () => {
     const token = jwt({ aud: peer.origin, sub: 'workload' });
     const { status, stderr } = await call('workload', token, { scope: 'read' });
     assert.equal(status, 0, stderr);
@@ -99,7 +99,7 @@ test('mode workload shows the token of the workload, once, and falls back to not
     ]);
 });
 
-test('mode workload keeps a token from an authorization server that it does not name', async () => {
+test('mode workload does not send a token to an authorization server that it does not name', async () => {
     for (const claims of [{ aud: 'https://elsewhere.example' }, { aud: [`${peer.origin}/x`] }, {}]) {
         const { status, stderr } = await call('workload', jwt(claims));
         assert.notEqual(status, 0);
@@ -108,7 +108,7 @@ test('mode workload keeps a token from an authorization server that it does not 
     assert.deepEqual(asked, []);
 });
 
-test('mode token_exchange sends what RFC 8693 asks for', async () => {
+test('mode token_exchange sends the parameters of RFC 8693', async () => {
     const { status, stderr } = await call('token_exchange', 'opaque-subject');
     assert.equal(status, 0, stderr);
     const form = {
@@ -118,7 +118,7 @@ test('mode token_exchange sends what RFC 8693 asks for', async () => {
     assert.deepEqual(asked, [{ at: '/token', form, authorization: basic('gateway', 's3cret') }]);
 });
 
-test('mode enterprise asks the identity provider, then the authorization server, each as its own client', async () => {
+test('mode enterprise asks the identity provider and then the authorization server, each as its own client', async () => {
     const { status, stderr } = await call('enterprise', 'an-id-token');
     assert.equal(status, 0, stderr);
     const first = {
@@ -132,15 +132,15 @@ test('mode enterprise asks the identity provider, then the authorization server,
     ]);
 });
 
-describe('mode enterprise never shows the authorization server', () => {
+describe('answers of an identity provider without a usable ID-JAG', () => {
     for (const [name, answer, message] of [
-        ['a token that is no ID-JAG', [200, { access_token: 'x', issued_token_type: TYPE + 'access_token', token_type: 'Bearer' }], /no ID-JAG/],
+        ['a token that is not an ID-JAG', [200, { access_token: 'x', issued_token_type: TYPE + 'access_token', token_type: 'Bearer' }], /no ID-JAG/],
         ['a token without a type', [200, { access_token: 'x' }], /no ID-JAG/],
-        ['something that is no token', [200, { access_token: 'a b\r\nc', issued_token_type: TYPE + 'id-jag' }], /no usable ID-JAG/],
-        ['nothing', [200, { issued_token_type: TYPE + 'id-jag' }], /no usable ID-JAG/],
-        ['what was refused', [400, { error: 'invalid_grant', error_description: 'the person has left' }], /the person has left/]
+        ['a malformed token', [200, { access_token: 'a b\r\nc', issued_token_type: TYPE + 'id-jag' }], /no usable ID-JAG/],
+        ['an absent token', [200, { issued_token_type: TYPE + 'id-jag' }], /no usable ID-JAG/],
+        ['a refused assertion', [400, { error: 'invalid_grant', error_description: 'the person has left' }], /the person has left/]
     ])
-        test(name, async () => {
+        test(`mode enterprise does not send the authorization server ${name}`, async () => {
             said.idp = answer;
             const { status, stderr } = await call('enterprise', 'an-id-token');
             assert.notEqual(status, 0);
@@ -150,31 +150,31 @@ describe('mode enterprise never shows the authorization server', () => {
 });
 
 for (const error of ['invalid_grant', 'invalid_scope', 'unauthorized_client'])
-    test(`a token endpoint that says ${error} is asked once, in one way`, async () => {
+    test(`a token endpoint that answers ${error} is asked only once`, async () => {
         said.token = [400, { error, error_description: 'no' }];
         const { status } = await call('workload', jwt({ aud: [peer.origin, 'x'] }));
         assert.notEqual(status, 0);
         assert.deepEqual(asked.map(({ form }) => form.grant_type), [GRANT + 'jwt-bearer']);
     });
 
-test('a file that is empty, is no token or is not there is told by name', async () => {
+test('a token file that is empty, invalid or missing is named in the error', async () => {
     for (const content of ['', 'two words', 'x'.repeat(70_000)]) assert.match((await call('token_exchange', content)).stderr, /subject: not a token/);
     const missing = await call('token_exchange', 'a-token-that-nobody-reads', { subject_token_file: join(folder.path, 'missing') });
     assert.match(missing.stderr, /missing: No such file/);
     assert.deepEqual(asked, []);
 });
 
-describe('is refused in a configuration', () => {
+describe('mistakes in the configuration of modes', () => {
     for (const [name, auth] of [
         ['a mode without its file', () => ({ ...modes.workload(), subject_token_file: undefined })],
         ['a file without its mode', () => ({ mode: 'shared', subject_token_file: file() })],
-        ['an exchange with whom the server names', () => ({ ...modes.token_exchange(), issuer: undefined })],
-        ['enterprise without an identity provider', () => ({ ...modes.enterprise(), idp: undefined })],
-        ['an identity provider without enterprise', () => ({ ...modes.workload(), idp: idp() })],
+        ['an exchange without an issuer', () => ({ ...modes.token_exchange(), issuer: undefined })],
+        ['mode enterprise without an identity provider', () => ({ ...modes.enterprise(), idp: undefined })],
+        ['an identity provider without mode enterprise', () => ({ ...modes.workload(), idp: idp() })],
         ['an identity provider without TLS', () => ({ ...modes.enterprise(), idp: { ...idp(), token_endpoint: 'http://idp.example/token' } })],
-        ['no client', () => ({ ...modes.workload(), client_id: undefined })]
+        ['a mode without a client', () => ({ ...modes.workload(), client_id: undefined })]
     ])
-        test(name, async () => assert.notEqual((await run(auth(), 'config', 'check')).status, 0));
+        test(`${name} is refused`, async () => assert.notEqual((await run(auth(), 'config', 'check')).status, 0));
     test('the modes of these tests are accepted', async () => {
         for (const mode of Object.values(modes)) assert.equal((await run(mode(), 'config', 'check')).status, 0);
     });

@@ -91,8 +91,8 @@ async function run(config, args, home = join(directory.path, `home-${++homes}`))
 
 const tls = { ca_file: at('ca.crt') };
 
-describe('a server of an authority of one\'s own', () => {
-    test('Streamable HTTP: calls, an answer of 5 MB, an event stream', async () => {
+describe('a server with a private certificate authority', () => {
+    test('calls, an answer of 5 MB and an event stream pass over Streamable HTTP with TLS', async () => {
         const front = await secured(mirror.url, 'good');
         const gateway = await startGateway({ mcpServers: { m: { url: front.url, type: 'http', tls } } });
         const channel = await Channel.open(gateway.url);
@@ -106,7 +106,7 @@ describe('a server of an authority of one\'s own', () => {
         front.stop();
     });
 
-    test('many connections at once, used again and closed: everybody gets their own answer', async () => {
+    test('many connections that are reused and closed each get their own answers', async () => {
         const front = await secured(mirror.url, 'good');
         const gateway = await startGateway({ mcpServers: { m: { url: front.url, type: 'http', tls } } });
         const channel = await Channel.open(gateway.url);
@@ -123,7 +123,7 @@ describe('a server of an authority of one\'s own', () => {
     });
 
     for (const [mode, type] of [['streamableHttp', 'http'], ['sse', 'sse']])
-        test(`the reference server over ${type}: progress while it works, then the result`, async () => {
+        test(`the reference server over ${type} sends progress and then the result`, async () => {
             const everything = await startEverything(mode);
             const front = await secured(everything.url, 'good');
             const gateway = await startGateway({ mcpServers: { e: { url: front.url, type, tls } } });
@@ -138,7 +138,7 @@ describe('a server of an authority of one\'s own', () => {
             await everything.stop();
         });
 
-    test('a new authority is taken over without a restart', async () => {
+    test('a new certificate authority takes effect without a restart', async () => {
         const front = await secured(mirror.url, 'good');
         copyFileSync(at('ca.crt'), at('used.crt'));
         const gateway = await startGateway({ mcpServers: { m: { url: front.url, type: 'http', tls: { ca_file: at('used.crt') } } } });
@@ -151,7 +151,7 @@ describe('a server of an authority of one\'s own', () => {
         front.stop();
     });
 
-    test('the path is relative to the configuration, for servers of tenants, too', async () => {
+    test('the path of the authority is relative to the configuration, also for servers of tenants', async () => {
         const front = await secured(mirror.url, 'good');
         const home = join(directory.path, 'relative');
         mkdirSync(home);
@@ -163,16 +163,16 @@ describe('a server of an authority of one\'s own', () => {
     });
 });
 
-describe('a certificate that is not trusted', () => {
+describe('untrusted certificates', () => {
     const wrong = {
-        'of an authority nobody named': ['good', undefined, /unable to get local issuer certificate/],
+        'of an unknown authority': ['good', undefined, /unable to get local issuer certificate/],
         'of another authority': ['stranger', tls, /unable to get local issuer certificate/],
-        'that vouches for itself': ['itself', tls, /self-signed certificate/],
+        'that is self-signed': ['itself', tls, /self-signed certificate/],
         'for another name': ['elsewhere', tls, /no alternative certificate subject name matches target host name '127\.0\.0\.1'/],
         'that has expired': ['expired', tls, /certificate has expired/]
     };
     for (const [what, [name, trusted, message]] of Object.entries(wrong))
-        test(`${what}: an error that says so, and nothing is sent`, async () => {
+        test(`a server certificate ${what} is an error and no request is sent`, async () => {
             const front = await secured(mirror.url, name);
             const config = { mcpServers: { m: { url: front.url, type: 'http', ...(trusted && { tls: trusted }), headers: { 'X-Key': 'secret' } } } };
             const listed = await run(config, ['tools']);
@@ -190,7 +190,7 @@ describe('a certificate that is not trusted', () => {
         });
 });
 
-describe('it refuses to start', () => {
+describe('mistakes in the configuration of authorities', () => {
     before(() => {
         writeFileSync(at('empty'), '');
         writeFileSync(at('garbage'), 'no certificate\n');
@@ -198,16 +198,16 @@ describe('it refuses to start', () => {
     });
     const url = 'https://127.0.0.1:1/mcp';
     const wrong = {
-        'with a file that is not there': [() => ({ url, tls: { ca_file: at('none') } }), /\/mcpServers\/m\/tls\/ca_file: .*none: No such file/],
+        'with a missing file': [() => ({ url, tls: { ca_file: at('none') } }), /\/mcpServers\/m\/tls\/ca_file: .*none: No such file/],
         'with an empty file': [() => ({ url, tls: { ca_file: at('empty') } }), /\/mcpServers\/m\/tls\/ca_file: .*empty: no PEM certificate/],
-        'with something else': [() => ({ url, tls: { ca_file: at('garbage') } }), /garbage: no PEM certificate/],
-        'with a certificate that is cut off': [() => ({ url, tls: { ca_file: at('half') } }), /half: certificate 2 in it is broken/],
+        'with a file that is not a certificate': [() => ({ url, tls: { ca_file: at('garbage') } }), /garbage: no PEM certificate/],
+        'with a truncated certificate': [() => ({ url, tls: { ca_file: at('half') } }), /half: certificate 2 in it is broken/],
         'with a folder': [() => ({ url, tls: { ca_file: directory.path } }), /not a PEM file/],
         'for a server without TLS': [() => ({ url: 'http://127.0.0.1:1/mcp', tls }), /\/mcpServers\/m\/tls\/ca_file: only for a server with an https "url"/],
-        'for a command': [() => ({ command: 'true', tls }), /only for a server with an https "url"/]
+        'for a stdio server': [() => ({ command: 'true', tls }), /only for a server with an https "url"/]
     };
     for (const [name, [server, message]] of Object.entries(wrong))
-        test(name, async () => {
+        test(`an authority ${name} stops the start`, async () => {
             for (const config of [{ mcpServers: { m: server() } }, { mcpServers: {}, tenants: { t: { mcpServers: { m: server() } } } }]) {
                 const served = await run({ listen: [{ address: '127.0.0.1:0' }], ...config }, ['serve']);
                 assert.equal(served.status, CONFIG, served.stderr);
@@ -215,17 +215,17 @@ describe('it refuses to start', () => {
             }
         });
 
-    test('the gateway starts although a server that is not used has a bad certificate', async () =>
+    test('the gateway starts although a disabled server has a bad authority', async () =>
         assert.equal((await run({ mcpServers: { m: { url, disabled: true, tls: { ca_file: at('none') } } } }, ['config', 'check'])).status, OK));
 });
 
-describe('an authorization server of an authority of one\'s own', () => {
+describe('an authorization server with a private certificate authority', () => {
     let authority;
     before(async () => (authority = await startPeer(node, peerPath('authority.mjs'), 3, '--tls', at('good.crt'), at('good.key'))));
     after(() => authority?.stop());
     const count = async () => JSON.parse(execFileSync('curl', ['-s', '--cacert', at('ca.crt'), new URL('/count', authority.url).href]));
 
-    test('login, calls, refresh and revocation; without the file none of it', async () => {
+    test('login, calls, refresh and revocation need the authority file', async () => {
         const home = join(directory.path, 'person');
         const config = { mcpServers: { a: { url: authority.url, type: 'http', tls, auth: { mode: 'shared' } } } };
         const trusting = (...args) => run(config, args, home);
@@ -247,7 +247,7 @@ describe('an authorization server of an authority of one\'s own', () => {
         assert.equal(alone.status, DISCOVERY, alone.stderr);
         assert.match(alone.stderr, /unable to get local issuer certificate/);
     });
-    test('G8 a secret that ends is renewed there, before a login and before a refresh', async () => {
+    test('G8 a client secret is renewed over TLS before a login and before a refresh', async () => {
         const liar = await startPeer(peerPath('liar'), 'secret-managed');
         const front = await secured(liar.url, 'good');
         try {

@@ -71,7 +71,7 @@ async function openPipe(origin) {
     return { events, say };
 }
 
-describe('calls in flight when it stops', () => {
+describe('calls in flight during a stop', () => {
     test('calls in flight over JSON are answered before the stop', () => stopping(quick, async ({ gateway, load, stop }) => {
         const session = await Session.open(gateway.url);
         const answers = load.messages.map(message => session.post(message));
@@ -88,7 +88,7 @@ describe('calls in flight when it stops', () => {
     }));
 
     for (const version of ['2025-11-25', '2025-03-26'])
-        test(`over event streams, ${version}`, () => stopping({ ...quick, stream_after: '1ms' }, async ({ gateway, load, stop }) => {
+        test(`calls in flight over event streams of ${version} are answered before the stop`, () => stopping({ ...quick, stream_after: '1ms' }, async ({ gateway, load, stop }) => {
             const session = await Session.open(gateway.url, { version });
             const streams = await Promise.all(load.messages.map(message => session.postStream(message)));
             for (const { headers } of streams) assert.equal(headers['content-type'], 'text/event-stream');
@@ -101,7 +101,7 @@ describe('calls in flight when it stops', () => {
         }));
 
     for (const [how, timeouts] of Object.entries({ JSON: quick, 'an event stream': { ...quick, stream_after: '1ms' } }))
-        test(`a batch over ${how}`, () => stopping(timeouts, async ({ gateway, load, stop }) => {
+        test(`a batch over ${how} is answered before the stop`, () => stopping(timeouts, async ({ gateway, load, stop }) => {
             const session = await Session.open(gateway.url, { version: '2025-03-26' });
             const answer = session.post(load.messages);
             await load.begun();
@@ -122,7 +122,7 @@ describe('calls in flight when it stops', () => {
     }));
 
     for (const [name, client] of Object.entries({ http: 'SDK 1 over Streamable HTTP', http2: 'SDK 2 over Streamable HTTP', sse: 'SDK 1 over HTTP+SSE at /sse' }))
-        test(`of the official client (${name})`, () => stopping({ ...quick, stream_after: '1ms' }, async ({ gateway, load, stop }) => {
+        test(`calls in flight of the official client (${name}) are answered before the stop`, () => stopping({ ...quick, stream_after: '1ms' }, async ({ gateway, load, stop }) => {
             const peer = await connect(gateway, client);
             const answers = Promise.all(load.messages.map(({ params }) => peer.call(params.name, params.arguments).then(({ content }) => content[0].text, ({ message }) => message)));
             await load.begun();
@@ -135,7 +135,7 @@ describe('calls in flight when it stops', () => {
         }));
 });
 
-describe('calls that come while it stops', () => {
+describe('calls that arrive during a stop', () => {
     /** One request over the agent's connection: its status, headers and body. */
     async function over(agent, url, headers, body, method = 'POST') {
         const res = await new Promise((resolve, reject) => {
@@ -145,7 +145,7 @@ describe('calls that come while it stops', () => {
         return { status: res.statusCode, headers: res.headers, body: await text(res) };
     }
 
-    test('get 503 with their id, and the connection closes', () => stopping(quick, async ({ gateway, load, stop }) => {
+    test('calls that arrive during a stop get 503 with their id and the connection closes', () => stopping(quick, async ({ gateway, load, stop }) => {
         const session = await Session.open(gateway.url);
         const agents = ids(0, 4).map(() => new Agent({ keepAlive: true, maxSockets: 1 }));
         const ask = (agent, body, method) => over(agent, session.url, session.headers(post()), body, method);
@@ -168,7 +168,7 @@ describe('calls that come while it stops', () => {
         for (const agent of agents) agent.destroy();
     }));
 
-    test('over HTTP+SSE get 503', () => stopping(quick, async ({ gateway, load, stop }) => {
+    test('calls that arrive over HTTP+SSE during a stop get 503', () => stopping(quick, async ({ gateway, load, stop }) => {
         const events = await stream(`${gateway.origin}/sse`, { headers: { accept: 'text/event-stream' } });
         const url = new URL((await events.next()).data, gateway.origin);
         const agent = new Agent({ keepAlive: true, maxSockets: 1 });
@@ -186,7 +186,7 @@ describe('calls that come while it stops', () => {
     }));
 });
 
-describe('on stdio', () => {
+describe('a stop on stdio', () => {
     /** Runs a gateway on stdio with all calls under way; gives what it writes after `act`. */
     async function answersAfter(act) {
         const directory = temporaryDirectory(), load = calls(directory.path);
@@ -211,7 +211,7 @@ describe('on stdio', () => {
         }
     }
 
-    test('SIGTERM, and calls that come afterwards', async () => {
+    test('calls in flight on stdio are answered after SIGTERM and later calls are refused', async () => {
         const messages = await answersAfter(async ({ child, gateway, say }) => {
             child.kill('SIGTERM');
             await gateway.line(/stopping/, WAIT_MS);
@@ -223,14 +223,14 @@ describe('on stdio', () => {
         assertAnswered(messages.filter(({ id }) => id !== 9));
     });
 
-    test('the end of input', async () =>
+    test('calls in flight on stdio are answered after the end of input', async () =>
         assertAnswered(await answersAfter(async ({ child, gateway }) => {
             child.stdin.end();
             await gateway.line(/stopping/, WAIT_MS);
         })));
 });
 
-test('a call whose session ends is answered, and not with an empty stream', async () => {
+test('a call whose session ends gets an answer and not an empty stream', async () => {
     const gateway = await startGateway({ timeouts: { stream_after: '1ms' }, mcpServers: { m: { command: mirror } } });
     const directory = temporaryDirectory();
     try {

@@ -60,7 +60,7 @@ after(async () => {
     folder?.remove();
 });
 
-test('a healthy gateway shows this host its numbers', async () => {
+test('a healthy gateway shows its figures to callers on this host', async () => {
     await until(async () => (await health()).issuers[0].keys_age_s !== null, WAIT_MS, 'the keys');
     const opened = await send(gateway.url, { headers: post({ authorization: `Bearer ${token}` }), body: initialize('2025-11-25') });
     assert.equal(opened.status, 200, opened.body);
@@ -82,23 +82,23 @@ test('a healthy gateway shows this host its numbers', async () => {
     assert.ok(!JSON.stringify(now).includes(token));
 });
 
-describe('strangers', () => {
+describe('health for other callers', () => {
     for (const [name, headers] of Object.entries({
-        'who come by a proxy that says so': { 'x-forwarded-for': '192.0.2.1' },
-        'who come by a proxy with the name of the gateway': { host: 'gateway.example' }
+        'behind a proxy with X-Forwarded-For': { 'x-forwarded-for': '192.0.2.1' },
+        'behind a proxy with the name of the gateway': { host: 'gateway.example' }
     }))
-        test(`${name} are told one word`, async () => {
+        test(`callers ${name} get only the status`, async () => {
             const answer = await ask(headers);
             assert.deepEqual([answer.status, answer.body, answer.headers['cache-control']], [200, '{"status":"ok"}', 'no-store']);
         });
-    test('a request with a foreign host name is refused', async () => assert.equal((await ask({ host: 'evil.example' })).status, 403));
-    test('HEAD has no body, and nothing can be posted', async () => {
+    test('a health request with a foreign host name is refused', async () => assert.equal((await ask({ host: 'evil.example' })).status, 403));
+    test('a HEAD of health has no body and a POST is refused', async () => {
         assert.deepEqual(await ask({}, 'HEAD').then(({ status, body }) => [status, body]), [200, '']);
         assert.equal((await ask({}, 'POST')).status, 404);
     });
 });
 
-test('X14 a policy that cannot be taken over: degraded, counted, and well again', async () => {
+test('X14 a policy that cannot be reloaded degrades the health until it is repaired', async () => {
     const { digest, since } = (await health()).policies[0];
     replace('policy.json', '{');
     const [broken] = (await becomes('degraded', 'policies')).policies;
@@ -110,7 +110,7 @@ test('X14 a policy that cannot be taken over: degraded, counted, and well again'
     assert.deepEqual([mended.digest, mended.reload_failed, mended.failing_since], [digest, 1, null]);
 });
 
-test('P10 a tokens file that cannot be read: degraded until it can', async () => {
+test('P10 a token file that cannot be read degrades the health until it can', async () => {
     const good = readFileSync(join(folder.path, 'tokens.json'));
     replace('tokens.json', '{');
     await becomes('degraded', 'credentials');
@@ -118,7 +118,7 @@ test('P10 a tokens file that cannot be read: degraded until it can', async () =>
     await becomes('ok');
 });
 
-test('J10 an issuer whose keys cannot be had: degraded, and the keys go on', async () => {
+test('J10 an issuer whose keys cannot be fetched degrades the health and its old keys stay in use', async () => {
     issuer.serve = (_request, response) => response.writeHead(500).end();
     const before = (await health()).issuers[0];
     issuer.add('new', 'ES256');
@@ -147,7 +147,7 @@ describe('an audit', () => {
         }
     }
 
-    test('an audit that cannot be written makes the gateway degraded until it can', () => locked({}, async ({ now, unlock }) => {
+    test('an audit that cannot be written degrades the health until it can', () => locked({}, async ({ now, unlock }) => {
         const failing = await until(async () => (await now()).status === 'degraded' && now(), WAIT_MS, 'degraded');
         assert.deepEqual([failing.problems, failing.audit.failing, failing.audit.dropped], [['audit'], true, 0]);
         unlock();
@@ -155,7 +155,7 @@ describe('an audit', () => {
         assert.deepEqual([mended.problems, mended.audit.failing], [[], false]);
     }));
 
-    test('an audit whose rows are dropped makes the gateway degraded, and room alone does not make it healthy', () => locked({ queue: 4 }, async ({ own, now, session, unlock }) => {
+    test('an audit that dropped rows stays degraded until it writes again', () => locked({ queue: 4 }, async ({ own, now, session, unlock }) => {
         for (let i = 0; i < 8; i++) await session.request('tools/list');
         const losing = await now();
         assert.deepEqual([losing.status, losing.problems, losing.audit.dropped > 0], ['degraded', ['audit'], true]);
@@ -166,7 +166,7 @@ describe('an audit', () => {
     }));
 });
 
-test('a certificate that cannot be taken over: degraded until one can', async () => {
+test('a certificate that cannot be reloaded degrades the health until one can', async () => {
     const at = name => join(folder.path, name);
     execFileSync('openssl', ['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-noenc', '-keyout', at('tls.key'), '-out', at('tls.crt'), '-days', '30', '-subj', '/CN=localhost'], { stdio: 'ignore' });
     const good = readFileSync(at('tls.crt'));
@@ -193,7 +193,7 @@ test('a certificate that cannot be taken over: degraded until one can', async ()
     }
 });
 
-test('while it stops: 503', async () => {
+test('health is 503 during a stop', async () => {
     const own = await startGateway({ mcpServers: { m: { command: mirror } } });
     const agent = new Agent({ keepAlive: true, maxSockets: 1 }), file = join(folder.path, 'go');
     const ask = async (path, method, headers, body) => {

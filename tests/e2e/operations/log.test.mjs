@@ -42,9 +42,9 @@ async function startUnread(kind) {
     return { child, exited, url: `${origin}/mcp`, health, read, log: () => text };
 }
 
-describe('a reader of standard error that does not read', () => {
+describe('a blocked reader of standard error', () => {
     for (const kind of ['pipe', 'socket'])
-        test(`${kind}: calls and health go on; when it reads again, the lines that were dropped are counted`, async () => {
+        test(`a blocked ${kind} does not stop calls or health, and dropped lines are counted later`, async () => {
             const gateway = await startUnread(kind);
             try {
                 const session = await Session.open(gateway.url);
@@ -69,7 +69,7 @@ describe('a reader of standard error that does not read', () => {
             }
         });
 
-    test('the gateway ends all the same', async () => {
+    test('the gateway ends although nothing reads its log', async () => {
         const gateway = await startUnread('socket');
         try {
             assert.equal(resultText(await (await Session.open(gateway.url)).call('loud__act')), 'flooded');
@@ -83,7 +83,7 @@ describe('a reader of standard error that does not read', () => {
     });
 });
 
-test('a standard descriptor that is closed at the start becomes no connection', async () => {
+test('a standard descriptor that is closed at startup is not reused for a connection', async () => {
     const address = `unix:${join(directory.path, 'closed.sock')}`;
     const config = writeConfig(directory.path, { listen: [{ address }], mcpServers: {} });
     const child = spawn('sh', ['-c', 'exec "$@" <&- >&- 2>&-', 'sh', binary, 'serve', '--config', config], { stdio: 'ignore', env: { ...process.env, POSTERN_STATE: directory.path } });
@@ -106,8 +106,8 @@ function count(log, event, source) {
     return { written: lines.filter(line => / (info|warn) +/.test(line) && line.includes(`  ${event} `)).length, leftOut: told.reduce((sum, line) => sum + Number(/count=(\d+)/.exec(line)[1]), 0), told };
 }
 
-describe('a flood of lines', () => {
-    test('junk on the standard output of a server: a bounded number is logged, and the others are counted', async () => {
+describe('a flood of log lines', () => {
+    test('junk lines of a server are logged up to a bound and then counted', async () => {
         const LINES = 20_000;
         const gateway = await startGateway({ mcpServers: { bad: stdioServer.misbehave('junk-flood', LINES) } });
         try {
@@ -125,7 +125,7 @@ describe('a flood of lines', () => {
         }
     });
 
-    test('requests without a credential', async () => {
+    test('requests without a credential are logged up to a bound', async () => {
         const REQUESTS = 1000;
         const tokens = join(directory.path, 'tokens.json');
         execFileSync(binary, ['token', 'new', '--subject', 'ana', '--file', tokens]);

@@ -57,13 +57,13 @@ describe('arguments', () => {
         }
     }
 
-    test('are not recorded unless asked for: only their digest is', async () => {
+    test('arguments are recorded only as a digest by default', async () => {
         const { row, bytes } = await recorded({}, secret);
         assert.equal(row.arguments, undefined);
         assert.match(row.arguments_sha256, /^[0-9a-f]{64}$/);
         assert.ok(!bytes.includes('hello'));
     });
-    test('are recorded without what keys and pointers say, and no secret is anywhere in the file', async () => {
+    test('recorded arguments omit redacted members and secrets', async () => {
         const { row, bytes } = await recorded({ arguments: true, redact: { pointers: ['/user/mail'] } }, secret);
         assert.deepEqual(JSON.parse(row.arguments), {
             message: 'hello',
@@ -73,7 +73,7 @@ describe('arguments', () => {
         });
         for (const word of ['hunter2', 'k-123', 'a@b.example']) assert.ok(!bytes.includes(word), word);
     });
-    test('arguments that are too long are a marker with their digest, never half a text', async () => {
+    test('arguments that are too long are recorded as a marker with their digest', async () => {
         const { row } = await recorded({ arguments: true }, JSON.stringify({ message: 'x'.repeat(100_000) }));
         assert.equal(JSON.parse(row.arguments), `[too long: 100014 bytes, sha256 ${row.arguments_sha256}]`);
     });
@@ -90,12 +90,12 @@ describe('postern audit without --file', () => {
 
     for (const verify of [[], ['verify']]) {
         const name = ['audit', ...verify].join(' ');
-        test(`${name}: a configuration without an audit log says how to get one`, () => {
+        test(`postern ${name} of a configuration without an audit log says how to enable it`, () => {
             const { status, stdout, stderr } = postern(['audit', ...verify, '--config', join(folder.path, 'off.json')]);
             assert.deepEqual([status, stdout], [3, '']);
             assert.match(stderr, /has no audit log: give it audit\.path, or a provider that proves who calls; --file DB/);
         });
-        test(`${name}: the path is relative to the configuration, which is searched for as always`, () => {
+        test(`postern ${name} reads the path relative to the configuration`, () => {
             const where = new RegExp(`${folder.path}/a\\.db: No such file`);
             assert.match(postern(['audit', ...verify, '--config', join(folder.path, 'on.json')]).stderr, where);
             assert.match(postern(['audit', ...verify], { env: { ...process.env, POSTERN_CONFIG: join(folder.path, 'on.json') } }).stderr, where);
@@ -138,7 +138,7 @@ describe('tokens and policies', () => {
     });
     const events = (rows, wanted) => rows.filter(({ event, method }) => event === 'token' && method === wanted);
 
-    test('new, rotate and revoke are recorded with the user who did it, and without a secret', async () => {
+    test('token new, rotate and revoke are recorded with their user and without a secret', async () => {
         const first = token('new', '--subject', 'ana', '--role', 'clerk', '--tenant', 'default').stdout.trim();
         const id = first.split('_')[1];
         const second = token('rotate', id, '--overlap', '0s').stdout.trim();
@@ -159,7 +159,7 @@ describe('tokens and policies', () => {
         }
     });
 
-    test('the gateway records that it took the tokens over, and that a revocation ended a session', async () => {
+    test('the gateway records that it reloaded tokens and that a revocation ended a session', async () => {
         const secret = token('new', '--subject', 'eve', '--role', 'guest').stdout.trim();
         const headers = { authorization: `Bearer ${secret}` };
         const open = () => send(gateway.url, { headers: post(headers), body: initialize('2025-11-25') });
@@ -184,7 +184,7 @@ describe('tokens and policies', () => {
         assert.equal(events(await rowsOf(gateway), 'reload').filter(({ status }) => status === 'error').length, 1, 'one problem is one row');
     });
 
-    test('a call has what a policy decides by: tenant, provider, subject, roles, server, kind, name, decision and rule', async () => {
+    test('a call is recorded with everything that the policy decides by', async () => {
         const secret = token('new', '--subject', 'carl', '--role', 'clerk', '--role', 'night shift').stdout.trim();
         const headers = { authorization: `Bearer ${secret}` };
         let opened;
@@ -214,7 +214,7 @@ describe('tokens and policies', () => {
         assert.deepEqual(again([rule('add', { subjects: ['role:baker'], names: ['add'] })]), { replayed: 1, same: 0, newly_denied: 1, depends: 0 });
     });
 
-    test('P10 token list tells when a token was last used, from the audit', async () => {
+    test('P10 token list shows from the audit when a token was last used', async () => {
         const listed = JSON.parse(token('list').stdout);
         const used = Object.fromEntries(listed.map(({ subject, last_used }) => [subject, last_used]));
         const last = (await rowsOf(gateway)).filter(({ event, subject }) => event === 'call' && subject === 'carl').at(-1);
@@ -250,13 +250,13 @@ describe('postern token and an audit that cannot be written', () => {
     });
     after(() => folder.remove());
 
-    test('not required: the change is made, and it is said that it was not recorded', () => {
+    test('a token change without a required audit is made and reported as unrecorded', () => {
         const { status, stderr } = postern(['token', 'new', '--subject', 'a', '--file', file, '--config', config(false)]);
         assert.equal(status, 0);
         assert.match(stderr, /not recorded in the audit log: .*nowhere\/a\.db/);
         assert.equal(tokens(), 1);
     });
-    test('required: nobody gets a token, but one can be revoked', () => {
+    test('a required audit that cannot be written refuses new tokens but not revocations', () => {
         const refused = postern(['token', 'new', '--subject', 'b', '--file', file, '--config', config(true)]);
         assert.deepEqual([refused.status, refused.stdout], [3, '']);
         assert.match(refused.stderr, /nothing is changed, because it cannot be recorded/);
@@ -265,7 +265,7 @@ describe('postern token and an audit that cannot be written', () => {
         assert.equal(postern(['token', 'revoke', id, '--file', file, '--config', config(true)]).status, 0);
         assert.equal(tokens(), 0);
     });
-    test('a default state folder without a database is left alone', () => {
+    test('a default state folder without a database is not changed', () => {
         const state = join(folder.path, 'state');
         writeFileSync(join(folder.path, 'bearer.json'), JSON.stringify({ mcpServers: {}, policy: 'p.json', auth: { providers: [{ type: 'bearer', tokens: 'tokens.json' }] } }));
         const done = postern(['token', 'new', '--subject', 'c', '--file', file, '--config', join(folder.path, 'bearer.json')], { env: { ...process.env, POSTERN_STATE: state } });
@@ -274,7 +274,7 @@ describe('postern token and an audit that cannot be written', () => {
     });
 });
 
-describe('calls that end otherwise are recorded once, with a status of their own', () => {
+describe('calls that end without an answer', () => {
     let folder, gateway;
     before(async () => {
         folder = temporaryDirectory();
@@ -304,7 +304,7 @@ describe('calls that end otherwise are recorded once, with a status of their own
     }
     const seen = async () => calls(await rowsOf(gateway)).length;
 
-    test('the server does not answer in time: timeout', async () => {
+    test('a call that times out is recorded once as timeout', async () => {
         const already = await seen();
         const session = await Session.open(gateway.url);
         assert.equal((await session.call('bad__act')).error.data.reason, 'upstream_timeout');
@@ -313,7 +313,7 @@ describe('calls that end otherwise are recorded once, with a status of their own
             [['bad', 'act', 'allow', 'timeout', 'upstream_timeout']]);
         assert.ok(rows[0].duration_us >= 1_000_000);
     });
-    test('the caller is gone before the answer: gone', async () => {
+    test('a call whose caller disconnected is recorded once as gone', async () => {
         const already = await seen();
         const session = await Session.open(gateway.url);
         const call = await session.postStream(slow(1.5));
@@ -322,7 +322,7 @@ describe('calls that end otherwise are recorded once, with a status of their own
         const rows = await more(already, 1);
         assert.deepEqual(rows.map(({ name, status }) => [name, status]), [['trigger-long-running-operation', 'gone']]);
     });
-    test('the caller of an HTTP+SSE session closes its stream: gone', async () => {
+    test('a call whose HTTP+SSE stream closed is recorded once as gone', async () => {
         const already = await seen();
         const pipe = await stream(new URL('/sse', gateway.url).href, { headers: { accept: 'text/event-stream' } });
         const endpoint = new URL((await pipe.next()).data, gateway.url).href;
@@ -335,7 +335,7 @@ describe('calls that end otherwise are recorded once, with a status of their own
         const rows = await more(already, 1);
         assert.deepEqual(rows.map(({ name, status }) => [name, status]), [['trigger-long-running-operation', 'gone']]);
     });
-    test('the caller cancels: cancelled', async () => {
+    test('a cancelled call is recorded once as cancelled', async () => {
         const already = await seen();
         const session = await Session.open(gateway.url);
         const call = await session.postStream(slow(60, 77));
@@ -344,7 +344,7 @@ describe('calls that end otherwise are recorded once, with a status of their own
         const rows = await more(already, 1);
         assert.deepEqual(rows.map(({ name, status }) => [name, status]), [['trigger-long-running-operation', 'cancelled']]);
     });
-    test('the caller is there: ok', async () => {
+    test('an answered call is recorded once as ok', async () => {
         const already = await seen();
         const session = await Session.open(gateway.url);
         assert.ok((await session.request('tools/call', slow(0.5).params)).result);
@@ -352,7 +352,7 @@ describe('calls that end otherwise are recorded once, with a status of their own
     });
 });
 
-describe('P2 whoever is not let in is recorded with the address', () => {
+describe('P2 refused callers in the audit log', () => {
     let folder, gateway;
     before(async () => {
         folder = temporaryDirectory();
@@ -368,7 +368,7 @@ describe('P2 whoever is not let in is recorded with the address', () => {
     const refusals = rows => rows.filter(({ event }) => event === 'authentication');
     const shape = rows => rows.map(({ peer, reason, status, count }) => [peer, reason, status, count]);
 
-    test('a request that could hide another: a row at once, and one for all that follow', async () => {
+    test('P2 an ambiguous request is recorded at once with its address, and later ones together', async () => {
         const { hostname, port } = new URL(gateway.url);
         for (let i = 0; i < 4; i++)
             await new Promise((resolve, reject) => {
@@ -378,7 +378,7 @@ describe('P2 whoever is not let in is recorded with the address', () => {
         const rows = refusals(await rowsOf(gateway, all => refusals(all).length >= 1));
         assert.deepEqual(shape(rows), [['127.0.0.1', 'bad_request', 'error', undefined]]);
     });
-    test('wrong credentials one by one, and what is turned away at the door after that together', async () => {
+    test('P2 refused credentials are recorded one by one, and throttled requests together', async () => {
         const already = refusals(await rowsOf(gateway)).length;
         const knock = () => send(gateway.url, { headers: post({ authorization: 'Bearer postern_no_such' }), body: initialize('2025-11-25') });
         const statuses = [];
@@ -387,7 +387,7 @@ describe('P2 whoever is not let in is recorded with the address', () => {
         const rows = refusals(await rowsOf(gateway, all => refusals(all).length >= already + 4)).slice(already);
         assert.deepEqual(shape(rows), [...Array(3).fill(['127.0.0.1', 'unauthenticated', 'denied', undefined]), ['127.0.0.1', 'auth_limited', 'denied', undefined]]);
     });
-    test('what was counted is written at the latest when the gateway ends', async () => {
+    test('P2 counted refusals are written at the latest when the gateway ends', async () => {
         const copy = join(folder.path, 'lines.jsonl');
         const tokens = join(folder.path, 'tokens.json'), policy = join(folder.path, 'policy.json');
         const own = await startGateway({ auth: { providers: [{ type: 'bearer', tokens }] }, policy, audit: { jsonl: copy }, limits: { auth_failures: 1, auth_window: '10m' }, mcpServers: { demo: { command: demo } } });
@@ -398,9 +398,9 @@ describe('P2 whoever is not let in is recorded with the address', () => {
     });
 });
 
-describe('while the database is locked by somebody else', () => {
+describe('a locked audit database', () => {
     for (const required of [true, false])
-        test(required ? 'required: calls are refused, until it can be written again' : 'not required: calls go on, and nothing is lost', async () => {
+        test(required ? 'a required audit that is locked refuses calls until it can be written' : 'an audit that is locked does not stop calls or lose rows', async () => {
             const folder = temporaryDirectory();
             const file = join(folder.path, 'audit.db');
             const gateway = await startGateway({ audit: { path: file, required }, prefix: false, mcpServers: { demo: { command: demo } } });
@@ -429,7 +429,7 @@ describe('while the database is locked by somebody else', () => {
                 folder.remove();
             }
         });
-    test('more than the queue holds: what is lost is counted in a row of its own', async () => {
+    test('rows beyond the audit queue are counted in a gap row', async () => {
         const folder = temporaryDirectory();
         const file = join(folder.path, 'audit.db');
         const gateway = await startGateway({ audit: { path: file, queue: 4 }, prefix: false, mcpServers: { demo: { command: demo } } });

@@ -62,7 +62,7 @@ const ways = {
     }
 };
 
-test('killed the moment an answer arrives, again and again under load: every answered call has its row', async () => {
+test('every answered call has its row when the gateway is killed under load', async () => {
     const ROUNDS = 6, CALLERS = 3, BEFORE = 40;
     const folder = temporaryDirectory(), file = join(folder.path, 'audit.db');
     const path = writeConfig(folder.path, { listen: [{ address: '127.0.0.1:0' }], audit: { path: file, required: true }, mcpServers: MCP });
@@ -114,9 +114,9 @@ async function lockable(config, body) {
     }
 }
 
-describe('a store that cannot be written', { concurrency: true }, () => {
+describe('an audit that cannot be written', { concurrency: true }, () => {
     for (const [name, way] of Object.entries(ways))
-        test(`over ${name}: the answer is withheld, then calls are refused, until it can`, () => lockable({}, async ({ gateway, file, lock, unlock }) => {
+        test(`an audit that cannot be written withholds answers over ${name} and then refuses calls`, () => lockable({}, async ({ gateway, file, lock, unlock }) => {
             const call = await way(gateway);
             assert.ok((await call(1, {})).result);
             lock();
@@ -132,7 +132,7 @@ describe('a store that cannot be written', { concurrency: true }, () => {
             assert.deepEqual(told, [['ok', undefined], ['ok', undefined], ['error', 'overloaded'], ['ok', undefined]], 'what was done is on record, late');
         }));
 
-    test('a store that cannot be written gives no session', () => lockable({ timeouts: { stream_after: '1ms' } }, async ({ gateway, lock, unlock }) => {
+    test('an audit that cannot be written refuses new sessions', () => lockable({ timeouts: { stream_after: '1ms' } }, async ({ gateway, lock, unlock }) => {
         lock();
         const answer = await send(gateway.url, { headers: post(), body: initialize('2025-11-25') });
         assert.deepEqual([answer.status, answer.headers['mcp-session-id'], reply(answer).error?.data.reason], [200, undefined, 'audit_unavailable']);
@@ -156,7 +156,7 @@ describe('while a row is being written', () => {
     }
     const health = async ({ origin }) => JSON.parse((await send(`${origin}/healthz`, { method: 'GET' })).body);
 
-    test('the call can be cancelled no more, and is answered', () => lockable({}, async given => {
+    test('a call whose row is being written is answered although it is cancelled', () => lockable({}, async given => {
         const { session, answer } = await waiting(given);
         assert.equal((await session.post({ jsonrpc: '2.0', method: 'notifications/cancelled', params: { requestId: 1 } })).status, 202);
         given.unlock();
@@ -164,7 +164,7 @@ describe('while a row is being written', () => {
     }));
 
     for (const stream_after of ['1ms', '60s'])
-        test(`the session may end: the call is answered (stream after ${stream_after})`, () => lockable({ timeouts: { stream_after } }, async given => {
+        test(`a call whose row is being written is answered although its session ends (stream after ${stream_after})`, () => lockable({ timeouts: { stream_after } }, async given => {
             const { session, answer } = await waiting(given);
             const listening = await session.get();
             assert.equal((await session.delete()).status, 200);
@@ -174,7 +174,7 @@ describe('while a row is being written', () => {
             assert.equal((await session.post(tool(2, 'mirror', {}))).status, 404);
         }));
 
-    test('the caller may vanish: the row is there', () => lockable({}, async given => {
+    test('a call whose row is being written is recorded although its caller disconnects', () => lockable({}, async given => {
         const session = await Session.open(given.gateway.url);
         await session.call('m__mirror');
         given.lock();
@@ -185,7 +185,7 @@ describe('while a row is being written', () => {
         await until(() => rowsIn(given.file).filter(({ name }) => name === 'reply').length === 1, WAIT_MS, 'the row');
     }));
 
-    test('the gateway may stop: the call is answered, and its row written', () => lockable({ timeouts: { shutdown: '4s' } }, async given => {
+    test('a call whose row is being written is answered during a stop', () => lockable({ timeouts: { shutdown: '4s' } }, async given => {
         const { answer } = await waiting(given);
         given.gateway.child.kill('SIGTERM');
         await given.gateway.line(/stopping/, WAIT_MS);
@@ -195,7 +195,7 @@ describe('while a row is being written', () => {
         assert.deepEqual(rowsIn(given.file).filter(({ name }) => name === 'wait').map(({ status }) => status), ['ok']);
     }));
 
-    test('the gateway may stop and not get it written: the caller learns that', () => lockable({ timeouts: { shutdown: '1s' } }, async given => {
+    test('a call whose row cannot be written during a stop gets an error', () => lockable({ timeouts: { shutdown: '1s' } }, async given => {
         const { answer } = await waiting(given);
         given.gateway.child.kill('SIGTERM');
         const { error } = reply(await answer);

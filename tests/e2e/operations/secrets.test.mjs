@@ -48,7 +48,7 @@ function holders(pid, bytes) {
     return found;
 }
 
-test('S9 the gateway leaves no core file, and nobody but root can look into it', async () => {
+test('S9 the gateway does not leave a core file and only root can inspect it', async () => {
     const home = join(directory.path, 'other');
     const program = join(home, 'postern');
     const uid = root ? 65534 : process.getuid();
@@ -68,7 +68,7 @@ test('S9 the gateway leaves no core file, and nobody but root can look into it',
     assert.equal((await gateway.exited).code, 0, gateway.log());
 });
 
-test('S9 the key of the vault is in memory once, in a page that is locked and in no core file', { skip: !root && 'only root can look' }, async () => {
+test('S9 the vault key is in memory once, in a locked page that is not dumped', { skip: !root && 'only root can look' }, async () => {
     const key = randomBytes(32);
     const file = join(directory.path, 'ring');
     writeFileSync(file, `${key.toString('base64')}\n`, { mode: 0o600 });
@@ -84,7 +84,7 @@ test('S9 the key of the vault is in memory once, in a page that is locked and in
     }
 });
 
-test('S9 a server that is a command gets no key and no token, by its environment or its command line', async () => {
+test('S9 a stdio server does not get a key or token in its environment or command line', async () => {
     const key = randomBytes(32).toString('base64'), token = `token-${randomBytes(12).toString('hex')}`;
     const mcpServers = { ...shared.mcpServers, web: { url: 'http://127.0.0.1:1/mcp', auth: { mode: 'static', token: '${WEB_TOKEN}' } }, demo: { command: demo, args: [] } };
     const gateway = await startGateway({ mcpServers }, [], { variables: { POSTERN_VAULT_KEY: key, WEB_TOKEN: token } });
@@ -100,7 +100,7 @@ test('S9 a server that is a command gets no key and no token, by its environment
     }
 });
 
-test('S9 the browser of a login gets the address and no key', async () => {
+test('S9 the browser of a login gets the URL and no key', async () => {
     const peer = await startPeer(node, authority);
     const marker = join(directory.path, 'browser-saw'), script = join(directory.path, 'browser');
     const key = randomBytes(32).toString('base64');

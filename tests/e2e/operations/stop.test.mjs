@@ -66,7 +66,7 @@ function statusOver(agent, url, headers, body) {
 }
 
 for (const signal of ['SIGTERM', 'SIGINT']) {
-    test(`${signal} lets a call in flight finish, and answers it`, () =>
+    test(`a call in flight is finished and answered after ${signal}`, () =>
         stopping({}, async ({ gateway, session, file }) => {
             const events = await hold(session, file);
             gateway.child.kill(signal);
@@ -74,7 +74,7 @@ for (const signal of ['SIGTERM', 'SIGINT']) {
             writeFileSync(file, '');
             assert.equal(resultText(await lastMessage(events)), 'waited');
         }));
-    test(`${signal} cuts a call that never ends at the deadline`, () =>
+    test(`a call that never ends is aborted at the deadline after ${signal}`, () =>
         stopping({ mcpServers: { m: { command: mirror }, bad: stdioServer.misbehave('hang') } }, async ({ gateway, session }) => {
             const events = await session.postStream(call('bad__act'));
             const started = Date.now();
@@ -87,7 +87,7 @@ for (const signal of ['SIGTERM', 'SIGINT']) {
         }));
 }
 
-test('a call that had no stream yet is answered with JSON', () =>
+test('a call without a stream is answered with JSON during a stop', () =>
     stopping({ timeouts: { shutdown: '4s', stream_after: '10s' } }, async ({ gateway, session, file }) => {
         const answer = session.post(call('m__wait', { file }));
         await session.call('m__mirror'); // the server has taken the first call by now
@@ -99,7 +99,7 @@ test('a call that had no stream yet is answered with JSON', () =>
         assert.equal(resultText(reply(answered)), 'waited');
     }));
 
-test('without calls it ends at once, also with an open GET stream and an idle connection', () =>
+test('a gateway without calls ends at once, also with an open GET stream and an idle connection', () =>
     stopping({ timeouts: { shutdown: '5s' } }, async ({ gateway, session }) => {
         const events = await session.get();
         const { hostname, port } = new URL(gateway.url);
@@ -114,7 +114,7 @@ test('without calls it ends at once, also with an open GET stream and an idle co
         await closed;
     }));
 
-test('new connections are refused while it stops; those that are open get 503 for a new session', () =>
+test('new connections are refused during a stop and open ones get 503 for a new session', () =>
     stopping({ timeouts: { shutdown: '8s' } }, async ({ gateway, session, file }) => {
         const events = await hold(session, file);
         const agent = new Agent({ keepAlive: true, maxSockets: 1 });
@@ -129,7 +129,7 @@ test('new connections are refused while it stops; those that are open get 503 fo
         assert.equal(resultText(await lastMessage(events)), 'waited');
     }));
 
-test('a call that waits for the keys of its issuer is answered and recorded', async () => {
+test('a call that waits for keys is answered and recorded during a stop', async () => {
     const issuer = await startIssuer('https://gateway.example/mcp');
     const folder = temporaryDirectory();
     const rule = { id: 'all', effect: 'allow', description: 'everything for everybody', tenants: ['*'], subjects: ['authenticated'], servers: ['*'], kinds: ['*'], names: ['*'] };
@@ -156,7 +156,7 @@ test('a call that waits for the keys of its issuer is answered and recorded', as
     }
 });
 
-test('further signals are harmless', () =>
+test('further signals during a stop are ignored', () =>
     stopping({}, async ({ gateway, session, file }) => {
         const events = await hold(session, file);
         gateway.child.kill('SIGTERM');
@@ -171,7 +171,7 @@ test('further signals are harmless', () =>
         assert.equal(gateway.log().match(/stopping/g).length, 1);
     }));
 
-test('SIGHUP does not stop it', () =>
+test('SIGHUP does not stop the gateway', () =>
     stopping({}, async ({ gateway, session }) => {
         gateway.child.kill('SIGHUP');
         await gateway.line(/SIGHUP/, WAIT_MS);
@@ -179,7 +179,7 @@ test('SIGHUP does not stop it', () =>
         gateway.child.kill('SIGTERM');
     }));
 
-test('servers are gone afterwards, also one that ignores SIGTERM and one that is starting', () => {
+test('servers end with the gateway, also one that ignores SIGTERM and one that is starting', () => {
     const servers = { m: { command: mirror }, deaf: stdioServer.misbehave('ignore-term'), slow: stdioServer.misbehave('hang-init') };
     return stopping({ timeouts: { shutdown: `${DEADLINE_MS}ms`, list: '1s' }, mcpServers: servers }, async ({ gateway, session }) => {
         assert.equal(resultText(await session.call('deaf__fine')), 'fine');
@@ -192,7 +192,7 @@ test('servers are gone afterwards, also one that ignores SIGTERM and one that is
     });
 });
 
-test('an answer that is on its way is sent in full to a slow reader', () => {
+test('an answer in progress is sent in full to a slow reader', () => {
     const SIZE = 16 * 1024 * 1024;
     const servers = { m: { command: mirror }, bad: stdioServer.misbehave('huge', SIZE) };
     return stopping({ timeouts: { shutdown: '5s' }, mcpServers: servers }, async ({ gateway, session }) => {

@@ -51,31 +51,31 @@ describe('X8 arguments that cannot be judged never reach a server', () => {
     after(() => gateway?.stop());
 
     for (const [name, args, code] of [
-        ['a key twice', '{"message":"hi","message":"secret"}', -32700],
-        ['a key twice, spelt with an escape', String.raw`{"message":"hi","mess\u0061ge":"secret"}`, -32700],
-        ['a key twice, deep inside', '{"message":"hi","more":[{"a":1,"a":2}]}', -32700],
-        ['depth 65', nested(65), -32602], ['depth 10,000', nested(10_000), -32700],
+        ['an object with a repeated key', '{"message":"hi","message":"secret"}', -32700],
+        ['an object with a key repeated under an escape', String.raw`{"message":"hi","mess\u0061ge":"secret"}`, -32700],
+        ['an object with a key repeated deep inside', '{"message":"hi","more":[{"a":1,"a":2}]}', -32700],
+        ['nested 65 deep', nested(65), -32602], ['nested 10,000 deep', nested(10_000), -32700],
         ['a list', '["secret"]', -32602], ['a text', '"secret"', -32602], ['null', 'null', -32602],
         ['more than a megabyte', `{"message":"${'x'.repeat(1 << 20)}"}`, -32602]
     ])
-        test(`X8 ${name}`, async () => {
+        test(`X8 a call whose arguments are ${name} is refused`, async () => {
             const { error, result } = await ask(body(args));
             assert.equal(result, undefined);
             assert.equal(error.code, code, JSON.stringify(error));
         });
-    test('X19 a denial says which rule it was and what for, to people as well', async () => {
+    test('X19 a denial names its rule and description, also in its message', async () => {
         const { error } = await ask(body('{"message":"secret"}'));
         assert.equal(error.message, 'Denied by policy (rule no-secret): the rule no-secret of this test');
         assert.deepEqual(error.data, { reason: 'denied', rule: 'no-secret', description: 'the rule no-secret of this test' });
         const stranger = await (await open(gateway, 'bob'))(body('{}'));
         assert.equal(stranger.error.message, 'Denied by policy (rule default)');
     });
-    test('X8 what is just within is judged: depth 64, denied and allowed', async () => {
+    test('X8 arguments nested 64 deep are judged', async () => {
         assert.equal((await ask(body(nested(64).replace('hi', 'secret')))).error.data.rule, 'no-secret');
         assert.notEqual((await ask(body(nested(64)))).error?.code, 403);
         assert.equal((await ask(body('{"message":"hi"}'))).result.content[0].text, 'hi');
     });
-    test('X16 each decision is in the audit with its rule, the policy\'s digest and the request', async () => {
+    test('X16 each decision is recorded with its rule, policy digest and request', async () => {
         await ask(body('{"message":"secret"}'));
         const rows = () => execFileSync(binary, ['audit', '--file', join(gateway.state, 'audit.db'), '--json'], { encoding: 'utf8' }).trim().split('\n').map(line => JSON.parse(line));
         const [, digest] = /digest=(\w{64})/.exec(gateway.log());
@@ -86,7 +86,7 @@ describe('X8 arguments that cannot be judged never reach a server', () => {
     });
 });
 
-describe('X8 without conditions only the size is free', () => {
+describe('X8 arguments without conditions', () => {
     let gateway, ask;
     const body = (args, method = 'tools/call') => `{"jsonrpc":"2.0","id":1,"method":"${method}","params":{"name":"demo__${method === 'tools/call' ? 'echo' : 'introduce'}","arguments":${args}}}`;
     before(async () => {
@@ -96,13 +96,13 @@ describe('X8 without conditions only the size is free', () => {
     after(() => gateway?.stop());
 
     const deep = depth => `{"message":"hi","more":${'['.repeat(depth - 1)}${']'.repeat(depth - 1)}}`;
-    for (const [name, args] of [['depth 65', deep(65)], ['a list', '["secret"]'], ['a text', '"secret"'], ['null', 'null'], ['a number', '1']])
+    for (const [name, args] of [['nested 65 deep', deep(65)], ['a list', '["secret"]'], ['a text', '"secret"'], ['null', 'null'], ['a number', '1']])
         for (const method of ['tools/call', 'prompts/get'])
-            test(`X8 ${name}, ${method}`, async () => {
+            test(`X8 arguments that are ${name} in ${method} are refused without conditions`, async () => {
                 const { error } = await ask(body(args, method));
                 assert.deepEqual([error?.code, error?.data.reason], [-32602, 'invalid_params'], JSON.stringify(error));
             });
-    test('X8 depth 64 and two megabytes pass', async () => {
+    test('X8 arguments nested 64 deep or of two megabytes pass without conditions', async () => {
         assert.equal((await ask(body(deep(64)))).result.content[0].text, 'hi');
         const message = 'x'.repeat(2 << 20);
         assert.equal((await ask(body(JSON.stringify({ message })))).result.content[0].text, message);
@@ -123,26 +123,26 @@ describe('X8 conditions are about the tools of their rule', () => {
     for (const [name, args] of [
         ['an integer beyond 64 bits', '{"n":12345678901234567890}'], ['a number beyond any double', '{"n":1e400}'],
         ['the name of an argument with U+0000', String.raw`{"a\u0000":1}`], ['the name of an argument with a lone surrogate', String.raw`{"\ud83d":1}`],
-        ['more than a megabyte', `{"text":"${'x'.repeat(1 << 20)}"}`]
+        ['an argument of more than a megabyte', `{"text":"${'x'.repeat(1 << 20)}"}`]
     ]) {
-        test(`X8 ${name}: other tools get it as it was sent`, async () => {
+        test(`X8 ${name} reaches other tools as it was sent`, async () => {
             const { result } = await ask(body('m__mirror', args));
             assert.ok(result.content[0].text.endsWith(`"arguments":${args}}}`), result.content[0].text.slice(-200));
         });
-        test(`X8 ${name}: the tool of the rule does not`, async () => {
+        test(`X8 ${name} does not reach the tool of the rule`, async () => {
             const { error } = await ask(body('m__reply', args));
             assert.deepEqual([error?.code, error?.data.reason], [-32602, 'invalid_params'], JSON.stringify(error));
         });
-        test(`X8 ${name}: a tool that the caller may not see is denied like one that does not exist`, async () => {
+        test(`X8 ${name} for a hidden tool is denied like for an unknown one`, async () => {
             const [hidden, missing] = [await ask(body('m__wait', args)), await ask(body('m__nothing', args))];
             assert.equal(hidden.error.data.reason, 'denied');
             assert.deepEqual(hidden.error, missing.error);
         });
     }
-    test('X8 what could not be judged is not in the log', () => assert.doesNotMatch(gateway.log(), /12345678901234567890/));
+    test('X8 arguments that could not be judged are not in the log', () => assert.doesNotMatch(gateway.log(), /12345678901234567890/));
 });
 
-describe('X10 every method is somebody\'s to allow, and unknown ones nobody\'s', () => {
+describe('X10 every method is authorized', () => {
     let gateway, ask;
     before(async () => {
         gateway = await start([rule('clerks', 'allow', { kinds: ['*'] })], { demo: { command: demo } });
@@ -152,7 +152,7 @@ describe('X10 every method is somebody\'s to allow, and unknown ones nobody\'s',
     const request = (method, params = {}) => ask({ jsonrpc: '2.0', id: 1, method, params });
 
     for (const [method, params] of [['ping'], ['logging/setLevel', { level: 'error' }], ['tools/list'], ['prompts/list'], ['resources/list'], ['resources/templates/list']])
-        test(`X10 ${method} is for anybody with a name, and shows nothing that is not theirs`, async () => {
+        test(`X10 ${method} is for every authenticated caller and shows only its own items`, async () => {
             const { result, error } = await request(method, params);
             assert.equal(error, undefined, JSON.stringify(error));
             assert.deepEqual(Object.values(result).flat(), []);
@@ -164,18 +164,18 @@ describe('X10 every method is somebody\'s to allow, and unknown ones nobody\'s',
         ['completion/complete', { ref: { type: 'ref/prompt', name: 'demo__introduce' }, argument: { name: 'name', value: 'A' } }],
         ['completion/complete', { ref: { type: 'ref/resource', uri: 'postern://demo/demo://greeting/{name}' }, argument: { name: 'name', value: 'A' } }]
     ])
-        test(`X10 ${method} of ${params.ref?.type ?? params.name ?? uri} is asked of the policy`, async () => {
+        test(`X10 ${method} of ${params.ref?.type ?? params.name ?? uri} is decided by the policy`, async () => {
             const { error } = await request(method, params);
             assert.deepEqual([error?.code, error?.data.rule], [403, 'default'], JSON.stringify(error));
         });
     for (const method of ['tasks/get', 'tasks/result', 'tasks/cancel'])
-        test(`X10 ${method} is for the owner of the task`, async () => assert.ok((await request(method, { taskId: 'somebody-else' })).error));
+        test(`X10 ${method} is only for the owner of the task`, async () => assert.ok((await request(method, { taskId: 'somebody-else' })).error));
     for (const method of ['tools/destroy', 'initialize2', 'TOOLS/CALL', 'tools/call ', ''])
-        test(`X10 "${method}" is nobody's`, async () => {
+        test(`X10 the method "${method}" is denied`, async () => {
             const { error } = await request(method, { name: 'demo__echo' });
             assert.ok([-32601, -32600].includes(error?.code), JSON.stringify(error));
         });
-    test('X10 a method that nobody has is a denial in the audit', async () => {
+    test('X10 an unknown method is recorded as a denial', async () => {
         await request('tools/obliterate');
         const rows = () => execFileSync(binary, ['audit', '--file', join(gateway.state, 'audit.db'), '--denied', '--json'], { encoding: 'utf8' }).trim().split('\n').filter(Boolean).map(line => JSON.parse(line));
         const row = await until(() => rows().find(({ method }) => method === 'tools/obliterate'), 5_000, 'the row');
@@ -183,7 +183,7 @@ describe('X10 every method is somebody\'s to allow, and unknown ones nobody\'s',
     });
 });
 
-test('X15 a subscription ends when its policy does, in the same session', async () => {
+test('X15 a subscription ends with its policy in the same session', async () => {
     const policy = join(folder.path, 'policy.json');
     const tools = rule('tools', 'allow'), watch = rule('watch', 'allow', { kinds: ['resource'], names: ['test://*'] });
     const gateway = await start([tools, watch], { fixture: stdioServer.fixture() });
@@ -212,23 +212,23 @@ test('X15 a subscription ends when its policy does, in the same session', async 
     }
 });
 
-describe('X14 the gateway does not start with a policy that is not right', () => {
+describe('X14 policies that stop the start', () => {
     const groups = { a: { description: 'one of the two', members: ['group:b'] }, b: { description: 'the other one', members: ['group:a'] } };
     const failing = [{ description: 'is not so in this policy', as: { subject: 'bearer:ann' }, server: 'demo', name: 'echo', expect: 'deny' }];
     for (const [name, text, says] of [
         ['a typo in a key', written([rule('a', 'allow', { nmaes: ['x'] })]), /E1 \/rules\/0\/nmaes: unknown key/],
         ['a typo in an effect', written([rule('a', 'alow')]), /E7.*effect/s],
         ['an empty selector', written([rule('a', 'allow', { names: [] })]), /E5.*names: is empty/s],
-        ['a selector left out', written([rule('a', 'allow', { subjects: undefined })]), /E5.*subjects: is empty/s],
+        ['a missing selector', written([rule('a', 'allow', { subjects: undefined })]), /E5.*subjects: is empty/s],
         ['groups in a circle', written([], { groups }), /E6.*is a member of itself/s],
-        ['a key twice', '{"version":1,"version":1}', /E2.*duplicate/s],
+        ['a repeated key', '{"version":1,"version":1}', /E2.*duplicate/s],
         ['ten megabytes', `{"version":1,"description":"${'x'.repeat(10 << 20)}"}`, /larger than 4194304 bytes/],
-        ['nested 10,000 deep', `{"version":1,"rules":${'['.repeat(10_000)}`, /E7/],
-        ['a test that fails', written([rule('a', 'allow', { subjects: ['authenticated'] })], { tests: failing }), /E9.*expected deny, got allow by a/s],
-        ['a server that is not there', written([rule('a', 'allow', { servers: ['dmeo'] })]), /E4.*no server "dmeo"/s],
-        ['nothing', '', /empty/]
+        ['10,000 nested lists', `{"version":1,"rules":${'['.repeat(10_000)}`, /E7/],
+        ['a failing test', written([rule('a', 'allow', { subjects: ['authenticated'] })], { tests: failing }), /E9.*expected deny, got allow by a/s],
+        ['an unknown server', written([rule('a', 'allow', { servers: ['dmeo'] })]), /E4.*no server "dmeo"/s],
+        ['no content', '', /empty/]
     ])
-        test(`X14 ${name}`, () => {
+        test(`X14 a policy with ${name} stops the start`, () => {
             const directory = temporaryDirectory(), policy = join(directory.path, 'p.json');
             writeFileSync(policy, text);
             const config = writeConfig(directory.path, {

@@ -132,8 +132,8 @@ function assertDenied({ error }, by) {
     assert.equal(error.data.rule, by);
 }
 
-describe('a call that waits for the lists of its server', () => {
-    test('is denied if the policy does not allow it any more, and the audit names the policy that decided', async () => {
+describe('calls that wait for the lists of their server', () => {
+    test('a waiting call is denied if the policy no longer allows it, and the audit names that policy', async () => {
         peer.hold('initialize');
         await start(ECHO);
         const call = await waiting(await Session.open(gateway.url), calling('echo'));
@@ -145,7 +145,7 @@ describe('a call that waits for the lists of its server', () => {
         const digest = createHash('sha256').update(execFileSync(binary, ['policy', 'fmt', policy]) && readFileSync(policy)).digest('hex');
         assert.deepEqual([row.decision, row.rule, row.policy], ['deny', 'all', digest]);
     });
-    test('is allowed if the policy allows it meanwhile', async () => {
+    test('a waiting call is allowed if the policy allows it meanwhile', async () => {
         peer.hold('initialize');
         await start(OTHER);
         const call = await waiting(await Session.open(gateway.url), calling('echo'));
@@ -153,7 +153,7 @@ describe('a call that waits for the lists of its server', () => {
         peer.release('initialize');
         assert.equal((await call.answer()).result.content[0].text, 'done');
     });
-    test('is judged alike as a part of a batch', async () => {
+    test('a waiting part of a batch is decided by the new policy', async () => {
         peer.hold('initialize');
         await start(ECHO);
         const batch = await waiting(await Session.open(gateway.url, { version: '2025-03-26' }), [calling('echo', 1), calling('other', 2)]);
@@ -168,7 +168,7 @@ describe('a call that waits for the lists of its server', () => {
         assert.equal(answers.get(2).result.content[0].text, 'done');
         assert.equal(peer.count('tools/call'), 1);
     });
-    test('lists what the policy allows when the list is made', async () => {
+    test('a waiting list shows items that the policy allows when it is made', async () => {
         peer.hold('initialize');
         await start(ECHO);
         const list = await waiting(await Session.open(gateway.url), request('tools/list'));
@@ -178,7 +178,7 @@ describe('a call that waits for the lists of its server', () => {
     });
 });
 
-describe('a call that waits after it was allowed', () => {
+describe('calls that wait after they were allowed', () => {
     /** A session that has used the server. */
     async function used() {
         const session = await Session.open(gateway.url);
@@ -188,7 +188,7 @@ describe('a call that waits after it was allowed', () => {
         return session;
     }
 
-    test('for a new session with its server is not sent again', async () => {
+    test('a call that waits for a new session with its server is not sent if it is denied meanwhile', async () => {
         await start(ECHO);
         const session = await used();
         peer.hold('initialize');
@@ -201,7 +201,7 @@ describe('a call that waits after it was allowed', () => {
         assertDenied(await call.answer(), 'default');
         assert.equal(peer.count('tools/call'), 1);
     });
-    test('for a new session with its server is sent again if it is still allowed', async () => {
+    test('a call that waits for a new session with its server is sent again if it is still allowed', async () => {
         await start(ECHO);
         const session = await used();
         peer.hold('initialize');
@@ -212,7 +212,7 @@ describe('a call that waits after it was allowed', () => {
         assert.equal((await call.answer()).result.content[0].text, 'done');
         assert.equal(peer.count('tools/call'), 2);
     });
-    test('is refused if the new policy cannot judge it, and the audit has it as denied', async () => {
+    test('a waiting call that the new policy cannot judge is refused and recorded as denied', async () => {
         await start(ECHO);
         const session = await used();
         peer.hold('initialize');
@@ -224,7 +224,7 @@ describe('a call that waits after it was allowed', () => {
         assert.equal(peer.count('tools/call'), 1);
         assert.equal((await rowOf(({ reason }) => reason === 'invalid_params')).decision, 'deny');
     });
-    test('for a connection is not sent; nor is one whose session ended', async () => {
+    test('a call that waits for a connection is not sent if it is denied or its session ends', async () => {
         await start(ECHO);
         const session = await used(), ended = await Session.open(gateway.url);
         peer.hold('tools/call');
@@ -240,7 +240,7 @@ describe('a call that waits after it was allowed', () => {
         assert.ok((await session.call('other')).result);
         assert.equal(peer.count('tools/call'), CONNECTIONS + 1);
     });
-    test('for its server to start again is not sent', async () => {
+    test('a call that waits for a restart of its server is not sent if it is denied meanwhile', async () => {
         const [script, seen, ran, gate] = ['server.mjs', 'seen', 'ran', 'gate'].map(name => join(folder.path, name));
         execFileSync('mkfifo', [gate]);
         writeFileSync(script, `import { appendFileSync, existsSync, readFileSync, writeFileSync } from 'node:fs';
@@ -265,7 +265,7 @@ describe('a call that waits after it was allowed', () => {
         assert.equal(readFileSync(seen, 'utf8').split('\n').filter(method => method === 'tools/call').length, 2);
         assert.ok(existsSync(ran));
     });
-    test('for its server to read is not sent; nor is one that was cancelled', async () => {
+    test('a call that waits for its server to read is not sent if it is denied or cancelled', async () => {
         const [script, seen] = ['server.mjs', 'seen'].map(name => join(folder.path, name));
         writeFileSync(script, `import { appendFileSync } from 'node:fs';
             import { createInterface } from 'node:readline';
@@ -298,7 +298,7 @@ describe('a call that waits after it was allowed', () => {
     });
 });
 
-test('a subscription that the server confirms after it was denied is given up', async () => {
+test('a subscription that the server confirms after a denial is cancelled', async () => {
     await start(ECHO);
     const session = await Session.open(gateway.url);
     assert.ok((await session.request('resources/list')).result);
@@ -310,7 +310,7 @@ test('a subscription that the server confirms after it was denied is given up', 
     await until(() => peer.count('resources/unsubscribe') === 1, 10_000, 'the server hears of it');
 });
 
-test('a task of a server that the policy denies altogether is not asked for', async () => {
+test('a task of a fully denied server is not requested', async () => {
     await start(ECHO);
     const session = await Session.open(gateway.url);
     const { result } = await session.request('tools/call', { name: 'task', arguments: {}, task: {} });
@@ -324,7 +324,7 @@ test('a task of a server that the policy denies altogether is not asked for', as
     assert.deepEqual(peer.seen.filter(method => method.startsWith('tasks/')), []);
 });
 
-test('news of a task reach its owner while the policy allows anything of its server', async () => {
+test('the status of a task reaches its owner while the policy allows an item of the server', async () => {
     const [script, seen] = ['server.mjs', 'seen'].map(name => join(folder.path, name));
     writeFileSync(seen, '');
     writeFileSync(script, `import { appendFileSync } from 'node:fs';

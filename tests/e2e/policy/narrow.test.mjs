@@ -55,7 +55,7 @@ const narrowed = (name, properties) => ({
     inputSchema: { ...own[name].inputSchema, properties: { ...own[name].inputSchema.properties, ...properties } }
 });
 
-test('X9 a clerk sees the values a clerk may pass, and otherwise the server\'s schema', async () => {
+test('X9 a narrowed schema shows only the values that a caller may pass', async () => {
     const { message } = own.echo.inputSchema.properties, { a } = own['get-sum'].inputSchema.properties;
     const { messageType } = own['get-annotated-message'].inputSchema.properties;
     assert.deepEqual(messageType.enum, ['error', 'success', 'debug'], 'the peer has an enum of its own');
@@ -65,12 +65,12 @@ test('X9 a clerk sees the values a clerk may pass, and otherwise the server\'s s
         'get-annotated-message': narrowed('get-annotated-message', { messageType: { ...messageType, enum: ['success', 'debug'] } })
     });
 });
-test('X9 one rule without the condition, and nothing is narrowed; two with it, and it is the union', async () => {
+test('X9 a rule without the condition prevents narrowing and two conditions are united', async () => {
     assert.deepEqual((await listed('bob')).echo, narrowed('echo', {}));
     assert.deepEqual((await listed('bob'))['get-sum'].inputSchema.properties.a.enum, [1, 2]);
     assert.deepEqual((await listed('cat')).echo.inputSchema.properties.message.enum, ['hello', 'good bye', 'please']);
 });
-test('X9 what is shown can be called, what is not shown is denied by the policy and not by the list', async () => {
+test('X9 shown values can be called and hidden values are denied by the policy', async () => {
     const call = (subject, name, args) => clients[subject].callTool({ name: `every__${name}`, arguments: args });
     for (const message of (await listed('ann')).echo.inputSchema.properties.message.enum)
         assert.equal((await call('ann', 'echo', { message })).content[0].text, `Echo: ${message}`);
@@ -80,7 +80,7 @@ test('X9 what is shown can be called, what is not shown is denied by the policy 
     await assert.rejects(call('ann', 'get-sum', { a: 1, b: 11 }), { code: 403 });
     assert.match((await call('ann', 'get-sum', { a: 1, b: 10 })).content[0].text, /11/);
 });
-test('X15 another policy, another list, in the same session', async () => {
+test('X15 a new policy changes the list in the same session', async () => {
     writeFileSync(join(folder.path, 'policy.json'), written([rule('clerk-echo', ['role:clerk'], ['echo'], { '/message': { eq: 'new' } })]));
     process.kill(gateway.pid, 'SIGHUP');
     const tools = await until(async () => {

@@ -36,8 +36,8 @@ const written = (rules, more = {}) => ({ version: 1, description: 'A policy of t
 const write = (tree, path = file) => writeFileSync(path, typeof tree === 'string' ? tree : JSON.stringify(tree, null, 2));
 const bob = ['--tenant', 'acme', '--subject', 'corp:bob', '--role', 'eng', '--server', 's'];
 
-describe('X17 check', () => {
-    test('the example has nothing to complain about, and is formatted', () => {
+describe('X17 policy check', () => {
+    test('the example policy has no findings and is formatted', () => {
         const { status, stdout } = policy('check', example);
         assert.equal(status, 0, stdout);
         assert.match(stdout, /^\S+: ok, \d+ rules, \d+ tests, 0 warnings, digest [0-9a-f]{16}\n$/);
@@ -46,7 +46,7 @@ describe('X17 check', () => {
         assert.ok(createHash('sha256').update(bytes).digest('hex').startsWith(stdout.trim().split(' ').at(-1)), 'X16 the digest');
         assert.equal(policy('coverage', example).status, 0);
     });
-    test('the recipe of policies/README.md, as it stands there', () => {
+    test('the recipe of policies/README.md works as written', () => {
         const folder = dirname(example), recipe = /^```sh\n(.*?)^```/ms.exec(readFileSync(join(folder, 'README.md'), 'utf8'))[1];
         for (const name of ['policies', 'deploy']) symlinkSync(join(dirname(folder), name), join(directory.path, name));
         symlinkSync(binary, join(directory.path, 'postern'));
@@ -56,7 +56,7 @@ describe('X17 check', () => {
         assert.match(stdout, /^policy: ok, \d+ rules, \d+ tests, 0 warnings, digest/);
         assert.match(stdout, /^allow by github-read /m);
     });
-    test('errors: a line each, exit status 1', () => {
+    test('errors are printed one per line and the exit status is 1', () => {
         write(written([rule('r', 'allow', { names: ['set:none'] }), rule('short', 'deny', { description: 'why' })]));
         const { status, stdout } = policy('check', file);
         assert.equal(status, 1);
@@ -66,7 +66,7 @@ describe('X17 check', () => {
         assert.match(stdout, new RegExp(`^${file}:${line('short')}: E3 short: /rules/1/description: `, 'm'));
         assert.match(stdout, new RegExp(`^${file}: 2 errors, 0 warnings\n$`, 'm'));
     });
-    test('errors as JSON', () => {
+    test('errors are printed as JSON on request', () => {
         write('{"version": 1,\n "rules": [}');
         const { status, json } = policy('check', file, '--json');
         assert.equal(status, 1);
@@ -85,7 +85,7 @@ describe('X17 check', () => {
         write(written([rule('r', 'allow')]));
         assert.equal(policy('check', file, '--json').json()[0].pointer, '/rules/0');
     });
-    test('warnings alone are exit status 0: W3 and W4 come from running the tests', () => {
+    test('warnings W3 and W4 alone give exit status 0', () => {
         const rules = [rule('a', 'allow', { when: { '/n': { eq: 1 } } }), rule('b', 'allow', { names: ['put'] })];
         const codes = () => policy('check', file, '--json').json().map(({ code, rule: id }) => `${code} ${id}`);
         write(written(rules));
@@ -105,7 +105,7 @@ describe('X17 check', () => {
         const line = readFileSync(file, 'utf8').split('\n').findIndex(row => row.includes('"tests"')) + 2;
         assert.match(stdout, new RegExp(`^${file}:${line}: E9 /tests/0 "deny of get_x in this test": expected deny, got allow by a; correct `, 'm'));
     });
-    test('--config: servers must exist', () => {
+    test('--config reports servers that do not exist', () => {
         write(written([rule('a', 'allow')]));
         const config = join(directory.path, 'postern.json');
         write({ mcpServers: { t: { command: 'true' } }, tenants: { acme: {} } }, config);
@@ -113,7 +113,7 @@ describe('X17 check', () => {
         write({ mcpServers: { s: { command: 'true' } }, tenants: { acme: {} } }, config);
         assert.equal(policy('check', file, '--config', config).status, 0);
     });
-    test('--config: E4 tenants and providers must exist, and servers may be any tenant\'s', () => {
+    test('--config reports unknown tenants and providers as E4 and accepts servers of any tenant', () => {
         const config = join(directory.path, 'postern.json');
         write({
             auth: { providers: [{ type: 'bearer', tokens: 'tokens.json' }] }, policy: 'p.json', mcpServers: { s: { command: 'true' } },
@@ -127,7 +127,7 @@ describe('X17 check', () => {
         assert.match(stdout, /p\.json:\d+: E4 a: \/rules\/0\/tenants: no tenant "acmee" in the configuration; did you mean "acme"\?/);
         assert.match(stdout, /p\.json:\d+: E4 a: \/rules\/0\/subjects: "user:barer:ann": no provider "barer" in the configuration; did you mean "bearer"\?/);
     });
-    test('--inventory: what postern tools, resources and prompts print; W5, W6 against a git revision, W9, W10', () => {
+    test('--inventory reads the output of postern tools, resources and prompts and reports W5, W6, W9 and W10', () => {
         const config = join(directory.path, 'postern.json'), inventory = join(directory.path, 'inventory.json');
         write({ mcpServers: { demo: { command: demo } } }, config);
         const all = ['tools', 'resources', 'prompts'].map(what => execFileSync(binary, [what, '--config', config], { encoding: 'utf8' })).join('');
@@ -169,7 +169,7 @@ describe('X17 check', () => {
         write(written([rule('a', 'deny')]), join(folder, '2.json'));
         assert.match(policy('check', folder).stdout, /2\.json:\d+: E2 a: \/rules\/0\/id: the id is used already in \S+1\.json:\d+/);
     });
-    test('what cannot be read is a finding that says what to do, as JSON as well', () => {
+    test('an unreadable policy is a finding that says what to do', () => {
         const folder = join(directory.path, 'd'), big = join(folder, 'big.json'), locked = join(folder, 'locked.json');
         mkdirSync(folder);
         const said = () => policy('check', folder, '--json').json().map(({ code, file: where, text }) => `${code} ${where} ${text}`);
@@ -179,7 +179,7 @@ describe('X17 check', () => {
         assert.deepEqual(said(), [`E7 ${big} larger than 4194304 bytes; split it into files of one folder`, `E7 ${locked} cannot be read: Is a directory`]);
         assert.equal(policy('check', folder).status, 1);
     });
-    test('what is not there is exit status 3', () => {
+    test('a missing policy gives exit status 3', () => {
         const none = join(directory.path, 'none');
         assert.equal(policy('check', none).status, 3);
         const { status, json } = policy('check', none, '--json');
@@ -187,7 +187,7 @@ describe('X17 check', () => {
     });
 });
 
-describe('X18 explain', () => {
+describe('X18 policy explain', () => {
     const rules = [
         rule('read', 'allow', { subjects: ['group:staff'], when: { '/owner': { in: ['acme'] } } }),
         rule('other', 'allow', { servers: ['t'], names: ['x'] }),
@@ -197,7 +197,7 @@ describe('X18 explain', () => {
     const explain = (...args) => policy('explain', '--policy', file, ...bob, ...args);
     beforeEach(() => write(written(rules, { groups })));
 
-    test('allowed: exit status 0, the rule and where it stands', () => {
+    test('explain of an allowed call shows its rule and place and exits with 0', () => {
         const { status, json } = explain('--tool', 'get_x', '--args', '{"owner":"acme"}', '--json');
         assert.equal(status, 0);
         const { policy_digest: digest, line, ...rest } = json();
@@ -212,7 +212,7 @@ describe('X18 explain', () => {
             ]
         });
     });
-    test('denied by default: exit status 1, the nearest rule, no values', () => {
+    test('explain of a call denied by default shows the nearest rule without values and exits with 1', () => {
         const denied = explain('--tool', 'get_x', '--args', '{"owner":"Wayland"}', '--json');
         assert.equal(denied.status, 1);
         const { decision, rule: by, file: where, line, nearest, rules: all } = denied.json();
@@ -226,11 +226,11 @@ describe('X18 explain', () => {
         assert.match(explain('--tool', 'get_x', '--args', '{"owner":"Wayland"}', '--show-args').stdout, /"Wayland" not in \["acme"\]/);
         assert.equal(explain('--tool', 'set_x', '--json').json().nearest, null, 'two selectors fail');
     });
-    test('denied by a rule', () => {
+    test('explain of a denied call shows the rule that denies it', () => {
         const { status, json } = explain('--tool', 'get_secret', '--args', '{"owner":"acme"}', '--json');
         assert.deepEqual([status, json().rule, json().nearest], [1, 'no-secret', null]);
     });
-    test('wrong use exits 2', () => {
+    test('explain with wrong arguments exits with 2', () => {
         for (const [args, says] of [
             [['explain'], /--policy is missing/],
             [['explain', '--policy', file], /--subject must be PROVIDER:NAME or anonymous/],
@@ -254,8 +254,8 @@ describe('X18 explain', () => {
     });
 });
 
-describe('X17 fmt', () => {
-    test('writes the one form, keeps the mode, says what it changed; --check changes nothing', () => {
+describe('X17 policy fmt', () => {
+    test('fmt writes the canonical form and keeps the mode, and --check does not change the file', () => {
         const before = JSON.stringify(written([rule('a', 'allow', { names: ['b', 'a'] })], { tests: [expecting('allow', 'a', { args: { names: ['b', 'a'] } })] }));
         write(before);
         chmodSync(file, 0o640);
@@ -272,7 +272,7 @@ describe('X17 fmt', () => {
         const again = policy('fmt', '--check', file);
         assert.deepEqual([again.status, again.stdout], [0, '']);
     });
-    test('a folder is all its *.json, and what is no JSON stays as it is', () => {
+    test('fmt of a folder formats its *.json and leaves invalid ones unchanged', () => {
         write(written([]), join(directory.path, 'b.json'));
         write('{', join(directory.path, 'c.json'));
         const { status, stdout, stderr } = policy('fmt', directory.path);
@@ -281,7 +281,7 @@ describe('X17 fmt', () => {
         assert.match(stderr, /c\.json:1:/);
         assert.equal(readFileSync(join(directory.path, 'c.json'), 'utf8'), '{');
     });
-    test('what is no policy file is refused, and a folder without any', () => {
+    test('fmt refuses a file that is not a policy and a folder without policies', () => {
         write('[1,2]');
         const list = policy('fmt', file);
         assert.deepEqual([list.status, list.stdout, readFileSync(file, 'utf8')], [3, '', '[1,2]']);
@@ -292,7 +292,7 @@ describe('X17 fmt', () => {
     });
 });
 
-test('X17 who-can asks for everybody who is named', () => {
+test('X17 who-can lists the verdict of every subject in the policy', () => {
     write(written([
         rule('staff', 'allow', { subjects: ['group:staff'] }), rule('no-ann', 'deny', { subjects: ['user:corp:ann'] }),
         rule('small', 'allow', { subjects: ['authenticated'], when: { '/n': { lt: 5 } } })
@@ -311,7 +311,7 @@ test('X17 who-can asks for everybody who is named', () => {
         [...tenants, 'default'].sort(), 'in the same order each time');
 });
 
-test('X17 coverage lists what no test exercises', () => {
+test('X17 coverage lists rules without a test', () => {
     write(written([rule('a', 'allow'), rule('b', 'deny', { names: ['x'] })], { tests: [expecting('allow', 'get_x')] }));
     const { status, stdout } = policy('coverage', file);
     assert.equal(status, 1);
@@ -320,7 +320,7 @@ test('X17 coverage lists what no test exercises', () => {
     assert.deepEqual([missing.map(({ id }) => id), percent], [['b'], 50]);
 });
 
-describe('X17 diff', () => {
+describe('X17 policy diff', () => {
     const old = () => join(directory.path, 'old.json');
     const diff = (before, after, ...more) => {
         write(written(before), old());
@@ -328,17 +328,17 @@ describe('X17 diff', () => {
         const { status, json } = policy('diff', old(), file, '--json', ...more);
         return { status, rows: json().map(({ change, principal, name, before: was, after: is }) => `${change} ${principal} ${name}: ${was} ${is}`) };
     };
-    test('the same policy in another order is the same', () => {
+    test('diff ignores the order of rules', () => {
         const rules = [rule('a', 'allow'), rule('b', 'deny', { names: ['get_secret'] })];
         assert.deepEqual(diff(rules, [...rules].reverse(), '--fail-on-new-access'), { status: 0, rows: [] });
     });
-    test('a name more is gained, a name less is lost', () => {
+    test('diff reports an added name as gained and a removed one as lost', () => {
         const one = [rule('a', 'allow')], two = [rule('a', 'allow', { names: ['get_*', 'put'] })];
         assert.deepEqual(diff(one, two, '--fail-on-new-access'), { status: 1, rows: ['+ role:eng put: deny allow'] });
         assert.deepEqual(diff(two, one, '--fail-on-new-access'), { status: 0, rows: ['- role:eng put: allow deny'] });
         assert.equal(diff(one, two).status, 0);
     });
-    test('a pattern that grows, a deny that goes, overlapping patterns', () => {
+    test('diff reports wider patterns, removed denies and overlaps', () => {
         assert.deepEqual(diff([rule('a', 'allow', { names: ['get_x'] })], [rule('a', 'allow')]).rows, ['+ role:eng get_*: deny allow']);
         const both = [rule('a', 'allow'), rule('d', 'deny', { subjects: ['*'], names: ['*_secret'] })];
         assert.deepEqual(diff(both, both.slice(0, 1)).rows, ['+ role:eng get_*_secret: deny allow', '+ role:eng get_secret: deny allow']);
@@ -347,16 +347,16 @@ describe('X17 diff', () => {
         const wide = [rule('a', 'allow', { servers: ['*'] })];
         assert.equal(diff([rule('a', 'allow')], wide, '--fail-on-new-access').status, 1);
     });
-    test('conditions: fewer, other, none', () => {
+    test('diff reports removed and changed conditions', () => {
         const bound = n => [rule('a', 'allow', { when: { '/n': { lt: n } } })];
         assert.deepEqual(diff(bound(5), [rule('a', 'allow')]).rows, ['+ role:eng get_*: depends allow']);
         assert.deepEqual(diff(bound(5), bound(9), '--fail-on-new-access'), { status: 1, rows: ['~ role:eng get_*: depends depends'] });
         assert.deepEqual(diff([rule('a', 'allow')], bound(9), '--fail-on-new-access').status, 0);
     });
-    test('a role more', () => {
+    test('diff reports an added role as gained', () => {
         assert.deepEqual(diff([rule('a', 'allow')], [rule('a', 'allow', { subjects: ['role:eng', 'role:ops'] })]).rows, ['+ role:ops get_*: deny allow']);
     });
-    test('--inventory: what there is, by name', () => {
+    test('diff --inventory reports items by name', () => {
         const inventory = join(directory.path, 'inventory.json'), tool = (server, name) => ({ server, name, inputSchema: {} });
         write([tool('s', 'get_a'), tool('s', 'put_a'), tool('t', 'get_a')], inventory);
         const one = [rule('a', 'allow', { names: ['get_x'] })];
@@ -364,7 +364,7 @@ describe('X17 diff', () => {
         assert.equal(policy('diff', old(), file, '--inventory', file).status, 3);
         assert.equal(policy('diff', old(), file, '--inventory', inventory, '--inventory-before', inventory).status, 2);
     });
-    test('what is too much to compare is no clean diff', () => {
+    test('diff of too many items is not reported as clean', () => {
         const inventory = join(directory.path, 'inventory.json');
         write(JSON.stringify(Array.from({ length: 20_001 }, (_, i) => ({ server: 's', name: `n${i}`, inputSchema: {} }))), inventory);
         const both = more => diff([rule('a', 'allow')], [rule('a', 'allow')], '--inventory', inventory, ...more).status;
@@ -372,7 +372,7 @@ describe('X17 diff', () => {
         assert.match(policy('diff', old(), file, '--inventory', inventory).stderr, /only the first 20000 things were compared/);
         assert.equal(both([]), 0);
     });
-    test('a deny that goes beside an allow: who has a name or role of both gains', () => {
+    test('diff reports callers that gain when a deny beside an allow is removed', () => {
         const allow = rule('a', 'allow'), denies = [rule('d', 'deny', { subjects: ['user:bearer:cat'] }), rule('e', 'deny', { subjects: ['group:guests'] })];
         const groups = { guests: { description: 'Who is here for a while', members: ['role:contractor'] } };
         const pairs = (before, after, ...more) => {
@@ -389,14 +389,14 @@ describe('X17 diff', () => {
         assert.deepEqual(pairs([allow, when(5)], [allow, when(9)], '--fail-on-new-access'), { status: 1, rows: ['~ role:late with role:eng'] });
         assert.deepEqual(pairs([allow, denies[1]], [rule('a', 'allow', { subjects: ['role:eng', 'role:contractor'] })]).rows, ['+ role:contractor'], 'what one of them gains alone is said once');
     });
-    test('what two patterns of servers share, and a tenant that nobody names', () => {
+    test('diff compares servers that two patterns share and tenants without a name', () => {
         const allow = rule('a', 'allow', { servers: ['gh-*'] }), deny = rule('d', 'deny', { subjects: ['*'], servers: ['*-prod'] });
         assert.equal(diff([allow, deny], [allow], '--fail-on-new-access').status, 1);
         const tenants = names => [rule('a', 'allow', { tenants: names })];
         assert.equal(diff(tenants(['default']), tenants(['*']), '--fail-on-new-access').status, 1);
         assert.equal(diff(tenants(['acme']), tenants(['*']), '--fail-on-new-access').status, 1);
     });
-    test('many patterns are all combined, or it is said that they are not', () => {
+    test('diff combines many patterns or reports that it is incomplete', () => {
         const names = Array.from({ length: 400 }, (_, i) => `n${i}_*`), deny = rule('d', 'deny', { subjects: ['*'], names: ['*_secret'] });
         const allow = rule('a', 'allow', { names });
         const { status, rows } = diff([allow, deny], [allow], '--fail-on-new-access');
@@ -405,7 +405,7 @@ describe('X17 diff', () => {
         assert.equal(diff([more], [more], '--fail-on-new-access').status, 1);
         assert.match(policy('diff', old(), file).stderr, /the answer is not whole.*overlaps of patterns/);
     });
-    test('too many users and roles to ask for two at once: it is said', () => {
+    test('diff reports that it is incomplete for too many users and roles', () => {
         const roles = (word, count) => Array.from({ length: count }, (_, i) => `role:${word}${i}`);
         const allow = rule('a', 'allow', { subjects: roles('a', 201), names: ['x'] }), deny = rule('d', 'deny', { subjects: roles('d', 250), names: ['x'] });
         const after = [allow, { ...deny, when: { '/n': { lt: 5 } } }, rule('e', 'deny', { subjects: allow.subjects, names: ['x'] })];
@@ -416,10 +416,10 @@ describe('X17 diff', () => {
         assert.match(stdout, /^0 gained, 201 lost/m);
         assert.match(stderr, /the answer is not whole.*50000 callers with two of the principals/);
     });
-    test('a shadow rule gives nothing', () => {
+    test('diff does not count a shadow rule as access', () => {
         assert.deepEqual(diff([rule('a', 'allow')], [rule('a', 'allow'), rule('b', 'allow', { names: ['put'], mode: 'shadow' })]).rows, []);
     });
-    test('against a git revision', () => {
+    test('diff compares against a git revision', () => {
         const git = (...args) => execFileSync('git', ['-c', 'user.name=t', '-c', 'user.email=t@example.com', ...args], { cwd: directory.path, stdio: 'pipe' });
         cpSync(example, join(directory.path, 'policy'), { recursive: true });
         git('init', '-q');
@@ -447,7 +447,7 @@ describe('X17 diff', () => {
     });
 });
 
-describe('what explain says is what the gateway does', () => {
+describe('policy explain and the gateway', () => {
     const all = { tenants: ['default'], servers: ['demo'] };
     const rules = [
         rule('echo', 'allow', { ...all, subjects: ['authenticated'], names: ['echo'] }),
@@ -499,7 +499,7 @@ describe('what explain says is what the gateway does', () => {
 
     for (const [subject, roles] of Object.entries(callers))
         for (const [kind, name, args] of calls)
-            test(`${subject}: ${kind} ${name} ${JSON.stringify(args ?? {})}`, async () => {
+            test(`explain and the gateway agree on ${subject}: ${kind} ${name} ${JSON.stringify(args ?? {})}`, async () => {
                 const [method, params] = methods[kind](name, args);
                 const answer = reply(await send(gateway.url, { headers: sessions[subject], body: { jsonrpc: '2.0', id: 1, method, params } }));
                 const said = policy('explain', '--policy', join(folder.path, 'policy.json'), '--subject', `bearer:${subject}`,
@@ -509,10 +509,10 @@ describe('what explain says is what the gateway does', () => {
                 assert.equal(denied ? 'deny' : 'allow', said.decision, JSON.stringify(answer));
                 if (denied) assert.equal(answer.error.data.rule, said.rule);
             });
-    test('X12 a shadow rule leaves a line in the log', () => assert.match(gateway.log(), /shadow rule matches.*rule=now/));
+    test('X12 a shadow rule writes a log line', () => assert.match(gateway.log(), /shadow rule matches.*rule=now/));
 });
 
-describe('X14 what the gateway loads is what `policy check --config` passes', () => {
+describe('X14 the gateway and `policy check --config`', () => {
     const configure = tenants => {
         const path = join(directory.path, 'postern.json');
         write({ listen: [{ address: '127.0.0.1:0' }], auth: { providers: [{ type: 'bearer', tokens: 'tokens.json' }] }, policy: 'p.json', mcpServers: { hub: { command: demo } }, tenants }, path);
@@ -541,7 +541,7 @@ describe('X14 what the gateway loads is what `policy check --config` passes', ()
         assert.equal(status, 3);
         assert.match(stderr, /E4 .*no server \\?"hub\\?"/);
     });
-    test('X14 a tenant or a provider that there is not: a rule that never denies what it is to deny', () => {
+    test('X14 a rule about an unknown tenant or provider is refused by both', () => {
         write(written([rule('r', 'deny', { servers: ['hub'], tenants: ['defualt'], subjects: ['user:barer:bob'] })]));
         configure({});
         const found = policy('check', file, '--config', config());

@@ -52,7 +52,7 @@ const at = (gateway, profile) => ({ ...gateway, url: `${gateway.url}/${profile}`
 const refusedAs = code => error => error.code === code || assert.fail(`${error.code}: ${error.message}`);
 const UNKNOWN_TOOL = refusedAs(-32602);
 
-describe('one tenant', () => {
+describe('profiles of one tenant', () => {
     let gateway, plain, dev, bare;
     before(async () => {
         gateway = await startGateway({ mcpServers: servers, profiles, limits: { page_size: 5 } });
@@ -63,7 +63,7 @@ describe('one tenant', () => {
         await gateway?.stop();
     });
 
-    test('a profile lists its servers and tools, in its order, under its names', async () => {
+    test('a profile lists its servers and tools in its order and under its names', async () => {
         assert.deepEqual(
             (await dev.tools()).map(({ name }) => name),
             ['memory__read_graph', 'cat', 'files__list_directory', 'files__list_directory_with_sizes', 'files__list_allowed_directories']
@@ -72,7 +72,7 @@ describe('one tenant', () => {
         assert.deepEqual((await dev.resources()).filter(({ uri }) => !/^postern:\/\/(memory|files)\//.test(uri)), []);
     });
 
-    test('titles and descriptions are the profile\'s, every other member is the server\'s', async () => {
+    test('titles and descriptions come from the profile and every other member from the server', async () => {
         const theirs = new Map((await plain.tools()).map(tool => [tool.name, tool]));
         const ours = new Map((await dev.tools()).map(tool => [tool.name, tool]));
         const { name, title, description, ...rest } = ours.get('cat');
@@ -84,7 +84,7 @@ describe('one tenant', () => {
         assert.equal(JSON.stringify(ours.get('memory__read_graph')), JSON.stringify(theirs.get('memory__read_graph')));
     });
 
-    test('names, titles and descriptions are replaced in the server\'s own bytes', async () => {
+    test('names, titles and descriptions are replaced within the bytes of the server', async () => {
         const listed = async url => {
             const session = await Session.open(url);
             const seen = { text: '', tools: [] };
@@ -107,7 +107,7 @@ describe('one tenant', () => {
     test('a renamed tool is called by its new name', async () =>
         assert.match(await dev.text('cat', { path: join(sandbox, 'a.txt') }), /a file in .*files/));
 
-    test('what a profile leaves out cannot be called, nor a renamed tool by its old name', async () => {
+    test('a tool that a profile omits cannot be called, nor a renamed one by its old name', async () => {
         const path = join(sandbox, 'b.txt');
         for (const name of ['files__write_file', 'write_file', 'files__read_text_file', 'read_text_file', 'fixture__test_simple_text', 'memory__create_entities'])
             await assert.rejects(dev.call(name, { path, content: 'x' }), UNKNOWN_TOOL, name);
@@ -120,13 +120,13 @@ describe('one tenant', () => {
         await assert.rejects(plain.call('cat', { path: join(sandbox, 'a.txt') }), UNKNOWN_TOOL);
     });
 
-    test('an empty profile is everything', async () => {
+    test('an empty profile has all servers and tools', async () => {
         const all = await connect(at(gateway, 'all'));
         assert.deepEqual(await all.tools(), await plain.tools());
         await all.close();
     });
 
-    test('without prefixes the first server has a name, the next one keeps its prefix, and that is logged once', async () => {
+    test('a name without prefix belongs to the first server, and the next one keeps its prefix and is logged once', async () => {
         const names = (await bare.tools()).map(({ name }) => name);
         assert.ok(names.includes('read_text_file') && names.includes('archive__read_text_file'), names.join());
         assert.equal(new Set(names).size, names.length);
@@ -137,7 +137,7 @@ describe('one tenant', () => {
         assert.equal(gateway.log().match(/keeps its prefix.*profile=bare.*name=read_text_file\b/g).length, 1);
     });
 
-    test('profiles share the server behind them, and hear when its lists change', async () => {
+    test('profiles share their server and its list changes', async () => {
         const fix = await connect(at(gateway, 'fix'));
         const pid = text => JSON.parse(text).pid;
         assert.equal(pid(await fix.text('whoami')), pid(await plain.text('fixture__test_process')));
@@ -155,7 +155,7 @@ describe('one tenant', () => {
         await fix.close();
     });
 
-    test('a session is known in the profile it was opened in, and nowhere else', async () => {
+    test('a session is known only in the profile that opened it', async () => {
         const ping = { jsonrpc: '2.0', id: 7, method: 'ping' };
         const urls = [gateway.url, at(gateway, 'dev').url, at(gateway, 'bare').url];
         for (const home of urls) {
@@ -176,7 +176,7 @@ describe('one tenant', () => {
         }
     });
 
-    test('a cursor is good in its own profile only', async () => {
+    test('a cursor is valid only in its own profile', async () => {
         const [one, other, same] = await Promise.all(['bare', 'all', 'bare'].map(name => Session.open(at(gateway, name).url)));
         const { nextCursor: cursor } = (await one.request('tools/list', {})).result;
         assert.ok(cursor);
@@ -184,7 +184,7 @@ describe('one tenant', () => {
         assert.ok((await same.request('tools/list', { cursor })).result);
     });
 
-    test('a profile nobody has is 404 with -32000', async () => {
+    test('an unknown profile gets 404 with -32000', async () => {
         const requests = [
             { headers: post(), body: initialize('2025-11-25') },
             { method: 'GET', headers: { accept: 'text/event-stream' } },
@@ -198,12 +198,12 @@ describe('one tenant', () => {
             }
     });
 
-    test('a trailing slash is nothing, a wrong method is 405', async () => {
+    test('a trailing slash is ignored and a wrong method gets 405', async () => {
         assert.equal((await send(`${gateway.url}/dev/`, { headers: post(), body: initialize('2025-11-25') })).status, 200);
         assert.equal((await send(`${gateway.url}/dev`, { method: 'PUT', headers: post(), body: {} })).status, 405);
     });
 
-    test('HTTP+SSE at the same path', async () => {
+    test('a profile is served over HTTP+SSE at the same path', async () => {
         const sse = await connect(at(gateway, 'dev'), 'SDK 1 over HTTP+SSE at /mcp');
         assert.match(await sse.text('cat', { path: join(sandbox, 'a.txt') }), /a file/);
         assert.equal(sse.transport._endpoint.pathname, '/mcp/dev');
@@ -223,7 +223,7 @@ describe('one tenant', () => {
     });
 });
 
-describe('on stdio', () => {
+describe('profiles on stdio', () => {
     const config = writeConfig(root, { mcpServers: { demo: { command: demo } }, profiles: { one: { prefix: false, tools: { demo: { allow: ['echo'] } } } } });
     const run = (...args) => spawnSync(binary, ['serve', '--config', config, ...args], { encoding: 'utf8', input: '', timeout: 10_000 });
 
@@ -234,12 +234,12 @@ describe('on stdio', () => {
         assert.equal((await client.callTool({ name: 'echo', arguments: { message: 'hello' } })).content[0].text, 'hello');
         await client.close();
     });
-    test('a profile that is not there stops the start', () => {
+    test('an unknown profile stops the start', () => {
         const { status, stderr } = run('--stdio', '--profile', 'two');
         assert.equal(status, 3, stderr);
         assert.match(stderr, /--profile two: .*no such profile/);
     });
-    test('without --stdio it is a mistake', () => {
+    test('--profile without --stdio is an error', () => {
         const { status, stderr } = run('--profile', 'one');
         assert.equal(status, 2, stderr);
         assert.match(stderr, /\/mcp\/NAME/);
@@ -292,7 +292,7 @@ describe('several tenants, one of them in tenants.d', () => {
     };
     const names = async request => (await request('tools/list', {})).result.tools.map(({ name }) => name);
 
-    test('the policy decides by the server and its own name', async () => {
+    test('the policy decides by the server and the original name', async () => {
         const request = await open('default', '/mcp/shared');
         assert.deepEqual(await names(request), ['repeat']);
         assert.equal((await request('tools/call', { name: 'repeat', arguments: { message: 'hi' } })).result.content[0].text, 'hi');
@@ -314,7 +314,7 @@ describe('several tenants, one of them in tenants.d', () => {
         assert.equal((await request('tools/call', { name: 'repeat', arguments: {} })).error.code, 403);
     });
 
-    test('another tenant\'s profile is as unknown as one that nobody has', async () => {
+    test('a profile of another tenant is reported as unknown', async () => {
         const told = async (tenant, path) => {
             const { status, text } = await ask(tenant, path, initialize('2025-11-25'));
             return `${status} ${text}`;
@@ -329,7 +329,7 @@ describe('several tenants, one of them in tenants.d', () => {
         assert.equal(await told(undefined, '/mcp/shared'), stranger);
     });
 
-    test('a wrong file in tenants.d stops the start, and is named', () => {
+    test('an invalid file in tenants.d stops the start and is named', () => {
         const folder = join(root, 'wrong');
         mkdirSync(join(folder, 'tenants.d'), { recursive: true });
         const config = writeConfig(folder, { mcpServers: {} });

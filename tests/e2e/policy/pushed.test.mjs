@@ -65,7 +65,7 @@ async function open(subject, token = secrets[subject]) {
 }
 const closeAll = sessions => Promise.all(Object.values(sessions).map(session => session.close()));
 
-test('X9 the instructions of a server are for those who may use something of it', async () => {
+test('X9 the instructions of a server are shown to callers that may use an item of it', async () => {
     await start('shared');
     const first = await open('ann');
     assert.equal((await first.ask('tools/list')).result.tools.length, 4);
@@ -77,7 +77,7 @@ test('X9 the instructions of a server are for those who may use something of it'
     await closeAll(sessions);
 });
 
-test('X10 the logs, news and updates of a shared server reach only who may use it, updates only who may read', async () => {
+test('X10 messages of a shared server reach only callers that may use it', async () => {
     await start('shared');
     const sessions = { ann: await open('ann'), bob: await open('bob'), carl: await open('carl'), dora: await open('dora') };
     const { ann, bob, carl, dora } = sessions;
@@ -99,7 +99,7 @@ test('X10 the logs, news and updates of a shared server reach only who may use i
     await closeAll(sessions);
 });
 
-test('X10 a level that somebody sets who may not use the server is not told to it', async () => {
+test('X10 a log level set by a caller that may not use the server is not sent to it', async () => {
     await start('shared');
     const sessions = { ann: await open('ann'), bob: await open('bob') };
     const { ann, bob } = sessions;
@@ -111,7 +111,7 @@ test('X10 a level that somebody sets who may not use the server is not told to i
     await closeAll(sessions);
 });
 
-test('a server is asked for the lowest level that a session wants, and for a higher one when that session has ended', async () => {
+test('a server gets the lowest log level that a session wants, and a higher one when that session ends', async () => {
     await start('shared');
     const sessions = { ann: await open('ann'), other: await open('ann') };
     const { ann, other } = sessions;
@@ -131,7 +131,7 @@ test('a server is asked for the lowest level that a session wants, and for a hig
     await closeAll(sessions);
 });
 
-test('X10 a server of one session neither starts for who may not use it nor asks who sees nothing of it', async () => {
+test('X10 a server with isolation session does not start for a caller that may not use it', async () => {
     await start('session');
     const bob = await open('bob');
     assert.deepEqual((await bob.ask('tools/list')).result.tools, []);
@@ -148,7 +148,7 @@ test('X10 a server of one session neither starts for who may not use it nor asks
     await closeAll({ ann, bob, dora });
 });
 
-test('X15 a caller whom a new policy lets use a server gets list changes and its messages', async () => {
+test('X15 a caller that a new policy allows to use a server gets its messages and list changes', async () => {
     await start('shared');
     const sessions = { ann: await open('ann'), bob: await open('bob') };
     const { ann, bob } = sessions;
@@ -165,7 +165,7 @@ test('X15 a caller whom a new policy lets use a server gets list changes and its
     await closeAll(sessions);
 });
 
-test('X15 J14 a renewed token with fewer roles ends what the roles allowed; roles that the issuer left out are marked in the audit', async () => {
+test('X15 J14 a renewed token with fewer roles ends what the roles allowed, and omitted roles are marked in the audit', async () => {
     const issuer = await startIssuer('https://gateway.example/mcp');
     const groups = (...names) => issuer.sign(issuer.claims({ scope: '', groups: names, jti: names.join() || 'none' }));
     writeFileSync(policy, JSON.stringify({ version: 1, description: 'A policy of this test', rules: [

@@ -25,7 +25,7 @@ const broken = ['{', '{"version": 1}', JSON.stringify({ ...policy(true), rulez: 
 
 const memory = pid => Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))[1]);
 
-test(`${RELOADS} reloads while calls go on`, { timeout: 600_000 }, async () => {
+test(`calls continue during ${RELOADS} reloads`, { timeout: 600_000 }, async () => {
     const folder = temporaryDirectory();
     const file = join(folder.path, 'policy.json');
     const put = text => {
@@ -98,7 +98,7 @@ const large = () => ({
     }))
 });
 
-test('calls are answered while a large policy is reloaded, by the policy before it', { timeout: 300_000 }, async () => {
+test('calls are answered by the old policy while a large one is reloaded', { timeout: 300_000 }, async () => {
     const folder = temporaryDirectory();
     const file = join(folder.path, 'policy.json');
     writeFileSync(file, JSON.stringify(policy(false)));

@@ -26,7 +26,7 @@ function replay(file, rules, ...args) {
     return { status, stdout, stderr, json: () => JSON.parse(stdout) };
 }
 
-describe('X17 a real audit log, as a database and as lines', () => {
+describe('X17 replay of a real audit log', () => {
     let folder, gateway, files;
     const today = [rule('echo', 'allow', ['echo']), rule('add', 'allow', ['add'], { when: { '/a': { le: 10 } } }), rule('no-now', 'deny', ['now'])];
     before(async () => {
@@ -61,14 +61,14 @@ describe('X17 a real audit log, as a database and as lines', () => {
         for (const i of [0, 1]) test(`${name} (${['database', 'lines'][i]})`, () => run(files[i]));
     };
 
-    both('another order of the same rules changes nothing but what hangs on arguments', file => {
+    both('a replay under reordered rules changes only decisions that depend on arguments', file => {
         const { status, json } = replay(file, [...today].reverse(), '--json');
         const { replayed, same, newly_denied: denied, newly_allowed: allowed, depends, changes } = json();
         assert.deepEqual([status, replayed, same, denied, allowed, depends], [0, 12, 8, 0, 0, 4], JSON.stringify(changes, null, 1));
         assert.deepEqual(changes.map(({ change, count, name, before, after_rule: by }) => [change, count, name, before, by]),
             [['depends on arguments', 2, 'add', 'allow', 'add'], ['depends on arguments', 2, 'add', 'deny', 'add']]);
     });
-    both('newly denied and newly allowed, grouped and counted, exit status 1', file => {
+    both('a replay groups and counts new denials and allows and exits with 1', file => {
         const { status, json } = replay(file, [rule('echo-ann', 'allow', ['echo'], { subjects: ['user:bearer:ann'] }), rule('now', 'allow', ['now'], { subjects: ['user:bearer:bob'] })], '--json');
         const { changes, ...counts } = json();
         assert.equal(status, 1);
@@ -80,18 +80,18 @@ describe('X17 a real audit log, as a database and as lines', () => {
             ['newly allowed', 2, 'now', 'deny no-now', 'allow now', { 'bearer:bob': 2 }]
         ]);
     });
-    both('as a text', file => {
+    both('a replay prints its groups as text', file => {
         const { status, stdout } = replay(file, [rule('echo', 'allow', ['echo'])]);
         assert.equal(status, 1);
         assert.match(stdout, /^newly denied\n {2}2 {2}default: demo tool add: allow by add → deny, by default\n {6}bearer:ann 1, bearer:bob 1\n\n/);
         assert.match(stdout, /\n12 decisions replayed: 10 as before, 2 newly denied, 0 newly allowed, 0 cannot be told; \d+ other rows\n$/);
     });
-    both('a call without arguments, or with {}, has nothing that is missing', file => {
+    both('a replay of a call without arguments has all it needs', file => {
         const now = when => replay(file, [...today.slice(0, 1), rule('now', 'allow', ['now'], { when })], '--json').json().changes.filter(({ name }) => name === 'now');
         assert.deepEqual(now({ '/zone': { present: false } }).map(({ change, count }) => [change, count]), [['newly allowed', 4]]);
         assert.deepEqual(now({ '/zone': { eq: 'UTC' } }), []);
     });
-    both('--since and --tenant', file => {
+    both('a replay is limited by --since and --tenant', file => {
         const none = { replayed: 0, skipped: 0 };
         const counts = (...args) => (({ replayed, skipped }) => ({ replayed, skipped }))(replay(file, today, ...args, '--json').json());
         assert.deepEqual(counts('--tenant', 'acme'), none);
@@ -100,7 +100,7 @@ describe('X17 a real audit log, as a database and as lines', () => {
     });
 });
 
-describe('X17 what a row does not hold is never guessed', () => {
+describe('X17 replay of incomplete rows', () => {
     const sha256 = text => createHash('sha256').update(text).digest('hex');
     let at = 0;
     const call = (name, more = {}) => ({
@@ -118,7 +118,7 @@ describe('X17 what a row does not hold is never guessed', () => {
         });
     };
 
-    test('arguments: exact, with other blanks, redacted, too long, missing', () => {
+    test('a replay uses arguments only if they are recorded exactly', () => {
         const small = [rule('small', 'allow', ['add'], { when: { '/a': { le: 10 } } })];
         assert.deepEqual(outcomes([
             call('add', withArguments('{"a":1}')), call('add', withArguments('{"a":11}')), call('add', withArguments('{ "a": 11 }', '{"a":11}')),
@@ -126,7 +126,7 @@ describe('X17 what a row does not hold is never guessed', () => {
             call('add', withArguments('{"a":1}', null)), call('add', withArguments('{"a":1}', '{"a":1…')), call('add'), call('add', withArguments('{}', null))
         ], small), ['same', 'newly denied', 'newly denied', 'depends on arguments', 'depends on arguments', 'depends on arguments', 'depends on arguments', 'newly denied', 'newly denied']);
     });
-    test('arguments matter only where a rule that could turn the verdict looks at them', () => {
+    test('a replay needs arguments only for rules that could change the verdict', () => {
         const row = call('add', withArguments('{"a":1}', null)), when = { '/a': { le: 10 } };
         const allow = rule('a', 'allow', ['add']), deny = rule('d', 'deny', ['add']);
         for (const [rules, outcome] of [
@@ -135,7 +135,7 @@ describe('X17 what a row does not hold is never guessed', () => {
             [[allow, rule('w', 'deny', ['add'], { when, mode: 'shadow' })], 'same'], [[allow, rule('w', 'deny', ['other'], { when })], 'same']
         ]) assert.deepEqual(outcomes([row], rules), [outcome], JSON.stringify(rules.map(({ id }) => id)));
     });
-    test('roles: recorded, recorded as none, cut, not recorded', () => {
+    test('a replay uses roles only if they are recorded whole', () => {
         const eng = [rule('eng', 'allow', ['add'], { subjects: ['role:eng'] })], roles = list => ({ roles: JSON.stringify(list) });
         assert.deepEqual(outcomes([
             call('add', roles(['eng'])), call('add', roles(['ops'])), call('add', roles(['ops', '…'])), call('add'),
@@ -145,17 +145,17 @@ describe('X17 what a row does not hold is never guessed', () => {
         assert.deepEqual(outcomes([call('add')], [rule('no-ops', 'deny', ['add'], { subjects: ['role:ops'] }), rule('all', 'allow', ['add'])]), ['depends on roles']);
         assert.deepEqual(outcomes([call('add', withArguments('{"a":1}', null))], [{ ...eng[0], when: { '/a': { eq: 1 } } }]), ['depends on arguments and roles']);
     });
-    test('rows that no policy decided are left out', () => {
+    test('a replay skips rows without a decision of a policy', () => {
         assert.deepEqual(outcomes([
             call('add', { event: 'token' }), call('add', { kind: undefined }), call('add', { server: undefined }), call('add', { decision: undefined }),
             call('add', { decision: 'deny', status: 'error' }), call('x'.repeat(1030))
         ], [rule('all', 'allow', ['add'])]), Array(6).fill('skipped'));
     });
-    test('a URI that is not canonical stays denied', () => {
+    test('a replay denies a URI that is not canonical', () => {
         const read = uri => call(uri, { kind: 'resource' });
         assert.deepEqual(outcomes([read('doc://a'), read('doc://a/../b')], [rule('all', 'allow', ['*'], { kinds: ['resource'] })]), ['same', 'newly denied']);
     });
-    test('wrong use, and what cannot be read', () => {
+    test('a replay with wrong arguments or an unreadable file is an error', () => {
         const file = join(directory.path, 'rows.jsonl'), line = JSON.stringify(call('add'));
         writeFileSync(file, `${line}\nnot JSON\n`);
         for (const [args, status, says] of [

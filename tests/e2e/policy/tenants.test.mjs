@@ -95,10 +95,10 @@ async function enter(user) {
     })();
 }
 
-test('an identity of a tenant that is not configured is not let in', async () =>
+test('an identity of an unknown tenant is refused', async () =>
     assert.equal((await ask(users[4], initialize('2025-11-25'))).status, 401));
 
-test(`${OPERATIONS} random operations of four users, seed ${SEED}`, { timeout: 240_000 }, async () => {
+test(`four users stay separate in ${OPERATIONS} random operations (seed ${SEED})`, { timeout: 240_000 }, async () => {
     let seed = SEED;
     const random = n => ((seed = (Math.imul(seed, 1103515245) + 12345) >>> 0) >>> 12) % n;  // its low bits are no good
     const people = users.slice(0, 4);
@@ -174,7 +174,7 @@ test(`${OPERATIONS} random operations of four users, seed ${SEED}`, { timeout: 2
     }
 });
 
-test('the audit of one tenant has no row of another, and each row its own user', async () => {
+test('the audit of a tenant has only its own rows with the right users', async () => {
     const read = (...more) => execFileSync(binary, ['audit', '--file', join(gateway.state, 'audit.db'), '--json', '--limit', '0', ...more], { encoding: 'utf8', maxBuffer: 1 << 28 })
         .trim().split('\n').filter(Boolean).map(line => JSON.parse(line));
     const all = await until(() => {

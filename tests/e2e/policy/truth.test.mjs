@@ -101,7 +101,7 @@ for (const name of new Set(rows.map(row => row.policy)))
             folder.remove();
         });
         for (const [i, row] of mine.entries())
-            test(`${row.item} ${i}: ${row.who} (${row.roles}), ${row.server} ${row.kind} ${row.name} ${row.args}: ${row.verdict} by ${row.by}`, async () => {
+            test(`${row.item} ${row.who} (${row.roles}) in row ${i} gets ${row.verdict} by ${row.by} for ${row.server} ${row.kind} ${row.name} ${row.args}`, async () => {
                 const callers = await ready;
                 const [said, answer] = await Promise.all([explain(policy, row), callers.ask(row)]);
                 const denied = answer.error?.code === 403;

@@ -40,7 +40,7 @@ const mirror = (resources, templates) => ({
 const listed = { resources: ['file:///srv/a', 'file:///srv/a b', 'file:///srv//b'], templates: ['file:///srv/{name}', 'file:///srv//{name}', 'FILE:///{name}'] };
 const completion = uri => ({ ref: { type: 'ref/resource', uri }, argument: { name: 'name', value: '' } });
 
-describe('another spelling of a URI is denied before a rule is asked', () => {
+describe('other spellings of URIs', () => {
     let gateway, ask;
     before(async () => {
         gateway = await startGateway({ policy, audit: { path: join(folder.path, 'audit.db') }, mcpServers: { m: mirror(listed.resources, listed.templates) } });
@@ -61,18 +61,18 @@ describe('another spelling of a URI is denied before a rule is asked', () => {
             ['resources/read', { uri: wrapped(uri) }], ['resources/subscribe', { uri: wrapped(uri) }], ['resources/unsubscribe', { uri: wrapped(uri) }],
             ['completion/complete', completion(wrapped(uri))]
         ])
-            test(`${method} of ${uri}`, async () => {
+            test(`${method} of ${uri} is denied`, async () => {
                 const { error, result } = await ask(method, params);
                 assert.equal(result, undefined);
                 assert.deepEqual([error.code, error.data.rule, error.data.canonical], [403, 'uri_not_canonical', canonical]);
                 if (canonical) assert.equal(error.message, `Denied by policy (rule uri_not_canonical): the canonical spelling is ${canonical}`);
             });
     for (const uri of ['file:///srv//{name}', 'file:/srv/{name}', 'file://localhost/{name}', 'file:///srv/%61/{name}', 'file:///%7Bname%7D', 'file:///srv/../{name}', 'file:///{name'])
-        test(`completion/complete of the template ${uri}`, async () => {
+        test(`completion/complete of the template ${uri} is denied`, async () => {
             const { error } = await ask('completion/complete', completion(wrapped(uri)));
             assert.deepEqual([error?.code, error?.data.rule], [403, 'uri_not_canonical']);
         });
-    test('the canonical spelling is what rules are about', async () => {
+    test('rules apply to the canonical spelling', async () => {
         assert.equal((await ask('resources/read', { uri: wrapped('file:///srv/secret') })).error.data.rule, 'no-secret');
         assert.equal((await ask('resources/read', { uri: wrapped('file:///srv/secret/a%20b') })).error.data.rule, 'no-secret');
         assert.equal((await ask('resources/read', { uri: wrapped('file:///srv/secrets') })).result.contents[0].text, 'file:///srv/secrets');
@@ -83,7 +83,7 @@ describe('another spelling of a URI is denied before a rule is asked', () => {
             const exposed = uri.startsWith('ui://') ? uri.replace('ui://', 'ui://m/') : wrapped(uri);
             assert.equal((await ask('resources/read', { uri: exposed })).result?.contents[0].text, uri);
         });
-    test('what a server lists under another spelling is not shown, and the log says so once', async () => {
+    test('a listed resource with another spelling is hidden and logged once', async () => {
         const { result: { resources } } = await ask('resources/list');
         assert.deepEqual(resources.map(({ uri }) => uri), [wrapped('file:///srv/a')]);
         const { result: { resourceTemplates } } = await ask('resources/templates/list');
@@ -104,7 +104,7 @@ describe('another spelling of a URI is denied before a rule is asked', () => {
     });
 });
 
-test('a test about another spelling exercises no rule', () => {
+test('a policy test with another spelling does not exercise a rule', () => {
     const file = join(folder.path, 'untested.json');
     const check = name => {
         writeFileSync(file, written({ rules: [rule('no-secret', 'deny', ['file:///srv/*'])], tests: [{ description: 'nobody reads it', server: 'm', kind: 'resource', name, expect: 'deny' }] }));
@@ -138,7 +138,7 @@ test('URIs of a server without a prefix are judged alike', async () => {
     }
 });
 
-test('without a policy nothing is judged: every spelling passes as it came', async () => {
+test('every spelling of a URI passes unchanged without a policy', async () => {
     const gateway = await startGateway({ mcpServers: { m: mirror(listed.resources, listed.templates) } });
     try {
         const ask = await open(gateway);
@@ -152,7 +152,7 @@ test('without a policy nothing is judged: every spelling passes as it came', asy
     }
 });
 
-describe('what three URL parsers read', () => {
+describe('canonical URIs in three URL parsers', () => {
     const COUNT = 12_000;
     /** mulberry32: the same URIs in every run. */
     const randomFrom = seed => () => {
@@ -241,19 +241,19 @@ describe('what three URL parsers read', () => {
     });
     const allowed = () => uris.map((uri, i) => ({ uri, i })).filter(({ i }) => verdicts[i] === 'all');
 
-    test('the sample has enough of everything', () => {
+    test('the sample has enough URIs of each kind', () => {
         const count = by => verdicts.filter(one => one === by).length;
         assert.ok(count('all') > 500 && count('no-secret') > 50 && count('uri_not_canonical') > 5000, `${count('all')} ${count('no-secret')} ${count('uri_not_canonical')}`);
         for (const list of Object.values(names)) assert.ok(list.filter(Boolean).length > 2000);
     });
     for (const parser of ['whatwg', 'urllib', 'curl']) {
         const isSecret = name => name?.[0] === 'file' && (name[1] === '/srv/secret' || name[1].startsWith('/srv/secret/'));
-        test(`${parser}: no allowed URI names a denied file`, () => {
+        test(`an allowed URI never names a denied file (${parser})`, () => {
             const leaks = allowed().filter(({ i }) => isSecret(names[parser][i]));
             assert.deepEqual(leaks.map(({ uri }) => uri), []);
             assert.ok(names[parser].filter(isSecret).length > 100);
         });
-        test(`${parser}: no two allowed URIs name one thing`, () => {
+        test(`two allowed URIs never name the same resource (${parser})`, () => {
             const first = new Map(), pairs = [];
             for (const { uri, i } of allowed()) {
                 const name = JSON.stringify(names[parser][i]);
@@ -264,7 +264,7 @@ describe('what three URL parsers read', () => {
             assert.deepEqual(pairs, []);
         });
     }
-    test('what is allowed is written as RFC 3986 and the URL standard write it', () => {
+    test('allowed URIs are written as in RFC 3986 and the URL standard', () => {
         for (const { uri } of allowed()) {
             assert.match(uri, /^[a-z][a-z0-9+.-]*:(?:[\w.~!$&'()*+,;=:@/?[\]-]|%[2-9A-F][0-9A-F])+$/);
             assert.ok(URL.canParse(uri), uri);

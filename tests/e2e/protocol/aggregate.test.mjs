@@ -192,29 +192,29 @@ async function asksTheClient(peer, server) {
 
 /** The tests of one client; `peer()` is connected when they run. */
 function behaves(peer) {
-    test('lists every tool with its own schema', () => listsTools(peer(), Object.keys(servers)));
-    test('calls every tool of server-everything', () => callsTools(peer(), 'everything', everythingCalls({ wrap: wrapFor('everything') })));
-    test('calls every tool of server-memory', () => callsTools(peer(), 'memory', memoryCalls()));
-    test('calls every tool of server-filesystem', async () => {
+    test('a client lists every tool with its own schema', () => listsTools(peer(), Object.keys(servers)));
+    test('a client calls every tool of server-everything', () => callsTools(peer(), 'everything', everythingCalls({ wrap: wrapFor('everything') })));
+    test('a client calls every tool of server-memory', () => callsTools(peer(), 'memory', memoryCalls()));
+    test('a client calls every tool of server-filesystem', async () => {
         for (const name of readdirSync(sandbox)) rmSync(join(sandbox, name), { recursive: true });
         await callsTools(peer(), 'files', filesystemCalls(sandbox));
     });
     test('an unknown tool is refused', () => assert.rejects(peer().call('everything__nonsense'), { code: -32602 }));
-    test('a tool of one server is not found under another', () => assert.rejects(peer().call('memory__echo', { message: 'x' }), { code: -32602 }));
-    test('a tool error passes as a result', async () => assert.equal((await peer().call('fixture__test_error_handling')).isError, true));
-    test('gets the prompts of server-everything', () => getsPrompts(peer(), 'everything'));
-    test('reads every resource of server-everything', () => readsResources(peer(), 'everything', 7));
-    test('reads every resource of the fixture', () => readsResources(peer(), 'fixture', 3));
-    test('reads the resources that tools link to', () => linksCanBeRead(peer(), 'everything'));
-    test('completes arguments of a prompt', () => completes(peer(), 'everything'));
-    test('hears of updates it subscribed to', async () => {
+    test('a tool of one server is not found under the prefix of another', () => assert.rejects(peer().call('memory__echo', { message: 'x' }), { code: -32602 }));
+    test('a tool error is passed on as a result', async () => assert.equal((await peer().call('fixture__test_error_handling')).isError, true));
+    test('a client gets the prompts of server-everything', () => getsPrompts(peer(), 'everything'));
+    test('a client reads every resource of server-everything', () => readsResources(peer(), 'everything', 7));
+    test('a client reads every resource of the fixture', () => readsResources(peer(), 'fixture', 3));
+    test('a client reads the resources that tools link to', () => linksCanBeRead(peer(), 'everything'));
+    test('a client completes arguments of a prompt', () => completes(peer(), 'everything'));
+    test('a client gets updates that it subscribed to', async () => {
         await subscribes(peer(), 'fixture', 'test://watched-resource', 'test_trigger_resource_update');
         await subscribes(peer(), 'everything', 'demo://resource/static/document/features.md', 'toggle-subscriber-updates');
     });
-    test('gets the logs of its level', () => logs(peer(), 'fixture'));
-    test('gets the progress of a call', () => reportsProgress(peer(), 'everything'));
-    test('cancels a running call', () => cancels(peer(), 'fixture'));
-    test('is asked for samples, answers and roots', () => asksTheClient(peer(), 'fixture'));
+    test('a client gets log messages of its level', () => logs(peer(), 'fixture'));
+    test('a client gets the progress of a call', () => reportsProgress(peer(), 'everything'));
+    test('a client cancels a running call', () => cancels(peer(), 'fixture'));
+    test('a client is asked for samples, answers and roots', () => asksTheClient(peer(), 'fixture'));
 }
 
 describe('one endpoint for four servers', () => {
@@ -242,7 +242,7 @@ describe('one endpoint for four servers', () => {
             for (const { name, inputSchema } of await rawTools(server)) assert.ok(body.includes(`"inputSchema":${JSON.stringify(inputSchema)}`), name);
         }
     });
-    test('the order of the list is that of the configuration, and stable', async () => {
+    test('a list has the stable order of the configuration', async () => {
         const peer = await connect(gateway);
         const [one, two] = [await peer.tools(), await peer.tools()].map(tools => tools.map(({ name }) => name));
         assert.deepEqual(one, two);
@@ -293,22 +293,22 @@ describe('servers over HTTP', () => {
 
     for (const [server, transport] of [['ehttp', 'Streamable HTTP'], ['esse', 'HTTP+SSE']]) {
         describe(`server-everything over ${transport}`, () => {
-            test('calls every tool', () => callsTools(peer, server, everythingCalls({ wrap: wrapFor(server) })));
-            test('gets the prompts of server-everything', () => getsPrompts(peer, server));
-            test('reads every resource', () => readsResources(peer, server, 7));
-            test('completes arguments of a prompt', () => completes(peer, server));
-            test('gets the progress of a call', () => reportsProgress(peer, server));
-            test('hears of updates', () => subscribes(peer, server, 'demo://resource/static/document/features.md', 'toggle-subscriber-updates'));
+            test('a client calls every tool of server-everything', () => callsTools(peer, server, everythingCalls({ wrap: wrapFor(server) })));
+            test('a client gets the prompts of server-everything', () => getsPrompts(peer, server));
+            test('a client reads every resource', () => readsResources(peer, server, 7));
+            test('a client completes arguments of a prompt', () => completes(peer, server));
+            test('a client gets the progress of a call', () => reportsProgress(peer, server));
+            test('a client gets updates', () => subscribes(peer, server, 'demo://resource/static/document/features.md', 'toggle-subscriber-updates'));
         });
     }
     for (const [server, transport] of [['fhttp', 'Streamable HTTP'], ['fsse', 'HTTP+SSE'], ['guessed', 'Streamable HTTP by default']]) {
         describe(`the fixture over ${transport}`, () => {
-            test('reads every resource', () => readsResources(peer, server, 3));
-            test('hears of updates', () => subscribes(peer, server, 'test://watched-resource', 'test_trigger_resource_update'));
-            test('gets the logs of its level', () => logs(peer, server));
-            test('cancels a running call', () => cancels(peer, server));
-            test('is asked for samples, answers and roots', () => asksTheClient(peer, server));
-            test('a stream the server closes is resumed', async () => assert.match(await peer.text(`${server}__test_reconnection`), /Delivered/));
+            test('a client reads every resource', () => readsResources(peer, server, 3));
+            test('a client gets updates', () => subscribes(peer, server, 'test://watched-resource', 'test_trigger_resource_update'));
+            test('a client gets log messages of its level', () => logs(peer, server));
+            test('a client cancels a running call', () => cancels(peer, server));
+            test('a client is asked for samples, answers and roots', () => asksTheClient(peer, server));
+            test('a stream that the server closes is resumed', async () => assert.match(await peer.text(`${server}__test_reconnection`), /Delivered/));
         });
     }
 });

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 
-import { peerPath, startGateway, startPeer, until } from '../gateway.mjs';
+import { peerPath, startGateway, startPeer, until, within } from '../gateway.mjs';
 import { resultText, Session } from '../raw.mjs';
 
 const scribe = peerPath('scribe');
@@ -39,7 +39,7 @@ const INVALID = {
     'a list of one invalid answer': ['[{"jsonrpc":"2.0","id":ID,"result":null}]', 'result is not an object'],
     'a list that breaks off': ['[{"jsonrpc":"2.0","id":ID,"result":{}', 'byte \\d+'],
     'more than limits.max_message': [`{"jsonrpc":"2.0","id":ID,"result":${LARGE}}`, 'larger than 65536 bytes'],
-    'more than that, the id last': [`{"result":${LARGE},"jsonrpc":"2.0","id":ID}`, 'larger than 65536 bytes']
+    'more than limits.max_message with the id last': [`{"result":${LARGE},"jsonrpc":"2.0","id":ID}`, 'larger than 65536 bytes']
 };
 
 /** What is not meant as an answer, or was meant for another request, → the log line about it. */
@@ -47,7 +47,7 @@ const HARMLESS = {
     'a notification that breaks off': ['{"jsonrpc":"2.0","method":"notifications/message","params":{', /server sent an invalid message/g],
     'a notification with a list as params': ['{"jsonrpc":"2.0","params":[],"method":"notifications/message"}', /server sent an invalid message/g],
     'a notification above limits.max_message': ['{"jsonrpc":"2.0","method":"notifications/message","params":{"data":"FILL"}}', /server sent a message that is too large/g],
-    'the same with the params first': ['{"jsonrpc":"2.0","params":{"data":"FILL"},"method":"notifications/message"}', /server sent a message that is too large/g]
+    'a notification above limits.max_message with the params first': ['{"jsonrpc":"2.0","params":{"data":"FILL"},"method":"notifications/message"}', /server sent a message that is too large/g]
 };
 const HARMLESS_IN_COMMON = {
     'a line of a log in JSON': ['{"level":"error","error":"connection lost","result":null}', /server sent an invalid message/g],
@@ -58,13 +58,7 @@ const HARMLESS_IN_COMMON = {
     'a text above limits.max_message': ['FILL', /server sent a message that is too large/g]
 };
 
-async function soon(promise, what) {
-    const started = Date.now();
-    const value = await promise;
-    const took = Date.now() - started;
-    assert.ok(took < SOON_MS, `${what} took ${took} ms`);
-    return value;
-}
+const soon = (promise, what) => within(promise, SOON_MS, what);
 
 let peers, gateway, session;
 before(async () => {
@@ -107,9 +101,9 @@ for (const [way, server, where] of [
     ['on the standalone stream', 'http', 'standalone']
 ]) {
     const own = server === 'http' && where !== 'standalone'; // only one request can be meant, however many there are
-    describe(`an invalid answer ${way}`, () => {
+    describe(`invalid answers ${way}`, () => {
         for (const [what, [text, detail]] of Object.entries(INVALID))
-            test(what, async () => {
+            test(`an invalid answer fails its request: ${what}`, async () => {
                 const { answer } = await writes([server, where], text);
                 const { error } = await soon(answer, what);
                 assert.deepEqual([error?.code, error?.data?.reason], [-32001, 'upstream_invalid'], JSON.stringify(error));
@@ -123,9 +117,9 @@ for (const [way, server, where] of [
     });
 
     if (way !== 'as the body of a POST')
-        describe(`what fails no request ${way}`, () => {
+        describe(`messages that do not fail a request ${way}`, () => {
             for (const [what, [text, logged]] of Object.entries(own ? HARMLESS : { ...HARMLESS, ...HARMLESS_IN_COMMON }))
-                test(what, async () => {
+                test(`a message does not fail a request: ${what}`, async () => {
                     const { answer } = await writes([server, where], text, logged);
                     await release(server, 1);
                     assert.equal(resultText(await soon(answer, what)), 'released');
@@ -133,16 +127,16 @@ for (const [way, server, where] of [
         });
 
     if (!own)
-        describe(`with several requests outstanding ${way}`, () => {
+        describe(`several outstanding requests ${way}`, () => {
             for (const [what, text] of Object.entries({ 'an error without an id': '{"jsonrpc":"2.0","id":null,"error":{"code":1,"message":"x"}}', 'a result that breaks off before the id': '{"result":{', 'another id': '{"jsonrpc":"2.0","id":9ID000,"result":{}}' }))
-                test(`${what} fails none`, async () => {
+                test(`an invalid answer does not fail one of several requests: ${what}`, async () => {
                     const first = await writes([server, where], '{}', /server sent an invalid message/g);
                     const second = await writes([server, where], text, /server sent an invalid message.*outstanding=2/g);
                     await release(server, 2);
                     for (const { answer } of [first, second]) assert.equal(resultText(await soon(answer, what)), 'released');
                 });
-            for (const [what, text] of Object.entries({ 'its id as a string': '{"jsonrpc":"2.0","id":"ID","result":{}}', 'a result that is null': '{"jsonrpc":"2.0","id":ID,"result":null}', 'more than limits.max_message': `{"jsonrpc":"2.0","id":ID,"result":${LARGE}}` }))
-                test(`${what} fails the one of that id`, async () => {
+            for (const [what, text] of Object.entries({ 'an id as a string': '{"jsonrpc":"2.0","id":"ID","result":{}}', 'a result that is null': '{"jsonrpc":"2.0","id":ID,"result":null}', 'more than limits.max_message': `{"jsonrpc":"2.0","id":ID,"result":${LARGE}}` }))
+                test(`an invalid answer fails the request of its id: ${what}`, async () => {
                     const first = await writes([server, where], '{}', /server sent an invalid message/g);
                     const second = await writes([server, where], text);
                     assert.equal((await soon(second.answer, what)).error?.data?.reason, 'upstream_invalid');
@@ -152,7 +146,7 @@ for (const [way, server, where] of [
         });
 }
 
-describe('what the gateway asks on its own', () => {
+describe('requests of the gateway itself', () => {
     const NO_METHOD = '{"jsonrpc":"2.0","id":null,"error":{"code":-32601,"message":"no such method"}}';
     const methods = {
         'initialize: a result that is null': ['initialize', '{"jsonrpc":"2.0","id":ID,"result":null}', /server did not start.*an invalid answer to initialize: result is not an object/],
@@ -162,7 +156,7 @@ describe('what the gateway asks on its own', () => {
         'tools/list: an error without a message': ['tools/list', '{"jsonrpc":"2.0","id":ID,"error":{"code":-32601}}', /cannot list.*error is not an object/]
     };
     for (const transport of ['stdio', '--http', '--sse'])
-        test(`fails at once over ${transport}`, async () => {
+        test(`a request of the gateway with an invalid answer fails at once over ${transport}`, async () => {
             const each = Object.entries(methods).map(([name, [method, text, line]], i) => ({ name, args: ['--on', method, text], line, key: `s${i}` }));
             const started = transport === 'stdio' ? [] : await Promise.all(each.map(({ args }) => startPeer(scribe, transport, ...args)));
             const servers = each.map(({ key, args }, i) => [key, started[i] ? { type: transport.slice(2), url: started[i].url, ...LONG } : { command: scribe, args, ...LONG }]);
@@ -177,7 +171,7 @@ describe('what the gateway asks on its own', () => {
                 await Promise.all(started.map(peer => peer.stop()));
             }
         });
-    test('an answer to a notification is meant for no request', async () => {
+    test('an answer to a notification does not belong to a request', async () => {
         const answers = { error: NO_METHOD, result: '{"jsonrpc":"2.0","id":null,"result":{}}' };
         const servers = Object.entries(answers).map(([name, text]) => [name, { command: scribe, args: ['--on', 'notifications/initialized', text], ...LONG }]);
         const other = await startGateway({ mcpServers: Object.fromEntries(servers) });
@@ -190,7 +184,7 @@ describe('what the gateway asks on its own', () => {
     });
 });
 
-describe('after a call was given up', () => {
+describe('messages after a cancelled call', () => {
     const CANCELLED = 'notifications/cancelled';
     const NO_ID = '{"jsonrpc":"2.0","id":null,"error":{"code":1,"message":"x"}}';
     const LATE = `{"result":${LARGE},"jsonrpc":"2.0","id":1}`;
@@ -223,39 +217,39 @@ describe('after a call was given up', () => {
         await ended;
     };
 
-    test('what a server says to its cancellation fails no other call', async () => {
+    test('an answer to a cancellation does not fail another call', async () => {
         const { value: answer } = await open('chatty', 1);
         await giveUp('chatty', 2, invalid(1));
         await caller.call('chatty__release', { count: 2 });
         assert.equal(resultText(await soon(answer, 'the other call')), 'released');
     });
-    test('a late answer that says too late whose it is fails no other call', async () => {
+    test('a late answer whose id comes last does not fail another call', async () => {
         await giveUp('deaf', 1);
         await caller.call('deaf__ask', { method: 'ping', params: {} }); // the server has read the cancellation
         const { value: answer } = await seen(/server sent a message that is too large/g, () => caller.call('deaf__write', { text: LATE }));
         await caller.call('deaf__release', { count: 2 });
         assert.equal(resultText(await soon(answer, 'the other call')), 'released');
     });
-    test('the next one without an id fails the only call', async () => {
+    test('an answer without an id fails the only call', async () => {
         const { error } = await soon(caller.call('deaf__write', { text: NO_ID }), 'the call');
         assert.equal(error?.data?.reason, 'upstream_invalid', JSON.stringify(error));
     });
 });
 
-describe('a caller that answers a question with', () => {
+describe('invalid answers of callers', () => {
     const ANSWERS = {
         'a result that is null': '"result":null',
         'a result that is a number': '"result":5',
         'a result that is a list': '"result":[]',
         'a result and an error': '"result":{},"error":{"code":1,"message":"x"}',
-        'neither': '"more":1',
+        'neither a result nor an error': '"more":1',
         'an error without a message': '"error":{"code":1}',
         'an error that is a string': '"error":"x"',
-        'more than 256 KiB that is no object': `"result":"${'x'.repeat(300 << 10)}"`
+        'more than 256 KiB that is not an object': `"result":"${'x'.repeat(300 << 10)}"`
     };
     const params = { messages: [], maxTokens: 1 };
     for (const [what, members] of Object.entries(ANSWERS))
-        test(`${what}: the server gets an error`, async () => {
+        test(`an invalid answer of a caller becomes an error for the server: ${what}`, async () => {
             const caller = await Session.open(gateway.url, { capabilities: { sampling: {} } });
             const call = { jsonrpc: '2.0', id: 1, method: 'tools/call', params: { name: 'stdio__ask', arguments: { method: 'sampling/createMessage', params } } };
             const stream = await caller.postStream(call);
@@ -268,7 +262,7 @@ describe('a caller that answers a question with', () => {
             assert.deepEqual(JSON.parse(resultText(answer.message)), { code: -32603, message: "the caller's answer is not valid" });
             await caller.delete();
         });
-    test('the same from a caller that is not the one asked changes nothing', async () => {
+    test('an answer of a caller that was not asked is ignored', async () => {
         const caller = await Session.open(gateway.url, { capabilities: { sampling: {} } });
         const call = { jsonrpc: '2.0', id: 1, method: 'tools/call', params: { name: 'stdio__ask', arguments: { method: 'sampling/createMessage', params } } };
         const stream = await caller.postStream(call);

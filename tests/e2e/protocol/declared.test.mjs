@@ -74,24 +74,24 @@ describe('capabilities of callers', () => {
 
     const ODD = String.raw`{"tasks":{"cancel":{},"list":{},"requests":{"elicitation":{"create":{}},"sampling":{"createMessage":{}}}}, "elicitation":{"url":{}},"roots":{"listChanged":false,"deep":[1.0,-0]},"sampling":{"tools":{},"context":{}},"extensions":{"io.modelcontextprotocol\/ui":{"mimeTypes":["text/html;profile=mcp-app"]}},"experimental":{"\u00e9":{"n":1E+2,"big":12345678901234567890}},"vendor":[null]}`;
     for (const [what, text, wanted = text] of [['byte for byte', ODD], ['nothing more', '{}'], ['an empty elicitation', '{"elicitation":{}}'], ['none at all', undefined, '{}'], ['no object', '[]', '{}'], ['one line', '{"x":\n{"jsonrpc":"2.0","id":1,"method":"ping"}\n}', '{"x": {"jsonrpc":"2.0","id":1,"method":"ping"} }']])
-        test(`reach a server of one session exactly: ${what}`, async () => {
+        test(`capabilities reach a server of one session unchanged: ${what}`, async () => {
             const session = await open(gateway, 'ann', text);
             assert.equal(await declaredTo(session, 'own'), wanted);
             await session.end();
         });
-    test('reach a server of its own also after it was started again', async () => {
+    test('capabilities reach a server of one session again after a restart', async () => {
         const session = await open(gateway, 'ann', ODD);
         await session.ask('tools/call', { name: 'own__crash', arguments: {} });
         assert.equal(await declaredTo(session, 'own'), ODD);
         await session.end();
     });
-    test('are those that the gateway can honour for servers that sessions share', async () => {
+    test('capabilities for a shared server are those that the gateway supports', async () => {
         const session = await open(gateway, 'ann', ODD);
         for (const name of ['user', 'shared'])
             assert.equal(await declaredTo(session, name), '{"roots":{"listChanged":true},"sampling":{"context":{},"tools":{}},"elicitation":{"form":{},"url":{}}}');
         await session.end();
     });
-    test('above 64 KiB are refused', async () => {
+    test('capabilities above 64 KiB are refused', async () => {
         const session = await open(gateway, 'ann', `{"experimental":{"x":{"text":"${'x'.repeat(65_536)}"}}}`);
         assert.equal(session.answer.error.data.reason, 'invalid_params');
         assert.match(session.answer.error.message, /capabilities is longer than 65536 bytes/);
@@ -137,7 +137,7 @@ describe('tasks that callers run for servers', () => {
         });
         return { ...peer, got, sample: (name, systemPrompt) => peer.asked(name, 'sampling/createMessage', { messages: [], maxTokens: 1, systemPrompt, task: {} }) };
     };
-    test('a server gets, collects and cancels the tasks of its own questions, and no others', async () => {
+    test('a server gets, collects and cancels only the tasks of its own questions', async () => {
         const peer = await host();
         assert.equal((await peer.sample('one', 't1')).task.taskId, 't1');
         assert.equal((await peer.sample('two', 't2')).task.taskId, 't2');
@@ -153,7 +153,7 @@ describe('tasks that callers run for servers', () => {
         assert.deepEqual([tasks.map(({ taskId }) => taskId), nextCursor, _meta], [['t1'], 'more', { kept: true }]);
         await peer.end();
     });
-    test('an id that the caller would read as another one is not passed', async () => {
+    test('a task id that the caller would read differently is not passed on', async () => {
         const peer = await host();
         await peer.sample('one', 't1');
         await peer.sample('two', 't2');
@@ -162,7 +162,7 @@ describe('tasks that callers run for servers', () => {
         assert.deepEqual(peer.got.map(({ taskId, TaskId, _meta }) => [taskId, TaskId, _meta.a]), [['t2', undefined, 1]]);
         await peer.end();
     });
-    test('the status of a task goes to the server it was made for', async () => {
+    test('the status of a task is sent to the server that created it', async () => {
         const peer = await host();
         await peer.sample('one', 't1');
         await peer.sample('two', 't2');
@@ -172,7 +172,7 @@ describe('tasks that callers run for servers', () => {
         assert.deepEqual([await statuses('one'), await statuses('two')], [['t1'], ['t2']]);
         await peer.end();
     });
-    test('what the caller did not declare, or the server shares with others, is no method', async () => {
+    test('a task method that the caller did not declare or that a shared server uses is unknown', async () => {
         const peer = await host({ sampling: {} }), able = await host();
         for (const method of ['tasks/get', 'tasks/result', 'tasks/cancel', 'tasks/list']) {
             assert.equal((await peer.asked('one', method, { taskId: 't1' })).code, -32601, method);
@@ -183,7 +183,7 @@ describe('tasks that callers run for servers', () => {
     });
 });
 
-describe('what servers declare', () => {
+describe('instructions and capabilities of servers', () => {
     const one = '"tasks":{"list":{}},"extensions":{"io.modelcontextprotocol\\/ui":{"n":1.0},"x/one":{}},"experimental":{"a":{"from":"one"},"bad":7,"half":{"x":"\\udc00"},"\\ud800":{}}';
     const two = '"extensions":{"io.modelcontextprotocol/ui":{"n":2},"x/two":{"deep":[1E+2,{}]}},"experimental":["no object"]';
     let gateway;
@@ -197,7 +197,7 @@ describe('what servers declare', () => {
     after(() => gateway?.stop());
 
     const known = ({ answer: { result } }) => ({ ...result.capabilities.extensions, ...result.capabilities.experimental });
-    test('is in the answer to initialize as soon as it is known, merged, the first server first', async () => {
+    test('declarations of servers are merged into the answer to initialize in order of the servers', async () => {
         const first = await open(gateway, 'ann', '{}');
         assert.deepEqual([known(first), first.answer.result.instructions], [{}, undefined]);
         await first.ask('tools/list');
@@ -206,7 +206,7 @@ describe('what servers declare', () => {
         assert.ok(body.includes('"instructions":"Server \\"one\\" says:\\none says \ufffd hello"'), body);
         await Promise.all([first.end(), end()]);
     });
-    test('reaches SDK clients', async () => {
+    test('declarations of servers reach SDK clients', async () => {
         const peer = await connect(gateway, 'ann', {});
         const { extensions, experimental, tasks } = peer.client.getServerCapabilities();
         assert.deepEqual(Object.keys(extensions), ['io.modelcontextprotocol/ui', 'x/one', 'x/two']);
@@ -214,7 +214,7 @@ describe('what servers declare', () => {
         assert.ok(tasks.requests.tools.call);
         await peer.end();
     });
-    test('of servers of one user or session is known from the last one, to that user alone', async () => {
+    test('declarations of a server per user or session are remembered for that user only', async () => {
         const first = await open(gateway, 'cleo', '{}');
         await first.ask('tools/list');
         await first.end();
@@ -226,7 +226,7 @@ describe('what servers declare', () => {
         assert.doesNotMatch(other.body, new RegExp(`${user.pid}|${own.pid}`));
         await Promise.all([again.end(), other.end()]);
     });
-    test('of a server that ended stays known', async () => {
+    test('declarations of an ended server are remembered', async () => {
         const session = await open(gateway, 'ann', '{}');
         await session.ask('tools/call', { name: 'one__crash', arguments: {} });
         const next = await open(gateway, 'ann', '{}');
@@ -234,7 +234,7 @@ describe('what servers declare', () => {
         assert.ok(known(next)['x/one']);
         await Promise.all([session.end(), next.end()]);
     });
-    test('X9 is for those who may use something of the server', async () => {
+    test('X9 declarations of a server are shown to callers that may use an item of it', async () => {
         for (const subject of ['dora', 'eve']) {
             for (let i = 0; i < 2; i++) {
                 const session = await open(gateway, subject, '{}');
@@ -251,7 +251,7 @@ describe('what servers declare', () => {
     });
 });
 
-describe('roots of callers at a server that several share', () => {
+describe('roots of callers at a shared server', () => {
     let gateway;
     before(async () => (gateway = await start({ shared: server('shared') })));
     after(() => gateway?.stop());
@@ -261,7 +261,7 @@ describe('roots of callers at a server that several share', () => {
     const seen = async peer => (await peer.asked('shared', 'roots/list')).roots.map(({ uri }) => uri);
     const changes = async peer => (await peer.call('shared__heard')).split('\n').filter(text => text.includes('roots/list_changed')).length;
 
-    test('reach it while one identity uses it, and are taken back when another comes', async () => {
+    test('roots reach a shared server while one identity uses it and are withdrawn when another one does', async () => {
         const ann = await withRoots('ann');
         assert.deepEqual(await seen(ann), ['file:///home/ann']);
         const more = await withRoots('ann');
@@ -274,7 +274,7 @@ describe('roots of callers at a server that several share', () => {
         assert.deepEqual(await seen(ann), ['file:///home/ann']);
         await Promise.all([ann.end(), more.end()]);
     });
-    test('of the last caller are taken back when the next one comes', async () => {
+    test('roots of the last caller are withdrawn when the next one arrives', async () => {
         const ann = await withRoots('ann');
         assert.deepEqual(await seen(ann), ['file:///home/ann']);
         const before = await changes(ann);
@@ -284,7 +284,7 @@ describe('roots of callers at a server that several share', () => {
         assert.deepEqual(await seen(ben), []);
         await ben.end();
     });
-    test('asked for before another came are not passed on when they arrive later', async () => {
+    test('roots requested before another identity arrives are not passed on later', async () => {
         let answer, question;
         const asked = new Promise(resolve => (question = resolve));
         const ann = await connect(gateway, 'ann', { roots: {} }, { 'roots/list': () => (question(), new Promise(resolve => (answer = resolve))) });
@@ -295,12 +295,12 @@ describe('roots of callers at a server that several share', () => {
         assert.deepEqual((await waiting).roots, []);
         await Promise.all([ann.end(), ben.end()]);
     });
-    test('an identity that may not use the server does not count', async () => {
+    test('an identity that may not use the server does not affect its roots', async () => {
         const ann = await withRoots('ann'), eve = await withRoots('eve');
         assert.deepEqual(await seen(ann), ['file:///home/ann']);
         await Promise.all([ann.end(), eve.end()]);
     });
-    test('are not asked for outside of a call', async () => {
+    test('roots are not requested outside of a call', async () => {
         const asked = [];
         const ann = await connect(gateway, 'ann', { roots: { listChanged: true } }, { 'roots/list': params => (asked.push(params), { roots: [{ uri: 'file:///' }] }) });
         const before = await changes(ann);
@@ -313,7 +313,7 @@ describe('roots of callers at a server that several share', () => {
         assert.deepEqual(asked, []);
         await ann.end();
     });
-    test('are asked for at any time where everybody is one person, and again when they change', async () => {
+    test('roots are requested at any time, and again after a change, where all callers are one identity', async () => {
         const own = await startGateway({ mcpServers: { everything: stdioServer.everything() } });
         let uri = 'file:///first';
         const ann = await connect(own, undefined, { roots: { listChanged: true } }, { 'roots/list': () => ({ roots: [{ uri }] }) });

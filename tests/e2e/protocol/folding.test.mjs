@@ -41,15 +41,15 @@ const attacks = [
     ['a denied argument by "OWNER" alone', 'prompts/get', '{"name":"release","arguments":{"OWNER":"evil"}}', /owner=evil/, 'denied'],
     ['another argument deep inside', 'tools/call', '{"name":"delete_repo","arguments":{"owner":"acme","repository":{"branch":"old/x","Branch":"main"}}}', /branch=main/, 'denied'],
     ['another argument on the way', 'tools/call', '{"name":"delete_repo","arguments":{"owner":"acme","repository":{"branch":"old/x"},"Repo\u017fitory":{"branch":"main"}}}', /branch=main/, 'denied'],
-    ['somebody else\'s progress', 'tools/call', '{"name":"get_repo","arguments":{"owner":"acme"},"_meta":{"progressToken":7,"ProgressToken":8}}', /"progressToken":8/, 'invalid_params'],
+    ['the progress of another caller', 'tools/call', '{"name":"get_repo","arguments":{"owner":"acme"},"_meta":{"progressToken":7,"ProgressToken":8}}', /"progressToken":8/, 'invalid_params'],
     ['another prompt', 'prompts/get', '{"name":"review","NAME":"release","arguments":{"owner":"acme"}}', /release owner=acme/, 'invalid_params'],
     ['other arguments of a prompt', 'prompts/get', '{"name":"review","arguments":{"owner":"acme"},"ARGUMENTS":{"owner":"evil"}}', /owner=evil/, 'invalid_params'],
     ['any resource by "URI"', 'resources/read', '{"uri":"repo:///open","URI":"repo:///secret"}', /repo:\/\/\/secret/, 'invalid_params'],
     ['another reference', 'completion/complete', '{"ref":{"type":"ref/prompt","name":"review","Name":"release"},"argument":{"name":"topic","value":"x"},"context":{"arguments":{"owner":"acme"}}}', /release/, 'invalid_params'],
     ['another argument to complete', 'completion/complete', `{${ref},"argument":{"name":"owner","value":"acme","Value":"evil"}}`, /owner=evil/, 'invalid_params'],
     ['another context', 'completion/complete', `{${ref},"argument":{"name":"topic","value":"x"},"context":{"arguments":{"owner":"acme"},"Arguments":{"owner":"evil"}}}`, /owner=evil/, 'invalid_params'],
-    ['somebody else\'s task by "taskID"', 'tasks/get', '{"taskId":"TASK","taskID":"theirs"}', /"statusMessage":"theirs"/, 'invalid_params'],
-    ['somebody else\'s task by a kelvin sign', 'tasks/cancel', '{"taskId":"TASK","tas\u212aId":"theirs"}', /"statusMessage":"theirs"/, 'invalid_params']
+    ['a task of another caller by "taskID"', 'tasks/get', '{"taskId":"TASK","taskID":"theirs"}', /"statusMessage":"theirs"/, 'invalid_params'],
+    ['a task of another caller by a kelvin sign', 'tasks/cancel', '{"taskId":"TASK","tas\u212aId":"theirs"}', /"statusMessage":"theirs"/, 'invalid_params']
 ];
 
 /** What a server alone writes when it gets a request, up to its response. */
@@ -88,7 +88,7 @@ for (const [kind, server] of [['Go', () => ({ command: goServer, args: [] })], [
         after(() => gateway?.stop());
 
         for (const [name, method, params, executed, refusal] of attacks)
-            test(`${name} is refused`, async () => {
+            test(`a request with ${name} is refused`, async () => {
                 assert.match(await alone(server(), method, params), executed, 'the server alone would do it');
                 const answer = await ask(method, params.replace('TASK', taskId));
                 assert.equal(outcome(answer), refusal, JSON.stringify(answer));
@@ -100,7 +100,7 @@ for (const [kind, server] of [['Go', () => ({ command: goServer, args: [] })], [
                 assert.equal(outcome(await ask('tools/call', params)), 'invalid_params');
             assert.equal(outcome(await ask('tools/call', String.raw`{"name":"get_repo","arguments":{"owner":"acme","owner\u0000":"evil"}}`)), 'invalid_params');
         });
-        test('what no server can take for anything else passes', async () => {
+        test('an unambiguous request passes', async () => {
             for (const params of [
                 '{"name":"get_repo","arguments":{"owner":"acme"}}',
                 '{"name":"get_repo","arguments":{"owner":"acme","owners":1,"own":2,"Note":3,"note":4,"\u00f6wner":5},"Extra":1,"extra":2,"URI":"x","_meta":{"Vendor":1,"vendor":2}}',
@@ -112,16 +112,16 @@ for (const [kind, server] of [['Go', () => ({ command: goServer, args: [] })], [
             assert.equal((await ask('resources/read', '{"uri":"repo:///open","Name":"x"}')).result.contents[0].text, 'repo:///open');
             assert.equal((await ask('tasks/get', `{"taskId":"${taskId}"}`)).result.statusMessage, 'acme');
         });
-        test('the envelope is written anew', async () => {
+        test('the envelope of a request is rewritten', async () => {
             const { body } = await session.post('{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"get_repo","arguments":{"owner":"acme"}},"ID":2,"Method":"x","Param\u017f":{"name":"delete_repo"}}');
             assert.match(body, /get_repo owner=acme/);
         });
-        test('a notification with such a member is dropped', async () => {
+        test('a notification with an ambiguous member is dropped', async () => {
             const { status } = await session.post('{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"ProgressToken":2,"progress":1}}');
             assert.equal(status, 202);
             await gateway.line(/method=notifications\/progress .*reason=invalid_params/, 5_000);
         });
-        test('a part of a batch is refused like a message alone', async () => {
+        test('an ambiguous part of a batch is refused', async () => {
             const old = await Session.open(gateway.url, { version: '2025-03-26' });
             const part = (id, params) => `{"jsonrpc":"2.0","id":${id},"method":"tools/call","params":${params}}`;
             const { body } = await old.post(`[${part(1, attacks[0][2])},${part(2, '{"name":"get_repo","arguments":{"owner":"acme"}}')}]`);
@@ -130,9 +130,9 @@ for (const [kind, server] of [['Go', () => ({ command: goServer, args: [] })], [
             assert.match(body, /get_repo owner=acme/);
         });
 
-        describe('completion is judged by the arguments it is executed with', () => {
+        describe('conditions on completions', () => {
             const complete = (argument, context, more = '') => ask('completion/complete', `{${ref},"argument":${argument}${context ? `,"context":{"arguments":${context}}` : ''}${more}}`);
-            test('completion is judged by the arguments in its context and the one that is being completed', async () => {
+            test('a completion is decided by the arguments in its context and the one being completed', async () => {
                 assert.equal(outcome(await complete('{"name":"topic","value":"x"}', '{"owner":"acme"}')), 'done');
                 assert.equal(outcome(await complete('{"name":"owner","value":"acme"}')), 'done');
                 assert.equal(outcome(await complete('{"name":"owner","value":"acme"}', '{ }')), 'done');
@@ -140,15 +140,15 @@ for (const [kind, server] of [['Go', () => ({ command: goServer, args: [] })], [
                 assert.equal(outcome(await complete('{"name":"topic","value":"x"}')), 'denied');
                 assert.equal(outcome(await complete('{"name":"owner","value":"evil"}')), 'denied');
             });
-            test('what has been typed so far must satisfy the condition too', async () => {
+            test('a completion is decided by the value typed so far', async () => {
                 assert.equal(outcome(await complete('{"name":"owner","value":"ac"}')), 'denied');
                 assert.equal(outcome(await complete('{"name":"owner","value":""}')), 'denied');
             });
-            test('invented arguments beside them are not looked at', async () => {
+            test('a completion ignores invented arguments', async () => {
                 assert.equal(outcome(await complete('{"name":"topic","value":"x"}', '{"owner":"evil"}', ',"arguments":{"owner":"acme"}')), 'denied');
                 assert.equal(outcome(await complete('{"name":"topic","value":"x"}', undefined, ',"arguments":{"owner":"acme"}')), 'denied');
             });
-            test('the argument in both places, or in another case, or not as it should be', async () => {
+            test('a completion with a repeated, differently cased or malformed argument is refused', async () => {
                 assert.equal(outcome(await complete('{"name":"owner","value":"acme"}', '{"owner":"evil"}')), 'invalid_params');
                 assert.equal(outcome(await complete(String.raw`{"name":"owner","value":"acme"}`, String.raw`{"\u006fwner":"acme"}`)), 'invalid_params');
                 assert.equal(outcome(await complete('{"name":"owner","value":"acme"}', '{"Owner":"evil"}')), 'denied');
@@ -156,12 +156,12 @@ for (const [kind, server] of [['Go', () => ({ command: goServer, args: [] })], [
                     assert.equal(outcome(await complete(argument)), 'invalid_params', argument);
                 assert.equal(outcome(await complete('{"name":"topic","value":"x"}', '["owner"]')), 'invalid_params');
             });
-            test('of a template as well, which conditions cannot be about', async () => {
+            test('a completion of a template is decided without conditions', async () => {
                 const params = more => `{"ref":{"type":"ref/resource","uri":"repo:///{owner}"},"argument":{"name":"owner","value":"a"}${more}}`;
                 assert.equal((await ask('completion/complete', params(''))).result.completion.values[0], 'repo:///{owner} owner=a owner=');
                 assert.equal(outcome(await ask('completion/complete', params(',"context":{"arguments":{"owner":"b"}}'))), 'invalid_params');
             });
-            test('the audit has them, and a replay decides the same', async () => {
+            test('a completion is recorded with its arguments and a replay decides the same', async () => {
                 const audit = join(gateway.state, 'audit.db');
                 const read = () => execFileSync(binary, ['audit', '--file', audit, '--json'], { encoding: 'utf8' }).trim().split('\n').map(line => JSON.parse(line))
                     .filter(({ method, kind, decision }) => method === 'completion/complete' && kind === 'prompt' && decision === 'allow');
@@ -171,12 +171,12 @@ for (const [kind, server] of [['Go', () => ({ command: goServer, args: [] })], [
                 assert.equal(status, 0, stdout);
             });
         });
-        test('arguments that a caller invents for other methods count for nothing', async () => {
+        test('arguments that a caller adds to other methods are ignored', async () => {
             assert.equal(outcome(await ask('resources/read', '{"uri":"repo:///open","arguments":{"owner":"evil"}}')), 'done');
         });
     });
 
-test('the limit of a tool cannot be passed by under the name of another, also where there is no policy', async t => {
+test('the limit of a tool cannot be bypassed under another name without a policy', async t => {
     const rates = [{ tool: 'delete_repo', calls: 1, window: '1h' }];
     const gateway = await startGateway({ prefix: false, limits: { rates }, mcpServers: { repos: { command: goServer } } });
     t.after(() => gateway.stop());
@@ -189,10 +189,10 @@ test('the limit of a tool cannot be passed by under the name of another, also wh
     assert.deepEqual(outcomes, ['delete_repo', 'limited', 'invalid_params', 'get_repo']);
 });
 
-describe('the commands judge the same way', () => {
+describe('folding in commands', () => {
     const postern = (...args) => spawnSync(binary, args, { encoding: 'utf8' });
     const explain = args => postern('policy', 'explain', '--policy', policy, '--subject', 'anonymous', '--server', 'repos', '--tool', 'get_repo', '--args', JSON.stringify(args));
-    test('explain says of a key in another case that it cannot be judged', () => {
+    test('explain reports that a key in another case cannot be judged', () => {
         assert.equal(explain({ owner: 'acme' }).status, 0);
         const { status, stdout } = explain({ owner: 'acme', Owner: 'evil' });
         assert.equal(status, 1);
@@ -200,7 +200,7 @@ describe('the commands judge the same way', () => {
         assert.match(stdout, /deny by never-evil/);
     });
     for (const kinds of [['*'], ['resource'], ['resource_template'], ['tool', 'resource']])
-        test(`a condition on ${kinds.join(' and ')} is an error, and the gateway does not start with it`, async () => {
+        test(`a condition on ${kinds.join(' and ')} is an error that stops the start`, async () => {
             const path = join(folder.path, 'split.json');
             writeFileSync(path, written([rule('mixed', { kinds, names: ['x*'], when: acme })]));
             const { status, stdout } = postern('policy', 'check', path);

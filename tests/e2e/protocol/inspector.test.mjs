@@ -55,7 +55,7 @@ for (const [transport, target] of Object.entries(targets)) {
             const { content } = await run('tools/call', '--tool-name', 'everything__get-sum', '--tool-arg', 'a=2', '--tool-arg', 'b=40');
             assert.match(content[0].text, /42/);
         });
-        test('resources/list and resources/read', async () => {
+        test('resources/list and resources/read show resources of a server', async () => {
             const { resources } = await run('resources/list');
             const { uri } = resources.find(({ uri: candidate }) => candidate.endsWith('test://static-text'));
             assert.equal(uri, 'postern://fixture/test://static-text');
@@ -66,7 +66,7 @@ for (const [transport, target] of Object.entries(targets)) {
             const { resourceTemplates } = await run('resources/templates/list');
             assert.ok(resourceTemplates.some(({ uriTemplate }) => uriTemplate === 'postern://fixture/test://template/{id}/data'));
         });
-        test('prompts/list and prompts/get', async () => {
+        test('prompts/list and prompts/get show prompts of a server', async () => {
             const { prompts } = await run('prompts/list');
             assert.ok(prompts.some(({ name }) => name === 'fixture__test_prompt_with_arguments'));
             const { messages } = await run('prompts/get', '--prompt-name', 'fixture__test_prompt_with_arguments', '--prompt-args', 'arg1=a', 'arg2=b');

@@ -7,7 +7,7 @@ import { request } from 'node:http';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 
-import { bulk } from '../../peers/bulk.mjs';
+import { bulk, envelopes } from '../../peers/bulk.mjs';
 import { binary, peerPath, settles, startGateway, startPeer, temporaryDirectory, until, writeConfig } from '../gateway.mjs';
 import { initialize, Session, stream } from '../raw.mjs';
 
@@ -97,18 +97,18 @@ for (const transport of Object.keys(transports)) {
 
         for (const made of args) {
             const title = `${made.form}, ${made.bytes} bytes`;
-            test(`as JSON: ${title}`, async () => {
+            test(`a large result arrives as JSON: ${title}`, async () => {
                 const answer = await session.post(call(made));
                 assert.match(answer.headers['content-type'], /^application\/json/);
                 assertSame(answer.body, made);
             });
-            test(`on an event stream: ${title}`, async t => {
+            test(`a large result arrives on an event stream: ${title}`, async t => {
                 if (transport === 'HTTP with JSON') return t.skip('such a server makes no progress');
                 const answer = await session.post(call(made, withProgress));
                 assert.match(answer.headers['content-type'], /^text\/event-stream/);
                 return assertSame(answerIn(answer), made);
             });
-            test(`over HTTP+SSE: ${title}`, async () => {
+            test(`a large result arrives over HTTP+SSE: ${title}`, async () => {
                 const events = await stream(`${gateway.origin}/sse`, { headers: { accept: 'text/event-stream' } });
                 const endpoint = new URL((await events.next()).data, gateway.origin);
                 const post = body => fetch(endpoint, { method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify(body) });
@@ -118,6 +118,16 @@ for (const transport of Object.keys(transports)) {
                 await post(call(made));
                 assertSame((await events.next()).data, made);
                 events.drop();
+            });
+        }
+        for (const envelope of Object.keys(envelopes)) {
+            test(`a result arrives unchanged in the envelope "${envelope}"`, async () => {
+                for (const id of [7, 'an id that is longer than what the server left, '.repeat(4)]) {
+                    const { body } = await session.post(call({ bytes: 100_000, form: 'plain', envelope }, { id }));
+                    assert.deepEqual(Object.keys(JSON.parse(body)).sort(), ['id', 'jsonrpc', 'result']);
+                    assert.equal(JSON.parse(body).id, id);
+                    assert.ok(body.includes(`"result":${bulk(100_000, 'plain')}`), body.slice(0, 200));
+                }
             });
         }
         test('large results reach a caller over stdio', async () => {
@@ -130,12 +140,12 @@ for (const transport of Object.keys(transports)) {
                 await caller.stop();
             }
         });
-        test('40 MB, and several at once', async () => {
+        test('results of 40 MB and several at once arrive', async () => {
             const made = [{ bytes: 40 * MB, form: 'plain' }, { bytes: 4 * MB, form: 'links' }, { bytes: MB, form: 'plain' }];
             const answers = await Promise.all(made.map((one, i) => session.post(call(one, { id: i }))));
             answers.forEach((answer, i) => assertSame(answerIn(answer), made[i], i));
         });
-        test('a batch of large and small ones', async () => {
+        test('a batch of large and small results arrives', async () => {
             const old = await Session.open(gateway.url, { version: '2025-03-26' });
             const { body } = await old.post([call({ bytes: MB, form: 'links' }, { id: 1 }), { jsonrpc: '2.0', id: 2, method: 'ping' }, call({ bytes: 10, form: 'plain' }, { id: 3 })]);
             const answers = JSON.parse(body).sort((a, b) => a.id - b.id);
@@ -144,7 +154,7 @@ for (const transport of Object.keys(transports)) {
         });
     });
 
-    describe(`in the middle of a large result, with a server over ${transport}`, () => {
+    describe(`interrupted large results of a server over ${transport}`, () => {
         let behind, gateway, directory;
         before(async () => {
             directory = temporaryDirectory();
@@ -169,7 +179,7 @@ for (const transport of Object.keys(transports)) {
             assertSame(answerIn(await session.post(call({ bytes: MB, form: 'links' }))), { bytes: MB, form: 'links' });
         };
 
-        test('calls of other servers go on', async () => {
+        test('calls to other servers continue during a large result', async () => {
             const session = await Session.open(gateway.url), made = halves();
             const answer = session.post(call(made));
             await begun(made);
@@ -178,7 +188,7 @@ for (const transport of Object.keys(transports)) {
             go(made);
             assertSame(answerIn(await answer), made);
         });
-        test('the caller cancels', async () => {
+        test('a large result ends when its caller cancels', async () => {
             const session = await Session.open(gateway.url);
             for (let round = 0; round < 4; round++) {
                 const made = halves();
@@ -192,7 +202,7 @@ for (const transport of Object.keys(transports)) {
             }
             await works(session);
         });
-        test('the caller hangs up', async () => {
+        test('a large result ends when its caller disconnects', async () => {
             const session = await Session.open(gateway.url), made = halves();
             const caller = request(gateway.url, { method: 'POST', agent: false, headers: session.headers({ 'content-type': 'application/json', accept: 'application/json, text/event-stream' }) });
             caller.on('error', () => {});
@@ -202,7 +212,7 @@ for (const transport of Object.keys(transports)) {
             go(made);
             await works(session);
         });
-        test('the caller ends its session', async () => {
+        test('a large result ends with the session of its caller', async () => {
             const session = await Session.open(gateway.url), made = halves();
             const answer = session.post(call(made));
             await begun(made);
@@ -211,7 +221,7 @@ for (const transport of Object.keys(transports)) {
             await answer;
             await works(await Session.open(gateway.url));
         });
-        test('the time is over', async () => {
+        test('a large result ends at its timeout', async () => {
             const own = await startServer(transport, { timeout: '500ms' });
             const other = await startGateway({ mcpServers: { b: own.entry } });
             const session = await Session.open(other.url), made = halves();
@@ -221,13 +231,13 @@ for (const transport of Object.keys(transports)) {
             await other.stop();
             await own.stop();
         });
-        test('the server ends after its answer', async t => {
+        test('a large result arrives although its server ends after it', async t => {
             if (!transport.startsWith('stdio')) return t.skip('only those are started again');
             const session = await Session.open(gateway.url), made = { bytes: 5 * MB, form: 'links', then: 'end' };
             assertSame(answerIn(await session.post(call(made))), made);
             return works(session);
         });
-        test('the gateway stops', async () => {
+        test('a large result ends when the gateway stops', async () => {
             const other = await startGateway({ mcpServers: { b: behind.entry } });
             const session = await Session.open(other.url), made = halves();
             const answer = session.post(call(made)).catch(() => {});

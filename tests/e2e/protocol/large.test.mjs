@@ -30,7 +30,7 @@ function postLarge(session, body, headers = {}) {
 }
 
 for (const transport of ['stdio', 'http']) {
-    describe(`a large call to a server over ${transport}`, () => {
+    describe(`large calls to a server over ${transport}`, () => {
         let peer, gateway, session;
         before(async () => {
             peer = transport === 'http' ? await startPeer(mirror, '--http') : undefined;
@@ -43,7 +43,7 @@ for (const transport of ['stdio', 'http']) {
         });
 
         for (const first of ['name', 'arguments'])
-            test(`arrives byte for byte, apart from its name and its progress token; its ${first} first`, async () => {
+            test(`a large call with its ${first} first arrives byte for byte, except its name and progress token`, async () => {
                 const args = `{"text":${JSON.stringify('é"\\\n'.repeat(MiB / 4))},"list":${dense(MiB)} , "odd":[1E5,1.0,-0,"\\u00e9\\/"]}`;
                 const params = (name, token) => first === 'name' ? `{ "name":"${name}","_meta":{"x":1.0,"progressToken":${token}},"arguments":${args}}`
                     : `{"arguments":${args} ,"_meta":{"progressToken":${token},"x":1.0},"name":"${name}" }`;
@@ -53,13 +53,13 @@ for (const transport of ['stdio', 'http']) {
                 assert.ok(token && seen.endsWith(`,"method":"tools/call","params":${params('mirror', token)}}`), seen.slice(0, 300));
             });
 
-        test('on several lines arrives, apart from the line ends', async () => {
+        test('a large call on several lines arrives without its line ends', async () => {
             const args = `{\n"list":[\r\n${'1,\n'.repeat(MiB / 4)}2]\n}`;
             const seen = resultText(reply(await postLarge(session, mirrored(7, args)).answer));
             assert.ok(onOneLine(seen).endsWith(`"params":{"name":"mirror","arguments":${onOneLine(args)}}}`), seen.slice(0, 300));
         });
 
-        test('is recorded with the digest of its arguments', async () => {
+        test('a large call is recorded with the digest of its arguments', async () => {
             const args = `{"list":${dense(MiB)},"password":"hidden"}`;
             resultText(reply(await postLarge(session, mirrored(8, args)).answer));
             const digest = createHash('sha256').update(args).digest('hex');
@@ -84,11 +84,11 @@ describe('large messages', () => {
         'an unknown method': id => `{"jsonrpc":"2.0","id":${id},"method":"no/such","params":{"x":${dense(24 * MiB)}}}`,
         'a notification': () => `{"jsonrpc":"2.0","method":"notifications/none","params":{"x":${dense(24 * MiB)}}}`,
         'an answer': id => `{"jsonrpc":"2.0","id":${id},"result":{"x":${dense(24 * MiB)}}}`,
-        'what is no JSON': id => `{"jsonrpc":"2.0","id":${id},"method":"ping","params":{"x":${dense(24 * MiB)}}`,
+        'a text that is not JSON': id => `{"jsonrpc":"2.0","id":${id},"method":"ping","params":{"x":${dense(24 * MiB)}}`,
         'a batch': id => `[${mirrored(id, `{"list":${dense(24 * MiB)}}`).replace('m__mirror', 'm__nothing')},{"jsonrpc":"2.0","id":0,"method":"ping"}]`
     };
     for (const [kind, make] of Object.entries(kinds))
-        test(`of others do not hold up a call: ${kind}`, async () => {
+        test(`large messages of others do not delay a call: ${kind}`, async () => {
             const body = make(5);
             let held = await holdUp(body);
             for (let again = 0; again < 2 && held > 0.5; again++) held = await holdUp(body); // a busy machine holds up calls as well
@@ -111,7 +111,7 @@ describe('large messages', () => {
         return longest / (performance.now() - begin);
     }
 
-    test('in a batch are answered with the rest of it', async () => {
+    test('large messages in a batch are answered with the rest of it', async () => {
         const args = `{"list":${dense(MiB)}}`;
         const answers = JSON.parse((await postLarge(session, `[${mirrored(1, args)},{"jsonrpc":"2.0","id":2,"method":"ping"},{"id":3}]`).answer).body);
         assert.deepEqual(answers.map(({ id }) => id).sort(), [1, 2, 3]);
@@ -119,21 +119,21 @@ describe('large messages', () => {
         assert.equal(answers.find(({ id }) => id === 3).error.code, -32600);
     });
 
-    test('of a batch with too many messages are refused', async () => {
+    test('large messages in a batch with too many messages are refused', async () => {
         for (const last of [`{"list":${dense(MiB)}}`, '{}']) {
             const pings = Array.from({ length: 150 }, (_, i) => `{"jsonrpc":"2.0","id":${i},"method":"ping"}`);
             assert.match((await postLarge(session, `[${pings},${mirrored(1, last)}]`).answer).body, /-32600/);
         }
     });
 
-    test('large batches that initialize, or that the revision does not have, are refused', async () => {
+    test('large batches that initialize or that the revision does not allow are refused', async () => {
         const filler = mirrored(1, `{"list":${dense(MiB)}}`);
         const again = `{"jsonrpc":"2.0","id":2,"method":"initi\\u0061lize","params":{}}`;
         assert.match((await postLarge(session, `[${filler},${again}]`).answer).body, /-32600/);
         assert.match((await postLarge(neighbour, `[${filler}]`).answer).body, /-32600/);
     });
 
-    test('large messages whose caller or session goes while they are read leave nothing behind', async () => {
+    test('large messages whose caller or session ends while they are read are freed', async () => {
         const body = mirrored(1, `{"list":${dense(4 * MiB)}}`);
         const gone = await Session.open(gateway.url);
         const dropped = postLarge(gone, body);
@@ -148,7 +148,7 @@ describe('large messages', () => {
     });
 });
 
-test('messages of one pipe keep their order when one of them is large', async () => {
+test('messages of one pipe keep their order when one is large', async () => {
     const directory = temporaryDirectory();
     const child = spawn(binary, ['serve', '--stdio', '--config', writeConfig(directory.path, { mcpServers: { m: { command: mirror } } })],
         { stdio: ['pipe', 'pipe', 'ignore'], env: { ...process.env, POSTERN_STATE: directory.path } });
@@ -173,7 +173,7 @@ test('the gateway stops while it reads large messages', async () => {
     }
 });
 
-test('a policy judges large arguments, and none that are larger than it may judge', async () => {
+test('a policy judges large arguments up to its limit', async () => {
     const rule = { id: 'fine', effect: 'allow', description: 'only what is fine', tenants: ['*'], subjects: ['*'], servers: ['m'], kinds: ['tool'], names: ['mirror'], when: { '/kind': { eq: 'fine' } } };
     const policy = { version: 1, description: 'A policy of this test', rules: [rule] };
     const gateway = await startGateway({ policy: 'policy.json', mcpServers: { m: { command: mirror } } }, [], { files: { 'policy.json': policy } });

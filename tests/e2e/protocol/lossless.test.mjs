@@ -33,7 +33,7 @@ const answered = (id, result) => `{"jsonrpc":"2.0","id":${id},"result":${result}
 const replied = async (session, raw) => exchange(session, 'tools/call', callParams('m__reply', JSON.stringify({ raw })));
 
 for (const transport of ['stdio', 'http']) {
-    describe(`byte for byte, with a server over ${transport}`, () => {
+    describe(`bytes that pass a server over ${transport}`, () => {
         let peer, gateway, session;
         before(async () => {
             peer = transport === 'http' ? await startPeer(mirror, '--http') : undefined;
@@ -50,17 +50,17 @@ for (const transport of ['stdio', 'http']) {
             assert.match(seen, /^\{"jsonrpc":"2\.0","id":\d+,"method":"tools\/call","params":/);
             assert.ok(seen.endsWith(`"params":${callParams('mirror', ODD)}}`), seen);
         });
-        test('arguments on several lines, apart from the line ends', async () => {
+        test('arguments on several lines pass without their line ends', async () => {
             const seen = resultText(JSON.parse(await exchange(session, 'tools/call', callParams('m__mirror', PRETTY))));
             assert.ok(onOneLine(seen).endsWith(`"params":${callParams('mirror', onOneLine(PRETTY))}}`), seen);
         });
-        test('the other members of the params; only name and progress token become the gateway\'s own', async () => {
+        test('other members of the params pass, and only name and progress token are replaced', async () => {
             const params = (name, token) => `{ "unknown":[1E5],"name":"${name}","_meta":{"vendor.example/x":1.0,"progressToken":${token}},"arguments":${ODD} }`;
             const seen = resultText(reply(await session.post(`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":${params('m__mirror', '"mine"')}}`)));
             const token = /"progressToken":(\d+)/.exec(seen)?.[1];
             assert.ok(token && seen.endsWith(`"params":${params('mirror', token)}}`), seen);
         });
-        test('arguments of prompts', async () => {
+        test('arguments of prompts pass byte for byte', async () => {
             const args = String.raw`{"topic":"\u0041\/","more":1.0}`;
             const { result } = JSON.parse(await exchange(session, 'prompts/get', callParams('m__ask', args)));
             assert.ok(result.messages[0].content.text.endsWith(`"params":${callParams('ask', args)}}`), result.messages[0].content.text);
@@ -71,9 +71,9 @@ for (const transport of ['stdio', 'http']) {
             'a result without any known member': ODD,
             'an empty result': '{}'
         })) {
-            test(`results: ${name}`, async () => assert.equal(await replied(session, raw), answered(7, raw)));
+            test(`results pass byte for byte: ${name}`, async () => assert.equal(await replied(session, raw), answered(7, raw)));
         }
-        test('results on an event stream', async () => {
+        test('results on an event stream pass byte for byte', async () => {
             const raw = `{"content":[],"structuredContent":${ODD}}`;
             const args = JSON.stringify({ raw, count: 1 });
             const params = `{"name":"m__reply","arguments":${args},"_meta":{"progressToken":1}}`;
@@ -84,16 +84,16 @@ for (const transport of ['stdio', 'http']) {
             assert.equal(data[1], `data: ${answered(7, raw)}`);
         });
         if (transport === 'http') {
-            test('results on several lines', async () => {
+            test('results on several lines pass without their line ends', async () => {
                 assert.equal(onOneLine(await replied(session, PRETTY)), answered(7, onOneLine(PRETTY)));
             });
         }
-        test('errors of the server', async () => {
+        test('errors of the server pass byte for byte', async () => {
             const raw = String.raw`{"code":-32050,"message":"no \u0041\/","data":{"n":1.00,"list":[1E5]},"later":-0}`;
             const body = await exchange(session, 'tools/call', callParams('m__refuse', JSON.stringify({ raw })));
             assert.equal(body, `{"jsonrpc":"2.0","id":7,"error":${raw}}`);
         });
-        test('definitions of tools', async () => {
+        test('definitions of tools pass byte for byte', async () => {
             const child = spawn(mirror, { stdio: ['pipe', 'pipe', 'inherit'] });
             child.stdin.end('{"jsonrpc":"2.0","id":1,"method":"tools/list"}\n');
             const [, own] = /"tools":\[(\{"name":"odd",.*?"icons":\[\]\}),/.exec(await text(child.stdout));
@@ -103,7 +103,7 @@ for (const transport of ['stdio', 'http']) {
     });
 }
 
-describe('what a caller chose comes back as it was', () => {
+describe('ids and tokens of callers', () => {
     let gateway, session;
     before(async () => {
         gateway = await startGateway({ timeouts, mcpServers: { m: mirrorServer() } });
@@ -112,7 +112,7 @@ describe('what a caller chose comes back as it was', () => {
     after(() => gateway?.stop());
 
     for (const id of ['0', '-7', '12345678901234567890', '-0', '"seven"', '"7"', '""', String.raw`"\u0041\/\"\n\ud83d\ude00 é"`]) {
-        test(`the id ${id}`, async () => {
+        test(`the id ${id} comes back unchanged`, async () => {
             assert.equal(await exchange(session, 'ping', '{}', id), answered(id, '{}'));
             const raw = '{"content":[]}';
             assert.equal(await exchange(session, 'tools/call', callParams('m__reply', JSON.stringify({ raw })), id), answered(id, raw));
@@ -121,7 +121,7 @@ describe('what a caller chose comes back as it was', () => {
         });
     }
     for (const token of ['0', '42', '12345678901234567890', '"42"', '"t"', String.raw`"\u0041\/\""`]) {
-        test(`the progress token ${token}`, async () => {
+        test(`the progress token ${token} comes back unchanged`, async () => {
             const args = JSON.stringify({ raw: '{}', count: 2 });
             const events = await session.postStream(
                 `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"m__reply","arguments":${args},"_meta":{"progressToken":${token}}}}`
@@ -145,7 +145,7 @@ describe('resource URIs of a server with a prefix', () => {
 
     const read = async uri => (await session.request('resources/read', { uri })).result.contents[0];
 
-    test('are wrapped in results; web links and all other bytes are not touched', async () => {
+    test('resource URIs are wrapped in results, but web links and all other bytes are unchanged', async () => {
         const raw = (one, page, ui) =>
             `{"content":[{"type":"resource_link","uri":"${one}","name":"n","size":1.0},{"type":"resource_link","uri":"https://example.com/page","name":"web"},` +
             `{"type":"resource","resource":{"uri":"${one}","text":"see mirror:///one"}},{"type":"resource","resource":{"uri":"${page}","text":""}},` +
@@ -154,12 +154,12 @@ describe('resource URIs of a server with a prefix', () => {
         const wrapped = raw('postern://m/mirror:///one', 'postern://m/https://example.com/page', 'ui://m/panel/main.html');
         assert.equal(await replied(session, own), answered(7, wrapped));
     });
-    test('are wrapped in errors', async () => {
+    test('resource URIs are wrapped in errors', async () => {
         const raw = uri => `{"code":-32002,"message":"no mirror:///one","data":{"uri":"${uri}","n":1.0}}`;
         const body = await exchange(session, 'tools/call', callParams('m__refuse', JSON.stringify({ raw: raw('mirror:///one') })));
         assert.equal(body, `{"jsonrpc":"2.0","id":7,"error":${raw('postern://m/mirror:///one')}}`);
     });
-    test('are wrapped in lists, and each of them can be read', async () => {
+    test('resource URIs are wrapped in lists and each of them can be read', async () => {
         const { resources } = (await session.request('resources/list')).result;
         const own = ['mirror:///one', 'https://example.com/page', 'ui://panel/main.html'];
         const wrap = (uri, key) => (uri.startsWith('ui://') ? uri.replace('ui://', `ui://${key}/`) : `postern://${key}/${uri}`);
@@ -168,12 +168,12 @@ describe('resource URIs of a server with a prefix', () => {
             assert.deepEqual(await read(uri), { uri, text: own[i % own.length] });
         }
     });
-    test('expand from a wrapped template', async () => {
+    test('resource URIs expand from a wrapped template', async () => {
         const { resourceTemplates } = (await session.request('resources/templates/list')).result;
         assert.deepEqual(resourceTemplates.map(({ uriTemplate }) => uriTemplate), ['postern://m/mirror:///item/{id}', 'postern://other/mirror:///item/{id}']);
         assert.equal((await read('postern://other/mirror:///item/5')).text, 'mirror:///item/5');
     });
-    test('of apps keep their scheme in _meta.ui.resourceUri, and can be read', async () => {
+    test('resource URIs of apps keep their scheme in _meta.ui.resourceUri and can be read', async () => {
         const body = await exchange(session, 'tools/list', '{}');
         for (const key of ['m', 'other']) {
             assert.ok(body.includes(`{"name":"${key}__mirror","inputSchema":{"type":"object"},"_meta":{"ui":{"resourceUri":"ui://${key}/panel/main.html","other":1.0}}}`), body);
@@ -181,7 +181,7 @@ describe('resource URIs of a server with a prefix', () => {
         }
     });
     for (const uri of ['postern://nobody/mirror:///one', 'ui://nobody/panel', 'mirror:///one', 'postern://m', 'postern:///x']) {
-        test(`${uri} belongs to no server`, async () => {
+        test(`the URI ${uri} does not belong to a server`, async () => {
             const { error } = await session.request('resources/read', { uri });
             assert.equal(error?.code, -32002);
             assert.equal(error.data?.uri, uri);
@@ -190,7 +190,7 @@ describe('resource URIs of a server with a prefix', () => {
 });
 
 // Where the protocol has a resource URI it is wrapped, and nowhere else. `@` marks those.
-describe('what is a resource URI, of a server with a prefix', () => {
+describe('members that are resource URIs', () => {
     const LINK = '{"type":"resource_link","uri":"@x:///a","name":"n"}', EMBEDDED = '{"uri":"x:///b","type":"resource","resource":{"uri":"@x:///a","text":"x:///a"}}';
     const NONE = '{"type":"text","text":"t","uri":"x:///a","resource":{"uri":"x:///b"}},{"type":"image","data":"","mimeType":"a/b","uri":"x:///a"},{"uri":"x:///a","resource":{"uri":"x:///a"}},[{"type":"resource_link","uri":"x:///a"}],{"type":"resource_link","resource":{"uri":"x:///a"}},{"type":"Resource_Link","uri":"x:///a"}';
     const ELSEWHERE = '"uri":"x:///a","taskId":"t","resource":{"uri":"x:///a"},"structuredContent":{"uri":"x:///a","contents":[{"uri":"x:///a"}],"content":[{"type":"resource_link","uri":"x:///a"}]},"_meta":{"uri":"x:///a","content":[{"type":"resource_link","uri":"x:///a"}]}';
@@ -237,7 +237,7 @@ describe('what is a resource URI, of a server with a prefix', () => {
     }
 
     for (const [method, texts] of Object.entries(results))
-        test(`in results of ${method}`, async () => {
+        test(`resource URIs in results of ${method} are wrapped`, async () => {
             const apps = method === 'tools/call' || method === 'tasks/result' ? ['"_meta":{"ui":{"resourceUri":"ui://@a"}}'] : [];
             for (const text of [...texts, ELSEWHERE, ...apps]) {
                 const raw = text.replace('ui://@a', 'ui://a');
@@ -250,7 +250,7 @@ describe('what is a resource URI, of a server with a prefix', () => {
             assert.equal(await answer(method, `"error":{"message":"no x:///a",${own(text)}}`), `{"jsonrpc":"2.0","id":7,"error":{"message":"no x:///a",${wrapped(text)}}}`);
     });
     for (const [method, texts] of Object.entries(asked))
-        test(`in the question ${method}`, async () => {
+        test(`resource URIs in the question ${method} are wrapped`, async () => {
             for (const [i, text] of [...texts, ELSEWHERE].entries()) {
                 const raws = [`{"jsonrpc":"2.0","id":"q","method":"${method}","params":{${own(text)}}}`];
                 const events = await session.postStream({ jsonrpc: '2.0', id: i, method: 'tools/call', params: { name: 't__say', arguments: { raws } } });
@@ -261,7 +261,7 @@ describe('what is a resource URI, of a server with a prefix', () => {
                 assert.ok(resultText(await session.call('t__heard', { about: '"q"' })).endsWith(`"result":${echoed}}`));
             }
         });
-    test('arguments of callers stay as they are, whatever is in them', async () => {
+    test('arguments of callers are not wrapped', async () => {
         const args = `{"raw":"{}","content":[{"type":"resource_link","uri":"postern://t/x:///a"}],"uri":"postern://t/x:///a"}`;
         await session.call('t__next', { method: 'prompts/get', raws: ['"result":{"messages":[]}'] });
         await exchange(session, 'prompts/get', callParams('t__ask', args));
@@ -269,7 +269,7 @@ describe('what is a resource URI, of a server with a prefix', () => {
     });
 });
 
-describe('names', () => {
+describe('exposed names', () => {
     const long = 'x'.repeat(70);
     const fits = 'f'.repeat(64 - 'm__'.length);
     const odd = ['plain', long, `${long}y`, fits, `${fits}f`, 'näme with (odd) "characters"', 'a b', 'a_b', 'a.b-c/d', ''];
@@ -285,7 +285,7 @@ describe('names', () => {
     }
     const NOT_ODD = 8;
 
-    test('have at most 64 characters that model APIs take, are distinct, stable and callable', async () => {
+    test('names have at most 64 characters that model APIs accept, are distinct, stable and callable', async () => {
         let before;
         await listed({}, async (session, names) => {
             before = names;
@@ -306,7 +306,7 @@ describe('names', () => {
         });
         await listed({}, async (_session, names) => assert.deepEqual(names, before));
     });
-    test('of two servers stay apart', async () => {
+    test('names of two servers are distinct', async () => {
         const gateway = await startGateway({ timeouts, mcpServers: { m: mirrorServer(), n: mirrorServer() } });
         try {
             const session = await Session.open(gateway.url);
@@ -318,7 +318,7 @@ describe('names', () => {
             await gateway.stop();
         }
     });
-    test('without prefix stay as they are, and the second of two gets a suffix', () =>
+    test('names without prefix are unchanged, and the second of two gets a suffix', () =>
         listed({ prefix: false }, async (session, names) => {
             assert.equal(new Set(names).size, names.length);
             assert.equal(names.length, 2 * (NOT_ODD + odd.length));
@@ -330,7 +330,7 @@ describe('names', () => {
             }
         }));
     for (const name of ['é'.repeat(60), `a${'é'.repeat(60)}`]) {
-        test(`without prefix are cut between characters: ${name.slice(0, 3)}…`, async () => {
+        test(`names without prefix are truncated between characters: ${name.slice(0, 3)}…`, async () => {
             const gateway = await startGateway({ timeouts, prefix: false, mcpServers: { m: mirrorServer(name), n: mirrorServer(name) } });
             try {
                 const session = await Session.open(gateway.url);

@@ -31,12 +31,12 @@ const calling = (session, name, args, more) => session.postStream(request('tools
 const heard = async (session, about, server = 't') => resultText(await session.call(`${server}__heard`, { about }));
 const create = async (session, id, more = {}) => (await session.request('tools/call', { name: 't__say', arguments: { raw: task(id) }, task: {}, ...more })).result.task.taskId;
 
-describe('from callers to servers', () => {
+describe('notifications of callers', () => {
     let session;
     before(async () => (session = await open()));
 
     for (const [name, rest] of Object.entries({ 'its reason and all other members': String.raw`"reason":"no \u0041 longer",${MORE}`, nothing: '' }))
-        test(`a cancellation, with ${name}`, async () => {
+        test(`a cancellation reaches its server with ${name}`, async () => {
             const events = await calling(session, 't__hang', { key: name, raws: [notification('progress', '{"progressToken":@token,"progress":1}')] }, { _meta: { progressToken: 'p' } });
             await events.message(); // so it is there
             const params = id => `{${rest}${rest && ','}"requestId":${id}}`;
@@ -46,14 +46,14 @@ describe('from callers to servers', () => {
             assert.equal(seen, notification('cancelled', params(id)));
             assert.equal(await events.message(), undefined);
         });
-    test('a cancellation of the gateway, with a reason of its own', async () => {
+    test('a cancellation by the gateway has its own reason', async () => {
         const gone = await open();
         const events = await calling(gone, 't__hang', { key: 'gone', raws: [notification('progress', '{"progressToken":@token,"progress":1}')] }, { _meta: { progressToken: 'p' } });
         await events.message();
         await gone.delete();
         assert.match(await heard(session, 'notifications/cancelled'), /"params":\{"requestId":\d+,"reason":"The session ended"\}\}$/);
     });
-    test('progress of the answer to a question', async () => {
+    test('progress of the answer to a question reaches the server', async () => {
         const events = await calling(session, 't__hang', { key: 'q', raws: [question('q', 'sampling/createMessage', '{"messages":[],"maxTokens":1,"_meta":{"progressToken":"theirs"}}')] });
         const { message } = await events.message();
         const params = token => String.raw`{"message":"\u0041","progressToken":${token},"progress":0.50,"total":1E1,${MORE}}`;
@@ -62,7 +62,7 @@ describe('from callers to servers', () => {
         await session.post({ jsonrpc: '2.0', id: message.id, result: {} });
         await session.call('t__answer', { key: 'q', raw: '{}' });
     });
-    test('about what no server asked: nothing arrives', async () => {
+    test('a notification about an unknown question is dropped', async () => {
         for (const [method, params] of [['progress', '{"progressToken":"none-asked","progress":1}'], ['cancelled', '{"requestId":"none-asked"}'], ['tasks/status', '{"taskId":"none-asked","status":"working"}']])
             assert.equal((await session.post(notification(method, params))).status, 202);
         const events = await calling(session, 't__hang', { key: 'mark', raws: [notification('progress', '{"progressToken":@token,"progress":1}')] }, { _meta: { progressToken: 'p' } });
@@ -70,14 +70,14 @@ describe('from callers to servers', () => {
         await session.post(notification('cancelled', `{"requestId":${nextId - 1},"reason":"after none-asked"}`));
         assert.match(await heard(session, 'none-asked'), /"reason":"after none-asked"/);
     });
-    test('a change of the roots', async () => {
+    test('a change of the roots reaches the server', async () => {
         await session.call('own__say');
         await session.post(notification('roots/list_changed', `{${MORE}}`));
         assert.equal(await heard(session, 'roots/list_changed', 'own'), notification('roots/list_changed', `{${MORE}}`));
     });
 });
 
-describe('from servers to callers', () => {
+describe('notifications of servers', () => {
     let session;
     before(async () => (session = await open()));
 
@@ -89,21 +89,21 @@ describe('from servers to callers', () => {
         return texts;
     }
 
-    test('a question taken back, with its reason and all other members, where it was asked', async () => {
+    test('a cancelled question is cancelled at its caller with its reason and all other members', async () => {
         const params = id => String.raw`{"reason":"no \u0041 longer",${MORE},"requestId":${id}}`;
         const [asked, cancelled] = await said([question('q1', 'sampling/createMessage', '{"messages":[],"maxTokens":1}'), notification('cancelled', params('"q1"'))]);
         assert.equal(cancelled, notification('cancelled', params(JSON.parse(asked).id)));
     });
     for (const token of ['"t"', '7', JSON.stringify('x'.repeat(900))])
-        test(`progress, to the token ${token.slice(0, 10)}`, async () => {
+        test(`progress reaches the token ${token.slice(0, 10)}`, async () => {
             const params = mine => String.raw`{"message":"\u0041","progressToken":${mine},"progress":0.50,"total":1E1,${MORE}}`;
             assert.deepEqual(await said([notification('progress', params('@token'))], 1, { _meta: { progressToken: JSON.parse(token) } }), [notification('progress', params(token))]);
         });
-    test('a log message', async () => {
+    test('a log message reaches the caller', async () => {
         const params = logger => String.raw`{"level":"info","data":{"n":1.00},"logger":"${logger}",${MORE}}`;
         assert.deepEqual(await said([notification('message', params('l'))]), [notification('message', params('t/l'))]);
     });
-    test('an update of a resource', async () => {
+    test('an update of a resource reaches the caller', async () => {
         const events = await session.get();
         assert.ok((await session.request('resources/subscribe', { uri: 'postern://t/x:///one' })).result);
         const params = uri => `{${MORE},"uri":"${uri}","title":"One"}`;
@@ -111,7 +111,7 @@ describe('from servers to callers', () => {
         assert.equal((await events.notification('notifications/resources/updated')).data, notification('resources/updated', params('postern://t/x:///one')));
         events.drop();
     });
-    test('about what no caller has: nothing arrives', async () => {
+    test('a notification about an unknown request is dropped', async () => {
         const none = [['progress', '{"progressToken":987654,"progress":1}'], ['cancelled', '{"requestId":"none"}'], ['tasks/status', '{"taskId":"none","status":"working"}'], ['elicitation/complete', '{"elicitationId":"none"}']];
         const events = await session.get();
         const log = notification('message', '{"level":"info","data":1,"logger":"t/l"}');
@@ -120,12 +120,12 @@ describe('from servers to callers', () => {
         assert.match((await events.message()).data, /"mark":1/);
         events.drop();
     });
-    test('the end of an elicitation', async () => {
+    test('the end of an elicitation reaches the caller', async () => {
         const params = `{"elicitationId":"e1",${MORE}}`;
         const [, complete] = await said([question('e', 'elicitation/create', '{"mode":"url","message":"m","url":"https://example.com/","elicitationId":"e1"}'), notification('elicitation/complete', params)]);
         assert.equal(complete, notification('elicitation/complete', params));
     });
-    test('the end of an elicitation that an error asked for', async () => {
+    test('the end of an elicitation that an error asked for reaches the caller', async () => {
         const elicitations = [{ mode: 'url', message: 'm', url: 'https://example.com/', elicitationId: 'e2' }];
         const { error } = await session.call('t__refuse', { raw: JSON.stringify({ code: -32042, message: 'first', data: { elicitations } }) });
         assert.deepEqual(error.data.elicitations, elicitations);
@@ -134,7 +134,7 @@ describe('from servers to callers', () => {
     });
 });
 
-describe('the task that a message belongs to', () => {
+describe('the related task of a message', () => {
     let session, taskId;
     const related = id => `"_meta":{"n":1.0,"${RELATED}":{"taskId":"${id}"}}`;
     before(async () => {
@@ -142,7 +142,7 @@ describe('the task that a message belongs to', () => {
         taskId = await create(session, 'one');
     });
 
-    test('is known by the id that its owner has, in all that the server says', async () => {
+    test('a related task has the id of its owner in messages of the server', async () => {
         await session.call('t__next', { method: 'tasks/result', raws: [`"result":{"content":[],${related('one')}}`] });
         const { body } = await session.post(request('tasks/result', { taskId }, 7));
         assert.equal(body, `{"jsonrpc":"2.0","id":7,"result":{"content":[],${related(taskId)}}}`);
@@ -157,7 +157,7 @@ describe('the task that a message belongs to', () => {
         const { id } = JSON.parse(texts[0]);
         assert.deepEqual(texts, raws(taskId).map(text => text.replace('@', id)));
     });
-    test('is known by the id that the server has, in all that its owner says', async () => {
+    test('a related task has the id of the server in messages of its owner', async () => {
         const events = await calling(session, 't__hang', { key: 'r', raws: [question('r2', 'elicitation/create', '{"message":"m","requestedSchema":{},"_meta":{"progressToken":"theirs"}}')] });
         const { message } = await events.message();
         await session.post(notification('progress', `{"progressToken":${message.id},"progress":1,${related(taskId)}}`));
@@ -169,7 +169,7 @@ describe('the task that a message belongs to', () => {
         await session.request('tasks/get', { [RELATED]: 1, taskId, _meta: { [RELATED]: { taskId } } });
         assert.ok((await heard(session, 'tasks/get')).endsWith(`"taskId":"one","_meta":{"${RELATED}":{"taskId":"one"}}}}`));
     });
-    test('is the caller\'s own, or nothing of it reaches a server that others use', async () => {
+    test('a related task of another caller does not reach a shared server', async () => {
         const other = await open();
         for (const id of ['one', 7]) {
             const { error } = await other.request('tools/call', { name: 't__say', arguments: {}, _meta: { [RELATED]: { taskId: id } } });
@@ -183,7 +183,7 @@ describe('the task that a message belongs to', () => {
         await other.post(notification('cancelled', `{"requestId":${nextId - 1},"reason":"mine",${related('one')}}`));
         assert.match(await heard(session, 'notifications/cancelled'), /"params":\{"requestId":\d+,"reason":"cancelled by the caller"\}\}$/);
     });
-    test('goes on to say how far it is after its call was answered', async () => {
+    test('a related task reports progress after its call was answered', async () => {
         const news = await session.get();
         for (const token of ['text', 7, 'x'.repeat(900)]) {
             const id = `p${String(token).length}`;
@@ -196,7 +196,7 @@ describe('the task that a message belongs to', () => {
     });
 });
 
-describe('news of a task that comes before the answer that makes it', () => {
+describe('status of a task before the answer that creates it', () => {
     const status = (id, state = 'working', more = '') => notification('tasks/status', `{"taskId":"${id}","status":"${state}"${more}}`);
     const wanted = { task: {} };
     let ann, bob, annHears, bobHears;
@@ -225,7 +225,7 @@ describe('news of a task that comes before the answer that makes it', () => {
         return { answered: async () => (await events.message()).message.result.task.taskId };
     }
 
-    test('is told to its owner, whole, with the id that the answer says, and in order', async () => {
+    test('an early task status reaches its owner whole, in order and with the id of the answer', async () => {
         const more = `,${MORE}`;
         const raws = [status('e1', 'submitted', more), status('e1', 'working', more), notification('message', `{"level":"info","data":1,"logger":"l","_meta":{"${RELATED}":{"taskId":"e1"}}}`), status('e1', 'completed', more)];
         const { taskId } = (await ann.request('tools/call', { name: 't__say', arguments: { raws, raw: task('e1') }, ...wanted })).result.task;
@@ -236,7 +236,7 @@ describe('news of a task that comes before the answer that makes it', () => {
         assert.deepEqual(await heardBy(ann, annHears), [status(taskId, 'failed')]);
         assert.deepEqual(await heardBy(bob, bobHears), []);
     });
-    test('comes after that answer', async () => {
+    test('an early task status arrives after the answer that creates the task', async () => {
         const events = await stream(`${gateway.origin}/sse`, { headers: { accept: 'text/event-stream' } });
         const url = new URL((await events.next()).data, gateway.origin);
         const say = body => send(url, { headers: post(), body });
@@ -248,7 +248,7 @@ describe('news of a task that comes before the answer that makes it', () => {
         assert.equal((await events.message()).data, status(taskId));
         events.drop();
     });
-    test('goes to nobody but the owner, whoever waits for a task as well', async () => {
+    test('an early task status reaches only the owner, even if another caller waits for a task', async () => {
         const first = await begin(ann, 'a', [status('e3')]), second = await begin(bob, 'b', [status('e4'), status('nobody')]);
         await bob.call('t__say', { raws: [status('e3', 'completed')] });
         await bob.call('t__answer', { key: 'b', raw: task('e4') });
@@ -259,7 +259,7 @@ describe('news of a task that comes before the answer that makes it', () => {
         assert.deepEqual(await heardBy(ann, annHears), [status(anns), status(anns, 'completed')]);
         assert.deepEqual(await heardBy(bob, bobHears), []);
     });
-    test('is dropped with the last call that may have made the task', async () => {
+    test('an early task status is dropped with the last call that may have created the task', async () => {
         for (const [id, raw] of [['e5', '{"content":[]}'], ['e6', task('e9')]]) {
             const call = await begin(ann, 'a', [status(id)]);
             await ann.call('t__answer', { key: 'a', raw });
@@ -272,14 +272,14 @@ describe('news of a task that comes before the answer that makes it', () => {
         await create(ann, 'e7');
         assert.deepEqual(await heardBy(ann, annHears), []);
     });
-    test('is the newest 100 of them', async () => {
+    test('an early task status is kept for the newest 100', async () => {
         const raws = Array.from({ length: 130 }, (_, i) => status('e8', 'working', `,"n":${i}`));
         const { taskId } = (await ann.request('tools/call', { name: 't__say', arguments: { raws, raw: task('e8') }, ...wanted })).result.task;
         assert.deepEqual(await heardBy(ann, annHears), raws.slice(30).map(text => text.replace('e8', taskId)));
     });
 });
 
-describe('a list of tasks', () => {
+describe('lists of tasks', () => {
     const one = (id, more = '') => `{"taskId":"${id}","status":"working"${more}}`;
     const page = (ids, more) => `"result":{"tasks":[${ids.map(id => one(id, ',"n":1.00'))}],${more}}`;
     const made = async (session, server, id) => (await session.request('tools/call', { name: `${server}__say`, arguments: { raw: task(id) }, task: {} })).result.task.taskId;
@@ -291,7 +291,7 @@ describe('a list of tasks', () => {
         await create(await open(), 'l4');
     });
 
-    test('has all pages of all servers, and what they say besides', async () => {
+    test('a list of tasks has all pages and other members of all servers', async () => {
         await session.call('t__next', { method: 'tasks/list', raws: [page(['l2', 'l4'], `"nextCursor":"c1",${MORE},"first":1E5`), page(['l1'], '"first":2,"second":[ ],"_meta":{"A":0,"b":1.0}')] });
         await session.call('own__next', { method: 'tasks/list', raws: ['"result":{"tasks":[]}'] });
         const mine = [ids[1], ids[0]].map(id => one(id, ',"n":1.00'));
@@ -302,7 +302,7 @@ describe('a list of tasks', () => {
         const both = [ids[1], ids[2]].map(id => one(id, ',"n":1.00'));
         assert.equal(await list(session), `{"jsonrpc":"2.0","id":7,"result":{"tasks":[${both}],"first":1,"third":3,"_meta":{"c":{}}}}`);
     });
-    test('is asked for with the params of the caller', async () => {
+    test('a list of tasks is requested with the params of the caller', async () => {
         await session.call('own__next', { method: 'tasks/list', raws: ['"result":{"tasks":[]}'] });
         await session.call('t__next', { method: 'tasks/list', raws: [page([], '"nextCursor":"c\\u0031"'), page([], '"x":1')] });
         const more = token => `"_meta":{"v":1.0,"progressToken":${token}},"later":1E5`;
@@ -317,8 +317,8 @@ describe('a list of tasks', () => {
     });
 });
 
-describe('of a task that is known', () => {
-    test('log messages and questions reach its owner, and nobody else who uses the server', async () => {
+describe('messages of a known task', () => {
+    test('log messages and questions of a task reach only its owner', async () => {
         const [ann, bob] = [await open(), await open()];
         const [annHears, bobHears] = [await ann.get(), await bob.get()];
         const taskId = await create(ann, 'k1');

@@ -64,7 +64,7 @@ describe('pages of three', () => {
 
     const firstCursor = async (method = 'tools/list') => (await session.request(method)).result.nextCursor;
 
-    test('give each tool once, in the order of the configuration', async () => {
+    test('pages list each tool once in the order of the configuration', async () => {
         const all = await pages(session, 'tools/list', 'tools', 'name');
         const own = ['odd', 'mirror', 'reply', 'refuse', 'wait', 'grow', 'update', 'crash', 'one', 'two'];
         const wanted = ['fine', ...Array.from({ length: PAGES - 1 }, (_, i) => `page_${i + 1}`)].map(name => `pages__${name}`);
@@ -74,7 +74,7 @@ describe('pages of three', () => {
     test('a last page that is full has no cursor', async () => {
         assert.deepEqual((await pages(session, 'resources/list', 'resources', 'uri')).map(page => page.length), [3]);
     });
-    test('a cursor can be used twice', async () => {
+    test('a cursor can be used repeatedly', async () => {
         const cursor = await firstCursor();
         const [one, two] = [await session.request('tools/list', { cursor }), await session.request('tools/list', { cursor })];
         assert.deepEqual(one.result, two.result);
@@ -94,10 +94,10 @@ describe('pages of three', () => {
             assert.equal((await session.request('tools/list', { cursor: bad })).error?.code, -32602, `cursor ${bad}`);
         }
     });
-    test('a cursor that is no string is refused', async () => {
+    test('a cursor that is not a string is refused', async () => {
         for (const cursor of [3, {}]) assert.equal((await session.request('tools/list', { cursor })).error?.code, -32602, JSON.stringify(cursor));
     });
-    test('a cursor from before a change is refused, and listing again works', async () => {
+    test('a cursor from before a change is refused and a new list works', async () => {
         const cursor = await firstCursor();
         const stream = await listen(session);
         assert.equal(resultText(await session.call('m__grow', { name: 'three' })), 'grown');
@@ -118,14 +118,14 @@ describe('pages of three', () => {
     });
 });
 
-describe('a list that changes', () => {
+describe('lists that change', () => {
     let gateway;
     before(async () => {
         gateway = await startGateway({ mcpServers: { m: mirrorServer() } });
     });
     after(() => gateway?.stop());
 
-    test('is told on the GET stream, once, and has the new tool', async () => {
+    test('a changed list is announced once on the GET stream and has the new tool', async () => {
         const session = await Session.open(gateway.url);
         await toolNames(session);
         await session.request('resources/subscribe', { uri: URI });
@@ -138,7 +138,7 @@ describe('a list that changes', () => {
         assert.deepEqual(await stream.untilUpdate(), []);
         stream.drop();
     });
-    test('is told only to sessions that listed', async () => {
+    test('a changed list is announced only to sessions that listed it', async () => {
         const [listed, never] = [await Session.open(gateway.url), await Session.open(gateway.url)];
         for (const session of [listed, never]) await session.request('resources/subscribe', { uri: URI });
         await toolNames(listed);
@@ -151,7 +151,7 @@ describe('a list that changes', () => {
         heard.drop();
         unheard.drop();
     });
-    test('is told to sessions of older revisions too', async () => {
+    test('a changed list is announced to sessions of older revisions', async () => {
         const session = await Session.open(gateway.url, { version: '2025-03-26' });
         await toolNames(session);
         const stream = await listen(session);
@@ -161,8 +161,8 @@ describe('a list that changes', () => {
     });
 });
 
-describe('a server that comes and goes', () => {
-    test('a server that was down is announced when it comes, and its tools are there', async () => {
+describe('servers that start and end', () => {
+    test('a server that was down is announced with its tools when it starts', async () => {
         const directory = temporaryDirectory();
         const file = join(directory.path, 'up');
         const gateway = await startGateway({ mcpServers: { late: mirrorServer('--after', file), m: mirrorServer() } });
@@ -182,7 +182,7 @@ describe('a server that comes and goes', () => {
             directory.remove();
         }
     });
-    test('a server that crashed is started again and its subscriptions are renewed', async () => {
+    test('a server that crashed is restarted and its subscriptions are renewed', async () => {
         const gateway = await startGateway({ mcpServers: { m: mirrorServer() } });
         try {
             const session = await Session.open(gateway.url);
@@ -202,7 +202,7 @@ describe('a server that comes and goes', () => {
             await gateway.stop();
         }
     });
-    test('a server that comes back with fewer tools is announced as a change', async () => {
+    test('a server that restarts with fewer tools is announced as a change', async () => {
         const gateway = await startGateway({ mcpServers: { m: mirrorServer() } });
         try {
             const session = await Session.open(gateway.url);
@@ -219,7 +219,7 @@ describe('a server that comes and goes', () => {
             await gateway.stop();
         }
     });
-    test('an unsubscribed resource stays so after a crash', async () => {
+    test('an unsubscribed resource stays unsubscribed after a crash', async () => {
         const gateway = await startGateway({ mcpServers: { m: mirrorServer() } });
         try {
             const session = await Session.open(gateway.url);

@@ -28,14 +28,14 @@ function refused(answer, status, code) {
 describe('version negotiation', () => {
     const known = ['2024-11-05', '2025-03-26', '2025-06-18', '2025-11-25'];
     for (const version of known) {
-        test(`${version} is spoken`, async () => {
+        test(`a client of ${version} gets that revision`, async () => {
             const session = await Session.open(gateway.url, { version });
             assert.equal(session.version, version);
             assert.equal(resultText(await session.call('test_simple_text')), 'This is a simple text response for testing.');
         });
     }
     for (const version of ['2026-07-28', '2099-01-01', 'nonsense']) {
-        test(`${version} is answered with ${LATEST}`, async () => {
+        test(`a client of ${version} gets ${LATEST}`, async () => {
             assert.equal((await Session.open(gateway.url, { version })).version, LATEST);
         });
     }
@@ -46,37 +46,37 @@ describe('version negotiation', () => {
     });
 });
 
-describe('a POST is refused', () => {
+describe('refused POSTs', () => {
     const accepts = { 'only JSON': 'application/json', 'only events': 'text/event-stream', 'something else': 'text/html' };
     for (const [name, accept] of Object.entries(accepts)) {
-        test(`406 when it accepts ${name}`, async () => {
+        test(`a POST that accepts ${name} gets 406`, async () => {
             refused(await send(gateway.url, { headers: post({ accept }), body: initialize(LATEST) }), 406);
         });
     }
     for (const type of ['text/plain', 'application/x-www-form-urlencoded', undefined]) {
-        test(`415 when its content type is ${type ?? 'missing'}`, async () => {
+        test(`a POST whose content type is ${type ?? 'missing'} gets 415`, async () => {
             const headers = { accept: post().accept, ...(type && { 'content-type': type }) };
             refused(await send(gateway.url, { headers, body: JSON.stringify(initialize(LATEST)) }), 415);
         });
     }
-    test('413 when it is larger than limits.max_body', async () => {
+    test('a POST larger than limits.max_body gets 413', async () => {
         const session = await Session.open(gateway.url);
         refused(await session.post(callText('test_elicitation', { message: 'x'.repeat(70_000) })), 413);
         refused(await session.post(ping), 200);
     });
     for (const [name, body] of Object.entries({
-        'is no JSON': 'hello',
-        'breaks off': '{"jsonrpc":"2.0","id":1,"method":"ping"',
+        'is not JSON': 'hello',
+        'is truncated': '{"jsonrpc":"2.0","id":1,"method":"ping"',
         'is empty': '',
         'is followed by more': '{"jsonrpc":"2.0","id":1,"method":"ping"} {}',
         'is not UTF-8': Buffer.from('{"jsonrpc":"2.0","id":1,"method":"p\xff"}', 'latin1')
     })) {
-        test(`400 when the body ${name}`, async () => {
+        test(`a POST whose body ${name} gets 400`, async () => {
             const session = await Session.open(gateway.url);
             refused(await session.post(body), 400, -32700);
         });
     }
-    test('400 when an object has a member twice', async () => {
+    test('a POST with a repeated member gets 400', async () => {
         const session = await Session.open(gateway.url);
         refused(await session.post('{"jsonrpc":"2.0","id":1,"method":"ping","method":"tools/list"}'), 400);
     });
@@ -88,45 +88,45 @@ describe('a POST is refused', () => {
         'whose method is a number': { jsonrpc: '2.0', id: 1, method: 5 },
         'that is a string': '"ping"'
     })) {
-        test(`400 for a message ${name}`, async () => {
+        test(`a POST of a message ${name} gets 400`, async () => {
             const session = await Session.open(gateway.url);
             refused(await session.post(body), 400, -32600);
         });
     }
 });
 
-describe('a session', () => {
-    test('refuses a second initialize', async () => {
+describe('rules of a session', () => {
+    test('a session refuses a second initialize', async () => {
         const session = await Session.open(gateway.url);
         refused(await session.post(initialize(LATEST)), 400, -32600);
     });
-    test('is needed: 400 without its id', async () => {
+    test('a request without a session id gets 400', async () => {
         refused(await send(gateway.url, { headers: post(), body: ping }), 400);
     });
-    test('has to exist: 404 for an unknown id', async () => {
+    test('a request with an unknown session id gets 404', async () => {
         refused(await send(gateway.url, { headers: post({ 'mcp-session-id': 'no-such-session' }), body: ping }), 404, -32001);
         const get = { 'mcp-session-id': 'no-such-session', accept: 'text/event-stream' };
         refused(await send(gateway.url, { method: 'GET', headers: get }), 404);
         refused(await send(gateway.url, { method: 'DELETE', headers: get }), 404);
     });
-    test('ends with DELETE: 200, then 404 for everything', async () => {
+    test('a session that DELETE ends gets 404 afterwards', async () => {
         const session = await Session.open(gateway.url);
         refused(await session.delete(), 200);
         refused(await session.post(ping), 404, -32001);
         refused(await session.delete(), 404);
         assert.equal((await session.get()).status, 404);
     });
-    test('refuses a protocol version it does not know', async () => {
+    test('a session refuses an unknown protocol version', async () => {
         const session = await Session.open(gateway.url);
         refused(await session.post(ping, { 'mcp-protocol-version': '1999-01-01' }), 400);
         refused(await session.post(ping, { 'mcp-protocol-version': LATEST }), 200);
     });
-    test('does without the version header', async () => {
+    test('a session works without the version header', async () => {
         const session = await Session.open(gateway.url);
         const headers = post({ 'mcp-session-id': session.id });
         refused(await send(gateway.url, { headers, body: ping }), 200);
     });
-    test('takes notifications and responses with 202 and no body', async () => {
+    test('a session answers notifications and responses with 202 and no body', async () => {
         const session = await Session.open(gateway.url);
         for (const body of [
             { jsonrpc: '2.0', method: 'notifications/cancelled', params: { requestId: 12345 } },
@@ -138,28 +138,28 @@ describe('a session', () => {
             assert.deepEqual([answer.status, answer.body], [202, '']);
         }
     });
-    test('answers with the id it was asked with, of the same type', async () => {
+    test('a session answers with the id of the request and its type', async () => {
         const session = await Session.open(gateway.url);
         for (const id of ['seven', '7', 7, 0, -3, 9007199254740991]) {
             assert.strictEqual(reply(await session.post({ ...ping, id })).id, id);
             assert.strictEqual(reply(await session.post(callText('test_simple_text', {}, id))).id, id);
         }
     });
-    test('answers ping, setLevel and subscribe with exactly {}', async () => {
+    test('a session answers ping, setLevel and subscribe with exactly {}', async () => {
         const session = await Session.open(gateway.url);
         assert.deepEqual((await session.request('ping')).result, {});
         assert.deepEqual((await session.request('logging/setLevel', { level: 'info' })).result, {});
         assert.deepEqual((await session.request('resources/subscribe', { uri: 'test://watched-resource' })).result, {});
         assert.deepEqual((await session.request('resources/unsubscribe', { uri: 'test://watched-resource' })).result, {});
     });
-    test('answers an unknown method with -32601 and an unknown tool with -32602', async () => {
+    test('a session answers an unknown method with -32601 and an unknown tool with -32602', async () => {
         const session = await Session.open(gateway.url);
         assert.equal((await session.request('no/such/method')).error.code, -32601);
         const { error } = await session.call('no_such_tool');
         assert.equal(error.code, -32602);
         assert.equal(error.data?.reason, 'unknown_tool');
     });
-    test('answers a quick call with JSON', async () => {
+    test('a session answers a quick call with JSON', async () => {
         const session = await Session.open(gateway.url);
         const answer = await session.post(callText('test_simple_text'));
         assert.match(answer.headers['content-type'], /^application\/json/);
@@ -168,13 +168,13 @@ describe('a session', () => {
 
 describe('methods and origins', () => {
     for (const method of ['PUT', 'PATCH']) {
-        test(`405 for ${method}`, async () => {
+        test(`the method ${method} gets 405`, async () => {
             const answer = await send(gateway.url, { method, headers: post(), body: ping });
             refused(answer, 405);
             assert.match(answer.headers.allow ?? '', /POST/);
         });
     }
-    test('404 for another path', async () => {
+    test('a request of another path gets 404', async () => {
         refused(await send(`${gateway.origin}/no/such/path`, { headers: post(), body: ping }), 404);
     });
     for (const [name, headers] of Object.entries({
@@ -183,11 +183,11 @@ describe('methods and origins', () => {
         'Origin is null': { origin: 'null' },
         'Origin only begins with localhost': { origin: 'http://localhost.evil.example.com' }
     })) {
-        test(`P7 403 when ${name}`, async () => {
+        test(`P7 a request whose ${name} gets 403`, async () => {
             refused(await send(gateway.url, { headers: post(headers), body: initialize(LATEST) }), 403);
         });
     }
-    test('P7 localhost is welcome as Host and Origin', async () => {
+    test('P7 localhost is accepted as Host and Origin', async () => {
         const { port } = new URL(gateway.url);
         for (const headers of [{ host: `localhost:${port}` }, { origin: `http://localhost:${port}` }, { origin: 'http://127.0.0.1:3000' }]) {
             refused(await send(gateway.url, { headers: post(headers), body: initialize(LATEST) }), 200);
@@ -195,12 +195,12 @@ describe('methods and origins', () => {
     });
 });
 
-describe('what is written with escapes is what it stands for', () => {
-    test('a method with escapes is read without them', async () => {
+describe('escaped members', () => {
+    test('a method with escapes is unescaped', async () => {
         const session = await Session.open(gateway.url);
         assert.deepEqual(reply(await session.post('{"jsonrpc":"2.0","id":7,"method":"\\u0070ing"}')).result, {});
     });
-    test('a log level', async () => {
+    test('a log level with escapes is unescaped', async () => {
         const session = await Session.open(gateway.url);
         const body = '{"jsonrpc":"2.0","id":7,"method":"logging/setLevel","params":{"level":"\\u0064ebug"}}';
         assert.deepEqual(reply(await session.post(body)).result, {});
@@ -214,10 +214,10 @@ describe('what is written with escapes is what it stands for', () => {
     }
 });
 
-describe('batches', () => {
+describe('batches of messages', () => {
     const batch = [{ ...ping, id: 'a' }, { jsonrpc: '2.0', method: 'notifications/cancelled', params: { requestId: 1 } }, callText('test_simple_text', {}, 'b')];
 
-    test('a 2025-03-26 session answers one with an array', async () => {
+    test('a batch in a session of 2025-03-26 is answered with an array', async () => {
         const session = await Session.open(gateway.url, { version: '2025-03-26' });
         const answer = await session.post(batch);
         assert.equal(answer.status, 200, answer.body);
@@ -225,20 +225,20 @@ describe('batches', () => {
         assert.deepEqual(replies.map(({ id }) => id).sort(), ['a', 'b']);
         assert.deepEqual(replies.find(({ id }) => id === 'a').result, {});
     });
-    test('a 2025-03-26 session takes one without requests with 202', async () => {
+    test('a batch without requests in a session of 2025-03-26 gets 202', async () => {
         const session = await Session.open(gateway.url, { version: '2025-03-26' });
         const answer = await session.post([batch[1], { jsonrpc: '2.0', id: 5, result: {} }]);
         assert.deepEqual([answer.status, answer.body], [202, '']);
     });
-    test('an empty one is refused', async () => {
+    test('an empty batch is refused', async () => {
         const session = await Session.open(gateway.url, { version: '2025-03-26' });
         refused(await session.post([]), 400, -32600);
     });
-    test('initialize may not be in one', async () => {
+    test('a batch with initialize is refused', async () => {
         const session = await Session.open(gateway.url, { version: '2025-03-26' });
         refused(await session.post([initialize('2025-03-26'), ping]), 400, -32600);
     });
-    test('initialize may not be in one, however its name is written, and the session goes on', async () => {
+    test('a batch with an escaped initialize is refused and the session continues', async () => {
         const session = await Session.open(gateway.url, { version: '2025-03-26' });
         const hidden = JSON.stringify(initialize('2025-03-26')).replace('initialize', '\\u0069nitialize');
         refused(await session.post(`[${hidden}]`), 400, -32600);
@@ -248,7 +248,7 @@ describe('batches', () => {
         assert.equal((await (await Session.open(gateway.url)).request('tools/list')).error, undefined);
     });
     for (const version of ['2025-06-18', '2025-11-25']) {
-        test(`a ${version} session refuses them`, async () => {
+        test(`a batch in a session of ${version} is refused`, async () => {
             const session = await Session.open(gateway.url, { version });
             refused(await session.post(batch), 400, -32600);
         });
@@ -262,7 +262,7 @@ describe('event streams', () => {
         await until(async () => resultText(await other.call('test_release', { key })) === 'yes', 10_000, `test_hold ${key} is running`);
     }
 
-    test('2025-11-25: a slow call opens with a priming event that has an id and a retry', async () => {
+    test('a slow call of 2025-11-25 opens with a priming event that has an id and a retry', async () => {
         const session = await Session.open(gateway.url);
         const events = await session.postStream(callText('test_hold', { key: 'priming' }));
         assert.equal(events.status, 200);
@@ -278,7 +278,7 @@ describe('event streams', () => {
         assert.ok(id && id !== first.id);
         assert.equal(await events.next(), undefined);
     });
-    test('2025-06-18: no priming event', async () => {
+    test('a slow call of 2025-06-18 does not open with a priming event', async () => {
         const session = await Session.open(gateway.url, { version: '2025-06-18' });
         const events = await session.postStream(callText('test_hold', { key: 'no-priming' }));
         await release('no-priming');
@@ -286,7 +286,7 @@ describe('event streams', () => {
         assert.ok(first.data, JSON.stringify(first));
         assert.equal(resultText(JSON.parse(first.data)), 'Released: no-priming');
     });
-    test('progress comes on the stream of its call, with the token the client chose', async () => {
+    test('progress arrives on the stream of its call with the token of the client', async () => {
         const session = await Session.open(gateway.url);
         for (const token of ['a-token', 42]) {
             const body = callText('test_tool_with_progress');
@@ -298,7 +298,7 @@ describe('event streams', () => {
             assert.equal(seen.at(-1).id, 7);
         }
     });
-    test('a call survives its connection: the answer comes to GET with Last-Event-ID, and nothing of another stream', async () => {
+    test('a call survives its connection and its answer arrives at a GET with Last-Event-ID', async () => {
         const session = await Session.open(gateway.url);
         const one = await session.postStream(callText('test_hold', { key: 'one' }, 'call-one'));
         const two = await session.postStream(callText('test_hold', { key: 'two' }, 'call-two'));
@@ -324,7 +324,7 @@ describe('event streams', () => {
         await release('early');
         assert.equal((await resumed.message()).message.id, 'early');
     });
-    test('an event id of another session opens nothing', async () => {
+    test('an event id of another session does not resume a stream', async () => {
         const [mine, other] = await Promise.all([Session.open(gateway.url), Session.open(gateway.url)]);
         const events = await mine.postStream(callText('test_hold', { key: 'mine' }));
         const { id } = await events.next();
@@ -345,12 +345,12 @@ describe('event streams', () => {
         assert.equal((await session.get()).status, 409);
         first.drop();
     });
-    test('GET wants to accept events: 406 otherwise', async () => {
+    test('a GET that does not accept events gets 406', async () => {
         const session = await Session.open(gateway.url);
         const answer = await send(gateway.url, { method: 'GET', headers: session.headers({ accept: 'application/json' }) });
         refused(answer, 406);
     });
-    test('what belongs to no call comes on the standalone stream', async () => {
+    test('a message without a call arrives on the standalone stream', async () => {
         const session = await Session.open(gateway.url);
         const events = await session.get();
         await session.request('resources/subscribe', { uri: 'test://watched-resource' });
@@ -359,7 +359,7 @@ describe('event streams', () => {
         assert.deepEqual(message.params, { uri: 'test://watched-resource' });
         events.drop();
     });
-    test('the tool list changing is announced, and the new list is served', async () => {
+    test('a changed tool list is announced and served', async () => {
         const session = await Session.open(gateway.url);
         const events = await session.get();
         const revision = ({ result }) => result.tools.find(({ name }) => name === 'test_trigger_tool_change').description;
@@ -369,7 +369,7 @@ describe('event streams', () => {
         assert.notEqual(revision(await session.request('tools/list')), old);
         events.drop();
     });
-    test('a cancelled call is cancelled upstream and never answered', async () => {
+    test('a cancelled call is cancelled at the server and never answered', async () => {
         const session = await Session.open(gateway.url);
         const counts = async () => JSON.parse(resultText(await session.call('test_hold_counts')));
         const before = await counts();
@@ -384,7 +384,7 @@ describe('event streams', () => {
 
 describe('HTTP+SSE of 2024-11-05', () => {
     for (const path of ['/sse', '/mcp']) {
-        test(`GET ${path} names the endpoint first; answers come as message events`, async () => {
+        test(`a GET of ${path} sends the endpoint first and answers as message events`, async () => {
             const events = await stream(`${gateway.origin}${path}`, { headers: { accept: 'text/event-stream' } });
             assert.equal(events.status, 200);
             const first = await events.next();
@@ -399,7 +399,7 @@ describe('HTTP+SSE of 2024-11-05', () => {
             events.drop();
         });
     }
-    test('the session ends with its stream', async () => {
+    test('a session over HTTP+SSE ends with its stream', async () => {
         const events = await stream(`${gateway.origin}/sse`, { headers: { accept: 'text/event-stream' } });
         const endpoint = new URL((await events.next()).data, gateway.origin);
         events.drop();

@@ -62,14 +62,14 @@ describe('heartbeats', () => {
 
     const TWO = /^: .*\n\n: .*\n\n/m;
 
-    test('are comments on a quiet GET stream', async () => {
+    test('heartbeats are comments on a quiet GET stream', async () => {
         const session = await Session.open(gateway.url);
         const events = await follow(session.url, { headers: session.headers({ accept: 'text/event-stream' }) });
         await events.until(TWO);
         assert.equal((await session.request('ping')).error, undefined);
         events.drop();
     });
-    test('are comments on the stream of a slow call, which is answered all the same', async () => {
+    test('heartbeats are comments on the stream of a slow call before its answer', async () => {
         const session = await Session.open(gateway.url);
         const file = join(directory.path, 'go');
         const events = await follow(session.url, { method: 'POST', headers: session.headers(post()), body: call('m__wait', { file }) });
@@ -78,14 +78,14 @@ describe('heartbeats', () => {
         await events.until(/"id":7,"result":/);
         await events.ended;
     });
-    test('are comments on an HTTP+SSE stream', async () => {
+    test('heartbeats are comments on an HTTP+SSE stream', async () => {
         const events = await follow(new URL('/sse', gateway.origin), { headers: { accept: 'text/event-stream' } });
         await events.until(TWO);
         events.drop();
     });
 });
 
-describe('a caller that does not read', () => {
+describe('callers that do not read', () => {
     /** What the gateway has in memory, in KiB. */
     const memory = pid => Number(/^VmRSS:\s+(\d+) kB/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))[1]);
 
@@ -100,7 +100,7 @@ describe('a caller that does not read', () => {
         return socket;
     }
 
-    test('is cut off with bounded memory while others are served', async () => {
+    test('a caller that does not read is cut off with bounded memory while others are served', async () => {
         // A debug build with AddressSanitizer keeps what was freed; as little as possible of that should count here.
         const { ASAN_OPTIONS } = process.env;
         process.env.ASAN_OPTIONS = [ASAN_OPTIONS, 'quarantine_size_mb=4'].filter(Boolean).join(':');
@@ -144,7 +144,7 @@ describe('a caller that does not read', () => {
             await gateway.stop();
         }
     });
-    test('is cut off when the memory for messages is used up', async () => {
+    test('a caller that does not read is cut off when the memory for messages is used up', async () => {
         const limits = { max_body: '256KiB', max_message: '256KiB', identity_memory: 0, memory: '4MiB', stream_buffer: '64MiB' };
         const gateway = await startGateway({ limits, mcpServers: { bad: stdioServer.misbehave('flood') } });
         let socket;
@@ -160,7 +160,7 @@ describe('a caller that does not read', () => {
     });
 });
 
-describe('HTTP+SSE', () => {
+describe('streams of HTTP+SSE', () => {
     let gateway;
     before(async () => {
         gateway = await startGateway({ limits: { stream_buffer: '256KiB' }, mcpServers: { m: mirrorServer() } });
@@ -182,7 +182,7 @@ describe('HTTP+SSE', () => {
     }
 
     for (const path of ['/sse', '/mcp']) {
-        test(`${path}: the endpoint comes first, answers come on the stream`, async () => {
+        test(`a stream of ${path} starts with the endpoint and carries the answers`, async () => {
             const { events, say, endpoint } = await open(path);
             assert.equal(endpoint.origin, gateway.origin);
             assert.equal(endpoint.pathname, path === '/sse' ? '/messages' : '/mcp');
@@ -193,7 +193,7 @@ describe('HTTP+SSE', () => {
             assert.match(resultText(message), /"arguments":\{"n":1\}/);
             events.drop();
         });
-        test(`${path}: the session ends with its stream`, async () => {
+        test(`a session of ${path} ends with its stream`, async () => {
             const { events, say } = await open(path);
             const ping = { jsonrpc: '2.0', id: 9, method: 'ping' };
             assert.equal((await say(ping)).status, 202);
@@ -201,7 +201,7 @@ describe('HTTP+SSE', () => {
             await until(async () => (await say(ping)).status === 404, WAIT_MS, 'the session is gone');
         });
     }
-    test('streams do not mix', async () => {
+    test('messages of two HTTP+SSE streams do not mix', async () => {
         const sessions = await Promise.all(['/sse', '/mcp', '/sse', '/mcp'].map(open));
         const streamable = await Session.open(gateway.url);
         const ids = [1, 2, 3, 4, 5];
@@ -219,7 +219,7 @@ describe('HTTP+SSE', () => {
             events.drop();
         }
     });
-    test('a caller that keeps asking without reading answers is told to wait; what was accepted is answered', async () => {
+    test('a caller that does not read answers is refused, and accepted requests are answered', async () => {
         const { events, say } = await open('/sse');
         const raw = JSON.stringify({ content: [{ type: 'text', text: 'x'.repeat(1 << 20) }] });
         let accepted = 0;
@@ -248,7 +248,7 @@ describe('HTTP+SSE', () => {
     });
 });
 
-test('streams of several calls in one session do not mix', async () => {
+test('messages of several calls in one session do not mix', async () => {
     const gateway = await startGateway({ mcpServers: { m: mirrorServer() } });
     try {
         const session = await Session.open(gateway.url);
@@ -269,7 +269,7 @@ test('streams of several calls in one session do not mix', async () => {
     }
 });
 
-describe('a browser', () => {
+describe('browsers and CORS', () => {
     const allowed = 'https://app.example.com';
     let gateway;
     before(async () => {
@@ -284,7 +284,7 @@ describe('a browser', () => {
         });
 
     for (const path of ['/mcp', '/sse', '/messages']) {
-        test(`of an allowed origin may ask for ${path}`, async () => {
+        test(`a browser of an allowed origin may request ${path}`, async () => {
             const { status, headers, body } = await preflight(allowed, path);
             assert.deepEqual([status, body], [204, '']);
             assert.equal(headers['access-control-allow-origin'], allowed);
@@ -295,12 +295,12 @@ describe('a browser', () => {
             }
         });
     }
-    test('of another origin may not', async () => {
+    test('a browser of another origin is refused', async () => {
         const { status, headers } = await preflight('https://evil.example.com');
         assert.equal(status, 403);
         assert.equal(headers['access-control-allow-origin'], undefined);
     });
-    test('sees answers, streams and the session id', async () => {
+    test('a browser sees answers, streams and the session id', async () => {
         const answer = await send(gateway.url, { headers: post({ origin: allowed }), body: initialize('2025-11-25') });
         assert.equal(answer.status, 200);
         assert.equal(answer.headers['access-control-allow-origin'], allowed);
@@ -387,10 +387,10 @@ function framed(message) {
     return `Content-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`;
 }
 
-describe('stdio', () => {
+describe('framing on stdio', () => {
     const ping = id => ({ jsonrpc: '2.0', id, method: 'ping' });
 
-    test('each message is answered in the framing it came in', async () => {
+    test('a message is answered in its own framing', async () => {
         const gateway = startStdio({ mcpServers: { m: mirrorServer() } });
         try {
             await gateway.handshake();
@@ -407,7 +407,7 @@ describe('stdio', () => {
             await gateway.close();
         }
     });
-    test('messages of both framings in one write, each answered in its own', async () => {
+    test('messages of both framings in one write are each answered in their own', async () => {
         const gateway = startStdio({ mcpServers: { m: mirrorServer() } });
         try {
             await gateway.handshake();
@@ -418,7 +418,7 @@ describe('stdio', () => {
             await gateway.close();
         }
     });
-    test('Content-Length from the first message on, in small pieces', async () => {
+    test('a message with Content-Length is read in small pieces', async () => {
         const gateway = startStdio({ mcpServers: { m: mirrorServer() } });
         try {
             const text = framed(initialize('2025-06-18'));
@@ -433,7 +433,7 @@ describe('stdio', () => {
             await gateway.close();
         }
     });
-    test('what is no JSON is answered with -32700, and the next message is served', async () => {
+    test('a text that is not JSON gets -32700 and the next message is served', async () => {
         const gateway = startStdio({ mcpServers: { m: mirrorServer() } });
         try {
             await gateway.handshake();
@@ -447,7 +447,7 @@ describe('stdio', () => {
             await gateway.close();
         }
     });
-    test('the end of the input lets calls in flight finish, then the gateway ends', async () => {
+    test('the gateway ends after calls in flight at the end of the input', async () => {
         const gateway = startStdio({ mcpServers: { m: mirrorServer() } });
         const file = join(gateway.path, 'go');
         try {
@@ -465,7 +465,7 @@ describe('stdio', () => {
             await gateway.close();
         }
     });
-    test('everything in one write and the end of the input right behind it', async () => {
+    test('messages followed at once by the end of the input are answered', async () => {
         const gateway = startStdio({ mcpServers: { m: mirrorServer() } });
         try {
             const messages = [initialize('2025-11-25'), { jsonrpc: '2.0', method: 'notifications/initialized' }, call('m__mirror', {}, 2), ping(3)];
@@ -517,18 +517,18 @@ describe('stdio and HTTP at once', () => {
         assert.match(resultText(await session.call('m__mirror', { from: 'http' })), /"from":"http"/);
         assert.match(resultText((await gateway.next()).message), /"from":"stdio"/);
     });
-    test('the end of the input ends the stdio session only', async () => {
+    test('the end of the input ends only the stdio session', async () => {
         const session = await Session.open(url);
         gateway.end();
         assert.match(resultText(await session.call('m__mirror', { from: 'http' })), /"from":"http"/);
         assert.ok(!(await settles(gateway.exited, 500)), 'the gateway ended');
     });
-    test('HTTP goes on afterwards', async () => {
+    test('HTTP continues after the end of the input', async () => {
         const session = await Session.open(url);
         const answer = await session.post(call('m__mirror', { from: 'http' }));
         assert.match(resultText(reply(answer)), /"from":"http"/);
     });
-    test('the end of the input lets calls in flight finish, as without HTTP', async () => {
+    test('calls in flight on stdio finish after the end of the input beside HTTP', async () => {
         const other = startStdio({ listen: [{ address: '127.0.0.1:0' }], mcpServers: { m: mirrorServer() } });
         const file = join(other.path, 'go');
         try {

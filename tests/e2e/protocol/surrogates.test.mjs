@@ -28,7 +28,7 @@ const result = raw => `{"jsonrpc":"2.0","id":7,"result":${raw}}`;
 const told = (raw, more = {}) => JSON.stringify({ raw, ...more });
 const reason = ({ error }) => error?.data.reason;
 
-describe('they pass as they were sent', () => {
+describe('lone surrogates that pass unchanged', () => {
     let peers, gateway, session;
     before(async () => {
         const given = ['--tools', '["push","ask"]', '--items', WHOLE, '--instructions', '"half \\ud83d"'];
@@ -56,28 +56,28 @@ describe('they pass as they were sent', () => {
     };
 
     for (const server of ['stdio', 'http', 'sse']) {
-        test(`${server}: in arguments, and in members of params and of _meta`, async () => {
+        test(`lone surrogates pass in arguments and members of params and _meta (${server})`, async () => {
             const more = `,"task\\ud83d\\ude00":"${HALVES}","${HALVES}":1,"_meta":{"vendor":${VALUE},"${HALVES}":2}`;
             const seen = resultText(JSON.parse(await exchange('tools/call', callParams(`${server}__mirror`, VALUE, more))));
             assert.ok(seen.endsWith(`"params":${callParams('mirror', VALUE, more)}}`), seen);
         });
-        test(`${server}: in arguments of prompts and of completions`, async () => {
+        test(`lone surrogates pass in arguments of prompts and completions (${server})`, async () => {
             const { result } = JSON.parse(await exchange('prompts/get', callParams(`${server}__ask`, VALUE)));
             assert.ok(result.messages[0].content.text.endsWith(`"params":${callParams('ask', VALUE)}}`));
         });
-        test(`${server}: in results and errors`, async () => {
+        test(`lone surrogates pass in results and errors (${server})`, async () => {
             const raw = `{"content":[{"type":"text","text":"${HALVES}"}],"structuredContent":${VALUE},"_meta":${VALUE}}`;
             assert.equal(await exchange('tools/call', callParams(`${server}__reply`, told(raw))), result(raw));
             const refusal = `{"code":-32050,"message":"${HALVES}","data":${VALUE}}`;
             assert.equal(await exchange('tools/call', callParams(`${server}__refuse`, told(refusal))), `{"jsonrpc":"2.0","id":7,"error":${refusal}}`);
         });
-        test(`${server}: in messages above 256 KiB, both ways`, async () => {
+        test(`lone surrogates pass in messages above 256 KiB in both directions (${server})`, async () => {
             const seen = resultText(JSON.parse(await exchange('tools/call', callParams(`${server}__mirror`, LARGE))));
             assert.ok(seen.endsWith(`"params":${callParams('mirror', LARGE)}}`), `${seen.length} bytes`);
             const raw = `{"content":[],"structuredContent":${LARGE}}`;
             assert.ok(await exchange('tools/call', callParams(`${server}__reply`, told(raw))) === result(raw));
         });
-        test(`${server}: in progress and log messages, whose logger gets a prefix`, async () => {
+        test(`lone surrogates pass in progress and log messages (${server})`, async () => {
             const events = await session.get();
             const log = `{"level":"info","logger":"${HALVES}","data":${VALUE}}`;
             const called = await exchange('tools/call', callParams(`${server}__push`, told(log, { method: 'message' })));
@@ -87,7 +87,7 @@ describe('they pass as they were sent', () => {
             assert.equal(data, want);
             events.drop();
         });
-        test(`${server}: in questions and their answers`, async () => {
+        test(`lone surrogates pass in questions and their answers (${server})`, async () => {
             const question = `{"message":"${HALVES}","requestedSchema":{"type":"object","properties":{"x":{"type":"string","title":"${HALVES}"}}}}`;
             const events = await session.get();
             const call = await session.postStream(request('tools/call', callParams(`${server}__ask`, JSON.stringify({ method: 'elicitation/create', params: question }))));
@@ -99,23 +99,23 @@ describe('they pass as they were sent', () => {
             assert.ok(seen.endsWith(`"result":${answer}}`), seen);
             events.drop();
         });
-        test(`${server}: in definitions of lists, and a link in a result is led back to the server`, async () => {
+        test(`lone surrogates pass in definitions of lists and links of results (${server})`, async () => {
             const body = await exchange('tools/list', '{}');
             assert.ok(body.includes(WHOLE.replace('"whole"', `"${server}__whole"`)), body);
             const raw = uri => `{"content":[{"type":"resource_link","uri":"${uri}","name":"${HALVES}"}]}`;
             assert.equal(await exchange('tools/call', callParams(`${server}__reply`, told(raw('mirror:///\\ud83d')))), result(raw(`postern://${server}/mirror:///\\ud83d`)));
         });
     }
-    test('lone surrogates become U+FFFD in instructions, which are in one answer for all servers', async () => {
+    test('lone surrogates become U+FFFD in instructions', async () => {
         const { body } = await send(gateway.url, { headers: post(), body: initialize('2025-11-25') });
         assert.ok(body.includes('half \uFFFD'), body);
     });
-    test('in an item that a profile changes', async () => {
+    test('lone surrogates pass in an item that a profile changes', async () => {
         const other = await Session.open(`${gateway.url}/other`);
         const { body } = await other.post(request('tools/list', '{}'));
         assert.ok(body.includes(`${WHOLE.replace('"whole"', '"stdio__whole"').slice(0, -1)},"title":"Whole"}`), body);
     });
-    test('in ids and progress tokens of callers', async () => {
+    test('lone surrogates pass in ids and progress tokens of callers', async () => {
         assert.equal((await session.post(request('ping', '{}', '"\\ud83d"'))).body, '{"jsonrpc":"2.0","id":"\\ud83d","result":{}}');
         const events = await session.postStream(request('tools/call', callParams('stdio__reply', told('{}', { count: 1 }), ',"_meta":{"progressToken":"\\uDE00"}')));
         assert.match((await events.message()).data, /"progressToken":"\\uDE00"/);
@@ -124,26 +124,26 @@ describe('they pass as they were sent', () => {
 
     for (const [what, method, params] of [
         ['the name of a tool', 'tools/call', callParams('stdio__mirror\\ud83d', '{}')],
-        ['a name that would be a tool\'s without it', 'tools/call', callParams('stdio__mir\\ude00ror', '{}')],
+        ['a name that would be a tool without the surrogate', 'tools/call', callParams('stdio__mir\\ude00ror', '{}')],
         ['the name of a prompt', 'prompts/get', callParams('stdio__ask\\ud83d', '{}')],
         ['a URI', 'resources/read', '{"uri":"postern://stdio/mirror:///one\\ud83d"}'],
         ['a URI to subscribe to', 'resources/subscribe', '{"uri":"postern://stdio/mirror:///one\\ud83d"}'],
         ['a reference', 'completion/complete', '{"ref":{"type":"ref/prompt","name":"stdio__ask\\ud83d"},"argument":{"name":"a","value":""}}'],
-        ['the name of a member that would be another one without it', 'tools/call', `{"name":"stdio__mirror","arguments":{},"na\\ud83dme":"stdio__crash"}`],
+        ['the name of a member that would be another one without the surrogate', 'tools/call', `{"name":"stdio__mirror","arguments":{},"na\\ud83dme":"stdio__crash"}`],
         ['the name of a member that would be another one if it ended there', 'tools/call', `{"name":"stdio__mirror","arguments":{},"name\\ud83d2":"stdio__crash"}`],
-        ['the name of a member of _meta that would be another one without it', 'tools/call', `{"name":"stdio__mirror","_meta":{"progress\\ud83dToken":1}}`]
+        ['the name of a member of _meta that would be another one without the surrogate', 'tools/call', `{"name":"stdio__mirror","_meta":{"progress\\ud83dToken":1}}`]
     ])
-        test(`refused in ${what}`, async () => {
+        test(`lone surrogates are refused in ${what}`, async () => {
             const answer = JSON.parse(await exchange(method, params));
             assert.equal(reason(answer), 'invalid_params', JSON.stringify(answer));
             assert.match(answer.error.message, /lone surrogate/);
         });
-    test('raw bytes of one are not JSON', async () => {
+    test('raw bytes of a lone surrogate are refused as invalid JSON', async () => {
         const body = Buffer.concat([Buffer.from('{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"stdio__mirror","arguments":{"a":"'), Buffer.from([0xed, 0xa0, 0xbd]), Buffer.from('"}}}')]);
         assert.equal(reason(reply(await session.post(body))), 'parse_error');
     });
 
-    test('the other faces: HTTP+SSE and standard input', async () => {
+    test('lone surrogates pass over HTTP+SSE and standard input', async () => {
         const events = await Session.prototype.get.call({ url: gateway.origin + '/sse', headers: more => more });
         const { data: endpoint } = await events.next();
         const say = text => fetch(gateway.origin + endpoint, { method: 'POST', headers: { 'content-type': 'application/json' }, body: text });
@@ -172,12 +172,12 @@ describe('they pass as they were sent', () => {
     });
 });
 
-describe('one item of a list', () => {
+describe('invalid items of lists', () => {
     const deep = `{"name":"deep","inputSchema":${'['.repeat(200)}${']'.repeat(200)}}`;
     const items = ['null', '7', '"name"', '[]', '{"title":"no name"}', '{"name":7}', '{"name":"half\\ud83d"}', '{"name":"bytes","description":"\uF8FF"}', deep, '{"name":"escape","title":"\\x"}', WHOLE];
     const left = ['odd', 'mirror', 'reply', 'refuse', 'wait', 'grow', 'update', 'crash', 'whole'];
 
-    test('one item of a list that cannot be parsed is left out with a log line, over every transport', async () => {
+    test('an item of a list that cannot be parsed is left out and logged over every transport', async () => {
         const given = ['--items', items.join(',')];
         const large = `${items.join(',')},{"name":"large","description":"%LARGE%"}`; // above 256 KiB: read by a worker
         const peers = [await startPeer(mirror, '--http', '--items', large), await startPeer(mirror, '--sse', ...given)];
@@ -214,7 +214,7 @@ describe('one item of a list', () => {
             await gateway.stop();
         }
     });
-    test('a list whose structure is broken fails at once, and the log says so', async () => {
+    test('a list whose structure is broken fails at once and is logged', async () => {
         const gateway = await startGateway({ mcpServers: { bad: { command: mirror, args: ['--id-last', '--items', '{"name":"a"} {"name":"b"}'] }, good: { command: mirror } } });
         try {
             const session = await Session.open(gateway.url);
@@ -229,7 +229,7 @@ describe('one item of a list', () => {
     });
 });
 
-describe('a policy', () => {
+describe('lone surrogates under a policy', () => {
     const rule = (id, more) => ({ id, effect: 'allow', description: `the rule ${id} of this test`, tenants: ['*'], subjects: ['*'], servers: ['m'], kinds: ['tool', 'prompt'], names: ['*'], ...more });
     const policy = {
         version: 1, description: 'A policy of this test',
@@ -255,24 +255,24 @@ describe('a policy', () => {
     const ask = async (method, params) => reply(await session.post(request(method, params)));
 
     for (const [what, params, outcome] of [
-        ['a value that an allow looks at', callParams('mirror', '{"kind":"a\\ud83d"}'), 'denied'],
-        ['a value that a deny looks at', callParams('reply', '{"raw":"{}","path":"\\ud83d"}'), 'denied'],
-        ['a value that a deny looks at and would not match', callParams('reply', '{"raw":"{}","path":"/tmp/\\ud83d"}'), 'denied'],
-        ['U+0000 in a value that it looks at', callParams('mirror', '{"kind":"a\\u0000"}'), 'denied'],
-        ['a name of an argument', callParams('mirror', '{"kind":"a","kind\\ud83d":"c"}'), 'invalid_params'],
-        ['a name of an argument among large ones', callParams('mirror', `{"kind":"a","kind\\ud83d":"${'x'.repeat(300_000)}"}`), 'invalid_params'],
-        ['a large value that it looks at', callParams('mirror', `{"kind":"a\\ud83d","text":"${'x'.repeat(300_000)}"}`), 'denied'],
-        ['a value that no rule looks at', callParams('mirror', `{"kind":"a","text":"${HALVES}"}`), undefined],
-        ['a large value that no rule looks at', callParams('mirror', `{"kind":"a","text":"${HALVES.repeat(9000)}"}`), undefined],
-        ['U+0000 in a value that no rule looks at', callParams('mirror', '{"kind":"a","text":"\\u0000"}'), undefined]
+        ['a surrogate in a value of an allow', callParams('mirror', '{"kind":"a\\ud83d"}'), 'denied'],
+        ['a surrogate in a value of a deny', callParams('reply', '{"raw":"{}","path":"\\ud83d"}'), 'denied'],
+        ['a surrogate in a value that a deny does not match', callParams('reply', '{"raw":"{}","path":"/tmp/\\ud83d"}'), 'denied'],
+        ['U+0000 in a value of a rule', callParams('mirror', '{"kind":"a\\u0000"}'), 'denied'],
+        ['a surrogate in the name of an argument', callParams('mirror', '{"kind":"a","kind\\ud83d":"c"}'), 'invalid_params'],
+        ['a surrogate in the name of a large argument', callParams('mirror', `{"kind":"a","kind\\ud83d":"${'x'.repeat(300_000)}"}`), 'invalid_params'],
+        ['a surrogate in a large value of a rule', callParams('mirror', `{"kind":"a\\ud83d","text":"${'x'.repeat(300_000)}"}`), 'denied'],
+        ['a surrogate in a value without a rule', callParams('mirror', `{"kind":"a","text":"${HALVES}"}`), undefined],
+        ['a surrogate in a large value without a rule', callParams('mirror', `{"kind":"a","text":"${HALVES.repeat(9000)}"}`), undefined],
+        ['U+0000 in a value without a rule', callParams('mirror', '{"kind":"a","text":"\\u0000"}'), undefined]
     ])
-        test(`${outcome ?? 'allowed'}: ${what}`, async () => {
+        test(`a call with ${what} is ${outcome ?? 'allowed'}`, async () => {
             const answer = await ask('tools/call', params);
             assert.equal(reason(answer), outcome, JSON.stringify(answer).slice(0, 500));
             if (outcome === 'invalid_params') assert.match(answer.error.message, /the name of one contains U\+0000 or a lone surrogate/);
             if (!outcome) assert.ok(resultText(answer).endsWith(`"params":${params}}`));
         });
-    test('a completion is judged like a call', async () => {
+    test('a completion with a lone surrogate is judged like a call', async () => {
         const complete = (value, more = '') => ask('completion/complete', `{"ref":{"type":"ref/prompt","name":"ask"},"argument":{"name":"kind","value":"${value}"}${more}}`);
         assert.equal(reason(await complete('a\\ud83d')), 'denied');
         assert.equal(reason(await complete('a', ',"context":{"arguments":{"topic\\ud83d":"x"}}')), 'invalid_params');
@@ -283,7 +283,7 @@ describe('a policy', () => {
         // An element that cannot be read stays: the call is decided anyway.
         assert.ok(body.includes(WHOLE), body);
     });
-    test('audit rows, their replay, and `policy explain`', async () => {
+    test('lone surrogates are kept in audit rows, replays and `policy explain`', async () => {
         const rows = await until(async () => {
             const { stdout } = await shell.run(['audit', '--json', '--file', join(gateway.state, 'audit.db')]);
             const all = stdout.trim().split('\n').map(line => JSON.parse(line)).filter(({ method }) => method === 'tools/call');
@@ -300,7 +300,7 @@ describe('a policy', () => {
     });
 });
 
-describe('the command line', () => {
+describe('lone surrogates on the command line', () => {
     let home, shell, config;
     before(() => {
         home = temporaryDirectory();
@@ -310,7 +310,7 @@ describe('the command line', () => {
     after(() => home?.remove());
 
     const shown = '\uFFFD😀\uFFFD \\ud83d \uFFFD😀';
-    test('takes them in arguments and prints them: JSON as it was sent, text with U+FFFD', async () => {
+    test('call accepts lone surrogates and prints JSON unchanged and text with U+FFFD', async () => {
         const raw = `{"content":[{"type":"text","text":"${HALVES}"}]}`;
         const piped = await shell.run(['call', 'm', 'reply', told(raw), '--config', config]);
         assert.equal(piped.stdout.trim(), raw);
@@ -321,14 +321,14 @@ describe('the command line', () => {
         const failed = await shell.run(['call', 'm', 'refuse', told(`{"code":1,"message":"no ${HALVES}"}`), '--config', config]);
         assert.ok(failed.stderr.includes(`no a${shown}`), failed.stderr);
     });
-    test('lists: a table with U+FFFD, JSON as it was sent', async () => {
+    test('lists print lone surrogates unchanged in JSON and as U+FFFD in a table', async () => {
         const { shown: table } = await shell.onTerminal(['tools', '--config', config]);
         assert.ok(table.split('\n').some(line => /m +whole +a\uFFFD😀\uFFFD/.test(line)), table);
         assert.ok((await shell.run(['tools', '--config', config])).stdout.includes(WHOLE.slice(1)));
     });
 });
 
-test('a client of the SDK sees what it sees of the server directly', async () => {
+test('an SDK client gets the same strings through the gateway as directly', async () => {
     const directory = temporaryDirectory();
     const config = writeConfig(directory.path, { prefix: false, mcpServers: { m: { command: mirror, args: ['--items', WHOLE] } } });
     const seen = [];

@@ -36,19 +36,19 @@ async function start(server, args = { topic: 'gateways' }) {
 }
 
 for (const [server, transport] of [['one', 'stdio'], ['two', 'Streamable HTTP']]) {
-    describe(`a server over ${transport}`, () => {
-        test('the tool says that it needs a task, and the gateway that it has them', async () => {
+    describe(`tasks of a server over ${transport}`, () => {
+        test('the tool declares that it needs a task and the gateway that it supports tasks', async () => {
             const tool = (await peer.tools()).find(({ name }) => name === `${server}__simulate-research-query`);
             assert.equal(tool.execution.taskSupport, 'required');
             assert.ok(peer.client.getServerCapabilities().tasks.requests.tools.call);
         });
-        test('without a task it is refused, by -32601 or in the words of the server', async () => {
+        test('a call without a task is refused with -32601 or the error of the server', async () => {
             const session = await Session.open(gateway.url, { capabilities: { elicitation: {} } });
             const { error, result } = await session.call(`${server}__simulate-research-query`, { topic: 'x' });
             if (error) assert.equal(error.code, -32601);
             else assert.match(JSON.stringify(result), /"isError":true/);
         });
-        test('a task is created, watched and collected', async () => {
+        test('a task is created, polled and collected', async () => {
             const seen = [];
             const params = { name: `${server}__simulate-research-query`, arguments: { topic: 'gateways' } };
             for await (const message of tasks.callToolStream(params, undefined, { timeout: 30_000 })) seen.push(message);
@@ -59,7 +59,7 @@ for (const [server, transport] of [['one', 'stdio'], ['two', 'Streamable HTTP']]
             assert.equal(result._meta[RELATED].taskId, seen[0].task.taskId);
             assert.equal((await tasks.getTask(seen[0].task.taskId)).status, 'completed');
         });
-        test('tasks/get, tasks/list and tasks/cancel know the id the client was given', async () => {
+        test('tasks/get, tasks/list and tasks/cancel accept the id that the client got', async () => {
             const { taskId, status } = await start(server);
             assert.equal(status, 'working');
             const polled = await tasks.getTask(taskId);
@@ -69,7 +69,7 @@ for (const [server, transport] of [['one', 'stdio'], ['two', 'Streamable HTTP']]
             assert.deepEqual([cancelled.taskId, cancelled.status], [taskId, 'cancelled']);
             await assert.rejects(tasks.cancelTask(taskId), { code: -32602 });
         });
-        test('a task that asks does so through tasks/result', async () => {
+        test('a task asks its questions through tasks/result', async () => {
             const { taskId } = await start(server, { topic: 'python', ambiguous: true });
             const result = await tasks.getTaskResult(taskId, schemas.CallToolResultSchema, { timeout: 30_000 });
             assert.match(result.content[0].text, /Clarification\*\*: technical/);
@@ -79,7 +79,7 @@ for (const [server, transport] of [['one', 'stdio'], ['two', 'Streamable HTTP']]
 }
 
 describe('task ids', () => {
-    test('of two servers are listed together and do not clash', async () => {
+    test('task ids of two servers are listed together and are distinct', async () => {
         const started = [await start('one'), await start('two')].map(({ taskId }) => taskId);
         assert.notEqual(started[0], started[1]);
         const listed = await allTasks();

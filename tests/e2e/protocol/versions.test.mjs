@@ -21,7 +21,7 @@ function refused(error, requested) {
     assert.deepEqual(error.data, { reason: 'unsupported_version', supported: SUPPORTED, requested });
 }
 
-describe('a revision that is not spoken', () => {
+describe('unsupported revisions', () => {
     let gateway, session;
     before(async () => {
         gateway = await startGateway({ mcpServers: { m } });
@@ -32,20 +32,20 @@ describe('a revision that is not spoken', () => {
     const SESSIONS = { 'without a session': () => ({}), 'with a session': () => ({ 'mcp-session-id': session.id }), 'with an unknown session': () => ({ 'mcp-session-id': 'no-such-session' }) };
     for (const [which, id] of Object.entries(SESSIONS)) {
         for (const version of [NEW, '1999-01-01', 'v"1"'])
-            test(`in the header ${which}: ${version}`, async () => {
+            test(`an unsupported revision in the header ${which} is refused: ${version}`, async () => {
                 const answer = await send(gateway.url, { headers: post({ ...id(), ...header(version) }), body: request('tools/list') });
                 assert.equal(answer.status, 400);
                 assert.equal(JSON.parse(answer.body).id, 'x');
                 refused(JSON.parse(answer.body).error, version);
             });
         for (const method of ['GET', 'DELETE'])
-            test(`of ${method} ${which}`, async () => {
+            test(`an unsupported revision of ${method} ${which} is refused`, async () => {
                 const answer = await send(gateway.url, { method, headers: { accept: 'text/event-stream', ...id(), ...header(NEW) } });
                 assert.equal(answer.status, 400);
                 refused(JSON.parse(answer.body).error, NEW);
             });
         for (const method of ['server/discover', 'tools/list', 'ping'])
-            test(`in _meta of ${method} ${which}`, async () => {
+            test(`an unsupported revision in _meta of ${method} ${which} is refused`, async () => {
                 for (const more of [{}, header(NEW)]) {
                     const answer = await send(gateway.url, { headers: post({ ...id(), ...more }), body: request(method, NEW) });
                     assert.equal(answer.status, 400);
@@ -53,13 +53,13 @@ describe('a revision that is not spoken', () => {
                 }
             });
     }
-    test('leaves the session as it was, and those that are spoken are not refused', async () => {
+    test('an unsupported revision does not change the session, and supported ones are accepted', async () => {
         for (const version of SUPPORTED) assert.equal((await session.post(request('ping', version), header(version))).status, 200);
         assert.equal((await send(gateway.url, { headers: post(header(NEW)), body: initialize(NEW) })).status, 200);
     });
 });
 
-test('over stdio, before initialize and after it', async () => {
+test('an unsupported revision is refused over stdio, before initialize and after it', async () => {
     const directory = temporaryDirectory();
     const child = spawn(binary, ['serve', '--stdio', '--config', writeConfig(directory.path, { mcpServers: { m } })], { stdio: ['pipe', 'pipe', 'ignore'], env: { ...process.env, POSTERN_STATE: directory.path } });
     const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
@@ -79,7 +79,7 @@ test('over stdio, before initialize and after it', async () => {
     }
 });
 
-describe('a client of both kinds connects', () => {
+describe('clients of both eras', () => {
     const connects = async transport => {
         const client = new ClientV2({ name: 'both', version: '1.0.0' }, { versionNegotiation: { mode: 'auto' } });
         await client.connect(transport);
@@ -89,7 +89,7 @@ describe('a client of both kinds connects', () => {
             await client.close();
         }
     };
-    test('over Streamable HTTP', async () => {
+    test('a client of both eras connects over Streamable HTTP', async () => {
         const gateway = await startGateway({ log: { level: 'debug' }, mcpServers: { m } });
         try {
             await connects(new HttpTransportV2(new URL(gateway.url)));
@@ -98,7 +98,7 @@ describe('a client of both kinds connects', () => {
             await gateway.stop();
         }
     });
-    test('a client of both kinds connects over stdio', async () => {
+    test('a client of both eras connects over stdio', async () => {
         const directory = temporaryDirectory();
         const path = writeConfig(directory.path, { mcpServers: { m } });
         await connects(new StdioTransportV2({ command: binary, args: ['serve', '--stdio', '--config', path], env: process.env, stderr: 'ignore' }));

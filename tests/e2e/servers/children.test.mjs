@@ -50,7 +50,7 @@ function isRunning(pid) {
 }
 const parentOf = pid => processes().find(process => process.pid === Number(pid)).parent;
 
-test('a child inherits no connection of the gateway and no variable it was not given', async () => {
+test('a server does not inherit connections or variables of the gateway', async () => {
     const peer = await startPeer(program.fixture, 'http', '--port', 0);
     process.env.POSTERN_TEST_SECRET = 'not for children';
     const gateway = await startGateway({
@@ -79,7 +79,7 @@ test('a child inherits no connection of the gateway and no variable it was not g
     }
 });
 
-test('kill -9 of the gateway ends every server, whatever it ignores, and every daemon of theirs', async t => {
+test('kill -9 of the gateway ends every server and its daemons', async t => {
     const many = Array.from({ length: 10 }, (_, i) => [`demo${i}`, { command: demo }]);
     const gateway = await startGateway({ mcpServers: { deaf: deafServer, daemon: daemonServer, ...Object.fromEntries(many) } });
     t.after(() => {
@@ -112,7 +112,7 @@ test('a daemon that a server has left behind ends with the server', async () => 
     }
 });
 
-test('a killed keeper takes its server along, and the next call starts another', async () => {
+test('a server dies with its killed keeper, and the next call starts another', async () => {
     const gateway = await startGateway({ mcpServers: { deaf: deafServer, daemon: daemonServer } });
     try {
         const session = await Session.open(gateway.url);
@@ -127,7 +127,7 @@ test('a killed keeper takes its server along, and the next call starts another',
     }
 });
 
-test('a killed spawner ends no server, and the next server starts all the same', async () => {
+test('a killed spawner does not end servers and the next server still starts', async () => {
     const gateway = await startGateway({ mcpServers: { demo: { command: demo, isolation: 'session' } } });
     try {
         const first = await Session.open(gateway.url);
@@ -147,7 +147,7 @@ test('a killed spawner ends no server, and the next server starts all the same',
     }
 });
 
-test('a stopped keeper goes on at once', async () => {
+test('a stopped keeper is continued at once', async () => {
     const gateway = await startGateway({ timeouts: { shutdown: '1s' }, mcpServers: { deaf: deafServer } });
     try {
         assert.equal(resultText(await (await Session.open(gateway.url)).call('deaf__echo', { message: 'hi' })), 'hi');
@@ -157,7 +157,7 @@ test('a stopped keeper goes on at once', async () => {
     }
 });
 
-test('a keeper that never answers does not hold up the end of the gateway', async t => {
+test('a keeper that never answers does not delay the end of the gateway', async t => {
     const gateway = await startGateway({ timeouts: { shutdown: '1s' }, mcpServers: { deaf: deafServer } });
     try {
         assert.equal(resultText(await (await Session.open(gateway.url)).call('deaf__echo', { message: 'hi' })), 'hi');

@@ -51,12 +51,12 @@ async function call(speak, asEvents) {
 const logged = messages => messages.filter(({ method }) => method === 'notifications/message').map(({ params }) => params.data);
 const warned = () => gateway.log().match(/request or notification that is too large/g)?.length ?? 0;
 
-describe('a notification above 256 KiB is dropped', () => {
+describe('notifications above 256 KiB', () => {
     for (const [name, asEvents, speak] of [
         ['alone', true, id => [log('before'), log('dropped', 'x'.repeat(256 * KIB)), log('after'), answer(id)]],
         ['in a batch', false, id => [[log('before'), log('dropped', 'x'.repeat(256 * KIB)), log('after'), answer(id)]]]
     ])
-        test(name, async () => {
+        test(`a notification above 256 KiB ${name} is dropped`, async () => {
             const before = warned(), messages = await call(speak, asEvents);
             assert.deepEqual(logged(messages), ['before', 'after']);
             assert.equal(resultText(messages.at(-1)), 'fine');
@@ -64,7 +64,7 @@ describe('a notification above 256 KiB is dropped', () => {
         });
 });
 
-test('a request above 4 MiB is refused, and the call that it came with goes on', async () => {
+test('a request above 4 MiB is refused and its call continues', async () => {
     const before = warned();
     const messages = await call(id => [rpc({ id: 'large', method: 'sampling/createMessage', params: { messages: [], pad: 'x'.repeat(4 * MIB) } }), answer(id)], true);
     assert.equal(resultText(messages.at(-1)), 'fine');
@@ -74,14 +74,14 @@ test('a request above 4 MiB is refused, and the call that it came with goes on',
     assert.deepEqual(heard.find(({ id }) => id === 'large').error, { code: -32603, message: 'the request is too large' });
 });
 
-describe('a large batch has 1,024 messages at most', () => {
+describe('the size of large batches', () => {
     const batch = count => id => [[...Array.from({ length: count - 1 }, (_, i) => log(i, 'x'.repeat(300))), answer(id)]];
-    test('as many are handed on', async () => {
+    test('a large batch of 1,024 messages is delivered', async () => {
         const messages = await call(batch(1024), false);
         assert.deepEqual(logged(messages), Array.from({ length: 1023 }, (_, i) => i));
         assert.equal(resultText(messages.at(-1)), 'fine');
     });
-    test('with one more none is, and the call fails', async () => {
+    test('a large batch of 1,025 messages is dropped and the call fails', async () => {
         const messages = await call(batch(1025), false);
         assert.equal(messages.length, 1);
         assert.equal(messages[0].error.data.reason, 'upstream_invalid');
@@ -90,7 +90,7 @@ describe('a large batch has 1,024 messages at most', () => {
     });
 });
 
-test('what follows, in one batch, the answer to a request of the gateway itself', async () => {
+test('messages after an answer to the gateway in one batch are delivered', async () => {
     for (const [level, pad] of [['error', ''], ['debug', 'x'.repeat(300 * KIB)]]) {
         asked = 'logging/setLevel';
         let answered = false;

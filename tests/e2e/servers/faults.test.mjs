@@ -4,7 +4,7 @@ import { createServer } from 'node:http';
 import { once } from 'node:events';
 import { after, before, describe, test } from 'node:test';
 
-import { program, startGateway, startPeer, stdioServer } from '../gateway.mjs';
+import { program, startGateway, startPeer, stdioServer, within } from '../gateway.mjs';
 import { resultText, Session } from '../raw.mjs';
 
 const CALL_FAILED = -32001;
@@ -24,13 +24,7 @@ async function beside(bad, body) {
     }
 }
 
-async function soon(promise, what) {
-    const started = Date.now();
-    const value = await promise;
-    const took = Date.now() - started;
-    assert.ok(took < SOON_MS, `${what} took ${took} ms`);
-    return value;
-}
+const soon = (promise, what) => within(promise, SOON_MS, what);
 
 /** The healthy server answers, at once. */
 async function stillGood(session) {
@@ -50,7 +44,7 @@ function failed({ error }, code, ...reasons) {
 const bad = (...args) => ({ ...stdioServer.misbehave(...args), timeout: '1s', start_timeout: '30s' });
 const impatient = server => ({ ...server, start_timeout: '3s' });
 
-describe('a call fails alone', () => {
+describe('faults of one call', () => {
     const cases = {
         die: [CALL_FAILED, 'upstream_died'],
         hang: [CALL_FAILED, 'upstream_timeout'],
@@ -59,7 +53,7 @@ describe('a call fails alone', () => {
         'bad-json': [CALL_FAILED, 'upstream_invalid', 'upstream_timeout']
     };
     for (const [mode, expected] of Object.entries(cases)) {
-        test(`${mode} over stdio`, () =>
+        test(`a call of ${mode} over stdio fails alone`, () =>
             beside(bad(mode), async ({ gateway, session }) => {
                 assert.equal(resultText(await session.call('bad__fine')), 'fine');
                 const doomed = session.call('bad__act');
@@ -71,7 +65,7 @@ describe('a call fails alone', () => {
             }));
     }
     for (const mode of ['die', 'hang', 'wrong-id', 'bad-utf8', 'bad-json']) {
-        test(`${mode} over Streamable HTTP`, async () => {
+        test(`a call of ${mode} over Streamable HTTP fails alone`, async () => {
             const peer = await startPeer(program.misbehave, mode, '--http');
             try {
                 await beside({ type: 'http', url: peer.url, timeout: '1s', start_timeout: '30s' }, async ({ session }) => {
@@ -86,7 +80,7 @@ describe('a call fails alone', () => {
             }
         });
     }
-    test('a server that died is started again, or is said to be unavailable', () =>
+    test('a server that died is restarted or reported unavailable', () =>
         beside(bad('die'), async ({ session }) => {
             await session.call('bad__act');
             const answer = await session.call('bad__fine');
@@ -95,16 +89,16 @@ describe('a call fails alone', () => {
         }));
 });
 
-describe('a server that cannot be reached is left out of the list in its own time', () => {
+describe('faults of a start', () => {
     const cases = {
         'hang-init': impatient(bad('hang-init')),
         'hang-list': impatient(bad('hang-list')),
-        'no such command': { command: '/no/such/command', args: [] },
+        'a missing command': { command: '/no/such/command', args: [] },
         'a command that ends at once': { command: '/bin/false', args: [], start_timeout: '3s' },
-        'nobody listens': { type: 'http', url: 'http://127.0.0.1:9/mcp', start_timeout: '3s' }
+        'a closed port': { type: 'http', url: 'http://127.0.0.1:9/mcp', start_timeout: '3s' }
     };
     for (const [name, server] of Object.entries(cases)) {
-        test(name, () =>
+        test(`a server with ${name} is left out of the list in its own time`, () =>
             beside(server, async ({ session }) => {
                 await stillGood(session);
                 const started = Date.now();
@@ -119,29 +113,29 @@ describe('a server that cannot be reached is left out of the list in its own tim
     }
 });
 
-describe('a server that is only odd works', () => {
-    test('junk between the messages is skipped', () =>
+describe('odd but working servers', () => {
+    test('junk between messages of a server is skipped', () =>
         beside(bad('junk'), async ({ session }) => {
             assert.equal(resultText(await session.call('bad__act')), 'fine');
             await stillGood(session);
         }));
-    test('a slow start is waited for', () =>
+    test('the list waits for a slow start', () =>
         beside(bad('slow-start', 1500), async ({ session }) => {
             await stillGood(session);
             assert.equal(resultText(await session.call('bad__fine')), 'fine');
         }));
-    test('every page of a list is fetched, past an empty cursor', () =>
+    test('every page of a list is fetched until an empty cursor', () =>
         beside(bad('pages', 7), async ({ session }) => {
             const listed = (await names(session)).filter(name => name.startsWith('bad__'));
             assert.deepEqual(listed, ['bad__fine', ...[1, 2, 3, 4, 5, 6].map(page => `bad__page_${page}`)]);
             assert.equal(resultText(await session.call('bad__page_6')), 'fine');
         }));
-    test('a flood of notifications does not drown the others', () =>
+    test('a flood of notifications does not delay other servers', () =>
         beside(bad('flood'), async ({ session }) => {
             assert.equal(resultText(await session.call('bad__act')), 'flooding');
             for (let i = 0; i < 10; i++) await stillGood(session);
         }));
-    test('Content-Length framing harms nobody', () =>
+    test('a server with Content-Length framing works', () =>
         beside(bad('content-length'), async ({ session }) => {
             await stillGood(session);
             const answer = await session.call('bad__fine');
@@ -167,7 +161,7 @@ describe('a server that is only odd works', () => {
             }
         });
     }
-    test('a session the server forgot is opened again', async () => {
+    test('a session that the server forgot is reopened', async () => {
         const peer = await startPeer(program.misbehave, 'session-404');
         try {
             await beside({ type: 'http', url: peer.url, timeout: '5s' }, async ({ session }) => {

@@ -32,7 +32,7 @@ async function listen(url, count) {
 
 const residentBytes = ({ pid }) => Number(/^VmRSS:\s+(\d+)/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))[1]) * 1024;
 
-test('every session hears every message once and in order, and who called before the answer', async () => {
+test('every session gets each message once and in order, and the caller before its answer', async () => {
     await start({ counter: stdioServer.misbehave('count', MESSAGES) });
     const streams = await listen(gateway.url, SESSIONS);
     const caller = await Session.open(gateway.url);
@@ -50,7 +50,7 @@ test('every session hears every message once and in order, and who called before
     }
 });
 
-test('over HTTP as well', async () => {
+test('every session gets each message of an HTTP server once and in order', async () => {
     const peer = await startPeer(program.misbehave, 'count', MESSAGES * 10, '--http');
     try {
         await start({ counter: { url: peer.url } });
@@ -67,9 +67,9 @@ test('over HTTP as well', async () => {
     }
 });
 
-describe('others are served while a server floods', () => {
+describe('servers that flood', () => {
     for (const [name, mode] of Object.entries({ notifications: ['flood'], junk: ['junk-flood', 1e9], 'lines on standard error': ['stderr-flood', 1e9] }))
-        test(name, async () => {
+        test(`other servers work while one floods the gateway with ${name}`, async () => {
             await start({ flood: stdioServer.misbehave(...mode), calm: stdioServer.misbehave('fine') });
             const streams = await listen(gateway.url, SESSIONS);
             const neighbour = await Session.open(gateway.url);
@@ -98,7 +98,7 @@ test('calls that wait for a server to start count for limits.session_calls', asy
     await Promise.allSettled(answers);
 });
 
-describe('lengths are bounded', () => {
+describe('bounds on lengths', () => {
     const refusals = [
         ['a name', 'tools/call', { name: 'n'.repeat(1100) }, /name is longer than 1024 bytes/],
         ['a URI', 'resources/read', { uri: `a:${'u'.repeat(9000)}` }, /uri is longer than 8192 bytes/],
@@ -106,7 +106,7 @@ describe('lengths are bounded', () => {
         ['all but the arguments', 'ping', { _meta: { more: 'm'.repeat(300_000) } }, /everything but `arguments` is longer than 262144 bytes/]
     ];
     for (const [what, method, params, text] of refusals)
-        test(`${what} of a caller: refused, and the error says which`, async () => {
+        test(`${what} of a caller that is too long is refused with an error that names it`, async () => {
             await start({ odd: stdioServer.misbehave('long-name', 10) });
             const session = await Session.open(gateway.url);
             const { error } = await session.request(method, params);
@@ -115,7 +115,7 @@ describe('lengths are bounded', () => {
             assert.equal(resultText(await session.call('odd__fine', { text: 'x'.repeat(500_000) })), 'fine', 'arguments may be large');
         });
 
-    test('a name that a server lists: left out, and the log says so', async () => {
+    test('an overlong name in a list of a server is left out and logged', async () => {
         await start({ odd: stdioServer.misbehave('long-name', 1025) });
         const session = await Session.open(gateway.url);
         assert.deepEqual((await session.request('tools/list')).result.tools.map(({ name }) => name), ['odd__fine']);
@@ -126,7 +126,7 @@ describe('lengths are bounded', () => {
         [1000, ['odd__fine'], /list items left out server=odd what=tools count=1000/],
         [200_000, [], /server lists too much, the rest is left out server=odd what=tools items=100000/]
     ])
-        test(`${count} items that are none: a few lines in the log, and a bound`, async () => {
+        test(`${count} invalid items of a list cause a bounded number of log lines`, async () => {
             await start({ odd: stdioServer.misbehave('nulls', count) });
             const session = await Session.open(gateway.url);
             assert.deepEqual((await session.request('tools/list')).result.tools.map(({ name }) => name), names);

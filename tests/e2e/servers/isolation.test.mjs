@@ -25,7 +25,7 @@ const asking = name => ({
     roots: () => ({ roots: [{ uri: pathToFileURL(`/${name}`).href, name }] })
 });
 
-describe('two clients', () => {
+describe('two clients of one gateway', () => {
     let ada, ben;
     before(async () => {
         ada = await connect(gateway, undefined, asking('ada'));
@@ -33,16 +33,16 @@ describe('two clients', () => {
     });
     after(() => Promise.all([ada?.close(), ben?.close()]));
 
-    test('have one process of a shared server', async () => {
+    test('two clients share one process of a shared server', async () => {
         const pids = [await pid(ada, 'shared'), await pid(ben, 'shared'), await pid(ada, 'shared')];
         assert.equal(new Set(pids).size, 1);
     });
-    test('have a process each of a server with isolation "session", and keep it', async () => {
+    test('two clients each have a process of a server with isolation "session"', async () => {
         const [one, two, again] = [await pid(ada, 'own'), await pid(ben, 'own'), await pid(ada, 'own')];
         assert.notEqual(one, two);
         assert.equal(one, again);
     });
-    test('are each asked for their own calls, also at the same time', async () => {
+    test('two clients each get the questions of their own calls at the same time', async () => {
         const sample = peer => Promise.all([1, 2, 3].map(() => peer.text('own__test_sampling', { prompt: 'x' })));
         const [one, two] = await Promise.all([sample(ada), sample(ben)]);
         assert.deepEqual([...new Set(one)], ['LLM response: sampled by ada']);
@@ -50,14 +50,14 @@ describe('two clients', () => {
         assert.match(await ada.text('own__test_elicitation', { message: 'who?' }), /"username":"ada"/);
         assert.match(await ben.text('own__test_elicitation', { message: 'who?' }), /"username":"ben"/);
     });
-    test('are each asked for their own roots, also outside a call', async () => {
+    test('two clients are each asked for their own roots outside of a call', async () => {
         assert.equal(await ada.text('own__test_roots'), 'file:///ada');
         assert.equal(await ben.text('own__test_roots'), 'file:///ben');
         const roots = peer => until(() => peer.text('everything__get-roots-list').then(text => /file:/.exec(text) && text), 10_000, 'roots are known');
         assert.match(await roots(ada), /file:\/\/\/ada/);
         assert.match(await roots(ben), /file:\/\/\/ben/);
     });
-    test('hear only of what they subscribed to themselves', async () => {
+    test('two clients get only updates of their own subscriptions', async () => {
         const uri = 'postern://shared/test://watched-resource';
         const updates = peer => peer.notifications.filter(({ method }) => method === 'notifications/resources/updated');
         await ada.client.subscribeResource({ uri });
@@ -71,7 +71,7 @@ describe('two clients', () => {
         await ben.notified('notifications/resources/updated');
         assert.deepEqual(updates(ada), []);
     });
-    test('get only their own progress', async () => {
+    test('two clients get only the progress of their own calls', async () => {
         const run = async peer => {
             const seen = [];
             await peer.text('shared__test_tool_with_progress', {}, { onprogress: ({ progress }) => seen.push(progress) });
@@ -90,7 +90,7 @@ test('the process of a client ends with its session', async () => {
     await until(() => !gateway.servers().includes(own), 10_000, 'the process is gone');
 });
 
-test('a client without a capability does not lend it to another', async () => {
+test('a client without a capability does not get questions through another client', async () => {
     const mute = await connect(gateway);
     const able = await connect(gateway, undefined, asking('able'));
     const refused = await mute.call('own__test_sampling', { prompt: 'x' }).then(({ isError }) => isError, () => true);

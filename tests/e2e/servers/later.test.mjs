@@ -72,50 +72,50 @@ async function refused(name, no) {
 }
 
 for (const name of ['http', 'sse'])
-    describe(`a call over ${name}`, () => {
+    describe(`Retry-After of a server over ${name}`, () => {
         for (const status of [429, 503])
-            test(`${status} with seconds`, async () => {
+            test(`a ${status} with seconds reaches the caller as retryAfterMs`, async () => {
                 const { error, header } = await refused(name, { status, after: '7' });
                 assert.deepEqual([error.code, error.data], [-32001, { reason: 'upstream_transport', retryAfterMs: 7000 }]);
                 assert.equal(header, '7');
                 assert.equal(error.message, 'The server could not be reached, or answered with an HTTP error; try again in 7 s');
             });
-        test('429 with a date', async () => {
+        test('a 429 with a date reaches the caller as retryAfterMs', async () => {
             const { error } = await refused(name, { after: new Date(Date.now() + 60_000).toUTCString() });
             assert.ok(error.data.retryAfterMs > 50_000 && error.data.retryAfterMs <= 61_000, JSON.stringify(error));
         });
-        test('what is far away is a day', async () => {
+        test('a Retry-After in the far future is limited to a day', async () => {
             for (const after of ['864000', '99999999999999999999999', 'Fri, 31 Dec 2199 23:59:59 GMT'])
                 assert.equal((await refused(name, { after })).error.data.retryAfterMs, DAY_MS, after);
         });
-        test('what is past, none or no time says nothing', async () => {
+        test('an absent, invalid or past Retry-After is ignored', async () => {
             for (const after of ['0', '-5', '1.5', 'soon', '', 'Thu, 01 Jan 1970 00:00:01 GMT', '7 days', undefined])
                 assert.deepEqual((await refused(name, { after })).error.data, { reason: 'upstream_transport' }, after);
         });
-        test('Retry-After with another status is not passed on', async () => {
+        test('a Retry-After with another status is ignored', async () => {
             const { error, header } = await refused(name, { status: 500, after: '7' });
             assert.deepEqual([error.data, header], [{ reason: 'upstream_transport' }, undefined]);
         });
     });
 
-describe('the error of the server itself', () => {
+describe('JSON-RPC errors with Retry-After', () => {
     const body = error => id => JSON.stringify({ jsonrpc: '2.0', id, error });
     const cases = [
         ['without data', { code: -32000, message: 'slow down' }, { code: -32000, message: 'slow down', data: { retryAfterMs: 7000 } }],
         ['with data', { code: 9, message: 'm', data: { a: 1.0 } }, { code: 9, message: 'm', data: { a: 1.0, retryAfterMs: 7000 } }],
         ['with empty data', { code: 9, data: {}, message: 'm' }, { code: 9, message: 'm', data: { retryAfterMs: 7000 } }],
-        ['that says it already', { code: 9, message: 'm', data: { retryAfterMs: 5 } }, { code: 9, message: 'm', data: { retryAfterMs: 5 } }],
-        ['with data that is no object', { code: 9, message: 'm', data: [1] }, { code: 9, message: 'm', data: [1] }]
+        ['with its own retryAfterMs', { code: 9, message: 'm', data: { retryAfterMs: 5 } }, { code: 9, message: 'm', data: { retryAfterMs: 5 } }],
+        ['with data that is not an object', { code: 9, message: 'm', data: [1] }, { code: 9, message: 'm', data: [1] }]
     ];
     for (const [what, said, wanted] of cases)
-        test(what, async () => {
+        test(`an error ${what} keeps its members beside retryAfterMs`, async () => {
             const { error, header } = await refused('http', { after: '7', body: body(said) });
             assert.deepEqual(error, wanted);
             assert.equal(header, '7');
         });
 });
 
-test('a server that asks for patience at its start gets it, and callers are told', async () => {
+test('a server that asks to retry its start later is left alone and callers are informed', async () => {
     const before = asked['down initialize'];
     for (let i = 0; i < 5; i++) {
         const { error } = await session.call('down__work');
@@ -127,7 +127,7 @@ test('a server that asks for patience at its start gets it, and callers are told
     assert.equal(asked['down initialize'], before);
 });
 
-test('a list that the server puts off is not asked for at every list of a caller', async () => {
+test('a list that the server delays is not fetched for every list of a caller', async () => {
     const before = asked['unlisted tools/list'];
     for (let i = 0; i < 20; i++) await session.request('tools/list');
     assert.equal(asked['unlisted tools/list'], before);

@@ -25,7 +25,7 @@ const kinds = {
 };
 const listed = async (session, [, method, member, key]) => (await session.request(method)).result[member].map(item => item[key]);
 
-describe('what a server registers while it runs is there at once', () => {
+describe('items that a server registers while it runs', () => {
     let gateway, peers, next = 0;
     before(async () => {
         peers = await Promise.all([startPeer(node, growing, 'http'), startPeer(node, growing, 'sse'), startPeer(node, growing, 'http', 'quiet'), startPeer(node, growing, 'http', 'unheard')]);
@@ -51,7 +51,7 @@ describe('what a server registers while it runs is there at once', () => {
 
     for (const server of ['stdio', 'http', 'sse', 'user', 'session'])
         for (const kind of Object.keys(kinds))
-            test(`${server}: a ${kind} is used, and listed`, async () => {
+            test(`a ${kind} registered later by ${server} is used and listed at once`, async () => {
                 const session = await Session.open(gateway.url), [use, , , , exposed] = kinds[kind];
                 const missing = { used: 0, listed: 0 };
                 for (let i = 0; i < TIMES; i++) {
@@ -61,7 +61,7 @@ describe('what a server registers while it runs is there at once', () => {
                 }
                 assert.deepEqual(missing, { used: 0, listed: 0 });
             });
-    test('what a server registers while it runs is there at once without prefixes', async () => {
+    test('an item registered later is used at once without prefixes', async () => {
         const session = await Session.open(`${gateway.url}/bare`), missing = { used: 0, listed: 0 };
         for (let i = 0; i < TIMES; i++) {
             missing.used += 'error' in (await session.call(await grow(session, 'grow', 'tool')));
@@ -77,7 +77,7 @@ describe('what a server registers while it runs is there at once', () => {
         assert.equal((await session.request('resources/read', { uri: `grown-${template}://x` })).result?.contents[0].text, template);
     });
     for (const server of ['quiet', 'quietly', 'unheard'])
-        test(`${server}: also of a server that announces nothing`, async () => {
+        test(`an item registered later by ${server} is used at once without an announcement`, async () => {
             const session = await Session.open(gateway.url), missing = { used: 0, listed: 0 };
             for (let i = 0; i < TIMES; i++) {
                 missing.used += 'error' in (await session.call(`${server}__${await grow(session, `${server}__grow`, 'tool')}`));
@@ -96,7 +96,7 @@ describe('what a server registers while it runs is there at once', () => {
         for (let i = 0; i < TIMES; i++) assert.equal((await session.call(`quietly__no${i}`)).error.data.reason, 'unknown_tool');
         assert.ok((await counts()) <= before + 1, 'one answer, one fetch');
     });
-    test('a completion of a new prompt', async () => {
+    test('a completion of a new prompt is answered', async () => {
         const session = await Session.open(gateway.url);
         const name = await grow(session, 'stdio__grow', 'prompt');
         const { error } = await session.request('completion/complete', { ref: { type: 'ref/prompt', name: `stdio__${name}` }, argument: { name: 'x', value: '' } });
@@ -135,11 +135,11 @@ describe('a server that starts slowly', () => {
     const reason = async answer => (await answer).error?.data?.reason;
     let own;
 
-    test('does not hold up a list', async () => {
+    test('a server that starts slowly does not delay a list', async () => {
         const names = await listed(session, kinds.tool);
         assert.ok(names.includes('good__grow') && !names.some(name => /^(slow|own|empty|dead)__/.test(name)), names);
     });
-    test('does not hold up calls that are not for it', async () => {
+    test('a server that starts slowly does not delay calls to others', async () => {
         assert.equal(resultText(await session.call('good__first_tool')), 'first_tool');
         assert.equal(await reason(session.call('good__nothing')), 'unknown_tool');
         assert.equal(await reason(session.call('nobody__nothing')), 'unknown_tool');
@@ -147,14 +147,14 @@ describe('a server that starts slowly', () => {
         assert.equal(await reason(session.request('prompts/get', { name: 'good__nothing' })), 'unknown_prompt');
         assert.equal(resultText(await bare.call('first_tool')), 'first_tool');
     });
-    test('one that does not list what it has is waited for as long as its start may take', async () => {
+    test('calls wait up to start_timeout for a server that does not list its items', async () => {
         assert.equal(await reason(session.call('unlisted__fine')), 'server_unavailable');
     });
-    test('calls of a server that starts slowly wait for it, and without prefixes those that may be its own', async () => {
+    test('calls that may concern a server that starts slowly wait for it', async () => {
         own = [session.call('slow__fine'), session.call('own__fine'), bare.call('fine')];
         assert.equal(await settles(Promise.race(own), 1_000), false);
     });
-    test('is announced when it is there, unless it has nothing', async () => {
+    test('a server that starts slowly is announced when it is ready, unless it has no items', async () => {
         writeFileSync(file('go-empty'), '');
         assert.equal(await reason(session.call('empty__nothing')), 'unknown_tool');
         await listed(session, kinds.prompt);
@@ -167,7 +167,7 @@ describe('a server that starts slowly', () => {
     });
 });
 
-describe('a server that announces nothing and is slow to list its tools', () => {
+describe('a server without announcements that is slow to list its tools', () => {
     let directory, gateway;
     before(async () => {
         directory = temporaryDirectory();
@@ -178,7 +178,7 @@ describe('a server that announces nothing and is slow to list its tools', () => 
         directory?.remove();
     });
 
-    test('holds up a list after a call for a short time only, and what is new is announced', async () => {
+    test('a server that is slow to list its tools delays a list briefly and its new tools are announced', async () => {
         const session = await Session.open(gateway.url), events = await session.get(), file = join(directory.path, 'go');
         assert.ok((await listed(session, kinds.tool)).includes('quiet__hold'));
         await session.call('quiet__hold', { file });
@@ -194,7 +194,7 @@ describe('a server that announces nothing and is slow to list its tools', () => 
     });
 });
 
-describe('a server that says without end that its lists changed', () => {
+describe('a server that announces changes without end', () => {
     let gateway, session;
     before(async () => {
         gateway = await startGateway({ mcpServers: { changing: stdioServer.misbehave('changing', 30), good: onStdio() }, timeouts: { list: '30s' } });
@@ -202,14 +202,14 @@ describe('a server that says without end that its lists changed', () => {
     });
     after(() => gateway?.stop());
 
-    test('is listed, each time as it was when the list was asked for', async () => {
+    test('a server that announces changes without end is listed as of each request', async () => {
         for (let last = 0, i = 0; i < 5; i++) {
             const now = Number((await listed(session, kinds.tool)).find(name => name.startsWith('changing__list_')).split('_').at(-1));
             assert.ok(now > last, `${now} after ${last}`);
             last = now;
         }
     });
-    test('answers for names it does not have, and holds up no other', async () => {
+    test('a server that announces changes without end does not delay calls to others', async () => {
         assert.equal((await session.call('changing__nothing')).error.data.reason, 'unknown_tool');
         assert.equal((await session.call('good__nothing')).error.data.reason, 'unknown_tool');
     });

@@ -77,7 +77,7 @@ const stillGood = async session =>
     assert.equal(resultText(await session.call('good__test_simple_text')), 'This is a simple text response for testing.');
 const descriptors = gateway => readdirSync(`/proc/${gateway.pid}/fd`).length;
 
-describe('a flood of requests that takes no answer', () => {
+describe('servers that send requests and do not accept answers', () => {
     const events = { 'content-type': 'text/event-stream' };
     /** How each transport's server gets at its stream. */
     const transports = {
@@ -101,7 +101,7 @@ describe('a flood of requests that takes no answer', () => {
         }
     };
     for (const [type, prepare] of Object.entries(transports)) {
-        test(`over ${type}: others go on, and at last the server is given up`, async () => {
+        test(`a server over ${type} that does not accept answers is given up without delaying others`, async () => {
             let heard = 0;
             const on = { answer: () => heard++, open: res => (on.stream = res) }; // none of the answers is acknowledged
             const path = prepare(on);
@@ -125,7 +125,7 @@ describe('a flood of requests that takes no answer', () => {
     }
 });
 
-test('calls that last take a bounded number of connections; the rest waits its turn, and what is urgent does not', async () => {
+test('long calls use a bounded number of connections, and only urgent messages do not wait', async () => {
     const held = [], cancelled = [];
     const on = {
         'tools/call': (message, _req, res) => held.push(() => reply(message, res)),
@@ -153,7 +153,7 @@ test('calls that last take a bounded number of connections; the rest waits its t
     });
 });
 
-test('a call that breaks off on a kept connection is not made a second time', async () => {
+test('a call lost on a kept connection is not sent again', async () => {
     let runs = 0;
     const on = {
         'tools/call': (_message, req) => {
@@ -173,7 +173,7 @@ test('a call that breaks off on a kept connection is not made a second time', as
     });
 });
 
-test('a stream that ends at once is not resumed without a pause, whatever the server says', async () => {
+test('a stream that ends at once is resumed only after a pause', async () => {
     let resumed = 0;
     const end = res => res.writeHead(200, { 'content-type': 'text/event-stream' }).end('id: 1\nretry: 0\ndata:\n\n');
     const on = {
@@ -192,7 +192,7 @@ test('a stream that ends at once is not resumed without a pause, whatever the se
     });
 });
 
-test('a caller that gives up while another token is got does not stop those who come after', async () => {
+test('a caller that cancels during a token refresh does not stop later callers', async () => {
     const tokens = [];
     let release, origin;
     const given = new Promise(resolve => (release = resolve));
@@ -233,7 +233,7 @@ test('a caller that gives up while another token is got does not stop those who 
     });
 });
 
-test('completion translates what its reference is, not what else it has', async () => {
+test('a completion translates only the name of its reference', async () => {
     const refs = [];
     const on = {
         'completion/complete': (message, _req, res) => {
@@ -249,7 +249,7 @@ test('completion translates what its reference is, not what else it has', async 
     });
 });
 
-test('what a server asks is judged by what it stands for, however it is written', async () => {
+test('a request of a server is recognized however it is escaped', async () => {
     let stream, id;
     const on = {
         'tools/call': (message, _req, res) => {
@@ -269,7 +269,7 @@ test('what a server asks is judged by what it stands for, however it is written'
     });
 });
 
-test('a server without TLS is reached through the proxy of the environment, in a tunnel', async () => {
+test('a server without TLS is reached in a tunnel through the proxy of the environment', async () => {
     const server = await startServer();
     const asked = [];
     const proxy = createServer((_req, res) => res.writeHead(501).end()).on('connect', (req, socket) => {

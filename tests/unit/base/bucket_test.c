@@ -54,7 +54,7 @@ static const struct {
 };
 // clang-format on
 
-static void a_bucket_keeps_its_pace(void **state)
+static void a_bucket_refills_at_its_rate(void **state)
 {
     (void)state;
     for (size_t i = 0; i < COUNT(paces); i++) {
@@ -74,7 +74,7 @@ static void a_bucket_keeps_its_pace(void **state)
     }
 }
 
-static void idle_buckets_go_and_spent_ones_stay(void **state)
+static void idle_buckets_are_dropped_and_spent_ones_kept(void **state)
 {
     (void)state;
     static const struct bucket_rate rate = {2, 1000, 2};
@@ -96,7 +96,7 @@ static void idle_buckets_go_and_spent_ones_stay(void **state)
     bucket_table_release(&table);
 }
 
-static void a_full_table_forgets_the_oldest_but_none_that_is_held(void **state)
+static void a_full_table_drops_its_oldest_bucket_that_is_not_held(void **state)
 {
     (void)state;
     static const struct bucket_rate rate = {1, 1000000, 1};
@@ -123,7 +123,7 @@ static void a_full_table_forgets_the_oldest_but_none_that_is_held(void **state)
     bucket_table_release(&table);
 }
 
-static void an_empty_key_has_a_bucket(void **state)
+static void an_empty_key_has_its_own_bucket(void **state)
 {
     (void)state;
     static const struct bucket_rate rate = {1, 1000, 1};
@@ -139,10 +139,10 @@ static void an_empty_key_has_a_bucket(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_bucket_keeps_its_pace),
-        cmocka_unit_test(idle_buckets_go_and_spent_ones_stay),
-        cmocka_unit_test(an_empty_key_has_a_bucket),
-        cmocka_unit_test(a_full_table_forgets_the_oldest_but_none_that_is_held),
+        cmocka_unit_test(a_bucket_refills_at_its_rate),
+        cmocka_unit_test(idle_buckets_are_dropped_and_spent_ones_kept),
+        cmocka_unit_test(an_empty_key_has_its_own_bucket),
+        cmocka_unit_test(a_full_table_drops_its_oldest_bucket_that_is_not_held),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

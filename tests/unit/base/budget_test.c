@@ -21,7 +21,7 @@ static void on_room(struct budget_hold *hold)
 
 // ---- one growth -----------------------------------------------------------------------------
 
-static void growing_leaves_the_reserve_and_an_eighth_for_small_holds(void **state)
+static void a_hold_that_grows_leaves_the_reserve_and_an_eighth_for_small_holds(void **state)
 {
     (void)state;
     static const struct {
@@ -64,7 +64,7 @@ static void growing_leaves_the_reserve_and_an_eighth_for_small_holds(void **stat
     }
 }
 
-static void growing_counts_at_every_level_or_at_none(void **state)
+static void a_hold_that_grows_counts_at_every_level_or_at_none(void **state)
 {
     (void)state;
     struct budget *all = make(NULL, 30 * KIB, 10 * KIB), *one = make(all, 100 * KIB, 10 * KIB),
@@ -131,7 +131,7 @@ static void a_hold_moves_with_its_bytes(void **state)
     budget_unref(all);
 }
 
-static void an_answer_moves_into_a_reserve_that_is_free(void **state)
+static void an_answer_moves_into_a_free_reserve(void **state)
 {
     (void)state;
     struct budget *all = make(NULL, 200, 0), *one = make(all, 60, 50);
@@ -156,7 +156,7 @@ static void an_answer_moves_into_a_reserve_that_is_free(void **state)
     budget_unref(all);
 }
 
-static void what_is_in_memory_is_counted_even_above_a_bound(void **state)
+static void bytes_in_memory_are_counted_even_above_a_bound(void **state)
 {
     (void)state;
     struct budget *all = make(NULL, 100, 10), *one = make(all, 30, 10);
@@ -175,7 +175,7 @@ static void what_is_in_memory_is_counted_even_above_a_bound(void **state)
 
 static void drop_history(struct budget_hold *hold) { budget_shrink(hold, hold->bytes); }
 
-static void spare_bytes_go_first_and_only_those_of_the_same_budget(void **state)
+static void spare_bytes_of_the_same_budget_are_dropped_first(void **state)
 {
     (void)state;
     struct budget *all = make(NULL, 100, 0), *one = make(all, 60, 0), *other = make(all, 60, 0);
@@ -203,7 +203,7 @@ static void spare_bytes_go_first_and_only_those_of_the_same_budget(void **state)
     budget_unref(all);
 }
 
-static void an_answer_that_moves_takes_the_place_of_what_is_spare_there(void **state)
+static void an_answer_that_moves_replaces_spare_bytes_in_the_new_budget(void **state)
 {
     (void)state;
     struct budget *all = make(NULL, 0, 0), *one = make(all, 100, 60);
@@ -245,7 +245,7 @@ static void a_hold_without_bytes_has_no_reserve(void **state)
 
 // ---- waiting --------------------------------------------------------------------------------
 
-static void one_at_a_time_uses_the_reserve(void **state)
+static void only_one_hold_at_a_time_uses_the_reserve(void **state)
 {
     (void)state;
     struct budget *all = make(NULL, 100, 60);
@@ -273,7 +273,7 @@ static void one_at_a_time_uses_the_reserve(void **state)
     budget_unref(all);
 }
 
-static void a_hold_that_steps_back_lets_the_next_one_on(void **state)
+static void a_hold_that_steps_back_frees_the_reserve_for_the_next_hold(void **state)
 {
     (void)state;
     struct budget *all = make(NULL, 100, 60);
@@ -294,7 +294,7 @@ static void a_hold_that_steps_back_lets_the_next_one_on(void **state)
 }
 
 // The reserve above is only for who has the one below: otherwise these two would wait for each other for ever.
-static void reserves_are_taken_from_below(void **state)
+static void a_hold_takes_the_reserve_of_its_own_budget_before_that_of_the_parent(void **state)
 {
     (void)state;
     struct budget *all = make(NULL, 100, 60), *one = make(all, 80, 60);
@@ -317,7 +317,7 @@ static void reserves_are_taken_from_below(void **state)
 }
 
 // An answer on a connection that callers share is read for their tenant: nothing is spare there.
-static void a_holder_whose_turn_it_is_does_not_wait_for_what_others_only_keep(void **state)
+static void a_hold_whose_turn_it_is_drops_spare_bytes_instead_of_waiting(void **state)
 {
     (void)state;
     struct budget *all = make(NULL, 100, 60), *tenants[2], *identities[4];
@@ -429,7 +429,7 @@ static void on_unused(struct budget *budget)
     freed++;
 }
 
-static void no_mix_exceeds_a_bound_or_waits_for_ever(void **state)
+static void random_holds_do_not_exceed_a_bound_or_wait_forever(void **state)
 {
     (void)state;
     for (seed = 1; seed <= 40; seed += 1) {
@@ -484,20 +484,20 @@ static void no_mix_exceeds_a_bound_or_waits_for_ever(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(growing_leaves_the_reserve_and_an_eighth_for_small_holds),
-        cmocka_unit_test(growing_counts_at_every_level_or_at_none),
+        cmocka_unit_test(a_hold_that_grows_leaves_the_reserve_and_an_eighth_for_small_holds),
+        cmocka_unit_test(a_hold_that_grows_counts_at_every_level_or_at_none),
         cmocka_unit_test(a_hold_without_a_budget_is_not_counted),
         cmocka_unit_test(a_hold_moves_with_its_bytes),
-        cmocka_unit_test(an_answer_moves_into_a_reserve_that_is_free),
-        cmocka_unit_test(what_is_in_memory_is_counted_even_above_a_bound),
-        cmocka_unit_test(spare_bytes_go_first_and_only_those_of_the_same_budget),
-        cmocka_unit_test(an_answer_that_moves_takes_the_place_of_what_is_spare_there),
+        cmocka_unit_test(an_answer_moves_into_a_free_reserve),
+        cmocka_unit_test(bytes_in_memory_are_counted_even_above_a_bound),
+        cmocka_unit_test(spare_bytes_of_the_same_budget_are_dropped_first),
+        cmocka_unit_test(an_answer_that_moves_replaces_spare_bytes_in_the_new_budget),
         cmocka_unit_test(a_hold_without_bytes_has_no_reserve),
-        cmocka_unit_test(one_at_a_time_uses_the_reserve),
-        cmocka_unit_test(a_hold_that_steps_back_lets_the_next_one_on),
-        cmocka_unit_test(reserves_are_taken_from_below),
-        cmocka_unit_test(a_holder_whose_turn_it_is_does_not_wait_for_what_others_only_keep),
-        cmocka_unit_test(no_mix_exceeds_a_bound_or_waits_for_ever),
+        cmocka_unit_test(only_one_hold_at_a_time_uses_the_reserve),
+        cmocka_unit_test(a_hold_that_steps_back_frees_the_reserve_for_the_next_hold),
+        cmocka_unit_test(a_hold_takes_the_reserve_of_its_own_budget_before_that_of_the_parent),
+        cmocka_unit_test(a_hold_whose_turn_it_is_drops_spare_bytes_instead_of_waiting),
+        cmocka_unit_test(random_holds_do_not_exceed_a_bound_or_wait_forever),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

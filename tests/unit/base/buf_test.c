@@ -6,7 +6,7 @@
 #include <stdalign.h>
 #include <stdlib.h>
 
-static void puts_and_prints(void **state)
+static void a_buffer_appends_bytes_and_formatted_text(void **state)
 {
     (void)state;
     struct buf buf = {0};
@@ -24,7 +24,7 @@ static void puts_and_prints(void **state)
     assert_null(buf.at);
 }
 
-static void writes_integers_to_their_limits(void **state)
+static void integers_are_written_to_their_limits(void **state)
 {
     (void)state;
     static const struct {
@@ -44,7 +44,7 @@ static void writes_integers_to_their_limits(void **state)
     }
 }
 
-static void the_ceiling_drops_what_follows(void **state)
+static void a_buffer_drops_bytes_beyond_its_maximum(void **state)
 {
     (void)state;
     struct buf buf = {.max = 4};
@@ -66,7 +66,7 @@ static void the_ceiling_drops_what_follows(void **state)
     assert_false(buf.overflow);
 }
 
-static void drops_from_the_front(void **state)
+static void a_buffer_drops_bytes_from_its_front(void **state)
 {
     (void)state;
     static const struct {
@@ -83,7 +83,7 @@ static void drops_from_the_front(void **state)
     }
 }
 
-static void grows_with_what_is_put(void **state)
+static void a_buffer_grows_with_its_content(void **state)
 {
     (void)state;
     struct buf buf = {0};
@@ -97,7 +97,7 @@ static void grows_with_what_is_put(void **state)
     buf_release(&buf);
 }
 
-static void taking_hands_the_memory_over(void **state)
+static void a_taken_buffer_hands_over_its_memory(void **state)
 {
     (void)state;
     struct buf buf = {.max = 100};
@@ -115,7 +115,7 @@ static void taking_hands_the_memory_over(void **state)
     free(text);
 }
 
-static void a_blob_lives_until_its_last_reference_goes(void **state)
+static void a_blob_lives_until_its_last_reference_is_dropped(void **state)
 {
     (void)state;
     struct buf buf = {0};
@@ -132,7 +132,7 @@ static void a_blob_lives_until_its_last_reference_goes(void **state)
     blob_unref(NULL);
 }
 
-static void an_arena_gives_zeroed_aligned_memory(void **state)
+static void an_arena_returns_zeroed_aligned_memory(void **state)
 {
     (void)state;
     static const size_t sizes[] = {1, 0, 15, 16, 17, 511, 512, 513, 2048, 2049, 100000, 3};
@@ -155,7 +155,7 @@ static void an_arena_gives_zeroed_aligned_memory(void **state)
     arena_release(&arena);
 }
 
-static void arenas_that_share_a_store_leave_nothing_behind(void **state)
+static void arenas_that_share_a_store_return_zeroed_memory(void **state)
 {
     (void)state;
     struct arena_store store = {0};
@@ -174,7 +174,7 @@ static void arenas_that_share_a_store_leave_nothing_behind(void **state)
     assert_int_equal(store.count, 0);
 }
 
-static void an_arena_copies_bytes_and_ends_them(void **state)
+static void an_arena_copies_bytes_and_terminates_them(void **state)
 {
     (void)state;
     struct arena arena = {0};
@@ -187,7 +187,7 @@ static void an_arena_copies_bytes_and_ends_them(void **state)
     arena_release(&arena);
 }
 
-static void wiping_leaves_nothing_and_nothing_else_is_touched(void **state)
+static void a_wipe_clears_its_range_and_no_other_byte(void **state)
 {
     (void)state;
     enum { SIZE = 4 << 20 };
@@ -206,17 +206,17 @@ static void wiping_leaves_nothing_and_nothing_else_is_touched(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(puts_and_prints),
-        cmocka_unit_test(writes_integers_to_their_limits),
-        cmocka_unit_test(the_ceiling_drops_what_follows),
-        cmocka_unit_test(drops_from_the_front),
-        cmocka_unit_test(grows_with_what_is_put),
-        cmocka_unit_test(taking_hands_the_memory_over),
-        cmocka_unit_test(a_blob_lives_until_its_last_reference_goes),
-        cmocka_unit_test(wiping_leaves_nothing_and_nothing_else_is_touched),
-        cmocka_unit_test(an_arena_gives_zeroed_aligned_memory),
-        cmocka_unit_test(arenas_that_share_a_store_leave_nothing_behind),
-        cmocka_unit_test(an_arena_copies_bytes_and_ends_them),
+        cmocka_unit_test(a_buffer_appends_bytes_and_formatted_text),
+        cmocka_unit_test(integers_are_written_to_their_limits),
+        cmocka_unit_test(a_buffer_drops_bytes_beyond_its_maximum),
+        cmocka_unit_test(a_buffer_drops_bytes_from_its_front),
+        cmocka_unit_test(a_buffer_grows_with_its_content),
+        cmocka_unit_test(a_taken_buffer_hands_over_its_memory),
+        cmocka_unit_test(a_blob_lives_until_its_last_reference_is_dropped),
+        cmocka_unit_test(a_wipe_clears_its_range_and_no_other_byte),
+        cmocka_unit_test(an_arena_returns_zeroed_aligned_memory),
+        cmocka_unit_test(arenas_that_share_a_store_return_zeroed_memory),
+        cmocka_unit_test(an_arena_copies_bytes_and_terminates_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

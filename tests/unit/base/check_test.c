@@ -1,7 +1,9 @@
 // Tests invariants: one that does not hold ends the process, in a release too, and standard error says where.
 //
 // tests/CMakeLists.txt builds this file twice: as every unit test, and with check.c as a release is built (base/check-release).
+#ifndef NDEBUG
 #define NDEBUG
+#endif
 #include "base/check.h"
 #include "base/list.h"
 #include "unit.h"
@@ -36,7 +38,7 @@ static void break_a_condition(void)
     CHECK(one == 2);
 }
 
-static void a_condition_that_does_not_hold_is_written_to_stderr_and_aborts(void **state)
+static void a_failed_check_writes_its_condition_to_stderr_and_aborts(void **state)
 {
     (void)state;
     char text[512];
@@ -54,7 +56,7 @@ static void put_a_node_into_two_lists(void)
     list_append(&other, &node);
 }
 
-static void a_node_that_is_put_into_two_lists_ends_the_process(void **state)
+static void a_node_that_is_put_into_two_lists_aborts_the_process(void **state)
 {
     (void)state;
     char text[512];
@@ -65,8 +67,8 @@ static void a_node_that_is_put_into_two_lists_ends_the_process(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_condition_that_does_not_hold_is_written_to_stderr_and_aborts),
-        cmocka_unit_test(a_node_that_is_put_into_two_lists_ends_the_process),
+        cmocka_unit_test(a_failed_check_writes_its_condition_to_stderr_and_aborts),
+        cmocka_unit_test(a_node_that_is_put_into_two_lists_aborts_the_process),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

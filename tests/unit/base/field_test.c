@@ -4,7 +4,7 @@
 
 static bool is_good_in_a_value(int c) { return c == '\t' || (c >= 0x20 && c != 0x7F); }
 
-static void values_of_every_byte_at_every_place(void **state)
+static void field_values_allow_the_same_bytes_at_every_offset(void **state)
 {
     (void)state;
     char value[40];
@@ -17,7 +17,7 @@ static void values_of_every_byte_at_every_place(void **state)
             }
 }
 
-static void a_tab_hides_nothing_after_it(void **state)
+static void a_tab_in_a_field_value_does_not_hide_a_bad_byte_after_it(void **state)
 {
     (void)state;
     assert_true(field_is_value(SPAN("")));
@@ -27,7 +27,7 @@ static void a_tab_hides_nothing_after_it(void **state)
     assert_true(field_is_value(SPAN("\x80\xFF gr\xC3\xBC\xC3\x9F")));
 }
 
-static void names_are_tokens(void **state)
+static void field_names_must_be_tokens(void **state)
 {
     (void)state;
     for (int c = 1; c < 256; c++) {
@@ -43,9 +43,9 @@ static void names_are_tokens(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(values_of_every_byte_at_every_place),
-        cmocka_unit_test(a_tab_hides_nothing_after_it),
-        cmocka_unit_test(names_are_tokens),
+        cmocka_unit_test(field_values_allow_the_same_bytes_at_every_offset),
+        cmocka_unit_test(a_tab_in_a_field_value_does_not_hide_a_bad_byte_after_it),
+        cmocka_unit_test(field_names_must_be_tokens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -48,7 +48,7 @@ static void names_fold_as_in_the_table(void **state)
     }
 }
 
-static void test_zero_bytes(void **state)
+static void names_are_folded_beyond_zero_bytes(void **state)
 {
     (void)state;
     assert_false(fold_equal(SPAN("name\0"), SPAN("name")));
@@ -58,6 +58,7 @@ static void test_zero_bytes(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(names_fold_as_in_the_table), cmocka_unit_test(test_zero_bytes)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(names_fold_as_in_the_table),
+                                       cmocka_unit_test(names_are_folded_beyond_zero_bytes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -44,7 +44,7 @@ static unsigned random_below(unsigned *state, unsigned limit)
     return (*state >> 16) % limit;
 }
 
-static void matching_agrees_with_the_slow_way(void **state)
+static void the_glob_matcher_agrees_with_a_slow_matcher(void **state)
 {
     (void)state;
     unsigned random = 20261117;
@@ -63,7 +63,7 @@ static void matching_agrees_with_the_slow_way(void **state)
     assert_true(matched > 10000);
 }
 
-static void chosen_patterns_match_as_expected(void **state)
+static void globs_of_the_table_match_as_expected(void **state)
 {
     (void)state;
     static const struct {
@@ -85,7 +85,7 @@ static void chosen_patterns_match_as_expected(void **state)
 }
 
 // Each of these takes minutes if the time is pattern times text.
-static void long_texts_take_one_pass(void **state)
+static void a_glob_matches_a_long_text_in_one_pass(void **state)
 {
     (void)state;
     enum { LENGTH = 4 << 20, PIECE = 4000 };
@@ -107,9 +107,9 @@ static void long_texts_take_one_pass(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(matching_agrees_with_the_slow_way),
-        cmocka_unit_test(chosen_patterns_match_as_expected),
-        cmocka_unit_test(long_texts_take_one_pass),
+        cmocka_unit_test(the_glob_matcher_agrees_with_a_slow_matcher),
+        cmocka_unit_test(globs_of_the_table_match_as_expected),
+        cmocka_unit_test(a_glob_matches_a_long_text_in_one_pass),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -25,7 +25,7 @@ static bool pass(const char *event, const char *server, int64_t now_ms)
     return log_limit_pass(&limit, event, fields, now_ms);
 }
 
-static void the_first_lines_of_a_window_pass_and_the_others_are_counted(void **state)
+static void the_first_lines_of_a_window_are_logged_and_the_others_counted(void **state)
 {
     (void)state;
     struct log_window window;
@@ -46,7 +46,7 @@ static void the_first_lines_of_a_window_pass_and_the_others_are_counted(void **s
     assert_false(pass("junk", "a", LOG_LIMIT_WINDOW_MS + 5));
 }
 
-static void what_was_left_out_is_told_even_if_the_event_comes_again_first(void **state)
+static void the_count_of_suppressed_lines_is_logged_even_if_the_event_recurs_first(void **state)
 {
     (void)state;
     struct log_window window;
@@ -59,7 +59,7 @@ static void what_was_left_out_is_told_even_if_the_event_comes_again_first(void *
 }
 
 // Whoever chooses another name each time gets no further, and no line is lost from the count.
-static void an_event_is_bounded_over_all_its_sources(void **state)
+static void a_log_event_is_bounded_over_all_its_sources(void **state)
 {
     (void)state;
     enum { LINES = 100000 };
@@ -76,7 +76,7 @@ static void an_event_is_bounded_over_all_its_sources(void **state)
     assert_int_equal(passed + left_out, LINES);
 }
 
-static void a_source_may_have_any_length(void **state)
+static void the_source_of_a_log_event_may_have_any_length(void **state)
 {
     (void)state;
     char name[5000];
@@ -161,7 +161,7 @@ static struct buf drain(void)
     }
 }
 
-static void lines_wait_for_their_reader_and_come_whole_and_in_order(void **state)
+static void log_lines_wait_for_a_slow_reader_and_arrive_whole_and_in_order(void **state)
 {
     (void)state;
     static void (*const opened[])(void) = {open_pipe, open_polled, open_socket};
@@ -184,7 +184,7 @@ static void lines_wait_for_their_reader_and_come_whole_and_in_order(void **state
     }
 }
 
-static void a_full_queue_drops_lines_and_tells_how_many_once_there_is_room(void **state)
+static void a_full_log_queue_drops_lines_and_logs_their_number_later(void **state)
 {
     (void)state;
     enum { LINES = 3000 };
@@ -202,7 +202,7 @@ static void a_full_queue_drops_lines_and_tells_how_many_once_there_is_room(void 
     close_queue();
 }
 
-static void lines_that_nobody_can_read_are_dropped(void **state)
+static void log_lines_without_a_reader_are_dropped(void **state)
 {
     (void)state;
     static void (*const opened[])(void) = {open_pipe, open_polled, open_socket};
@@ -222,13 +222,13 @@ static void lines_that_nobody_can_read_are_dropped(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(the_first_lines_of_a_window_pass_and_the_others_are_counted, start_afresh),
-        cmocka_unit_test_setup(what_was_left_out_is_told_even_if_the_event_comes_again_first, start_afresh),
-        cmocka_unit_test_setup(an_event_is_bounded_over_all_its_sources, start_afresh),
-        cmocka_unit_test_setup(a_source_may_have_any_length, start_afresh),
-        cmocka_unit_test(lines_wait_for_their_reader_and_come_whole_and_in_order),
-        cmocka_unit_test(a_full_queue_drops_lines_and_tells_how_many_once_there_is_room),
-        cmocka_unit_test(lines_that_nobody_can_read_are_dropped),
+        cmocka_unit_test_setup(the_first_lines_of_a_window_are_logged_and_the_others_counted, start_afresh),
+        cmocka_unit_test_setup(the_count_of_suppressed_lines_is_logged_even_if_the_event_recurs_first, start_afresh),
+        cmocka_unit_test_setup(a_log_event_is_bounded_over_all_its_sources, start_afresh),
+        cmocka_unit_test_setup(the_source_of_a_log_event_may_have_any_length, start_afresh),
+        cmocka_unit_test(log_lines_wait_for_a_slow_reader_and_arrive_whole_and_in_order),
+        cmocka_unit_test(a_full_log_queue_drops_lines_and_logs_their_number_later),
+        cmocka_unit_test(log_lines_without_a_reader_are_dropped),
     };
     signal(SIGPIPE, SIG_IGN);
     return cmocka_run_group_tests(tests, NULL, NULL);

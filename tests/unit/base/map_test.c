@@ -14,7 +14,7 @@ static struct span name_of(size_t i)
     return span_make(names[i], (size_t)len);
 }
 
-static void an_empty_map_has_nothing(void **state)
+static void an_empty_map_has_no_entries(void **state)
 {
     (void)state;
     struct map map = {0};
@@ -26,7 +26,7 @@ static void an_empty_map_has_nothing(void **state)
     map_release(&map);
 }
 
-static void puts_replaces_and_removes(void **state)
+static void a_map_adds_replaces_and_removes_entries(void **state)
 {
     (void)state;
     int a = 0, b = 0;
@@ -44,7 +44,7 @@ static void puts_replaces_and_removes(void **state)
     map_release(&map);
 }
 
-static void keys_are_bytes_and_are_copied(void **state)
+static void map_keys_are_bytes_and_are_copied(void **state)
 {
     (void)state;
     int v[5];
@@ -67,7 +67,7 @@ static void keys_are_bytes_and_are_copied(void **state)
     map_release(&map);
 }
 
-static void thousands_of_keys_come_and_go(void **state)
+static void a_map_handles_thousands_of_keys_that_come_and_go(void **state)
 {
     (void)state;
     struct map map = {0};
@@ -96,7 +96,7 @@ static void thousands_of_keys_come_and_go(void **state)
     map_release(&map);
 }
 
-static void turnover_does_not_grow_the_map(void **state)
+static void a_map_does_not_grow_under_turnover(void **state)
 {
     (void)state;
     struct map map = {0};
@@ -114,9 +114,11 @@ static void turnover_does_not_grow_the_map(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_empty_map_has_nothing),       cmocka_unit_test(puts_replaces_and_removes),
-        cmocka_unit_test(keys_are_bytes_and_are_copied),  cmocka_unit_test(thousands_of_keys_come_and_go),
-        cmocka_unit_test(turnover_does_not_grow_the_map),
+        cmocka_unit_test(an_empty_map_has_no_entries),
+        cmocka_unit_test(a_map_adds_replaces_and_removes_entries),
+        cmocka_unit_test(map_keys_are_bytes_and_are_copied),
+        cmocka_unit_test(a_map_handles_thousands_of_keys_that_come_and_go),
+        cmocka_unit_test(a_map_does_not_grow_under_turnover),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -91,7 +91,7 @@ static void absent_options_have_their_defaults(void **state)
     option_release(&sample_table, &s);
 }
 
-static void every_type_is_read(void **state)
+static void every_type_of_option_is_read(void **state)
 {
     (void)state;
     struct sample s;
@@ -175,7 +175,7 @@ static const struct wrong_row {
     {"{\"text\":\"${UNIT\"}", "f.json: /text:", "\"${\" without \"}\""},
 };
 
-static void what_is_wrong_is_said_with_file_and_path(void **state)
+static void an_invalid_option_is_reported_with_its_file_and_path(void **state)
 {
     (void)state;
     unsetenv("UNIT_UNSET");
@@ -191,7 +191,7 @@ static void what_is_wrong_is_said_with_file_and_path(void **state)
     }
 }
 
-static void an_unknown_key_that_is_like_nothing_gets_no_suggestion(void **state)
+static void an_unknown_key_unlike_all_others_gets_no_suggestion(void **state)
 {
     (void)state;
     struct sample s;
@@ -203,7 +203,7 @@ static void an_unknown_key_that_is_like_nothing_gets_no_suggestion(void **state)
 
 // ---- words ----------------------------------------------------------------------------------
 
-static void durations_and_sizes(void **state)
+static void durations_and_sizes_are_read_with_their_units(void **state)
 {
     (void)state;
     static const struct {
@@ -237,7 +237,7 @@ static void durations_and_sizes(void **state)
     }
 }
 
-static void names_of_the_environment_are_expanded(void **state)
+static void variables_of_the_environment_are_expanded(void **state)
 {
     (void)state;
     static const struct {
@@ -275,7 +275,7 @@ static void names_of_the_environment_are_expanded(void **state)
     }
 }
 
-static void the_nearest_name_is_offered(void **state)
+static void the_nearest_known_name_is_suggested(void **state)
 {
     (void)state;
     static const char *const names[] = {"timeout", "command", "url", NULL};
@@ -300,7 +300,7 @@ static void the_nearest_name_is_offered(void **state)
 
 // ---- showing --------------------------------------------------------------------------------
 
-static void secrets_are_never_shown(void **state)
+static void secret_options_are_never_shown(void **state)
 {
     (void)state;
     struct sample s;
@@ -321,7 +321,7 @@ static void secrets_are_never_shown(void **state)
     option_release(&sample_table, &s);
 }
 
-static void what_is_shown_parses_to_the_same(void **state)
+static void shown_options_parse_to_the_same_values(void **state)
 {
     (void)state;
     struct sample first, second;
@@ -340,7 +340,7 @@ static void what_is_shown_parses_to_the_same(void **state)
     option_release(&sample_table, &second);
 }
 
-static void the_schema_names_every_row(void **state)
+static void the_schema_names_every_option(void **state)
 {
     (void)state;
     json_t *schema = option_schema(&sample_table), *properties = json_object_get(schema, "properties");
@@ -354,15 +354,15 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(absent_options_have_their_defaults),
-        cmocka_unit_test(every_type_is_read),
-        cmocka_unit_test(what_is_wrong_is_said_with_file_and_path),
-        cmocka_unit_test(an_unknown_key_that_is_like_nothing_gets_no_suggestion),
-        cmocka_unit_test(durations_and_sizes),
-        cmocka_unit_test(names_of_the_environment_are_expanded),
-        cmocka_unit_test(the_nearest_name_is_offered),
-        cmocka_unit_test(secrets_are_never_shown),
-        cmocka_unit_test(what_is_shown_parses_to_the_same),
-        cmocka_unit_test(the_schema_names_every_row),
+        cmocka_unit_test(every_type_of_option_is_read),
+        cmocka_unit_test(an_invalid_option_is_reported_with_its_file_and_path),
+        cmocka_unit_test(an_unknown_key_unlike_all_others_gets_no_suggestion),
+        cmocka_unit_test(durations_and_sizes_are_read_with_their_units),
+        cmocka_unit_test(variables_of_the_environment_are_expanded),
+        cmocka_unit_test(the_nearest_known_name_is_suggested),
+        cmocka_unit_test(secret_options_are_never_shown),
+        cmocka_unit_test(shown_options_parse_to_the_same_values),
+        cmocka_unit_test(the_schema_names_every_option),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

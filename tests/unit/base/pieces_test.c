@@ -25,7 +25,7 @@ static char *read_all(const struct blob *blob, size_t step)
     return text;
 }
 
-static void shares_large_parts_and_copies_small_ones(void **state)
+static void large_parts_are_shared_and_small_ones_copied(void **state)
 {
     (void)state;
     struct pieces pieces = {0};
@@ -65,7 +65,7 @@ static void shares_large_parts_and_copies_small_ones(void **state)
     blob_unref(whole);
 }
 
-static void a_text_of_its_own_is_one_run_of_bytes(void **state)
+static void a_short_text_is_one_run_of_bytes(void **state)
 {
     (void)state;
     struct pieces pieces = {0};
@@ -83,7 +83,7 @@ static void a_text_of_its_own_is_one_run_of_bytes(void **state)
     blob_unref(blob);
 }
 
-static void a_large_text_of_its_own_is_a_part(void **state)
+static void a_large_text_is_one_part_of_its_blob(void **state)
 {
     (void)state;
     struct pieces pieces = {0};
@@ -96,7 +96,7 @@ static void a_large_text_of_its_own_is_a_part(void **state)
     blob_unref(blob);
 }
 
-static void a_blob_in_parts_is_a_part_of_another(void **state)
+static void a_blob_in_parts_may_be_a_part_of_another_blob(void **state)
 {
     (void)state;
     struct pieces inner = {0}, outer = {0};
@@ -127,10 +127,10 @@ static void a_blob_in_parts_is_a_part_of_another(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shares_large_parts_and_copies_small_ones),
-        cmocka_unit_test(a_text_of_its_own_is_one_run_of_bytes),
-        cmocka_unit_test(a_large_text_of_its_own_is_a_part),
-        cmocka_unit_test(a_blob_in_parts_is_a_part_of_another),
+        cmocka_unit_test(large_parts_are_shared_and_small_ones_copied),
+        cmocka_unit_test(a_short_text_is_one_run_of_bytes),
+        cmocka_unit_test(a_large_text_is_one_part_of_its_blob),
+        cmocka_unit_test(a_blob_in_parts_may_be_a_part_of_another_blob),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 // Tests the JSON scanner: grammar, UTF-8, depth, duplicates, walking, and agreement with jansson.
 #include "base/json.h"
-#include "base/scan.h"
+#include "scan.h"
 #include "unit.h"
 
 #define LETTERS                                      \
@@ -128,14 +128,14 @@ static bool accepts_copy(struct span text, bool strict)
     return ok;
 }
 
-static void accepts_the_grammar_and_no_more(void **state)
+static void the_scanner_accepts_exactly_the_json_grammar(void **state)
 {
     (void)state;
     for (size_t i = 0; i < COUNT(texts); i++)
         assert_row(accepts_copy(span_make(texts[i].text, texts[i].len), true) == texts[i].ok, texts[i].text);
 }
 
-static void agrees_with_jansson(void **state)
+static void the_scanner_agrees_with_jansson(void **state)
 {
     (void)state;
     for (size_t i = 0; i < COUNT(texts); i++) {
@@ -147,7 +147,7 @@ static void agrees_with_jansson(void **state)
     }
 }
 
-static void refuses_every_truncation(void **state)
+static void every_truncation_of_a_document_is_refused(void **state)
 {
     (void)state;
     static const char text[] = "{\"k\":[true,null,-1.5e3,\"\\u00e9\xC3\xA9\\ud83d\\ude00\",{\"n\":{}}]}";
@@ -156,13 +156,13 @@ static void refuses_every_truncation(void **state)
     assert_true(accepts_copy(SPAN(text), true));
 }
 
-static void an_empty_span_without_memory_is_no_document(void **state)
+static void an_empty_span_without_memory_is_not_a_document(void **state)
 {
     (void)state;
     assert_false(accepts((struct span){NULL, 0}, true));
 }
 
-static void says_where_it_failed(void **state)
+static void a_scan_error_gives_the_offset_of_the_failure(void **state)
 {
     (void)state;
     struct span value;
@@ -175,7 +175,7 @@ static void says_where_it_failed(void **state)
     assert_contains(err.detail, "duplicate key");
 }
 
-static void the_value_is_trimmed_and_numbers_stay_exact(void **state)
+static void scanned_values_are_trimmed_and_numbers_stay_exact(void **state)
 {
     (void)state;
     static const char *const values[] = {
@@ -204,7 +204,7 @@ static struct buf nested(size_t depth, const char *open, const char *close)
     return text;
 }
 
-static void depth_is_bounded(void **state)
+static void the_depth_of_a_document_is_bounded(void **state)
 {
     (void)state;
     static const struct {
@@ -226,7 +226,7 @@ static void depth_is_bounded(void **state)
     }
 }
 
-static void depth_is_told(void **state)
+static void the_depth_of_a_document_is_reported(void **state)
 {
     (void)state;
     static const struct {
@@ -256,7 +256,7 @@ static struct buf object_of(size_t keys, const char *last)
     return text;
 }
 
-static void duplicates_are_found_among_any_number_of_keys(void **state)
+static void duplicate_keys_are_found_among_any_number_of_keys(void **state)
 {
     (void)state;
     static const size_t counts[] = {1, 15, 16, 17, 63, 64, 65, 1000};
@@ -312,7 +312,7 @@ static void a_special_byte_is_seen_at_every_offset_of_a_long_run(void **state)
 
 // ---- walking --------------------------------------------------------------------------------
 
-static void walks_members_and_elements(void **state)
+static void members_and_elements_are_walked_in_order(void **state)
 {
     (void)state;
     static const char object[] = "{ \"a\" : 1 ,\"b\":\"x,\\\"]}\\\\\", \"c\":[1,{\"d\":[]}] ,\"e\" : {\"f\":null}\n}";
@@ -335,7 +335,7 @@ static void walks_members_and_elements(void **state)
     assert_int_equal(n, COUNT(elements));
 }
 
-static void walking_empty_containers_gives_nothing(void **state)
+static void an_empty_container_has_no_members_to_walk(void **state)
 {
     (void)state;
     static const char *const empty[] = {"{}", "[]", "{ }", "[\n]", ""};
@@ -348,7 +348,7 @@ static void walking_empty_containers_gives_nothing(void **state)
     }
 }
 
-static void finds_the_first_member_of_a_name(void **state)
+static void the_first_member_with_a_name_is_found(void **state)
 {
     (void)state;
     static const char object[] =
@@ -370,7 +370,7 @@ static void finds_the_first_member_of_a_name(void **state)
     assert_false(scan_find(SPAN("1"), "a", &value));
 }
 
-static void tells_the_kinds_apart(void **state)
+static void the_kinds_of_json_values_are_distinguished(void **state)
 {
     (void)state;
     static const struct {
@@ -391,7 +391,7 @@ static void tells_the_kinds_apart(void **state)
 
 // ---- strings --------------------------------------------------------------------------------
 
-static void decodes_every_escape(void **state)
+static void every_escape_of_a_string_is_decoded(void **state)
 {
     (void)state;
     static const struct {
@@ -419,7 +419,7 @@ static void decodes_every_escape(void **state)
     }
 }
 
-static void what_is_encoded_decodes_to_the_same(void **state)
+static void an_encoded_string_decodes_to_the_same_bytes(void **state)
 {
     (void)state;
     char every[0x80 + 14];
@@ -446,7 +446,7 @@ static void what_is_encoded_decodes_to_the_same(void **state)
     buf_release(&raw);
 }
 
-static void lossy_encoding_makes_any_bytes_valid(void **state)
+static void lossy_encoding_turns_any_bytes_into_valid_json(void **state)
 {
     (void)state;
     static const struct {
@@ -471,7 +471,7 @@ static void lossy_encoding_makes_any_bytes_valid(void **state)
     }
 }
 
-static void a_half_comes_out_as_it_was(void **state)
+static void a_lone_surrogate_is_encoded_as_it_was(void **state)
 {
     (void)state;
     static const char *const raw[] = {"\"\\ud83d\"", "\"a\\ud800b\\udfff\"", "\"\\udc00\\ud800\"",
@@ -493,7 +493,7 @@ static void a_half_comes_out_as_it_was(void **state)
     assert_false(scan_has_half((struct span){0}));
 }
 
-static void halves_are_masked(void **state)
+static void lone_surrogates_are_masked(void **state)
 {
     (void)state;
     static const struct {
@@ -522,7 +522,7 @@ static void halves_are_masked(void **state)
     assert_null(json_parse_arguments(SPAN("{\"a\\ud83d\":1}"), "arguments", &err));
 }
 
-static void what_is_utf8(void **state)
+static void valid_and_invalid_utf8_are_distinguished(void **state)
 {
     (void)state;
     static const struct {
@@ -547,7 +547,7 @@ static void what_is_utf8(void **state)
         assert_row(scan_is_utf8(span_make(rows[i].text, rows[i].len)) == rows[i].yes, rows[i].text);
 }
 
-static void text_is_mended_and_cut_between_characters(void **state)
+static void repaired_text_is_cut_between_characters(void **state)
 {
     (void)state;
     static const struct {
@@ -574,7 +574,7 @@ static void text_is_mended_and_cut_between_characters(void **state)
 }
 
 // What stands at one place of a long string: blocks of bytes are skipped at once, and no place may be special.
-static void a_long_string_is_judged_alike_wherever_its_odd_part_stands(void **state)
+static void a_long_string_is_judged_alike_wherever_its_odd_part_is(void **state)
 {
     (void)state;
     static const struct {
@@ -604,28 +604,28 @@ static void a_long_string_is_judged_alike_wherever_its_odd_part_stands(void **st
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_long_string_is_judged_alike_wherever_its_odd_part_stands),
-        cmocka_unit_test(what_is_utf8),
-        cmocka_unit_test(accepts_the_grammar_and_no_more),
-        cmocka_unit_test(agrees_with_jansson),
-        cmocka_unit_test(refuses_every_truncation),
-        cmocka_unit_test(an_empty_span_without_memory_is_no_document),
-        cmocka_unit_test(says_where_it_failed),
-        cmocka_unit_test(the_value_is_trimmed_and_numbers_stay_exact),
-        cmocka_unit_test(depth_is_bounded),
-        cmocka_unit_test(depth_is_told),
-        cmocka_unit_test(duplicates_are_found_among_any_number_of_keys),
+        cmocka_unit_test(a_long_string_is_judged_alike_wherever_its_odd_part_is),
+        cmocka_unit_test(valid_and_invalid_utf8_are_distinguished),
+        cmocka_unit_test(the_scanner_accepts_exactly_the_json_grammar),
+        cmocka_unit_test(the_scanner_agrees_with_jansson),
+        cmocka_unit_test(every_truncation_of_a_document_is_refused),
+        cmocka_unit_test(an_empty_span_without_memory_is_not_a_document),
+        cmocka_unit_test(a_scan_error_gives_the_offset_of_the_failure),
+        cmocka_unit_test(scanned_values_are_trimmed_and_numbers_stay_exact),
+        cmocka_unit_test(the_depth_of_a_document_is_bounded),
+        cmocka_unit_test(the_depth_of_a_document_is_reported),
+        cmocka_unit_test(duplicate_keys_are_found_among_any_number_of_keys),
         cmocka_unit_test(a_special_byte_is_seen_at_every_offset_of_a_long_run),
-        cmocka_unit_test(walks_members_and_elements),
-        cmocka_unit_test(walking_empty_containers_gives_nothing),
-        cmocka_unit_test(finds_the_first_member_of_a_name),
-        cmocka_unit_test(tells_the_kinds_apart),
-        cmocka_unit_test(decodes_every_escape),
-        cmocka_unit_test(what_is_encoded_decodes_to_the_same),
-        cmocka_unit_test(lossy_encoding_makes_any_bytes_valid),
-        cmocka_unit_test(a_half_comes_out_as_it_was),
-        cmocka_unit_test(halves_are_masked),
-        cmocka_unit_test(text_is_mended_and_cut_between_characters),
+        cmocka_unit_test(members_and_elements_are_walked_in_order),
+        cmocka_unit_test(an_empty_container_has_no_members_to_walk),
+        cmocka_unit_test(the_first_member_with_a_name_is_found),
+        cmocka_unit_test(the_kinds_of_json_values_are_distinguished),
+        cmocka_unit_test(every_escape_of_a_string_is_decoded),
+        cmocka_unit_test(an_encoded_string_decodes_to_the_same_bytes),
+        cmocka_unit_test(lossy_encoding_turns_any_bytes_into_valid_json),
+        cmocka_unit_test(a_lone_surrogate_is_encoded_as_it_was),
+        cmocka_unit_test(lone_surrogates_are_masked),
+        cmocka_unit_test(repaired_text_is_cut_between_characters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

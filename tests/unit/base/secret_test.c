@@ -2,7 +2,7 @@
 #include "base/secret.h"
 #include "unit.h"
 
-static void base64url_goes_both_ways(void **state)
+static void base64url_encodes_and_decodes_to_the_same_bytes(void **state)
 {
     (void)state;
     static const struct {
@@ -25,7 +25,7 @@ static void base64url_goes_both_ways(void **state)
     }
 }
 
-static void every_byte_survives_at_every_place(void **state)
+static void every_byte_survives_base64url_at_every_offset(void **state)
 {
     (void)state;
     for (int c = 0; c < 256; c++)
@@ -41,7 +41,7 @@ static void every_byte_survives_at_every_place(void **state)
         }
 }
 
-static void decoding_has_one_spelling_for_each_value(void **state)
+static void base64url_decoding_accepts_one_spelling_of_each_value(void **state)
 {
     (void)state;
     static const struct {
@@ -80,7 +80,7 @@ static void assert_hex(const unsigned char *bytes, const char *hex)
     buf_release(&text);
 }
 
-static void digests_match_the_vectors(void **state)
+static void digests_match_published_test_vectors(void **state)
 {
     (void)state;
     unsigned char out[SECRET_MAC_BYTES];
@@ -96,7 +96,7 @@ static void digests_match_the_vectors(void **state)
     assert_hex(out, "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
 }
 
-static void compares_and_wipes(void **state)
+static void secrets_are_compared_and_wiped(void **state)
 {
     (void)state;
     char a[] = "0123456789", b[] = "0123456789";
@@ -112,7 +112,7 @@ static void compares_and_wipes(void **state)
     assert_memory_equal(a, "\0\0\0\0\0\0\0\0\0\0", 10);
 }
 
-static void random_bytes_differ(void **state)
+static void random_bytes_differ_between_calls(void **state)
 {
     (void)state;
     char a[32] = {0}, b[32] = {0};
@@ -121,15 +121,32 @@ static void random_bytes_differ(void **state)
     assert_memory_not_equal(a, b, sizeof a);
 }
 
+static void random_texts_differ_and_fill_their_buffer(void **state)
+{
+    (void)state;
+    char a[SECRET_TEXT_SIZE(16)], b[SECRET_TEXT_SIZE(16)], whole[SECRET_TEXT_SIZE(47)];
+    struct buf bytes = {0};
+    secret_random_text(a, 16);
+    secret_random_text(b, 16);
+    assert_string_not_equal(a, b);
+    assert_int_equal(strlen(a), sizeof a - 1);
+    secret_random_text(whole, 47);
+    assert_int_equal(strlen(whole), sizeof whole - 1);
+    assert_true(secret_decode(&bytes, span_of(whole)));
+    assert_int_equal(bytes.len, 47);
+    buf_release(&bytes);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(base64url_goes_both_ways),
-        cmocka_unit_test(every_byte_survives_at_every_place),
-        cmocka_unit_test(decoding_has_one_spelling_for_each_value),
-        cmocka_unit_test(digests_match_the_vectors),
-        cmocka_unit_test(compares_and_wipes),
-        cmocka_unit_test(random_bytes_differ),
+        cmocka_unit_test(base64url_encodes_and_decodes_to_the_same_bytes),
+        cmocka_unit_test(every_byte_survives_base64url_at_every_offset),
+        cmocka_unit_test(base64url_decoding_accepts_one_spelling_of_each_value),
+        cmocka_unit_test(digests_match_published_test_vectors),
+        cmocka_unit_test(secrets_are_compared_and_wiped),
+        cmocka_unit_test(random_bytes_differ_between_calls),
+        cmocka_unit_test(random_texts_differ_and_fill_their_buffer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

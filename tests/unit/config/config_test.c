@@ -1,7 +1,7 @@
 // Tests the configuration: defaults, every check with the message it gives, loopback addresses, the file's place.
 #include "base/log.h"
 #include "config/config.h"
-#include "unit.h"
+#include "folder.h"
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,7 +15,7 @@ static struct config *parse(const char *text, struct err *err)
     return config;
 }
 
-static void an_empty_file_gives_the_defaults(void **state)
+static void an_empty_configuration_has_the_defaults(void **state)
 {
     (void)state;
     struct err err;
@@ -37,7 +37,7 @@ static void an_empty_file_gives_the_defaults(void **state)
     assert_int_equal(c->timeouts.heartbeat_ms, 15000);
     assert_int_equal(c->timeouts.session_idle_ms, 3600000);
     assert_int_equal(c->timeouts.shutdown_ms, 5000);
-    config_free(c);
+    config_unref(c);
 }
 
 static void servers_are_read_with_their_type(void **state)
@@ -65,7 +65,7 @@ static void servers_are_read_with_their_type(void **state)
     assert_int_equal(config_tenant_find_server(c, "default", "a")->timeout_ms, 60000);
     assert_int_equal(config_tenant_find_server(c, "default", "d")->timeout_ms, 5000);
     assert_int_equal(config_tenant_find_server(c, "default", "c")->isolation, SERVER_PER_SESSION);
-    config_free(c);
+    config_unref(c);
 }
 
 #define SERVERS(text) "{\"mcpServers\":{" text "}}"
@@ -164,14 +164,14 @@ static const struct wrong_row {
      "p.json: /tenants/acme/profiles/dev/servers:", "no server \"a\" in this tenant"},
 };
 
-static void what_is_wrong_is_refused_with_path_and_advice(void **state)
+static void an_invalid_configuration_is_refused_with_path_and_advice(void **state)
 {
     (void)state;
     unsetenv("UNIT_UNSET");
     for (size_t i = 0; i < COUNT(wrongs); i++) {
         struct err err;
         struct config *config = parse(wrongs[i].text, &err);
-        config_free(config);
+        config_unref(config);
         assert_row(config == NULL, wrongs[i].text);
         assert_int_equal(err.code, ERR_CONFIG);
         assert_contains(err.detail, wrongs[i].path);
@@ -179,7 +179,7 @@ static void what_is_wrong_is_refused_with_path_and_advice(void **state)
     }
 }
 
-static void what_is_right_is_taken(void **state)
+static void a_valid_configuration_is_accepted(void **state)
 {
     (void)state;
     static const char *const texts[] = {
@@ -207,11 +207,11 @@ static void what_is_right_is_taken(void **state)
         if (!config)
             print_error("%s\n", err.detail);
         assert_row(config != NULL, texts[i]);
-        config_free(config);
+        config_unref(config);
     }
 }
 
-static void loopback_is_told_from_the_rest(void **state)
+static void loopback_addresses_are_distinguished_from_others(void **state)
 {
     (void)state;
     static const struct {
@@ -255,36 +255,19 @@ static void secrets_of_servers_are_not_shown(void **state)
     assert_contains(text, "TOKEN");
     free(text);
     json_decref(shown);
-    config_free(c);
+    config_unref(c);
 }
 
 // ---- files ----------------------------------------------------------------------------------
 
-static char dir[] = "/tmp/unit-config-XXXXXX";
-
-static void put_file(const char *name, const char *text)
-{
-    FILE *file = fopen(name, "w");
-    assert_non_null(file);
-    fputs(text, file);
-    fclose(file);
-}
-
-static int enter_dir(void **state)
-{
-    (void)state;
-    return mkdtemp(dir) && chdir(dir) == 0 ? 0 : -1;
-}
+static int enter_dir(void **state) { return make_directory(state) == 0 && chdir(directory) == 0 ? 0 : -1; }
 
 static int leave_dir(void **state)
 {
-    (void)state;
-    unlink("postern.json");
-    unlink("other.json");
     unlink("xdg/postern/postern.json");
     rmdir("xdg/postern");
     rmdir("xdg");
-    return chdir("/") == 0 && rmdir(dir) == 0 ? 0 : -1;
+    return chdir("/") == 0 ? remove_directory(state) : -1;
 }
 
 static void assert_path(const char *given, const char *want)
@@ -297,7 +280,7 @@ static void assert_path(const char *given, const char *want)
     free(path);
 }
 
-static void the_file_is_looked_for_in_order(void **state)
+static void the_configuration_file_is_looked_for_in_order(void **state)
 {
     (void)state;
     unsetenv("POSTERN_CONFIG");
@@ -306,9 +289,9 @@ static void the_file_is_looked_for_in_order(void **state)
     assert_path(NULL, NULL);
     mkdir("xdg", 0700);
     mkdir("xdg/postern", 0700);
-    put_file("xdg/postern/postern.json", "{}");
+    write_file("xdg/postern/postern.json", "{}");
     assert_path(NULL, "xdg/postern/postern.json");
-    put_file("postern.json", "{}");
+    write_file("postern.json", "{}");
     assert_path(NULL, "postern.json");
     setenv("POSTERN_CONFIG", "named.json", 1);
     assert_path(NULL, "named.json");
@@ -316,7 +299,7 @@ static void the_file_is_looked_for_in_order(void **state)
     unsetenv("POSTERN_CONFIG");
 }
 
-static void a_file_is_loaded_or_the_error_names_it(void **state)
+static void a_configuration_file_is_loaded_or_named_in_the_error(void **state)
 {
     (void)state;
     static const struct {
@@ -334,16 +317,16 @@ static void a_file_is_loaded_or_the_error_names_it(void **state)
     assert_int_equal(err.code, ERR_CONFIG);
     assert_contains(err.detail, "missing.json: No such file");
     for (size_t i = 0; i < COUNT(rows); i++) {
-        put_file("other.json", rows[i].text);
+        write_file("other.json", rows[i].text);
         assert_null(config_load("other.json", &err));
         assert_int_equal(err.code, rows[i].code);
         assert_contains(err.detail, rows[i].says);
     }
-    put_file("other.json", "{\"prefix\":false}");
+    write_file("other.json", "{\"prefix\":false}");
     struct config *config = config_load("other.json", &err);
     assert_non_null(config);
     assert_false(config->prefix);
-    config_free(config);
+    config_unref(config);
 }
 
 // ---- tenants.d ------------------------------------------------------------------------------
@@ -368,17 +351,17 @@ static int remove_tenants_d(void **state)
     return rmdir("tenants.d");
 }
 
-static void each_file_of_tenants_d_is_a_tenant(void **state)
+static void each_file_in_tenants_d_defines_a_tenant(void **state)
 {
     (void)state;
     static const char *const want[] = {"inside", "acme", "zeta"};
     struct err err;
-    put_file("other.json", "{\"tenants\":{\"inside\":{}}}");
+    write_file("other.json", "{\"tenants\":{\"inside\":{}}}");
     for (size_t i = 0; i < COUNT(tenant_files); i++)
-        put_file(tenant_files[i], i < 2
-                                      ? "{\"$schema\":\"x\",\"mcpServers\":{\"a\":{\"command\":\"${UNIT_UNSET:-x}\"}},"
-                                        "\"profiles\":{\"dev\":{\"servers\":[\"a\"]}},\"policy\":\"p\"}"
-                                      : "not read");
+        write_file(tenant_files[i],
+                   i < 2 ? "{\"$schema\":\"x\",\"mcpServers\":{\"a\":{\"command\":\"${UNIT_UNSET:-x}\"}},"
+                           "\"profiles\":{\"dev\":{\"servers\":[\"a\"]}},\"policy\":\"p\"}"
+                         : "not read");
     struct config *config = config_load("other.json", &err);
     if (!config)
         fail_msg("%s", err.detail);
@@ -390,7 +373,7 @@ static void each_file_of_tenants_d_is_a_tenant(void **state)
     assert_string_equal(((const struct server *)tenants[1].servers.at)->command, "x");
     assert_int_equal(tenants[1].profiles.count, 1);
     assert_string_equal(tenants[1].policy, "p");
-    config_free(config);
+    config_unref(config);
     config = config_load_literal("other.json", &err);
     assert_non_null(config);
     json_t *shown = option_show(&config_options, config);
@@ -399,10 +382,10 @@ static void each_file_of_tenants_d_is_a_tenant(void **state)
     assert_contains(text, "${UNIT_UNSET:-x}");
     free(text);
     json_decref(shown);
-    config_free(config);
+    config_unref(config);
 }
 
-static void a_wrong_file_of_tenants_d_stops_the_start_and_is_named(void **state)
+static void an_invalid_file_in_tenants_d_stops_the_start_and_is_named(void **state)
 {
     (void)state;
     static const struct {
@@ -421,17 +404,17 @@ static void a_wrong_file_of_tenants_d_stops_the_start_and_is_named(void **state)
         {"{\"profiles\":{\"dev\":{\"servers\":[\"top\"]}}}", "tenants.d/acme.json: /profiles/dev/servers:"},
     };
     struct err err;
-    put_file("other.json", "{\"mcpServers\":{\"top\":{\"command\":\"x\"}}}");
+    write_file("other.json", "{\"mcpServers\":{\"top\":{\"command\":\"x\"}}}");
     for (size_t i = 0; i < COUNT(rows); i++) {
-        put_file(TENANTS_D("acme.json"), rows[i].text);
+        write_file(TENANTS_D("acme.json"), rows[i].text);
         assert_row(config_load("other.json", &err) == NULL, rows[i].text);
         assert_contains(err.detail, rows[i].says);
     }
-    put_file(TENANTS_D("acme.json"), "{}");
-    put_file("other.json", "{\"tenants\":{\"acme\":{}}}");
+    write_file(TENANTS_D("acme.json"), "{}");
+    write_file("other.json", "{\"tenants\":{\"acme\":{}}}");
     assert_null(config_load("other.json", &err));
     assert_contains(err.detail, "tenants.d/acme.json: /: tenant \"acme\" is in the configuration already");
-    put_file("other.json", "{}");
+    write_file("other.json", "{}");
     mkdir(TENANTS_D("folder.json"), 0700);
     assert_null(config_load("other.json", &err));
     assert_contains(err.detail, "tenants.d/folder.json: ");
@@ -443,7 +426,7 @@ static void a_wrong_file_of_tenants_d_stops_the_start_and_is_named(void **state)
 }
 
 // What per_user and assertions need is asked for wherever a tenant stands, and the file with the server is named.
-static void H13_a_tenant_needs_what_the_top_needs(void **state)
+static void H13_a_server_in_a_tenant_has_the_same_requirements_as_one_at_the_top(void **state)
 {
     (void)state;
 #define OWN "{\"mcpServers\":{\"files\":{\"url\":\"https://x.example/mcp\",\"auth\":{\"mode\":\"per_user\"}}}}"
@@ -482,23 +465,23 @@ static void H13_a_tenant_needs_what_the_top_needs(void **state)
             buf_printf(&text, inside ? "{%s,\"tenants\":{\"acme\":%s}}" : "{%s}", rows[i].top, rows[i].tenant);
             unlink(TENANTS_D("acme.json"));
             if (!inside)
-                put_file(TENANTS_D("acme.json"), rows[i].tenant);
-            put_file("other.json", buf_text(&text));
+                write_file(TENANTS_D("acme.json"), rows[i].tenant);
+            write_file("other.json", buf_text(&text));
             struct config *config = config_load("other.json", &err);
             assert_row((config == NULL) == (says != NULL), says ? says : err.detail);
             if (says)
                 assert_contains(err.detail, says);
-            config_free(config);
+            config_unref(config);
             buf_release(&text);
         }
 }
 
-static void a_tenants_d_that_is_no_folder_stops_the_start(void **state)
+static void a_tenants_d_that_is_not_a_folder_stops_the_start(void **state)
 {
     (void)state;
     struct err err;
-    put_file("other.json", "{}");
-    put_file("tenants.d", "{}");
+    write_file("other.json", "{}");
+    write_file("tenants.d", "{}");
     struct config *config = config_load("other.json", &err);
     unlink("tenants.d");
     assert_null(config);
@@ -508,19 +491,20 @@ static void a_tenants_d_that_is_no_folder_stops_the_start(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(each_file_of_tenants_d_is_a_tenant, make_tenants_d, remove_tenants_d),
-        cmocka_unit_test_setup_teardown(a_wrong_file_of_tenants_d_stops_the_start_and_is_named, make_tenants_d,
+        cmocka_unit_test_setup_teardown(each_file_in_tenants_d_defines_a_tenant, make_tenants_d, remove_tenants_d),
+        cmocka_unit_test_setup_teardown(an_invalid_file_in_tenants_d_stops_the_start_and_is_named, make_tenants_d,
                                         remove_tenants_d),
-        cmocka_unit_test_setup_teardown(H13_a_tenant_needs_what_the_top_needs, make_tenants_d, remove_tenants_d),
-        cmocka_unit_test(a_tenants_d_that_is_no_folder_stops_the_start),
-        cmocka_unit_test(an_empty_file_gives_the_defaults),
+        cmocka_unit_test_setup_teardown(H13_a_server_in_a_tenant_has_the_same_requirements_as_one_at_the_top,
+                                        make_tenants_d, remove_tenants_d),
+        cmocka_unit_test(a_tenants_d_that_is_not_a_folder_stops_the_start),
+        cmocka_unit_test(an_empty_configuration_has_the_defaults),
         cmocka_unit_test(servers_are_read_with_their_type),
-        cmocka_unit_test(what_is_wrong_is_refused_with_path_and_advice),
-        cmocka_unit_test(what_is_right_is_taken),
-        cmocka_unit_test(loopback_is_told_from_the_rest),
+        cmocka_unit_test(an_invalid_configuration_is_refused_with_path_and_advice),
+        cmocka_unit_test(a_valid_configuration_is_accepted),
+        cmocka_unit_test(loopback_addresses_are_distinguished_from_others),
         cmocka_unit_test(secrets_of_servers_are_not_shown),
-        cmocka_unit_test(the_file_is_looked_for_in_order),
-        cmocka_unit_test(a_file_is_loaded_or_the_error_names_it),
+        cmocka_unit_test(the_configuration_file_is_looked_for_in_order),
+        cmocka_unit_test(a_configuration_file_is_loaded_or_named_in_the_error),
     };
     return cmocka_run_group_tests(tests, enter_dir, leave_dir);
 }

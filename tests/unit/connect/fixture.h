@@ -12,24 +12,24 @@
 #include "config/config.h"
 #include "connect/connect.h"
 #include "connect/request.h"
+#include "folder.h"
+#include "listen.h"
 #include "loop/http_client.h"
+#include "run_until.h"
 #include "store/record.h"
-#include "unit.h"
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #define CLIENT "client-1"
 
-static char directory[64], origin[64];
+static char origin[64];
 static struct loop *loop;
 static struct http_client *http;
 static struct grant_store *store;
 static struct config *config;
 static struct connect *flow;
 
-static inline void run_until(bool (*condition)(void));
+#define run_until(condition) run_loop_until(loop, condition)
 
 // ---- the authorization server ---------------------------------------------------------------
 
@@ -107,14 +107,9 @@ static inline void authority_on_listener(struct loop_watch *watch, unsigned even
 static inline void authority_open(void)
 {
     struct err err;
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    socklen_t size = sizeof at;
-    authority.listener =
-        (struct loop_watch){.fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), .on_ready = authority_on_listener};
-    assert_int_equal(bind(authority.listener.fd, (struct sockaddr *)&at, size), 0);
-    assert_int_equal(listen(authority.listener.fd, 16), 0);
-    assert_int_equal(getsockname(authority.listener.fd, (struct sockaddr *)&at, &size), 0);
-    snprintf(origin, sizeof origin, "http://127.0.0.1:%u", ntohs(at.sin_port));
+    unsigned port;
+    authority.listener = (struct loop_watch){.fd = listen_on_loopback(&port), .on_ready = authority_on_listener};
+    snprintf(origin, sizeof origin, "http://127.0.0.1:%u", port);
     assert_true(loop_watch(loop, &authority.listener, LOOP_READ, &err));
 }
 
@@ -290,14 +285,9 @@ static inline void browser_send_to(struct connect *connect, struct browser *brow
     connect_request_start(connect, &browser->request);
 }
 
-static struct browser *awaited;
-
-static inline bool is_shown(void) { return awaited->shown; }
-
 static inline enum connect_page_kind browser_wait(struct browser *browser)
 {
-    awaited = browser;
-    run_until(is_shown);
+    run_until(browser->shown);
     return browser->page.kind;
 }
 
@@ -384,27 +374,6 @@ static inline size_t grants_of(const char *user)
 
 // ---- setting up -----------------------------------------------------------------------------
 
-static bool (*awaited_condition)(void);
-static int64_t too_late;
-
-static inline void on_tick(struct loop_timer *timer)
-{
-    if (awaited_condition() || clock_now_ms() > too_late)
-        loop_stop(loop);
-    else
-        loop_timer_set(loop, timer, 1);
-}
-
-static inline void run_until(bool (*condition)(void))
-{
-    struct loop_timer tick = {.on_due = on_tick, .name = "test"};
-    awaited_condition = condition;
-    too_late = clock_now_ms() + 20000;
-    loop_timer_set(loop, &tick, 0);
-    loop_run(loop);
-    assert_true(condition());
-}
-
 static inline struct connect *new_flow(void)
 {
     struct connect *connect = connect_new(&(struct connect_parts){
@@ -435,16 +404,9 @@ static inline struct config *parse_config(const char *public_url)
 
 static inline int set_up(void **state)
 {
-    (void)state;
     struct err err = {0};
-    snprintf(directory, sizeof directory, "/tmp/postern-connect-XXXXXX");
-    if (!mkdtemp(directory))
+    if (make_state_directory(state) != 0)
         return -1;
-    setenv("POSTERN_STATE", directory, 1);
-    unsetenv("POSTERN_VAULT_KEY");
-    unsetenv("CREDENTIALS_DIRECTORY");
-    unsetenv("DBUS_SESSION_BUS_ADDRESS");
-    log_setup(LOG_OFF, LOG_FORMAT_TEXT);
     alarm(120);
     gate = (struct fake_gate){.verdict = CONNECT_NO_CREDENTIAL};
     loop = loop_new(&err);
@@ -460,14 +422,13 @@ static inline int set_up(void **state)
 
 static inline int tear_down(void **state)
 {
-    (void)state;
     connect_free(flow);
     grant_store_close(store);
     authority_close();
     http_client_free(http);
     loop_free(loop);
-    config_free(config);
-    return unit_remove_folder(directory);
+    config_unref(config);
+    return remove_directory(state);
 }
 
 #define TEST(function) cmocka_unit_test_setup_teardown(function, set_up, tear_down)

@@ -106,7 +106,7 @@ static void a_link_for_a_server_at_another_url_is_expired(void **state)
 
 // ---- users ----------------------------------------------------------------------------------
 
-static void H6_a_link_opened_by_another_user_is_spent(void **state)
+static void H6_a_link_opened_by_another_user_becomes_invalid(void **state)
 {
     (void)state;
     struct browser ana = {.user = "ana"}, bob = {.user = "bob"};
@@ -140,7 +140,7 @@ static void a_link_of_an_identity_that_was_revoked_is_expired(void **state)
     browser_release(&ana);
 }
 
-static void a_browser_without_a_credential_sees_nothing(void **state)
+static void a_browser_without_a_credential_sees_no_accounts(void **state)
 {
     (void)state;
     struct browser ana = {.user = "ana"}, unknown = {0};
@@ -171,7 +171,7 @@ static void an_unbound_ticket_warns_the_user(void **state)
     browser_release(&unknown);
 }
 
-static void a_credential_that_is_refused_is_explained(void **state)
+static void a_refused_credential_gets_a_page_that_explains_the_reason(void **state)
 {
     (void)state;
     static const struct {
@@ -192,7 +192,7 @@ static void a_credential_that_is_refused_is_explained(void **state)
     browser_release(&unknown);
 }
 
-static void a_request_waits_for_its_authentication(void **state)
+static void a_page_request_waits_for_its_authentication(void **state)
 {
     (void)state;
     struct browser ana = {.user = "ana"};
@@ -206,7 +206,7 @@ static void a_request_waits_for_its_authentication(void **state)
 
 // ---- forms ----------------------------------------------------------------------------------
 
-static void a_forged_form_spends_nothing(void **state)
+static void a_forged_form_does_not_use_up_the_ticket(void **state)
 {
     (void)state;
     struct browser ana = {.user = "ana"}, other = {.user = "ana"};
@@ -223,7 +223,7 @@ static void a_forged_form_spends_nothing(void **state)
     browser_release(&other);
 }
 
-static void a_user_may_decline(void **state)
+static void a_user_may_decline_consent(void **state)
 {
     (void)state;
     struct browser ana = {.user = "ana"};
@@ -236,7 +236,7 @@ static void a_user_may_decline(void **state)
     browser_release(&ana);
 }
 
-static void consent_needs_a_question(void **state)
+static void a_consent_form_is_accepted_only_once(void **state)
 {
     (void)state;
     struct browser ana = {.user = "ana"};
@@ -250,7 +250,7 @@ static void consent_needs_a_question(void **state)
 
 // ---- callbacks ------------------------------------------------------------------------------
 
-static void H8_a_callback_in_another_browser_spends_nothing(void **state)
+static void H8_a_callback_in_another_browser_does_not_use_up_the_login(void **state)
 {
     (void)state;
     struct browser ana = {.user = "ana"}, other = {.user = "ana"};
@@ -262,7 +262,7 @@ static void H8_a_callback_in_another_browser_spends_nothing(void **state)
     browser_release(&other);
 }
 
-static void H8_a_callback_before_consent_spends_nothing(void **state)
+static void H8_a_callback_before_consent_does_not_use_up_the_login(void **state)
 {
     (void)state;
     struct browser ana = {.user = "ana"}, other = {.user = "ana"};
@@ -281,7 +281,7 @@ static void H8_a_callback_before_consent_spends_nothing(void **state)
     browser_release(&other);
 }
 
-static void B2_a_callback_that_belongs_to_no_login_spends_nothing(void **state)
+static void B2_a_callback_with_an_unknown_state_does_not_use_up_the_login(void **state)
 {
     (void)state;
     static const char *const queries[] = {
@@ -300,7 +300,7 @@ static void B2_a_callback_that_belongs_to_no_login_spends_nothing(void **state)
     browser_release(&ana);
 }
 
-static void an_answer_without_a_code_ends_the_login(void **state)
+static void a_callback_without_a_code_ends_the_login(void **state)
 {
     (void)state;
     static const struct {
@@ -321,7 +321,7 @@ static void an_answer_without_a_code_ends_the_login(void **state)
     assert_int_equal(gate.changed, 0);
 }
 
-static void of_two_callbacks_at_once_one_is_accepted(void **state)
+static void only_one_of_two_concurrent_callbacks_is_accepted(void **state)
 {
     (void)state;
     struct browser ana = {.user = "ana"}, twin = {.user = "ana"};
@@ -359,13 +359,13 @@ static void H9_another_process_continues_the_login(void **state)
 static bool is_granted(void) { return gate.changed > 0; }
 static bool was_asked(void) { return authority.asked > 0; }
 
-static void a_browser_that_leaves_ends_its_request(void **state)
+static void a_browser_that_disconnects_ends_its_request(void **state)
 {
     (void)state;
     struct browser ana = {.user = "ana"};
     const char *ticket = get_ticket(&ana);
     browser_send_to(flow, &ana, &(struct connect_request){.op = CONNECT_OP_OPEN, .ticket = span_of(ticket)});
-    run_until(was_asked);
+    run_until(was_asked());
     connect_request_cancel(&ana.request);
     assert_false(ana.shown);
     assert_int_equal(open_ticket(&ana, ticket), CONNECT_PAGE_CONSENT);
@@ -378,7 +378,7 @@ static void a_browser_that_leaves_ends_its_request(void **state)
 
 static bool is_exchanging(void) { return authority.tokens > 0; }
 
-static void a_login_whose_code_is_exchanged_goes_on_without_its_browser(void **state)
+static void a_login_whose_code_is_being_exchanged_continues_without_its_browser(void **state)
 {
     (void)state;
     struct browser ana = {.user = "ana"};
@@ -386,21 +386,21 @@ static void a_login_whose_code_is_exchanged_goes_on_without_its_browser(void **s
     browser_send_to(flow, &ana,
                     &(struct connect_request){.op = CONNECT_OP_CALLBACK,
                                               .query = span_of(query_of(&ana, "code=abc&state={}", login))});
-    run_until(is_exchanging);
+    run_until(is_exchanging());
     connect_request_cancel(&ana.request);
-    run_until(is_granted);
+    run_until(is_granted());
     assert_false(ana.shown);
     assert_int_equal(grants_of("ana"), 1);
     browser_release(&ana);
 }
 
-static void the_flow_ends_with_work_under_way(void **state)
+static void the_connect_flow_can_be_freed_with_requests_in_progress(void **state)
 {
     (void)state;
     struct browser one = {.user = "ana"}, two = {.user = "ana"}, three = {.user = "ana"};
     const char *ticket = get_ticket(&one);
     browser_send_to(flow, &one, &(struct connect_request){.op = CONNECT_OP_OPEN, .ticket = span_of(ticket)});
-    run_until(was_asked);
+    run_until(was_asked());
     browser_send_to(flow, &two, &(struct connect_request){.op = CONNECT_OP_LIST});
     browser_send_to(flow, &three, &(struct connect_request){.op = CONNECT_OP_START, .server = SPAN("files")});
     connect_free(flow);
@@ -415,7 +415,7 @@ static void the_flow_ends_with_work_under_way(void **state)
 
 // ---- where to go afterwards -----------------------------------------------------------------
 
-static void H10_a_browser_returns_to_allowed_origins_only(void **state)
+static void H10_a_browser_returns_only_to_allowed_origins(void **state)
 {
     (void)state;
     static const char *const refused[] = {"https://evil.example/",    "http://app.example/",
@@ -436,7 +436,7 @@ static void H10_a_browser_returns_to_allowed_origins_only(void **state)
     browser_release(&ana);
 }
 
-static void only_servers_with_accounts_of_users_can_be_connected(void **state)
+static void only_servers_with_per_user_grants_can_be_connected(void **state)
 {
     (void)state;
     struct browser ana = {.user = "ana"};
@@ -501,7 +501,7 @@ static void a_grant_that_cannot_be_revoked_is_deleted(void **state)
 
 static bool is_disconnected(void) { return gate.changed > 1; }
 
-static void disconnecting_goes_on_without_its_browser(void **state)
+static void a_disconnect_continues_without_its_browser(void **state)
 {
     (void)state;
     struct browser ana = {.user = "ana"};
@@ -511,7 +511,7 @@ static void disconnecting_goes_on_without_its_browser(void **state)
         .op = CONNECT_OP_DISCONNECT, .server = SPAN("files"), .csrf = span_of(ana.page.csrf)};
     browser_send_to(flow, &ana, &asked);
     connect_request_cancel(&ana.request);
-    run_until(is_disconnected);
+    run_until(is_disconnected());
     assert_false(ana.shown);
     assert_int_equal(grants_of("ana"), 0);
     browser_release(&ana);
@@ -519,7 +519,7 @@ static void disconnecting_goes_on_without_its_browser(void **state)
 
 // ---- the flow as a whole --------------------------------------------------------------------
 
-static void without_servers_of_users_there_is_no_flow(void **state)
+static void the_connect_flow_exists_only_with_per_user_servers(void **state)
 {
     (void)state;
     struct connect_parts parts = {.loop = loop, .http = http, .config = config, .ops = &gate_ops, .arg = &gate};
@@ -542,7 +542,7 @@ static void G2_client_metadata_are_served_at_https_only(void **state)
     struct buf out = {0};
     assert_false(connect_document(flow, SPAN("/oauth/client-metadata.json"), &out));
     connect_free(flow);
-    config_free(config);
+    config_unref(config);
     config = parse_config("https://gate.example/");
     flow = new_flow();
     assert_true(connect_document(flow, SPAN("/oauth/client-metadata.json"), &out));
@@ -566,31 +566,31 @@ int main(void)
         TEST(two_tabs_get_the_same_consent_page),
         TEST(a_link_whose_server_is_down_can_be_opened_later),
         TEST(a_link_for_a_server_at_another_url_is_expired),
-        TEST(H6_a_link_opened_by_another_user_is_spent),
+        TEST(H6_a_link_opened_by_another_user_becomes_invalid),
         TEST(H6_another_user_in_the_same_browser_cannot_complete_a_login),
         TEST(a_link_of_an_identity_that_was_revoked_is_expired),
-        TEST(a_browser_without_a_credential_sees_nothing),
+        TEST(a_browser_without_a_credential_sees_no_accounts),
         TEST(an_unbound_ticket_warns_the_user),
-        TEST(a_credential_that_is_refused_is_explained),
-        TEST(a_request_waits_for_its_authentication),
-        TEST(a_forged_form_spends_nothing),
-        TEST(a_user_may_decline),
-        TEST(consent_needs_a_question),
-        TEST(H8_a_callback_in_another_browser_spends_nothing),
-        TEST(H8_a_callback_before_consent_spends_nothing),
-        TEST(B2_a_callback_that_belongs_to_no_login_spends_nothing),
-        TEST(an_answer_without_a_code_ends_the_login),
-        TEST(of_two_callbacks_at_once_one_is_accepted),
+        TEST(a_refused_credential_gets_a_page_that_explains_the_reason),
+        TEST(a_page_request_waits_for_its_authentication),
+        TEST(a_forged_form_does_not_use_up_the_ticket),
+        TEST(a_user_may_decline_consent),
+        TEST(a_consent_form_is_accepted_only_once),
+        TEST(H8_a_callback_in_another_browser_does_not_use_up_the_login),
+        TEST(H8_a_callback_before_consent_does_not_use_up_the_login),
+        TEST(B2_a_callback_with_an_unknown_state_does_not_use_up_the_login),
+        TEST(a_callback_without_a_code_ends_the_login),
+        TEST(only_one_of_two_concurrent_callbacks_is_accepted),
         TEST(H9_another_process_continues_the_login),
-        TEST(a_browser_that_leaves_ends_its_request),
-        TEST(a_login_whose_code_is_exchanged_goes_on_without_its_browser),
-        TEST(the_flow_ends_with_work_under_way),
-        TEST(H10_a_browser_returns_to_allowed_origins_only),
-        TEST(only_servers_with_accounts_of_users_can_be_connected),
+        TEST(a_browser_that_disconnects_ends_its_request),
+        TEST(a_login_whose_code_is_being_exchanged_continues_without_its_browser),
+        TEST(the_connect_flow_can_be_freed_with_requests_in_progress),
+        TEST(H10_a_browser_returns_only_to_allowed_origins),
+        TEST(only_servers_with_per_user_grants_can_be_connected),
         TEST(a_user_disconnects_an_account),
         TEST(a_grant_that_cannot_be_revoked_is_deleted),
-        TEST(disconnecting_goes_on_without_its_browser),
-        TEST(without_servers_of_users_there_is_no_flow),
+        TEST(a_disconnect_continues_without_its_browser),
+        TEST(the_connect_flow_exists_only_with_per_user_servers),
         TEST(G2_client_metadata_are_served_at_https_only),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

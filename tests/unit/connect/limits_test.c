@@ -23,7 +23,7 @@ static void exhaust(struct browser *browser, const struct connect_request *asked
     assert_in_range(count, burst, burst + (clock_now_ms() - started_ms) * burst / 60000 + 1);
 }
 
-static void H18_a_user_opens_ten_links_a_minute(void **state)
+static void H18_a_user_may_open_ten_links_a_minute(void **state)
 {
     (void)state;
     struct browser ana = {.user = "ana"}, bob = {.user = "bob"};
@@ -34,7 +34,7 @@ static void H18_a_user_opens_ten_links_a_minute(void **state)
     browser_release(&bob);
 }
 
-static void H18_starting_and_opening_a_link_count_together(void **state)
+static void H18_a_link_that_is_started_or_opened_counts_for_one_limit(void **state)
 {
     (void)state;
     struct browser ana = {.user = "ana"};
@@ -44,7 +44,7 @@ static void H18_starting_and_opening_a_link_count_together(void **state)
     browser_release(&ana);
 }
 
-static void H18_an_address_sends_thirty_callbacks_a_minute(void **state)
+static void H18_an_address_may_send_thirty_callbacks_a_minute(void **state)
 {
     (void)state;
     struct browser ana = {.user = "ana"};
@@ -76,7 +76,7 @@ static void exhaust_issuer(void)
         ;
 }
 
-static void H18_a_login_that_waits_for_its_issuer_spends_nothing(void **state)
+static void H18_a_login_that_waits_for_its_issuer_is_not_used_up(void **state)
 {
     (void)state;
     struct browser ana = {.user = "ana"};
@@ -93,7 +93,7 @@ static void H18_a_login_that_waits_for_its_issuer_spends_nothing(void **state)
     browser_release(&ana);
 }
 
-static void A9_a_user_gives_more_scope_three_times_a_day_for_one_operation(void **state)
+static void A9_a_user_is_asked_for_more_scope_three_times_a_day_for_one_operation(void **state)
 {
     (void)state;
     for (int i = 0; i < CONNECT_OFFER_SCOPE_REQUESTS; i++) {
@@ -136,12 +136,12 @@ static void H7_a_browser_keeps_its_eight_newest_logins(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(H18_a_user_opens_ten_links_a_minute),
-        TEST(H18_starting_and_opening_a_link_count_together),
-        TEST(H18_an_address_sends_thirty_callbacks_a_minute),
+        TEST(H18_a_user_may_open_ten_links_a_minute),
+        TEST(H18_a_link_that_is_started_or_opened_counts_for_one_limit),
+        TEST(H18_an_address_may_send_thirty_callbacks_a_minute),
         TEST(H18_browsers_without_a_credential_are_limited_by_address),
-        TEST(H18_a_login_that_waits_for_its_issuer_spends_nothing),
-        TEST(A9_a_user_gives_more_scope_three_times_a_day_for_one_operation),
+        TEST(H18_a_login_that_waits_for_its_issuer_is_not_used_up),
+        TEST(A9_a_user_is_asked_for_more_scope_three_times_a_day_for_one_operation),
         TEST(H7_a_browser_keeps_its_eight_newest_logins),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -34,6 +34,7 @@ static int set_up_offers(void **state)
                                                      .tenant = "default",
                                                      .user = "bearer/ana",
                                                      .server_url = server->url,
+                                                     .probe = server_probe,
                                                      .server_name = server->name});
     return failed;
 }
@@ -49,6 +50,7 @@ static struct connect_offer *offer(bool ready, const char *elicitation)
 {
     struct connect_offer *made = NULL;
     struct connect_offer_spec spec = {.identity = ana,
+                                      .config = config,
                                       .server = config->servers.at,
                                       .access = access_of_ana,
                                       .ready = ready,
@@ -67,7 +69,7 @@ static struct connect_offer *offer(bool ready, const char *elicitation)
 static const char *ticket_of_link(void)
 {
     static const char base[] = "http://127.0.0.1:8080/oauth/connect?t=";
-    run_until(is_stored);
+    run_until(is_stored());
     assert_int_equal(strncmp(link_url, base, sizeof base - 1), 0);
     return link_url + sizeof base - 1;
 }
@@ -86,7 +88,7 @@ static void complete(struct connect *where, const char *ticket)
 static bool is_complete(void) { return gate.completed > 0; }
 static bool is_added(void) { return gate.added > 0; }
 
-static void H16_the_session_learns_that_its_link_was_used(void **state)
+static void H16_the_session_is_notified_that_its_link_was_used(void **state)
 {
     (void)state;
     (void)offer(false, ELICITATION);
@@ -97,7 +99,7 @@ static void H16_the_session_learns_that_its_link_was_used(void **state)
     assert_int_equal(gate.changed, 1);
 }
 
-static void a_session_that_was_not_asked_is_not_told(void **state)
+static void a_session_that_was_not_sent_the_link_is_not_notified(void **state)
 {
     (void)state;
     (void)offer(false, "");
@@ -107,7 +109,7 @@ static void a_session_that_was_not_asked_is_not_told(void **state)
 }
 
 // A server that waited for a grant looks again; one that had another is restarted.
-static void H16_a_login_completed_by_another_process_is_noticed(void **state)
+static void H16_a_login_that_another_process_completes_is_noticed(void **state)
 {
     (void)state;
     for (int ready = 0; ready < 2; ready++) {
@@ -119,25 +121,25 @@ static void H16_a_login_completed_by_another_process_is_noticed(void **state)
         complete(other, ticket);
         assert_int_equal(gate.completed, 0);
         gate.added = gate.changed = 0;  // what the other one said to the gate of its process
-        run_until(is_complete);
+        run_until(is_complete());
         assert_int_equal(gate.added, !ready);
         assert_int_equal(gate.changed, ready);
         connect_free(other);
     }
 }
 
-static void H16_an_offer_without_a_session_to_tell_still_looks_again(void **state)
+static void H16_an_offer_without_a_session_to_notify_still_checks_for_the_grant(void **state)
 {
     (void)state;
     struct connect *other = new_flow();
     (void)offer(false, "");
     complete(other, ticket_of_link());
-    run_until(is_added);
+    run_until(is_added());
     assert_int_equal(gate.completed, 0);
     connect_free(other);
 }
 
-static void a_call_that_is_over_drops_its_offer(void **state)
+static void a_finished_call_drops_its_offer(void **state)
 {
     (void)state;
     connect_offer_drop(offer(false, ELICITATION));
@@ -148,7 +150,7 @@ static void a_call_that_is_over_drops_its_offer(void **state)
     browser_release(&browser);
 }
 
-static void the_flow_ends_while_an_offer_is_stored(void **state)
+static void the_connect_flow_can_be_freed_while_an_offer_is_stored(void **state)
 {
     (void)state;
     (void)offer(false, ELICITATION);
@@ -157,7 +159,7 @@ static void the_flow_ends_while_an_offer_is_stored(void **state)
     assert_false(stored);
 }
 
-static void the_url_of_a_server_is_that_of_its_connect_page(void **state)
+static void the_connect_url_of_a_server_is_that_of_its_connect_page(void **state)
 {
     (void)state;
     struct buf url = {0};
@@ -171,13 +173,13 @@ static void the_url_of_a_server_is_that_of_its_connect_page(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        OFFER_TEST(H16_the_session_learns_that_its_link_was_used),
-        OFFER_TEST(a_session_that_was_not_asked_is_not_told),
-        OFFER_TEST(H16_a_login_completed_by_another_process_is_noticed),
-        OFFER_TEST(H16_an_offer_without_a_session_to_tell_still_looks_again),
-        OFFER_TEST(a_call_that_is_over_drops_its_offer),
-        OFFER_TEST(the_flow_ends_while_an_offer_is_stored),
-        OFFER_TEST(the_url_of_a_server_is_that_of_its_connect_page),
+        OFFER_TEST(H16_the_session_is_notified_that_its_link_was_used),
+        OFFER_TEST(a_session_that_was_not_sent_the_link_is_not_notified),
+        OFFER_TEST(H16_a_login_that_another_process_completes_is_noticed),
+        OFFER_TEST(H16_an_offer_without_a_session_to_notify_still_checks_for_the_grant),
+        OFFER_TEST(a_finished_call_drops_its_offer),
+        OFFER_TEST(the_connect_flow_can_be_freed_while_an_offer_is_stored),
+        OFFER_TEST(the_connect_url_of_a_server_is_that_of_its_connect_page),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,7 +12,7 @@ static char *render(const struct connect_page *page, unsigned *status, char **he
     return buf_take(&html, NULL);
 }
 
-static void test_everything_is_escaped(void **state)
+static void every_text_of_a_page_is_escaped(void **state)
 {
     (void)state;
     const struct connection connections[] = {{hostile, "https://as.example", hostile, CONNECTION_GOOD},
@@ -95,7 +95,7 @@ static void a_page_sets_its_cookies(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_everything_is_escaped),
+        cmocka_unit_test(every_text_of_a_page_is_escaped),
         cmocka_unit_test(pages_have_the_status_of_their_kind),
         cmocka_unit_test(a_page_sets_its_cookies),
     };

@@ -64,7 +64,7 @@ static void a_question_goes_to_the_only_caller_with_a_call_in_flight(void **stat
     assert_string_equal(text_of(standalone), "");
 }
 
-static void an_answer_goes_back_under_the_id_of_the_server(void **state)
+static void an_answer_reaches_the_server_under_the_id_of_its_question(void **state)
 {
     (void)state;
     server_says(SAMPLE("\"q-7\""));
@@ -79,7 +79,7 @@ static void an_answer_goes_back_under_the_id_of_the_server(void **state)
     run_until(is_over(call));
 }
 
-static void an_error_of_the_caller_goes_back_as_it_is(void **state)
+static void an_error_of_the_caller_reaches_the_server_unchanged(void **state)
 {
     (void)state;
     server_says(SAMPLE("5"));
@@ -90,7 +90,7 @@ static void an_error_of_the_caller_goes_back_as_it_is(void **state)
 }
 
 // Neither does an answer count twice, nor one of another session.
-static void an_answer_that_no_question_waits_for_is_ignored(void **state)
+static void an_answer_to_an_unknown_question_is_ignored(void **state)
 {
     (void)state;
     server_says(SAMPLE("5"));
@@ -107,7 +107,7 @@ static void an_answer_that_no_question_waits_for_is_ignored(void **state)
     assert_int_equal(server_heard_count(""), 2);
 }
 
-static void a_question_is_refused_when_two_callers_could_be_meant(void **state)
+static void a_question_is_refused_when_two_callers_have_calls_in_flight(void **state)
 {
     (void)state;
     struct exchange *other = call_tool(second, "1");
@@ -118,7 +118,7 @@ static void a_question_is_refused_when_two_callers_could_be_meant(void **state)
     assert_int_equal(call->streams + other->streams, 0);
 }
 
-static void a_question_without_a_call_is_refused_though_there_is_one_session(void **state)
+static void a_question_without_a_call_in_flight_is_refused_even_with_one_session(void **state)
 {
     (void)state;
     struct exchange *standalone = listen_to(first);
@@ -161,7 +161,7 @@ static void a_caller_without_the_capability_is_not_asked(void **state)
     run_until(call->streams);
 }
 
-static void a_second_question_with_an_id_that_is_open_is_refused(void **state)
+static void a_second_question_with_the_id_of_an_open_one_is_refused(void **state)
 {
     (void)state;
     server_says(SAMPLE("5"));
@@ -171,7 +171,7 @@ static void a_second_question_with_an_id_that_is_open_is_refused(void **state)
     assert_int_equal(session_of(first)->asks.count, 1);
 }
 
-static void questions_of_a_session_that_ends_are_answered_for_it(void **state)
+static void questions_to_a_session_that_ends_are_answered_with_an_error(void **state)
 {
     (void)state;
     server_says(SAMPLE("5"));
@@ -183,7 +183,7 @@ static void questions_of_a_session_that_ends_are_answered_for_it(void **state)
     assert_int_equal(server_link()->asks.count, 0);
 }
 
-static void a_question_that_its_server_takes_back_is_cancelled_where_it_was_asked(void **state)
+static void a_question_that_its_server_cancels_is_cancelled_at_the_caller(void **state)
 {
     (void)state;
     server_says(SAMPLE("5"));
@@ -238,16 +238,16 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TWO(a_question_goes_to_the_only_caller_with_a_call_in_flight),
-        TWO(an_answer_goes_back_under_the_id_of_the_server),
-        TWO(an_error_of_the_caller_goes_back_as_it_is),
-        TWO(an_answer_that_no_question_waits_for_is_ignored),
-        TWO(a_question_is_refused_when_two_callers_could_be_meant),
-        ONE(a_question_without_a_call_is_refused_though_there_is_one_session),
+        TWO(an_answer_reaches_the_server_under_the_id_of_its_question),
+        TWO(an_error_of_the_caller_reaches_the_server_unchanged),
+        TWO(an_answer_to_an_unknown_question_is_ignored),
+        TWO(a_question_is_refused_when_two_callers_have_calls_in_flight),
+        ONE(a_question_without_a_call_in_flight_is_refused_even_with_one_session),
         ONE(the_only_session_is_asked_for_its_roots_at_any_time),
         TWO(a_caller_without_the_capability_is_not_asked),
-        TWO(a_second_question_with_an_id_that_is_open_is_refused),
-        TWO(questions_of_a_session_that_ends_are_answered_for_it),
-        TWO(a_question_that_its_server_takes_back_is_cancelled_where_it_was_asked),
+        TWO(a_second_question_with_the_id_of_an_open_one_is_refused),
+        TWO(questions_to_a_session_that_ends_are_answered_with_an_error),
+        TWO(a_question_that_its_server_cancels_is_cancelled_at_the_caller),
         TWO(a_question_is_cancelled_when_its_server_ends),
         TWO(a_question_that_is_not_answered_in_time_is_refused),
         TWO(an_answer_that_is_not_valid_refuses_the_question),

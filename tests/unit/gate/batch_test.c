@@ -22,7 +22,7 @@ static void assert_refused(const struct exchange *call)
     assert_true(list_empty(&f.gate->calls));
 }
 
-static void the_answers_of_a_batch_come_in_one_array(void **state)
+static void the_answers_of_a_batch_arrive_in_one_array(void **state)
 {
     (void)state;
     const char *session = open_session("2025-03-26", "{}");
@@ -79,7 +79,7 @@ static void a_batch_of_notifications_is_accepted_without_an_answer(void **state)
     assert_string_equal(text_of(call), "");
 }
 
-static void a_part_that_is_no_message_is_answered_with_an_error_in_the_array(void **state)
+static void a_part_of_a_batch_that_is_not_a_message_gets_an_error_in_the_array(void **state)
 {
     (void)state;
     const char *session = open_session("2025-03-26", "{}");
@@ -99,7 +99,7 @@ static void a_batch_with_initialize_is_refused(void **state)
     const char *session = open_session("2025-03-26", "{}");
     assert_refused(send_message(session, "[" PING("1") ",{\"jsonrpc\":\"2.0\",\"id\":2,\"method\":\"initi\\u0061lize\","
                                                        "\"params\":{\"protocolVersion\":\"2025-03-26\"}}]"));
-    assert_int_equal(session_of(session)->state, SESSION_LIVE);
+    assert_int_equal(session_of(session)->state, SESSION_READY);
 }
 
 static void a_batch_that_is_too_long_or_empty_is_refused(void **state)
@@ -111,7 +111,7 @@ static void a_batch_that_is_too_long_or_empty_is_refused(void **state)
     assert_int_equal(send_message(session, "[" PING("1") "," PING("2") "," PING("3") "]")->status, 200);
 }
 
-static void a_session_of_2025_06_18_or_later_sends_no_batches(void **state)
+static void a_batch_in_a_session_of_2025_06_18_or_later_is_refused(void **state)
 {
     (void)state;
     assert_refused(send_message(open_session("2025-06-18", "{}"), "[" PING("1") "]"));
@@ -119,7 +119,7 @@ static void a_session_of_2025_06_18_or_later_sends_no_batches(void **state)
     assert_int_equal(send_message(open_session("2024-11-05", "{}"), "[" PING("1") "]")->status, 200);
 }
 
-static void a_batch_ends_with_its_session_and_each_part_is_answered(void **state)
+static void a_batch_whose_session_ends_gets_an_answer_for_each_part(void **state)
 {
     (void)state;
     const char *session = open_session("2025-03-26", "{}");
@@ -159,15 +159,15 @@ static void a_cancelled_part_has_no_answer_in_the_array(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        SMALL(the_answers_of_a_batch_come_in_one_array),
+        SMALL(the_answers_of_a_batch_arrive_in_one_array),
         WITH_SERVER(a_batch_waits_for_its_slowest_part),
         WITH_SERVER(each_part_of_a_batch_is_recorded_once),
         SMALL(a_batch_of_notifications_is_accepted_without_an_answer),
-        SMALL(a_part_that_is_no_message_is_answered_with_an_error_in_the_array),
+        SMALL(a_part_of_a_batch_that_is_not_a_message_gets_an_error_in_the_array),
         SMALL(a_batch_with_initialize_is_refused),
         SMALL(a_batch_that_is_too_long_or_empty_is_refused),
-        SMALL(a_session_of_2025_06_18_or_later_sends_no_batches),
-        WITH_SERVER(a_batch_ends_with_its_session_and_each_part_is_answered),
+        SMALL(a_batch_in_a_session_of_2025_06_18_or_later_is_refused),
+        WITH_SERVER(a_batch_whose_session_ends_gets_an_answer_for_each_part),
         WITH_SERVER(a_cancelled_part_has_no_answer_in_the_array),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -9,9 +9,10 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "folder.h"
 #include "gate/gate.h"
 #include "gate/relay/relay.h"
-#include "unit.h"
+#include "run_until.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -19,8 +20,6 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
-
-#define FIXTURE_PATIENCE_MS (under_valgrind() ? 120000 : 30000)
 
 // One arrival, and what became of it.
 struct exchange {
@@ -36,12 +35,12 @@ struct exchange {
 };
 
 static struct fixture {
-    char folder[32], audit_path[48];
+    char audit_path[96];
     struct loop *loop;
     struct http_client *http;
     struct offload *background;
     struct config *config;
-    struct provider_chain *chains[1];
+    struct config_chains *chains;
     struct audit *audit;
     struct gate *gate;
     struct exchange *exchanges;
@@ -61,28 +60,10 @@ static struct fixture {
 
 // ---- the loop -------------------------------------------------------------------------------
 
-static inline void fixture_on_tick(struct loop_timer *timer) { loop_stop(timer->arg); }
-
 // What can happen now happens.
-static inline void run_briefly(void)
-{
-    struct loop_timer tick = {.on_due = fixture_on_tick, .arg = f.loop};
-    loop_timer_set(f.loop, &tick, 1);
-    loop_run(f.loop);
-    loop_timer_stop(f.loop, &tick);
-}
+static inline void run_briefly(void) { run_loop_briefly(f.loop); }
 
-#define run_until(condition)                                                              \
-    do {                                                                                  \
-        int64_t run_end = clock_now_ms() + FIXTURE_PATIENCE_MS;                           \
-        while (!(condition)) {                                                            \
-            if (clock_now_ms() > run_end) {                                               \
-                print_message("not within %d ms: %s\n", FIXTURE_PATIENCE_MS, #condition); \
-                fail();                                                                   \
-            }                                                                             \
-            run_briefly();                                                                \
-        }                                                                                 \
-    } while (0)
+#define run_until(condition) run_loop_until(f.loop, condition)
 
 // ---- the server -----------------------------------------------------------------------------
 
@@ -212,7 +193,7 @@ static inline void assert_json_at(const json_t *got, const char *want, const cha
 static inline int fixture_fifo(const char *name)
 {
     char path[64];
-    snprintf(path, sizeof path, "%s/%s", f.folder, name);
+    snprintf(path, sizeof path, "%s/%s", directory, name);
     assert_true(mkfifo(path, 0600) == 0 || errno == EEXIST);
     int fd = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC);
     assert_true(fd >= 0);
@@ -294,7 +275,8 @@ static inline struct exchange *exchange_new(enum arrival_op op, const char *sess
     exchange->next = f.exchanges;
     f.exchanges = exchange;
     exchange->arrival = (struct arrival){.op = op, .ops = &ops, .arg = exchange};
-    exchange->arrival.credentials = (struct credentials){.chain = f.chains[0], .local = true};
+    exchange->arrival.credentials =
+        (struct credentials){.chain = config_chains_of(f.chains, f.config, NULL), .local = true};
     exchange->arrival.session_id = session ? span_of(session) : (struct span){0};
     if (body)
         buf_put_text(&exchange->arrival.body, body);
@@ -373,18 +355,17 @@ static inline struct exchange *call_tool(const char *session, const char *id)
 // With one rule, which allows anonymous callers these names of the server; NULL: all.
 static inline struct policy *policy_allowing(const char *kind, const char *name)
 {
-    char path[64];
     struct err err = {0};
     struct policy_findings findings = {0};
-    snprintf(path, sizeof path, "%s/policy.json", f.folder);
     json_t *tree = json_pack("{s:i,s:s,s:[{s:s,s:s,s:s,s:[s],s:[s],s:[s],s:[s],s:[s]}]}", "version", 1, "description",
                              "A policy of a test", "rules", "id", "only", "effect", "allow", "description",
                              "the only rule of this test", "tenants", "*", "subjects", "anonymous", "servers", "s",
                              "kinds", kind, "names", name);
-    assert_int_equal(json_dump_file(tree, path, 0), 0);
+    char *text = json_dumps(tree, 0);
+    struct policy_load how = {.path = write_in_directory("policy.json", text), .now = (int64_t)time(NULL)};
+    struct policy *policy = policy_load(&how, &findings, &err);
+    free(text);
     json_decref(tree);
-    struct policy *policy =
-        policy_load(&(struct policy_load){.path = path, .now = (int64_t)time(NULL)}, &findings, &err);
     assert_row(policy != NULL, err.detail);
     policy_findings_release(&findings);
     return policy;
@@ -392,7 +373,7 @@ static inline struct policy *policy_allowing(const char *kind, const char *name)
 
 static inline void set_policy(struct policy *policy)
 {
-    gate_set_policy(f.gate, 0, policy);
+    gate_set_policy(f.gate, "default", policy);
     policy_unref(policy);
 }
 
@@ -441,8 +422,8 @@ static inline int log_lines(const char *one, const char *other)
 static inline json_t *fixture_server(void)
 {
     char to[64], from[64];
-    snprintf(to, sizeof to, "%s/to", f.folder);
-    snprintf(from, sizeof from, "%s/from", f.folder);
+    snprintf(to, sizeof to, "%s/to", directory);
+    snprintf(from, sizeof from, "%s/from", directory);
     f.server.to = fixture_fifo("to");
     f.server.from = fixture_fifo("from");
     f.server.watch = (struct loop_watch){.fd = f.server.from, .on_ready = fixture_on_line};
@@ -476,9 +457,8 @@ static inline void fixture_open(const char *options, bool with_server)
 {
     struct err err = {0};
     memset(&f, 0, sizeof f);
-    snprintf(f.folder, sizeof f.folder, "/tmp/postern-gate-XXXXXX");
-    assert_non_null(mkdtemp(f.folder));
-    snprintf(f.audit_path, sizeof f.audit_path, "%s/audit.db", f.folder);
+    assert_int_equal(make_directory(NULL), 0);
+    snprintf(f.audit_path, sizeof f.audit_path, "%s/audit.db", directory);
     f.server.heard = json_array();
     f.server.tools = "[{\"name\":\"go\",\"inputSchema\":{\"type\":\"object\"}}]";
     f.server.resources = "[{\"uri\":\"x://a\",\"name\":\"a\"},{\"uri\":\"x://b\",\"name\":\"b\"}]";
@@ -488,8 +468,8 @@ static inline void fixture_open(const char *options, bool with_server)
     f.background = offload_new(f.loop, 16, &err);
     fixture_configure(options, with_server);
     f.audit = audit_open(f.loop, &f.config->audit, &err);
-    f.chains[0] = provider_chain_new(&f.config->auth, &(struct provider_world){f.loop, f.http, f.config->folder}, &err);
-    assert_row(f.http && f.background && f.audit && f.chains[0], err.detail);
+    f.chains = config_chains_new(f.config, &(struct provider_world){f.loop, f.http, f.config->folder}, &err);
+    assert_row(f.http && f.background && f.audit && f.chains, err.detail);
     struct policy *policy = policy_allow_all();
     f.gate = gate_new(&(struct gate_parts){.loop = f.loop,
                                            .http = f.http,
@@ -520,7 +500,6 @@ static inline void exchange_free(struct exchange *exchange)
 
 static inline int fixture_close(void **state)
 {
-    (void)state;
     if (!f.stopped)
         shut_down();
     for (struct exchange *next; f.exchanges; f.exchanges = next) {
@@ -529,7 +508,7 @@ static inline int fixture_close(void **state)
     }
     gate_free(f.gate);
     offload_free(f.background);
-    provider_chain_free(f.chains[0]);
+    config_chains_unref(f.chains);
     audit_close(f.audit);
     http_client_free(f.http);
     if (f.server.watch.added) {
@@ -538,14 +517,14 @@ static inline int fixture_close(void **state)
         close(f.server.to);
     }
     loop_free(f.loop);
-    config_free(f.config);
+    config_unref(f.config);
     buf_release(&f.server.in);
     json_decref(f.server.heard);
     json_decref(f.server.unstarted);
     dup2(f.stderr_copy, STDERR_FILENO);
     close(f.stderr_copy);
     close(f.log);
-    return unit_remove_folder(f.folder);
+    return remove_directory(state);
 }
 
 // For tests that need no server, and for those that need one which is up.

@@ -28,7 +28,7 @@ static char *open_with_tool(void)
     return session;
 }
 
-static void a_call_walks_all_phases_and_is_recorded_once(void **state)
+static void a_call_passes_through_all_phases_and_is_recorded_once(void **state)
 {
     (void)state;
     const char *session = open_with_tool();
@@ -43,7 +43,7 @@ static void a_call_walks_all_phases_and_is_recorded_once(void **state)
     assert_recorded("tools/call", AUDIT_OK, ERR_NONE);
 }
 
-static void a_denied_call_is_recorded_once_and_reaches_no_server(void **state)
+static void a_denied_call_is_recorded_once_and_does_not_reach_a_server(void **state)
 {
     (void)state;
     const char *session = open_with_tool();
@@ -67,7 +67,7 @@ static void a_text_that_is_not_json_is_answered_and_logged_once(void **state)
     assert_true(list_empty(&f.gate->calls));
 }
 
-static void a_call_of_a_refused_caller_ends_before_the_session(void **state)
+static void a_call_of_an_unauthenticated_caller_ends_before_the_session_phase(void **state)
 {
     (void)state;
     const char *session = open_session("2025-11-25", "{}");
@@ -82,7 +82,7 @@ static void a_call_of_a_refused_caller_ends_before_the_session(void **state)
     assert_true(list_empty(&session_of(session)->calls));
 }
 
-static void a_call_whose_caller_vanished_is_recorded_once_as_gone(void **state)
+static void a_call_whose_caller_disconnected_is_recorded_once_as_gone(void **state)
 {
     (void)state;
     const char *session = open_with_tool();
@@ -94,7 +94,7 @@ static void a_call_whose_caller_vanished_is_recorded_once_as_gone(void **state)
     assert_recorded("tools/call", AUDIT_GONE, ERR_NONE);
 }
 
-static void a_cancelled_call_is_recorded_once_and_its_server_learns_why(void **state)
+static void a_cancelled_call_is_recorded_once_and_its_server_gets_the_reason(void **state)
 {
     (void)state;
     const char *session = open_with_tool();
@@ -114,7 +114,7 @@ static void a_cancelled_call_is_recorded_once_and_its_server_learns_why(void **s
     assert_recorded("tools/call", AUDIT_CANCELLED, ERR_CANCELLED);
 }
 
-static void a_call_broken_off_at_shutdown_is_answered_and_recorded_once(void **state)
+static void a_call_aborted_at_shutdown_is_answered_and_recorded_once(void **state)
 {
     (void)state;
     const char *session = open_with_tool();
@@ -126,12 +126,12 @@ static void a_call_broken_off_at_shutdown_is_answered_and_recorded_once(void **s
     assert_recorded("tools/call", AUDIT_ERROR, ERR_SHUTTING_DOWN);
 }
 
-static void a_gate_that_stops_takes_no_new_calls(void **state)
+static void a_gate_that_shuts_down_refuses_new_calls(void **state)
 {
     (void)state;
     const char *session = open_with_tool();
     struct exchange *waiting = call_tool(session, "6");
-    f.config->timeouts.shutdown_ms = FIXTURE_PATIENCE_MS;
+    f.config->timeouts.shutdown_ms = RUN_UNTIL_MS;
     gate_shutdown(f.gate, fixture_on_stopped, &f.stopped);
     struct exchange *late = send_message(session, CALL);
     assert_int_equal(late->answers, 1);
@@ -141,15 +141,21 @@ static void a_gate_that_stops_takes_no_new_calls(void **state)
     assert_int_equal(waiting->status, 200);
 }
 
-// Its server starts again, so the call waits after it was authorized.
-static void a_call_that_waits_is_denied_by_a_policy_that_came_meanwhile(void **state)
+// A call whose server starts again, so that it waits after it was authorized.
+static struct exchange *send_call_that_waits(const char *session)
 {
-    (void)state;
-    const char *session = open_with_tool();
     server_dies();
     f.server.keeps_quiet = true;
     struct exchange *call = send_message(session, CALL);
     run_until(f.server.unstarted);
+    return call;
+}
+
+static void a_waiting_call_is_denied_by_a_policy_that_took_effect_meanwhile(void **state)
+{
+    (void)state;
+    const char *session = open_with_tool();
+    struct exchange *call = send_call_that_waits(session);
     assert_int_equal(call->answers, 0);
     set_policy(policy_allowing("tool", "other"));
     assert_int_equal(call->answers, 0);
@@ -161,14 +167,11 @@ static void a_call_that_waits_is_denied_by_a_policy_that_came_meanwhile(void **s
     assert_int_equal(server_heard_count("tools/call"), 0);
 }
 
-static void a_call_that_waits_is_sent_if_the_new_policy_allows_it_too(void **state)
+static void a_waiting_call_is_sent_if_the_new_policy_also_allows_it(void **state)
 {
     (void)state;
     const char *session = open_with_tool();
-    server_dies();
-    f.server.keeps_quiet = true;
-    struct exchange *call = send_message(session, CALL);
-    run_until(f.server.unstarted);
+    struct exchange *call = send_call_that_waits(session);
     set_policy(policy_allowing("tool", "go"));
     server_starts();
     run_until(server_heard("tools/call"));
@@ -213,7 +216,7 @@ static void dispatch_under_an_old_policy(void)
 
 static void finish_unrecorded(void) { phase_runner.run(call_at(PHASES)); }
 
-static void a_call_that_breaks_an_invariant_ends_the_process(void **state)
+static void a_call_that_breaks_an_invariant_aborts_the_process(void **state)
 {
     (void)state;
     assert_aborts(dispatch_unauthorized);
@@ -227,18 +230,18 @@ static void a_call_that_breaks_an_invariant_ends_the_process(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        WITH_SERVER(a_call_walks_all_phases_and_is_recorded_once),
-        WITH_SERVER(a_denied_call_is_recorded_once_and_reaches_no_server),
+        WITH_SERVER(a_call_passes_through_all_phases_and_is_recorded_once),
+        WITH_SERVER(a_denied_call_is_recorded_once_and_does_not_reach_a_server),
         ALONE(a_text_that_is_not_json_is_answered_and_logged_once),
-        ALONE(a_call_of_a_refused_caller_ends_before_the_session),
-        WITH_SERVER(a_call_whose_caller_vanished_is_recorded_once_as_gone),
-        WITH_SERVER(a_cancelled_call_is_recorded_once_and_its_server_learns_why),
-        WITH_SERVER(a_call_broken_off_at_shutdown_is_answered_and_recorded_once),
-        WITH_SERVER(a_gate_that_stops_takes_no_new_calls),
-        WITH_SERVER(a_call_that_waits_is_denied_by_a_policy_that_came_meanwhile),
-        WITH_SERVER(a_call_that_waits_is_sent_if_the_new_policy_allows_it_too),
+        ALONE(a_call_of_an_unauthenticated_caller_ends_before_the_session_phase),
+        WITH_SERVER(a_call_whose_caller_disconnected_is_recorded_once_as_gone),
+        WITH_SERVER(a_cancelled_call_is_recorded_once_and_its_server_gets_the_reason),
+        WITH_SERVER(a_call_aborted_at_shutdown_is_answered_and_recorded_once),
+        WITH_SERVER(a_gate_that_shuts_down_refuses_new_calls),
+        WITH_SERVER(a_waiting_call_is_denied_by_a_policy_that_took_effect_meanwhile),
+        WITH_SERVER(a_waiting_call_is_sent_if_the_new_policy_also_allows_it),
         WITH_SERVER(a_call_waits_for_the_lists_of_a_server_that_starts),
-        ALONE(a_call_that_breaks_an_invariant_ends_the_process),
+        ALONE(a_call_that_breaks_an_invariant_aborts_the_process),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -50,7 +50,7 @@ static void run_to_the_end(void)
 
 #define END TOLD("emergency", "end")
 
-static void a_log_message_reaches_the_sessions_whose_level_it_has(void **state)
+static void a_log_message_reaches_the_sessions_that_want_its_level(void **state)
 {
     (void)state;
     ask_for(first, "logging/setLevel", "{\"level\":\"error\"}");
@@ -63,7 +63,7 @@ static void a_log_message_reaches_the_sessions_whose_level_it_has(void **state)
     assert_string_equal(text_of(to_second), TOLD("debug", "d") TOLD("warning", "w") TOLD("error", "e") END);
 }
 
-static void a_server_is_asked_for_the_lowest_level_that_a_session_wants(void **state)
+static void a_server_gets_the_lowest_log_level_that_a_session_wants(void **state)
 {
     (void)state;
     ask_for(first, "logging/setLevel", "{\"level\":\"error\"}");
@@ -78,7 +78,7 @@ static void a_server_is_asked_for_the_lowest_level_that_a_session_wants(void **s
     assert_json(json_object_get(server_heard("logging/setLevel"), "params"), "{\"level\":\"error\"}");
 }
 
-static void a_log_message_without_a_level_goes_nowhere(void **state)
+static void a_log_message_without_a_valid_level_is_dropped(void **state)
 {
     (void)state;
     server_says("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{\"data\":\"x\"}}");
@@ -97,7 +97,7 @@ static void a_log_message_goes_to_the_stream_of_the_only_call_in_flight(void **s
     assert_string_equal(text_of(to_first), "");
 }
 
-static void a_server_whose_items_are_all_denied_does_not_reach_the_sessions(void **state)
+static void messages_of_a_server_whose_items_are_all_denied_do_not_reach_a_session(void **state)
 {
     (void)state;
     set_policy(policy_allowing("tool", "other"));
@@ -110,7 +110,7 @@ static void a_server_whose_items_are_all_denied_does_not_reach_the_sessions(void
     assert_string_equal(text_of(to_first), END);
 }
 
-static void a_changed_list_is_told_to_sessions_that_listed_it(void **state)
+static void a_changed_list_is_announced_to_sessions_that_listed_it(void **state)
 {
     (void)state;
     ask_for(first, "tools/list", "{}");
@@ -123,7 +123,7 @@ static void a_changed_list_is_told_to_sessions_that_listed_it(void **state)
     assert_string_equal(text_of(to_second), END);
 }
 
-static void a_list_that_is_the_same_as_before_is_not_told(void **state)
+static void an_unchanged_list_is_not_announced(void **state)
 {
     (void)state;
     ask_for(first, "tools/list", "{}");
@@ -134,7 +134,7 @@ static void a_list_that_is_the_same_as_before_is_not_told(void **state)
     assert_string_equal(text_of(to_first), END);
 }
 
-static void an_updated_resource_is_told_to_its_subscribers(void **state)
+static void an_updated_resource_is_announced_to_its_subscribers(void **state)
 {
     (void)state;
     ask_for(first, "resources/subscribe", "{\"uri\":\"postern://s/x://a\"}");
@@ -161,7 +161,7 @@ static void two_sessions_share_one_subscription_at_the_server(void **state)
     run_until(server_heard_count("resources/unsubscribe") == 1);
 }
 
-static void a_subscription_ends_when_the_policy_does_not_allow_it_any_more(void **state)
+static void a_subscription_ends_when_the_policy_no_longer_allows_it(void **state)
 {
     (void)state;
     ask_for(first, "resources/subscribe", "{\"uri\":\"postern://s/x://a\"}");
@@ -186,7 +186,7 @@ static void make_task(const char *session, const char *task)
     assert_int_equal(call->status, 200);
 }
 
-static void the_status_of_a_task_is_told_to_its_owner_alone(void **state)
+static void the_status_of_a_task_is_sent_only_to_its_owner(void **state)
 {
     (void)state;
     make_task(first, "t1");
@@ -202,7 +202,7 @@ static void the_status_of_a_task_is_told_to_its_owner_alone(void **state)
 }
 
 // It comes before the answer that names the task.
-static void the_status_of_a_task_that_has_no_owner_yet_waits_for_the_answer(void **state)
+static void the_status_of_a_task_without_an_owner_waits_for_the_answer_that_names_the_task(void **state)
 {
     (void)state;
     struct exchange *call = send_message(first, "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/call\",\"params\":{"
@@ -243,18 +243,18 @@ static void the_progress_of_a_call_reaches_its_caller_under_the_callers_token(vo
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TWO(a_log_message_reaches_the_sessions_whose_level_it_has),
-        TWO(a_server_is_asked_for_the_lowest_level_that_a_session_wants),
-        TWO(a_log_message_without_a_level_goes_nowhere),
+        TWO(a_log_message_reaches_the_sessions_that_want_its_level),
+        TWO(a_server_gets_the_lowest_log_level_that_a_session_wants),
+        TWO(a_log_message_without_a_valid_level_is_dropped),
         TWO(a_log_message_goes_to_the_stream_of_the_only_call_in_flight),
-        TWO(a_server_whose_items_are_all_denied_does_not_reach_the_sessions),
-        TWO(a_changed_list_is_told_to_sessions_that_listed_it),
-        TWO(a_list_that_is_the_same_as_before_is_not_told),
-        TWO(an_updated_resource_is_told_to_its_subscribers),
+        TWO(messages_of_a_server_whose_items_are_all_denied_do_not_reach_a_session),
+        TWO(a_changed_list_is_announced_to_sessions_that_listed_it),
+        TWO(an_unchanged_list_is_not_announced),
+        TWO(an_updated_resource_is_announced_to_its_subscribers),
         TWO(two_sessions_share_one_subscription_at_the_server),
-        TWO(a_subscription_ends_when_the_policy_does_not_allow_it_any_more),
-        TWO(the_status_of_a_task_is_told_to_its_owner_alone),
-        TWO(the_status_of_a_task_that_has_no_owner_yet_waits_for_the_answer),
+        TWO(a_subscription_ends_when_the_policy_no_longer_allows_it),
+        TWO(the_status_of_a_task_is_sent_only_to_its_owner),
+        TWO(the_status_of_a_task_without_an_owner_waits_for_the_answer_that_names_the_task),
         TWO(the_progress_of_a_call_reaches_its_caller_under_the_callers_token),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -9,14 +9,13 @@
 
 // ---- beginning, and finding it again --------------------------------------------------------
 
-static void a_session_begins_with_initialize_and_is_found_by_its_id(void **state)
+static void a_session_starts_with_initialize_and_is_found_by_its_id(void **state)
 {
     (void)state;
     const char *id = open_session("2025-11-25", "{}"), *other = open_session("2025-11-25", "{}");
     assert_string_not_equal(id, other);
     assert_int_equal(f.gate->sessions.count, 2);
-    assert_int_equal(session_of(id)->state, SESSION_LIVE);
-    assert_true(session_of(id)->ready);
+    assert_int_equal(session_of(id)->state, SESSION_READY);
     assert_int_equal(send_message(id, PING)->status, 200);
 }
 
@@ -31,11 +30,11 @@ static void a_message_without_a_session_or_with_an_unknown_one_is_refused(void *
     assert_int_equal(f.gate->sessions.count, 0);
 }
 
-static void a_session_of_another_identity_is_as_unknown_as_any(void **state)
+static void a_session_of_another_identity_is_reported_as_unknown(void **state)
 {
     (void)state;
     struct identity *ann = identity_new(IDENTITY_BEARER, "default", "corp", "ann");
-    struct session *hers = session_new(f.gate, ann, false);
+    struct session *hers = session_new(f.gate, tenant_find(f.gate, "default"), ann, false);
     identity_unref(ann);
     session_life_begin(hers, REVISION_2025_11_25, SPAN("{}"));
     struct exchange *ours = send_message(hers->id, PING), *unknown = send_message("short", PING);
@@ -56,7 +55,7 @@ static void a_session_is_initialized_once(void **state)
     assert_int_equal(send_message(id, PING)->status, 200);
 }
 
-static void a_session_whose_initialize_failed_does_not_stay(void **state)
+static void a_session_whose_initialize_failed_is_removed(void **state)
 {
     (void)state;
     struct exchange *call =
@@ -69,7 +68,7 @@ static void a_session_whose_initialize_failed_does_not_stay(void **state)
 static void a_session_beyond_the_limit_is_refused_until_another_ends(void **state)
 {
     (void)state;
-    f.gate->tenants[0].session_limit = 2;
+    tenant_find(f.gate, "default")->session_limit = 2;
     const char *first = open_session("2025-11-25", "{}");
     (void)open_session("2025-11-25", "{}");
     struct exchange *third = send_message(NULL, INITIALIZE);
@@ -81,7 +80,7 @@ static void a_session_beyond_the_limit_is_refused_until_another_ends(void **stat
 
 // ---- the end --------------------------------------------------------------------------------
 
-static void a_session_that_its_caller_ends_is_unknown_afterwards(void **state)
+static void a_session_that_its_caller_ended_is_unknown(void **state)
 {
     (void)state;
     const char *id = open_session("2025-11-25", "{}");
@@ -91,10 +90,10 @@ static void a_session_that_its_caller_ends_is_unknown_afterwards(void **state)
     assert_int_equal(send_message(id, PING)->status, 404);
     assert_int_equal(f.gate->sessions.count, 0);
     assert_int_equal(f.gate->session_counts.count, 0);
-    assert_int_equal(f.gate->tenants[0].session_count, 0);
+    assert_int_equal(tenant_find(f.gate, "default")->session_count, 0);
 }
 
-static void an_idle_session_ends_with_a_sweep(void **state)
+static void an_idle_session_is_ended_by_a_sweep(void **state)
 {
     (void)state;
     const char *idle = open_session("2025-11-25", "{}"), *listening = open_session("2025-11-25", "{}");
@@ -126,7 +125,7 @@ static void a_session_with_a_call_in_flight_is_not_idle(void **state)
     assert_int_equal(call->status, 200);
 }
 
-static void a_session_that_ends_breaks_off_its_calls_with_an_error(void **state)
+static void a_session_that_ends_aborts_its_calls_with_an_error(void **state)
 {
     (void)state;
     const char *id = open_session("2025-11-25", "{}");
@@ -142,12 +141,12 @@ static void a_session_that_ends_breaks_off_its_calls_with_an_error(void **state)
     run_until(server_heard_count("notifications/cancelled") == 2);
 }
 
-static void a_session_ends_when_its_identity_does_not_stand_any_more(void **state)
+static void a_session_ends_when_its_identity_is_no_longer_valid(void **state)
 {
     (void)state;
     struct identity *ann = identity_new(IDENTITY_BEARER, "default", "corp", "ann");
     const char *ours = open_session("2025-11-25", "{}");
-    struct session *hers = session_new(f.gate, ann, false);
+    struct session *hers = session_new(f.gate, tenant_find(f.gate, "default"), ann, false);
     char id[SESSION_ID_LEN + 1];
     memcpy(id, hers->id, sizeof id);
     identity_unref(ann);
@@ -162,7 +161,7 @@ static void begin_twice(void)
     session_life_begin(session, REVISION_2025_11_25, SPAN("{}"));
 }
 
-static void a_session_that_began_does_not_begin_again(void **state)
+static void a_session_that_is_begun_twice_aborts_the_process(void **state)
 {
     (void)state;
     assert_aborts(begin_twice);
@@ -193,7 +192,7 @@ static void a_session_has_one_standalone_stream_at_a_time(void **state)
     assert_string_equal(text_of(listen_to(id)), "b\n");
 }
 
-static void a_stream_is_resumed_after_the_event_that_its_caller_names(void **state)
+static void a_stream_resumes_after_the_event_that_its_caller_names(void **state)
 {
     (void)state;
     const char *id = open_session("2025-06-18", "{}");
@@ -211,7 +210,7 @@ static void a_stream_is_resumed_after_the_event_that_its_caller_names(void **sta
     assert_int_equal(resume(id, "x")->code, ERR_UNKNOWN_EVENT);
 }
 
-static void the_answer_of_a_call_waits_on_its_stream_for_a_caller_that_lost_it(void **state)
+static void the_answer_of_a_call_waits_on_its_stream_for_a_caller_that_reconnects(void **state)
 {
     (void)state;
     const char *id = open_session("2025-06-18", "{}");
@@ -249,21 +248,21 @@ static void a_pipe_ends_with_its_last_call_once_it_drains(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        ALONE(a_session_begins_with_initialize_and_is_found_by_its_id),
+        ALONE(a_session_starts_with_initialize_and_is_found_by_its_id),
         ALONE(a_message_without_a_session_or_with_an_unknown_one_is_refused),
-        ALONE(a_session_of_another_identity_is_as_unknown_as_any),
+        ALONE(a_session_of_another_identity_is_reported_as_unknown),
         ALONE(a_session_is_initialized_once),
-        ALONE(a_session_whose_initialize_failed_does_not_stay),
+        ALONE(a_session_whose_initialize_failed_is_removed),
         ALONE(a_session_beyond_the_limit_is_refused_until_another_ends),
-        ALONE(a_session_that_its_caller_ends_is_unknown_afterwards),
-        ALONE(an_idle_session_ends_with_a_sweep),
+        ALONE(a_session_that_its_caller_ended_is_unknown),
+        ALONE(an_idle_session_is_ended_by_a_sweep),
         WITH_SERVER(a_session_with_a_call_in_flight_is_not_idle),
-        WITH_SERVER(a_session_that_ends_breaks_off_its_calls_with_an_error),
-        ALONE(a_session_ends_when_its_identity_does_not_stand_any_more),
-        ALONE(a_session_that_began_does_not_begin_again),
+        WITH_SERVER(a_session_that_ends_aborts_its_calls_with_an_error),
+        ALONE(a_session_ends_when_its_identity_is_no_longer_valid),
+        ALONE(a_session_that_is_begun_twice_aborts_the_process),
         ALONE(a_session_has_one_standalone_stream_at_a_time),
-        ALONE(a_stream_is_resumed_after_the_event_that_its_caller_names),
-        WITH_SERVER(the_answer_of_a_call_waits_on_its_stream_for_a_caller_that_lost_it),
+        ALONE(a_stream_resumes_after_the_event_that_its_caller_names),
+        WITH_SERVER(the_answer_of_a_call_waits_on_its_stream_for_a_caller_that_reconnects),
         ALONE(a_pipe_ends_with_its_last_call_once_it_drains),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -70,7 +70,7 @@ static bool allows(struct address_policy *policy, const char *text)
     return address_policy_allows(policy, (const struct sockaddr *)&address);
 }
 
-static void N4_a_public_server_may_not_lead_inside(void **state)
+static void N4_a_public_server_may_not_lead_to_an_internal_address(void **state)
 {
     (void)state;
     struct address_policy policy = {.learning = true};
@@ -96,7 +96,7 @@ static void N4_a_server_on_this_host_may_name_one_on_this_host(void **state)
     assert_false(allows(&policy, "169.254.169.254"));
 }
 
-static void N4_what_the_text_of_a_host_says(void **state)
+static void N4_the_class_of_a_host_follows_from_its_text(void **state)
 {
     (void)state;
     static const struct {
@@ -145,7 +145,7 @@ static void N4_blocks_contain_their_addresses(void **state)
     }
 }
 
-static void N4_a_block_that_is_allowed_opens_just_that(void **state)
+static void N4_an_allowed_block_opens_only_its_own_addresses(void **state)
 {
     (void)state;
     struct address_policy policy = {.allowed = (char *const[]){"10.0.0.0/8", "0.0.0.0/8", NULL}};
@@ -154,7 +154,7 @@ static void N4_a_block_that_is_allowed_opens_just_that(void **state)
     assert_false(allows(&policy, "0.0.0.0"));  // never
 }
 
-static void zeroed_allows_only_what_is_public(void **state)
+static void a_zeroed_address_policy_allows_only_public_addresses(void **state)
 {
     (void)state;
     struct address_policy policy = {0};
@@ -166,12 +166,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(N4_addresses_have_the_classes_of_the_table),
-        cmocka_unit_test(N4_a_public_server_may_not_lead_inside),
+        cmocka_unit_test(N4_a_public_server_may_not_lead_to_an_internal_address),
         cmocka_unit_test(N4_a_server_on_this_host_may_name_one_on_this_host),
-        cmocka_unit_test(N4_what_the_text_of_a_host_says),
+        cmocka_unit_test(N4_the_class_of_a_host_follows_from_its_text),
         cmocka_unit_test(N4_blocks_contain_their_addresses),
-        cmocka_unit_test(N4_a_block_that_is_allowed_opens_just_that),
-        cmocka_unit_test(zeroed_allows_only_what_is_public),
+        cmocka_unit_test(N4_an_allowed_block_opens_only_its_own_addresses),
+        cmocka_unit_test(a_zeroed_address_policy_allows_only_public_addresses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

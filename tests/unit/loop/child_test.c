@@ -120,7 +120,7 @@ static void finish(struct run *run)
 
 #define SH(script) ((char *const[]){"-c", (script), NULL})
 
-static void the_way_it_ended_is_told(void **state)
+static void the_exit_status_or_signal_of_a_child_is_reported(void **state)
 {
     (void)state;
     static const struct {
@@ -140,7 +140,7 @@ static void the_way_it_ended_is_told(void **state)
     }
 }
 
-static void bytes_go_through_and_the_end_of_stdin_ends_cat(void **state)
+static void a_child_reads_its_stdin_to_the_end(void **state)
 {
     (void)state;
     struct run run;
@@ -154,7 +154,7 @@ static void bytes_go_through_and_the_end_of_stdin_ends_cat(void **state)
     finish(&run);
 }
 
-static void stderr_is_a_pipe_of_its_own(void **state)
+static void the_stderr_of_a_child_is_a_separate_pipe(void **state)
 {
     (void)state;
     struct run run;
@@ -168,7 +168,7 @@ static void stderr_is_a_pipe_of_its_own(void **state)
     finish(&run);
 }
 
-static void ending_is_polite_first(void **state)
+static void a_child_is_ended_by_closing_stdin_and_then_by_sigterm(void **state)
 {
     (void)state;
     struct run run;
@@ -186,7 +186,7 @@ static void ending_is_polite_first(void **state)
     finish(&run);
 }
 
-static void one_that_ignores_term_is_killed_in_time(void **state)
+static void a_child_that_ignores_sigterm_is_killed_in_time(void **state)
 {
     (void)state;
     struct run run;
@@ -201,7 +201,7 @@ static void one_that_ignores_term_is_killed_in_time(void **state)
     finish(&run);
 }
 
-static void what_is_left_of_the_group_dies_with_the_leader(void **state)
+static void processes_left_in_the_group_of_a_child_die_with_it(void **state)
 {
     (void)state;
     struct run run;
@@ -216,7 +216,7 @@ static void what_is_left_of_the_group_dies_with_the_leader(void **state)
 // A daemon: neither in the process group nor in the session of the child, and its parent has ended.
 #define DAEMON "setsid sh -c 'sh -c \"trap : TERM HUP; echo daemon; while :; do sleep 1000; done\" &'; "
 
-static void a_daemon_that_a_child_has_started_dies_with_it(void **state)
+static void a_daemon_that_a_child_started_dies_with_it(void **state)
 {
     (void)state;
     struct run run;
@@ -250,7 +250,7 @@ static pid_t parent_of(pid_t pid)
     return parent;
 }
 
-static void a_killed_keeper_takes_its_tree_with_it(void **state)
+static void the_process_tree_of_a_killed_keeper_dies_with_it(void **state)
 {
     (void)state;
     struct run run;
@@ -264,7 +264,7 @@ static void a_killed_keeper_takes_its_tree_with_it(void **state)
     finish(&run);
 }
 
-static void a_killed_spawner_takes_nobody_with_it_and_is_replaced(void **state)
+static void a_killed_spawner_is_replaced_and_its_children_keep_running(void **state)
 {
     (void)state;
     struct run run, next;
@@ -287,7 +287,7 @@ static void a_killed_spawner_takes_nobody_with_it_and_is_replaced(void **state)
     finish(&run);
 }
 
-static void the_limit_of_descriptors_is_the_one_we_began_with(void **state)
+static void the_descriptor_limit_of_a_child_is_the_original_one(void **state)
 {
     (void)state;
     if (under_valgrind())  // which has a limit of its own
@@ -312,7 +312,7 @@ static void the_limit_of_descriptors_is_the_one_we_began_with(void **state)
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &began), 0);
 }
 
-static void stopping_the_spawner_ends_every_tree(void **state)
+static void every_process_tree_ends_when_the_spawner_is_stopped(void **state)
 {
     (void)state;
     struct run run;
@@ -331,7 +331,7 @@ static void stopping_the_spawner_ends_every_tree(void **state)
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
 }
 
-static void freeing_a_running_child_kills_its_group(void **state)
+static void the_process_group_of_a_running_child_is_killed_when_it_is_freed(void **state)
 {
     (void)state;
     struct run run;
@@ -349,7 +349,7 @@ static void freeing_a_running_child_kills_its_group(void **state)
     finish(&run);
 }
 
-static void the_environment_is_minimal(void **state)
+static void the_environment_of_a_child_is_minimal(void **state)
 {
     (void)state;
     static const char *const given[] = {"UNIT_GIVEN=yes", "HOME=/given", NULL};
@@ -394,7 +394,7 @@ static void a_child_runs_in_the_given_folder(void **state)
     finish(&run);
 }
 
-static void arguments_pass_through_no_shell(void **state)
+static void arguments_of_a_child_do_not_pass_through_a_shell(void **state)
 {
     (void)state;
     struct run run;
@@ -405,7 +405,7 @@ static void arguments_pass_through_no_shell(void **state)
     finish(&run);
 }
 
-static void what_cannot_start_says_why(void **state)
+static void a_child_that_cannot_start_reports_the_reason(void **state)
 {
     (void)state;
     if (under_valgrind())  // where posix_spawn() succeeds whatever there is to start
@@ -456,22 +456,22 @@ static void signals_of_the_parent_are_not_inherited(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_way_it_ended_is_told),
-        cmocka_unit_test(bytes_go_through_and_the_end_of_stdin_ends_cat),
-        cmocka_unit_test(stderr_is_a_pipe_of_its_own),
-        cmocka_unit_test(ending_is_polite_first),
-        cmocka_unit_test(one_that_ignores_term_is_killed_in_time),
-        cmocka_unit_test(what_is_left_of_the_group_dies_with_the_leader),
-        cmocka_unit_test(a_daemon_that_a_child_has_started_dies_with_it),
-        cmocka_unit_test(a_killed_keeper_takes_its_tree_with_it),
-        cmocka_unit_test(a_killed_spawner_takes_nobody_with_it_and_is_replaced),
-        cmocka_unit_test(the_limit_of_descriptors_is_the_one_we_began_with),
-        cmocka_unit_test(stopping_the_spawner_ends_every_tree),
-        cmocka_unit_test(freeing_a_running_child_kills_its_group),
-        cmocka_unit_test(the_environment_is_minimal),
+        cmocka_unit_test(the_exit_status_or_signal_of_a_child_is_reported),
+        cmocka_unit_test(a_child_reads_its_stdin_to_the_end),
+        cmocka_unit_test(the_stderr_of_a_child_is_a_separate_pipe),
+        cmocka_unit_test(a_child_is_ended_by_closing_stdin_and_then_by_sigterm),
+        cmocka_unit_test(a_child_that_ignores_sigterm_is_killed_in_time),
+        cmocka_unit_test(processes_left_in_the_group_of_a_child_die_with_it),
+        cmocka_unit_test(a_daemon_that_a_child_started_dies_with_it),
+        cmocka_unit_test(the_process_tree_of_a_killed_keeper_dies_with_it),
+        cmocka_unit_test(a_killed_spawner_is_replaced_and_its_children_keep_running),
+        cmocka_unit_test(the_descriptor_limit_of_a_child_is_the_original_one),
+        cmocka_unit_test(every_process_tree_ends_when_the_spawner_is_stopped),
+        cmocka_unit_test(the_process_group_of_a_running_child_is_killed_when_it_is_freed),
+        cmocka_unit_test(the_environment_of_a_child_is_minimal),
         cmocka_unit_test(a_child_runs_in_the_given_folder),
-        cmocka_unit_test(arguments_pass_through_no_shell),
-        cmocka_unit_test(what_cannot_start_says_why),
+        cmocka_unit_test(arguments_of_a_child_do_not_pass_through_a_shell),
+        cmocka_unit_test(a_child_that_cannot_start_reports_the_reason),
         cmocka_unit_test(signals_of_the_parent_are_not_inherited),
     };
     alarm(60);  // a child that never ends is a failure, not a hang

@@ -46,6 +46,10 @@ static const struct answer_row {
     {"equal lengths", LIT(OK "Content-Length: 2\r\ncontent-length: 2\r\n\r\nab"), "200 ab", "whole, kept"},
     {"close", LIT(OK "Connection: close\r\nContent-Length: 2\r\n\r\nab"), "200 ab", "whole, closed"},
     {"close in a list", LIT(OK "Connection: x, Close\r\nContent-Length: 2\r\n\r\nab"), "200 ab", "whole, closed"},
+    {"kept for a time", LIT(OK "Keep-Alive: timeout=5\r\nContent-Length: 0\r\n\r\n"), "200 ", "whole, kept"},
+    {"kept for no time", LIT(OK "Keep-Alive: max=9, Timeout=0\r\nContent-Length: 0\r\n\r\n"), "200 ", "whole, closed"},
+    {"kept for a time that is not a number", LIT(OK "Keep-Alive: timeout=-1, x\r\nContent-Length: 0\r\n\r\n"), "200 ",
+     "whole, kept"},
     {"HTTP/1.0", LIT("HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nab"), "200 ab", "whole, closed"},
     {"until the close", LIT(OK "\r\nabc"), "200 abc", "whole at the close"},
     {"chunks", LIT(OK "Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n1\r\nc\r\n0\r\n\r\n"), "200 abc", "whole, kept"},
@@ -90,7 +94,7 @@ static const struct answer_row {
     {"chunk longer than its size", LIT(OK "Transfer-Encoding: chunked\r\n\r\n2\r\nabc\r\n"), "200 ab", "broken"},
 };
 
-static void reads_every_answer_however_it_is_split(void **state)
+static void every_response_is_read_however_it_is_split(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof answers / sizeof *answers; i++) {
@@ -107,7 +111,7 @@ static void reads_every_answer_however_it_is_split(void **state)
     }
 }
 
-static void finds_fields_in_any_spelling(void **state)
+static void header_fields_are_found_in_any_spelling(void **state)
 {
     (void)state;
     struct http1 answer = {0};
@@ -127,7 +131,7 @@ static void finds_fields_in_any_spelling(void **state)
 }
 
 // A head without an end, and trailers without an end, are refused before they fill the memory.
-static void bounds_what_is_no_body(void **state)
+static void the_head_of_a_response_is_bounded(void **state)
 {
     (void)state;
     static const char *const starts[] = {"HTTP/1.1 200 OK\r\n",
@@ -148,7 +152,7 @@ static void bounds_what_is_no_body(void **state)
 }
 
 // Many small chunks are no large head.
-static void takes_any_number_of_chunks(void **state)
+static void a_response_may_have_any_number_of_chunks(void **state)
 {
     (void)state;
     struct http1 answer = {0};
@@ -167,10 +171,10 @@ static void takes_any_number_of_chunks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_every_answer_however_it_is_split),
-        cmocka_unit_test(finds_fields_in_any_spelling),
-        cmocka_unit_test(bounds_what_is_no_body),
-        cmocka_unit_test(takes_any_number_of_chunks),
+        cmocka_unit_test(every_response_is_read_however_it_is_split),
+        cmocka_unit_test(header_fields_are_found_in_any_spelling),
+        cmocka_unit_test(the_head_of_a_response_is_bounded),
+        cmocka_unit_test(a_response_may_have_any_number_of_chunks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

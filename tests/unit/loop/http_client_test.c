@@ -1,11 +1,10 @@
 // Tests the HTTP client against a scripted server on the same loop: reuse, stale connections, cuts, cancelling.
 #include "base/pieces.h"
+#include "listen.h"
 #include "loop/http_client.h"
 #include "loop/http_url.h"
 #include "loop/loop.h"
 #include "unit.h"
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -87,16 +86,13 @@ static int set_up(void **state)
 {
     (void)state;
     struct err err;
-    struct sockaddr_in name = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t len = sizeof name;
+    unsigned port;
     loop = loop_new(&err);
     client = http_client_new(loop, &err);
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (!loop || !client || bind(fd, (struct sockaddr *)&name, len) < 0 || listen(fd, 16) < 0 ||
-        getsockname(fd, (struct sockaddr *)&name, &len) < 0)
+    if (!loop || !client)
         return -1;
-    listener = (struct loop_watch){.fd = fd, .on_ready = on_accept};
-    snprintf(url, sizeof url, "http://127.0.0.1:%d/mcp?x=1", ntohs(name.sin_port));
+    listener = (struct loop_watch){.fd = listen_on_loopback(&port), .on_ready = on_accept};
+    snprintf(url, sizeof url, "http://127.0.0.1:%u/mcp?x=1", port);
     target = http_target_new(client, url, 2000);
     accepted = step_at = await_steps = 0;
     patience = (struct loop_timer){.on_due = on_impatient};
@@ -211,7 +207,7 @@ static void expect_failure(enum err_code code)
 
 // ---- tests ----------------------------------------------------------------------------------
 
-static void sends_the_request_whole_and_keeps_the_connection(void **state)
+static void a_request_is_sent_whole_and_its_connection_kept(void **state)
 {
     (void)state;
     struct caller caller = {0};
@@ -243,7 +239,7 @@ static void close_first_peer(struct loop_task *task)
 }
 
 // The server closes the kept connection after the loop looked for news of it and before the request goes out.
-static void a_connection_closed_before_it_is_used_again_is_not_used(void **state)
+static void a_kept_connection_that_the_server_closed_is_not_reused(void **state)
 {
     (void)state;
     struct loop_task closing = {.run = close_first_peer};
@@ -253,6 +249,22 @@ static void a_connection_closed_before_it_is_used_again_is_not_used(void **state
     exchange("200 ok.");
     assert_int_equal(accepted, 2);
     assert_int_equal(step_at, 2);
+}
+
+// A server that closes a connection after a second might do so while the next request is on its way.
+static void a_connection_that_the_server_will_close_soon_is_not_used_again(void **state)
+{
+    (void)state;
+    static const char soon[] =
+        "HTTP/1.1 200 OK\r\nKeep-Alive: timeout=1\r\nX-Name: value\r\nContent-Length: 2\r\n\r\nok";
+    static const char later[] =
+        "HTTP/1.1 200 OK\r\nKeep-Alive: timeout=5, max=100\r\nX-Name: value\r\nContent-Length: 2\r\n\r\nok";
+    steps = (const struct step[]){{later, false, 0, false}, {soon, false, 0, false}, {ANSWER, false, 0, false}};
+    exchange("200 ok.");
+    exchange("200 ok.");
+    assert_int_equal(accepted, 1);
+    exchange("200 ok.");
+    assert_int_equal(accepted, 2);
 }
 
 static void get(const char *want)
@@ -265,7 +277,7 @@ static void get(const char *want)
     buf_release(&caller.heard);
 }
 
-static void what_harms_nobody_is_tried_once_more_when_a_kept_connection_is_closed(void **state)
+static void a_safe_request_is_retried_once_when_a_kept_connection_closes(void **state)
 {
     (void)state;
     steps = (const struct step[]){{ANSWER, false, 0, false}, {NULL, true, 0, false}, {ANSWER, false, 0, false}};
@@ -275,7 +287,7 @@ static void what_harms_nobody_is_tried_once_more_when_a_kept_connection_is_close
     assert_int_equal(step_at, 3);
 }
 
-static void never_sends_a_request_a_third_time(void **state)
+static void a_request_is_never_sent_a_third_time(void **state)
 {
     (void)state;
     char want[16];
@@ -287,7 +299,7 @@ static void never_sends_a_request_a_third_time(void **state)
     assert_int_equal(step_at, 3);
 }
 
-static void a_post_that_the_server_heard_is_never_sent_again(void **state)
+static void a_post_that_the_server_received_is_never_sent_again(void **state)
 {
     (void)state;
     steps = (const struct step[]){{ANSWER, false, 0, false}, {NULL, true, 0, false}, {ANSWER, false, 0, false}};
@@ -339,7 +351,7 @@ static void on_placed_done(void *arg, const struct err *err)
 }
 
 // What follows it is seen all the same: the connection is not used again.
-static void a_body_of_known_length_is_read_to_its_place(void **state)
+static void a_body_of_known_length_is_read_into_its_final_buffer(void **state)
 {
     (void)state;
     static const struct http_events placed_events = {on_placed_head, on_placed_data, on_placed_done, NULL, placed_room};
@@ -374,7 +386,7 @@ static void hang_up(struct loop_timer *timer)
         loop_timer_set(loop, timer, 1);
 }
 
-static void a_post_that_the_server_did_not_hear_whole_is_sent_again(void **state)
+static void a_post_that_the_server_did_not_receive_whole_is_sent_again(void **state)
 {
     (void)state;
     struct buf body = {0};
@@ -397,7 +409,7 @@ static void a_post_that_the_server_did_not_hear_whole_is_sent_again(void **state
 }
 
 // Each chunk is a callback; all of them, the end and the next exchange wait until the transfer is resumed.
-static void a_paused_transfer_says_nothing_until_it_is_resumed(void **state)
+static void a_paused_transfer_does_not_deliver_data_until_it_is_resumed(void **state)
 {
     (void)state;
     struct caller caller = {.pauses = true};
@@ -500,7 +512,7 @@ static void a_small_body_by_reference_is_sent_whole(void **state)
     http_transfer_cancel(caller.transfer);
 }
 
-static void does_not_repeat_what_a_new_connection_lost(void **state)
+static void a_request_lost_on_a_new_connection_is_not_repeated(void **state)
 {
     (void)state;
     steps = (const struct step[]){{NULL, true, 0, false}, {ANSWER, false, 0, false}};
@@ -508,7 +520,7 @@ static void does_not_repeat_what_a_new_connection_lost(void **state)
     assert_int_equal(accepted, 1);
 }
 
-static void does_not_repeat_what_was_half_answered(void **state)
+static void a_request_with_a_partial_response_is_not_repeated(void **state)
 {
     (void)state;
     char want[32];
@@ -521,7 +533,7 @@ static void does_not_repeat_what_was_half_answered(void **state)
     assert_int_equal(step_at, 2);
 }
 
-static void forgets_a_connection_that_the_server_closes(void **state)
+static void a_connection_that_the_server_closes_is_forgotten(void **state)
 {
     (void)state;
     static const char *const closing[] = {
@@ -540,7 +552,7 @@ static void forgets_a_connection_that_the_server_closes(void **state)
 }
 
 // Bytes after an answer would be read as the answer to the next call.
-static void closes_a_connection_with_more_than_an_answer(void **state)
+static void a_connection_with_bytes_after_the_response_is_closed(void **state)
 {
     (void)state;
     steps = (const struct step[]){{ANSWER "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil", false, 0, false},
@@ -550,7 +562,7 @@ static void closes_a_connection_with_more_than_an_answer(void **state)
     assert_int_equal(accepted, 2);
 }
 
-static void takes_an_answer_before_the_request_is_through(void **state)
+static void a_response_is_accepted_before_the_request_is_fully_sent(void **state)
 {
     (void)state;
     struct buf body = {0};
@@ -568,7 +580,7 @@ static void takes_an_answer_before_the_request_is_through(void **state)
     buf_release(&body);
 }
 
-static void sends_a_large_request_in_pieces(void **state)
+static void a_large_request_is_sent_in_pieces(void **state)
 {
     (void)state;
     struct buf body = {0};
@@ -583,7 +595,7 @@ static void sends_a_large_request_in_pieces(void **state)
     buf_release(&body);
 }
 
-static void gives_up_in_time_and_says_so(void **state)
+static void a_transfer_times_out_with_an_error(void **state)
 {
     (void)state;
     struct caller caller = {0};
@@ -596,7 +608,7 @@ static void gives_up_in_time_and_says_so(void **state)
     buf_release(&caller.heard);
 }
 
-static void says_when_nobody_listens(void **state)
+static void a_refused_connection_is_reported(void **state)
 {
     (void)state;
     loop_unwatch(loop, &listener);
@@ -605,14 +617,14 @@ static void says_when_nobody_listens(void **state)
     expect_failure(ERR_UNAVAILABLE);
 }
 
-static void refuses_what_is_no_http(void **state)
+static void a_response_that_is_not_http_is_refused(void **state)
 {
     (void)state;
     steps = (const struct step[]){{"SSH-2.0-OpenSSH_9\r\n", false, 0, false}};
     expect_failure(ERR_UPSTREAM_TRANSPORT);
 }
 
-static void says_nothing_after_a_cancel(void **state)
+static void a_cancelled_transfer_is_not_called_back(void **state)
 {
     (void)state;
     static const char at[] = {'h', 'd'};
@@ -631,7 +643,7 @@ static void says_nothing_after_a_cancel(void **state)
     assert_int_equal(early.heard.len, 0);
 }
 
-static void ends_a_transfer_whose_body_is_refused(void **state)
+static void a_transfer_whose_body_is_refused_ends(void **state)
 {
     (void)state;
     struct caller caller = {.refuses = true};
@@ -645,7 +657,7 @@ static void ends_a_transfer_whose_body_is_refused(void **state)
 }
 
 // A target goes while a transfer runs: the transfer still ends as it would have.
-static void outlives_its_target(void **state)
+static void a_transfer_outlives_its_target(void **state)
 {
     (void)state;
     struct caller caller = {0};
@@ -667,7 +679,7 @@ static const struct url_row {
     {"http://user@example.com/", false}, {"https://u:p@example.com/x", false}, {"", false},
 };
 
-static void knows_usable_urls(void **state)
+static void usable_urls_are_those_of_the_table(void **state)
 {
     (void)state;
     for (size_t i = 0; i < COUNT(urls); i++)
@@ -679,30 +691,31 @@ static void knows_usable_urls(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        test(a_body_of_known_length_is_read_to_its_place),
-        test(sends_the_request_whole_and_keeps_the_connection),
-        test(a_connection_closed_before_it_is_used_again_is_not_used),
-        test(what_harms_nobody_is_tried_once_more_when_a_kept_connection_is_closed),
-        test(a_post_that_the_server_heard_is_never_sent_again),
-        test(a_post_that_the_server_did_not_hear_whole_is_sent_again),
-        test(never_sends_a_request_a_third_time),
-        test(a_paused_transfer_says_nothing_until_it_is_resumed),
+        test(a_body_of_known_length_is_read_into_its_final_buffer),
+        test(a_request_is_sent_whole_and_its_connection_kept),
+        test(a_connection_that_the_server_will_close_soon_is_not_used_again),
+        test(a_kept_connection_that_the_server_closed_is_not_reused),
+        test(a_safe_request_is_retried_once_when_a_kept_connection_closes),
+        test(a_post_that_the_server_received_is_never_sent_again),
+        test(a_post_that_the_server_did_not_receive_whole_is_sent_again),
+        test(a_request_is_never_sent_a_third_time),
+        test(a_paused_transfer_does_not_deliver_data_until_it_is_resumed),
         test(a_paused_transfer_can_be_cancelled),
-        test(does_not_repeat_what_a_new_connection_lost),
-        test(does_not_repeat_what_was_half_answered),
-        test(forgets_a_connection_that_the_server_closes),
-        test(closes_a_connection_with_more_than_an_answer),
-        test(takes_an_answer_before_the_request_is_through),
-        test(sends_a_large_request_in_pieces),
+        test(a_request_lost_on_a_new_connection_is_not_repeated),
+        test(a_request_with_a_partial_response_is_not_repeated),
+        test(a_connection_that_the_server_closes_is_forgotten),
+        test(a_connection_with_bytes_after_the_response_is_closed),
+        test(a_response_is_accepted_before_the_request_is_fully_sent),
+        test(a_large_request_is_sent_in_pieces),
         test(a_body_by_reference_is_sent_and_sent_again),
         test(a_small_body_by_reference_is_sent_whole),
-        test(gives_up_in_time_and_says_so),
-        test(says_when_nobody_listens),
-        test(refuses_what_is_no_http),
-        test(says_nothing_after_a_cancel),
-        test(ends_a_transfer_whose_body_is_refused),
-        test(outlives_its_target),
-        cmocka_unit_test(knows_usable_urls),
+        test(a_transfer_times_out_with_an_error),
+        test(a_refused_connection_is_reported),
+        test(a_response_that_is_not_http_is_refused),
+        test(a_cancelled_transfer_is_not_called_back),
+        test(a_transfer_whose_body_is_refused_ends),
+        test(a_transfer_outlives_its_target),
+        cmocka_unit_test(usable_urls_are_those_of_the_table),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -69,7 +69,7 @@ static void name_timers(struct named_timer *timers, size_t n)
         timers[i] = (struct named_timer){.timer = {.on_due = on_due, .arg = &timers[i]}, .letter = (char)('a' + i)};
 }
 
-static void timers_come_in_the_order_they_are_due(void **state)
+static void timers_run_in_the_order_they_are_due(void **state)
 {
     (void)state;
     static const int64_t after[] = {7, 3, 12, 1, 9, 5, 14, 2};
@@ -96,7 +96,7 @@ static void a_timer_can_be_moved_and_stopped(void **state)
     assert_string_equal(happened, "dca");
 }
 
-static void a_timer_stopped_by_another_one_of_the_same_turn_stays_quiet(void **state)
+static void a_timer_stopped_by_another_one_in_the_same_turn_does_not_run(void **state)
 {
     (void)state;
     struct named_timer timers[3];
@@ -110,7 +110,7 @@ static void a_timer_stopped_by_another_one_of_the_same_turn_stays_quiet(void **s
     assert_string_equal(happened, "ac");
 }
 
-static void a_timer_can_start_itself_and_others(void **state)
+static void a_timer_can_restart_itself_and_others(void **state)
 {
     (void)state;
     struct named_timer timers[2];
@@ -198,7 +198,7 @@ static void tasks_run_once_and_in_the_order_they_were_put(void **state)
     assert_false(list_linked(&tasks[3].task.node));
 }
 
-static void tasks_left_run_when_the_loop_is_freed(void **state)
+static void pending_tasks_run_when_the_loop_is_freed(void **state)
 {
     (void)state;
     struct named_task tasks[1];
@@ -228,7 +228,7 @@ static void reap_in_task(struct loop_task *task)
     note('t');
 }
 
-static void reaping_comes_after_the_tasks_of_the_turn(void **state)
+static void reaping_follows_the_tasks_of_the_turn(void **state)
 {
     (void)state;
     struct named_task tasks[1];
@@ -263,7 +263,7 @@ static void run_again_later(struct loop_task *task)
     note('w');
 }
 
-static void a_task_that_puts_itself_for_later_starves_nobody(void **state)
+static void a_task_that_puts_itself_for_later_does_not_starve_others(void **state)
 {
     (void)state;
     struct named_timer timers[1];
@@ -279,7 +279,7 @@ static void a_task_that_puts_itself_for_later_starves_nobody(void **state)
     loop_timer_stop(loop, &timers[0].timer);
 }
 
-static void tasks_left_for_later_run_when_the_loop_is_freed(void **state)
+static void tasks_put_for_later_run_when_the_loop_is_freed(void **state)
 {
     (void)state;
     struct named_task tasks[1];
@@ -329,7 +329,7 @@ static void on_bytes(struct loop_watch *watch, unsigned events)
         note('.');
 }
 
-static void a_readable_descriptor_is_told(void **state)
+static void a_readable_descriptor_calls_its_watch(void **state)
 {
     (void)state;
     struct pipe_end end;
@@ -356,7 +356,7 @@ static void on_first_only(struct loop_watch *watch, unsigned events)
     assert_int_equal(read(watch->fd, &byte, 1), 1);
 }
 
-static void a_watch_taken_out_in_the_same_turn_stays_quiet(void **state)
+static void a_watch_removed_in_the_same_turn_is_not_called(void **state)
 {
     (void)state;
     struct pipe_end a, b;
@@ -499,7 +499,7 @@ static void on_signal(void *arg, int signal)
     note(signal == SIGHUP ? 'h' : signal == SIGTERM ? 't' : '?');
 }
 
-static void signals_come_through_the_loop(void **state)
+static void signals_are_delivered_through_the_loop(void **state)
 {
     (void)state;
     struct err err;
@@ -516,24 +516,24 @@ static void signals_come_through_the_loop(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        LOOP_TEST(timers_come_in_the_order_they_are_due),
+        LOOP_TEST(timers_run_in_the_order_they_are_due),
         LOOP_TEST(a_timer_can_be_moved_and_stopped),
-        LOOP_TEST(a_timer_stopped_by_another_one_of_the_same_turn_stays_quiet),
-        LOOP_TEST(a_timer_can_start_itself_and_others),
+        LOOP_TEST(a_timer_stopped_by_another_one_in_the_same_turn_does_not_run),
+        LOOP_TEST(a_timer_can_restart_itself_and_others),
         LOOP_TEST(many_timers_keep_their_order),
         LOOP_TEST(tasks_run_once_and_in_the_order_they_were_put),
-        LOOP_TEST(tasks_left_run_when_the_loop_is_freed),
+        LOOP_TEST(pending_tasks_run_when_the_loop_is_freed),
         LOOP_TEST(tasks_put_for_later_run_after_the_events_of_another_turn),
-        LOOP_TEST(a_task_that_puts_itself_for_later_starves_nobody),
-        LOOP_TEST(tasks_left_for_later_run_when_the_loop_is_freed),
-        LOOP_TEST(reaping_comes_after_the_tasks_of_the_turn),
-        LOOP_TEST(a_readable_descriptor_is_told),
-        LOOP_TEST(a_watch_taken_out_in_the_same_turn_stays_quiet),
+        LOOP_TEST(a_task_that_puts_itself_for_later_does_not_starve_others),
+        LOOP_TEST(tasks_put_for_later_run_when_the_loop_is_freed),
+        LOOP_TEST(reaping_follows_the_tasks_of_the_turn),
+        LOOP_TEST(a_readable_descriptor_calls_its_watch),
+        LOOP_TEST(a_watch_removed_in_the_same_turn_is_not_called),
         LOOP_TEST(a_bad_descriptor_is_an_error),
         LOOP_TEST(events_of_a_watch_can_change),
         LOOP_TEST(a_callback_that_holds_the_loop_is_logged_and_counted),
         LOOP_TEST(every_kind_of_callback_is_timed),
-        LOOP_TEST(signals_come_through_the_loop),
+        LOOP_TEST(signals_are_delivered_through_the_loop),
     };
     alarm(60);  // a loop that never stops is a failure, not a hang
     return cmocka_run_group_tests(tests, NULL, NULL);

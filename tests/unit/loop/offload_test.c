@@ -116,7 +116,7 @@ static void a_background_worker_yields_to_the_loop(void **state)
     assert_int_equal(sched_getscheduler(0), policy);
 }
 
-static void no_more_jobs_wait_than_the_limit(void **state)
+static void a_job_beyond_the_queue_limit_is_refused(void **state)
 {
     (void)state;
     struct named_job jobs[5], extra;
@@ -135,7 +135,7 @@ static void no_more_jobs_wait_than_the_limit(void **state)
     assert_string_equal(done, "01234");
 }
 
-static void a_job_that_has_not_begun_can_be_taken_back(void **state)
+static void a_job_that_has_not_started_can_be_taken_back(void **state)
 {
     (void)state;
     struct named_job slow, next;
@@ -153,7 +153,7 @@ static void a_job_that_has_not_begun_can_be_taken_back(void **state)
     assert_string_equal(done, "sn");
 }
 
-static void waiting_has_a_limit_and_tells_what_is_done(void **state)
+static void a_wait_for_jobs_has_a_time_limit_and_reports_whether_they_finished(void **state)
 {
     (void)state;
     struct named_job slow, next;
@@ -171,7 +171,7 @@ static void waiting_has_a_limit_and_tells_what_is_done(void **state)
     assert_true(offload_wait(pool, 0));
 }
 
-static void freeing_lets_what_was_put_run_and_tells_it(void **state)
+static void jobs_in_the_queue_run_and_complete_when_the_pool_is_freed(void **state)
 {
     (void)state;
     struct named_job jobs[3];
@@ -203,7 +203,7 @@ static void a_pool_can_be_freed_inside_a_turn_of_the_loop(void **state)
     assert_string_equal(done, "l");
 }
 
-static void a_pool_can_be_freed_with_nothing_to_do(void **state) { (void)state; }
+static void an_idle_pool_can_be_freed(void **state) { (void)state; }
 
 #define POOL_TEST(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
@@ -213,12 +213,12 @@ int main(void)
         POOL_TEST(jobs_run_on_the_worker_and_end_on_the_loop_in_order),
         POOL_TEST(a_job_can_be_put_again_when_it_is_done),
         POOL_TEST(a_background_worker_yields_to_the_loop),
-        POOL_TEST(no_more_jobs_wait_than_the_limit),
-        POOL_TEST(a_job_that_has_not_begun_can_be_taken_back),
-        POOL_TEST(waiting_has_a_limit_and_tells_what_is_done),
-        POOL_TEST(freeing_lets_what_was_put_run_and_tells_it),
+        POOL_TEST(a_job_beyond_the_queue_limit_is_refused),
+        POOL_TEST(a_job_that_has_not_started_can_be_taken_back),
+        POOL_TEST(a_wait_for_jobs_has_a_time_limit_and_reports_whether_they_finished),
+        POOL_TEST(jobs_in_the_queue_run_and_complete_when_the_pool_is_freed),
         POOL_TEST(a_pool_can_be_freed_inside_a_turn_of_the_loop),
-        POOL_TEST(a_pool_can_be_freed_with_nothing_to_do),
+        POOL_TEST(an_idle_pool_can_be_freed),
     };
     alarm(60);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -82,7 +82,7 @@ static void feed(struct frame *frame, struct span bytes, struct buf *out)
     take_all(frame, out);
 }
 
-static void messages_come_out_however_the_input_is_split(void **state)
+static void messages_are_framed_however_the_input_is_split(void **state)
 {
     (void)state;
     for (size_t i = 0; i < COUNT(inputs); i++)
@@ -98,7 +98,7 @@ static void messages_come_out_however_the_input_is_split(void **state)
         }
 }
 
-static void messages_come_out_in_pieces_of_any_size(void **state)
+static void messages_are_framed_from_pieces_of_any_size(void **state)
 {
     (void)state;
     for (size_t i = 0; i < COUNT(inputs); i++)
@@ -138,7 +138,7 @@ static void a_message_can_be_taken_with_its_memory(void **state)
     frame_release(&frame);
 }
 
-static void the_maximum_itself_passes(void **state)
+static void a_message_of_the_maximum_size_passes(void **state)
 {
     (void)state;
     static const char *const ends[] = {"\n", "\r\n"};
@@ -165,7 +165,7 @@ static void the_maximum_itself_passes(void **state)
                 }
 }
 
-static void a_header_without_end_is_junk(void **state)
+static void a_header_without_an_end_is_junk(void **state)
 {
     (void)state;
     struct frame frame;
@@ -184,7 +184,7 @@ static void a_header_without_end_is_junk(void **state)
     frame_release(&frame);
 }
 
-static void a_flood_of_blank_lines_costs_no_stack(void **state)
+static void a_flood_of_blank_lines_does_not_use_the_stack(void **state)
 {
     (void)state;
     struct frame frame;
@@ -215,7 +215,7 @@ static void a_header_that_ends_too_late_is_junk(void **state)
     frame_release(&frame);
 }
 
-static void memory_of_a_large_message_is_given_back(void **state)
+static void the_memory_of_a_large_message_is_released(void **state)
 {
     (void)state;
     struct frame frame;
@@ -237,14 +237,14 @@ static void memory_of_a_large_message_is_given_back(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(messages_come_out_however_the_input_is_split),
-        cmocka_unit_test(messages_come_out_in_pieces_of_any_size),
+        cmocka_unit_test(messages_are_framed_however_the_input_is_split),
+        cmocka_unit_test(messages_are_framed_from_pieces_of_any_size),
         cmocka_unit_test(a_message_can_be_taken_with_its_memory),
-        cmocka_unit_test(the_maximum_itself_passes),
-        cmocka_unit_test(a_header_without_end_is_junk),
+        cmocka_unit_test(a_message_of_the_maximum_size_passes),
+        cmocka_unit_test(a_header_without_an_end_is_junk),
         cmocka_unit_test(a_header_that_ends_too_late_is_junk),
-        cmocka_unit_test(memory_of_a_large_message_is_given_back),
-        cmocka_unit_test(a_flood_of_blank_lines_costs_no_stack),
+        cmocka_unit_test(the_memory_of_a_large_message_is_released),
+        cmocka_unit_test(a_flood_of_blank_lines_does_not_use_the_stack),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

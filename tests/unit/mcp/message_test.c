@@ -43,7 +43,7 @@ static void assert_part(struct span got, const char *want, const char *label)
         assert_span(got, span_of(want), label);
 }
 
-static void every_kind_is_read_as_it_is(void **state)
+static void every_kind_of_message_is_recognized(void **state)
 {
     (void)state;
     for (size_t i = 0; i < COUNT(messages); i++)
@@ -120,7 +120,7 @@ static const struct refused_row {
     {"{" V ",\"id\":1,\"result\":[]}", ERR_INVALID_REQUEST, "1"},
 };
 
-static void what_is_no_message_is_refused_with_its_code(void **state)
+static void a_text_that_is_not_a_message_is_refused_with_its_error_code(void **state)
 {
     (void)state;
     for (size_t i = 0; i < COUNT(refused); i++)
@@ -152,7 +152,7 @@ static void duplicates_below_the_message_count_only_when_strict(void **state)
     }
 }
 
-static void a_long_escaped_method_stays_a_method(void **state)
+static void a_long_escaped_method_name_is_a_method(void **state)
 {
     (void)state;
     struct buf text = {0};
@@ -186,7 +186,7 @@ static void ids_and_methods_are_bounded(void **state)
         }
 }
 
-static void writers_write_what_the_parser_reads(void **state)
+static void written_messages_are_read_back_by_the_parser(void **state)
 {
     (void)state;
     struct span none = {0};
@@ -222,7 +222,7 @@ static void writers_write_what_the_parser_reads(void **state)
     buf_release(&out);
 }
 
-static void flattening_leaves_one_line_of_the_same_length(void **state)
+static void a_flattened_message_is_one_line_of_the_same_length(void **state)
 {
     (void)state;
     char text[] = "{\r\n\"a\":\n\n\"\\n\"}\r";
@@ -230,7 +230,7 @@ static void flattening_leaves_one_line_of_the_same_length(void **state)
     assert_string_equal(text, "{  \"a\":  \"\\n\"} ");
 }
 
-static void an_id_has_a_bound(void **state)
+static void the_length_of_an_id_is_bounded(void **state)
 {
     (void)state;
     for (int more = 0; more < 2; more++) {
@@ -248,14 +248,14 @@ static void an_id_has_a_bound(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_kind_is_read_as_it_is),
-        cmocka_unit_test(what_is_no_message_is_refused_with_its_code),
+        cmocka_unit_test(every_kind_of_message_is_recognized),
+        cmocka_unit_test(a_text_that_is_not_a_message_is_refused_with_its_error_code),
         cmocka_unit_test(duplicates_below_the_message_count_only_when_strict),
-        cmocka_unit_test(a_long_escaped_method_stays_a_method),
+        cmocka_unit_test(a_long_escaped_method_name_is_a_method),
         cmocka_unit_test(ids_and_methods_are_bounded),
-        cmocka_unit_test(writers_write_what_the_parser_reads),
-        cmocka_unit_test(an_id_has_a_bound),
-        cmocka_unit_test(flattening_leaves_one_line_of_the_same_length),
+        cmocka_unit_test(written_messages_are_read_back_by_the_parser),
+        cmocka_unit_test(the_length_of_an_id_is_bounded),
+        cmocka_unit_test(a_flattened_message_is_one_line_of_the_same_length),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -100,7 +100,7 @@ static void members_of_params_are_found(void **state)
     }
 }
 
-static void test_no_params(void **state)
+static void a_message_without_params_has_no_members(void **state)
 {
     (void)state;
     for (int method = 0; method < METHODS; method++) {
@@ -187,8 +187,8 @@ static void lengths_of_params_are_bounded(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(members_of_params_are_found), cmocka_unit_test(test_no_params),
-                                       cmocka_unit_test(a_member_is_found_by_name),
-                                       cmocka_unit_test(lengths_of_params_are_bounded)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(members_of_params_are_found), cmocka_unit_test(a_message_without_params_has_no_members),
+        cmocka_unit_test(a_member_is_found_by_name), cmocka_unit_test(lengths_of_params_are_bounded)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -77,7 +77,7 @@ static const struct {
     {"{\"blocks\":{\"uri\":\"a\",\"type\":\"lin\\u006b\"}}", "{\"blocks\":{\"uri\":\"A\",\"type\":\"lin\\u006b\"}}"},
 };
 
-static void only_what_a_rule_names_changes(void **state)
+static void only_members_that_a_rule_names_are_rewritten(void **state)
 {
     (void)state;
     for (size_t i = 0; i < COUNT(rows); i++) {
@@ -92,7 +92,7 @@ static void only_what_a_rule_names_changes(void **state)
 }
 
 // The same texts with something large in them, which is not copied.
-static void what_is_shared_changes_alike(void **state)
+static void shared_text_is_rewritten_like_any_other(void **state)
 {
     (void)state;
     static char filler[5000];
@@ -118,7 +118,7 @@ static void what_is_shared_changes_alike(void **state)
     }
 }
 
-static void without_rules_nothing_changes(void **state)
+static void a_rewrite_without_rules_changes_nothing(void **state)
 {
     (void)state;
     struct buf out = {0};
@@ -128,7 +128,7 @@ static void without_rules_nothing_changes(void **state)
     assert_int_equal(out.len, 0);
 }
 
-static void thirty_two_rules_are_all_followed(void **state)
+static void a_rewrite_follows_thirty_two_rules(void **state)
 {
     (void)state;
     static const char names[32][4] = {"a0", "a1", "a2", "a3", "a4", "a5", "a6", "a7", "b0", "b1", "b2",
@@ -154,10 +154,10 @@ static void thirty_two_rules_are_all_followed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(only_what_a_rule_names_changes),
-        cmocka_unit_test(what_is_shared_changes_alike),
-        cmocka_unit_test(without_rules_nothing_changes),
-        cmocka_unit_test(thirty_two_rules_are_all_followed),
+        cmocka_unit_test(only_members_that_a_rule_names_are_rewritten),
+        cmocka_unit_test(shared_text_is_rewritten_like_any_other),
+        cmocka_unit_test(a_rewrite_without_rules_changes_nothing),
+        cmocka_unit_test(a_rewrite_follows_thirty_two_rules),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,7 +9,7 @@
 #define DEEP4 "[[[["
 #define DEEP64 DEEP4 DEEP4 DEEP4 DEEP4 DEEP4 DEEP4 DEEP4 DEEP4 DEEP4 DEEP4 DEEP4 DEEP4 DEEP4 DEEP4 DEEP4 DEEP4
 
-static void what_was_meant_is_found_wherever_it_stands(void **state)
+static void the_id_and_result_of_an_invalid_message_are_found_at_any_place(void **state)
 {
     (void)state;
     static const struct {
@@ -54,7 +54,7 @@ static void what_was_meant_is_found_wherever_it_stands(void **state)
     }
 }
 
-static void bad_items_become_null(void **state)
+static void invalid_items_of_a_list_become_null(void **state)
 {
     (void)state;
     static const struct {
@@ -89,7 +89,7 @@ static void bad_items_become_null(void **state)
     }
 }
 
-static void many_invalid_items_are_not_worth_it(void **state)
+static void a_list_with_too_many_invalid_items_is_not_salvaged(void **state)
 {
     (void)state;
     for (size_t count = 10000; count <= 10001; count++) {
@@ -107,7 +107,7 @@ static void many_invalid_items_are_not_worth_it(void **state)
 }
 
 // An item that is valid alone, but too deep for the message.
-static void a_deep_item_is_to_blame(void **state)
+static void an_item_that_is_too_deep_becomes_null(void **state)
 {
     (void)state;
     for (int depth = 120; depth <= 200; depth++) {
@@ -135,10 +135,10 @@ static void a_deep_item_is_to_blame(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_was_meant_is_found_wherever_it_stands),
-        cmocka_unit_test(bad_items_become_null),
-        cmocka_unit_test(many_invalid_items_are_not_worth_it),
-        cmocka_unit_test(a_deep_item_is_to_blame),
+        cmocka_unit_test(the_id_and_result_of_an_invalid_message_are_found_at_any_place),
+        cmocka_unit_test(invalid_items_of_a_list_become_null),
+        cmocka_unit_test(a_list_with_too_many_invalid_items_is_not_salvaged),
+        cmocka_unit_test(an_item_that_is_too_deep_becomes_null),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -84,7 +84,7 @@ static void assert_heard(struct buf *heard, const char *events, const char *labe
     buf_release(heard);
 }
 
-static void events_come_out_however_the_input_is_split(void **state)
+static void events_are_parsed_however_the_input_is_split(void **state)
 {
     (void)state;
     for (size_t i = 0; i < COUNT(streams); i++) {
@@ -104,7 +104,7 @@ static void events_come_out_however_the_input_is_split(void **state)
     }
 }
 
-static void events_come_out_byte_by_byte(void **state)
+static void events_are_parsed_byte_by_byte(void **state)
 {
     (void)state;
     for (size_t i = 0; i < COUNT(streams); i++) {
@@ -118,7 +118,7 @@ static void events_come_out_byte_by_byte(void **state)
     }
 }
 
-static void what_follows_an_event_waits(void **state)
+static void input_after_an_event_waits_for_the_next_call(void **state)
 {
     (void)state;
     struct sse_parser parser;
@@ -180,7 +180,7 @@ static struct buf event_of(size_t size, size_t lines)
     return stream;
 }
 
-static void an_event_above_the_maximum_is_told_once_and_skipped(void **state)
+static void an_event_above_the_maximum_is_reported_once_and_skipped(void **state)
 {
     (void)state;
     static const struct {
@@ -203,7 +203,7 @@ static void an_event_above_the_maximum_is_told_once_and_skipped(void **state)
         }
 }
 
-static void the_bound_does_not_depend_on_the_split(void **state)
+static void the_bound_of_an_event_does_not_depend_on_the_split(void **state)
 {
     (void)state;
     for (size_t size = MAX - 2; size < MAX + 80; size++) {
@@ -217,7 +217,7 @@ static void the_bound_does_not_depend_on_the_split(void **state)
     }
 }
 
-static void a_line_without_end_is_bounded_and_skipped(void **state)
+static void a_line_without_an_end_is_bounded_and_skipped(void **state)
 {
     (void)state;
     static const size_t pieces[] = {1, 16, 1 << 20};
@@ -236,7 +236,7 @@ static void a_line_without_end_is_bounded_and_skipped(void **state)
         }
 }
 
-static void what_is_written_is_read_again(void **state)
+static void written_events_are_read_back(void **state)
 {
     (void)state;
     static const struct {
@@ -271,14 +271,14 @@ static void what_is_written_is_read_again(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(events_come_out_however_the_input_is_split),
-        cmocka_unit_test(events_come_out_byte_by_byte),
-        cmocka_unit_test(what_follows_an_event_waits),
+        cmocka_unit_test(events_are_parsed_however_the_input_is_split),
+        cmocka_unit_test(events_are_parsed_byte_by_byte),
+        cmocka_unit_test(input_after_an_event_waits_for_the_next_call),
         cmocka_unit_test(the_data_of_an_event_can_be_taken),
-        cmocka_unit_test(an_event_above_the_maximum_is_told_once_and_skipped),
-        cmocka_unit_test(the_bound_does_not_depend_on_the_split),
-        cmocka_unit_test(a_line_without_end_is_bounded_and_skipped),
-        cmocka_unit_test(what_is_written_is_read_again),
+        cmocka_unit_test(an_event_above_the_maximum_is_reported_once_and_skipped),
+        cmocka_unit_test(the_bound_of_an_event_does_not_depend_on_the_split),
+        cmocka_unit_test(a_line_without_an_end_is_bounded_and_skipped),
+        cmocka_unit_test(written_events_are_read_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,7 +17,7 @@ static const struct {
     {"UI://x", "postern://key/UI://x"},
 };
 
-static void wrapping_goes_both_ways(void **state)
+static void a_wrapped_uri_unwraps_to_the_original(void **state)
 {
     (void)state;
     for (size_t i = 0; i < COUNT(wraps); i++) {
@@ -35,7 +35,7 @@ static void wrapping_goes_both_ways(void **state)
     }
 }
 
-static void what_is_not_wrapped_is_left_alone(void **state)
+static void a_uri_that_is_not_wrapped_is_left_unchanged(void **state)
 {
     (void)state;
     static const char *const bare[] = {
@@ -50,7 +50,7 @@ static void what_is_not_wrapped_is_left_alone(void **state)
     }
 }
 
-static void web_addresses_are_told(void **state)
+static void web_addresses_are_recognized(void **state)
 {
     (void)state;
     static const struct {
@@ -104,9 +104,9 @@ static void templates_match_their_expansions(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(wrapping_goes_both_ways),
-        cmocka_unit_test(what_is_not_wrapped_is_left_alone),
-        cmocka_unit_test(web_addresses_are_told),
+        cmocka_unit_test(a_wrapped_uri_unwraps_to_the_original),
+        cmocka_unit_test(a_uri_that_is_not_wrapped_is_left_unchanged),
+        cmocka_unit_test(web_addresses_are_recognized),
         cmocka_unit_test(templates_match_their_expansions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

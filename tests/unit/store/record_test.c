@@ -1,8 +1,8 @@
 // Tests records and leases: compare-and-swap, races between processes, kill -9, full disks, damaged and foreign files.
 #include "base/clock.h"
+#include "folder.h"
 #include "store/state.h"
 #include "store/store.h"
-#include "unit.h"
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <pthread.h>
@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static char directory[64], path[96];
+static char path[96];
 static struct record_store *store;
 
 // In the place of the system's: the folder is on the file system that a test says.
@@ -32,9 +32,7 @@ int statfs(const char *where, struct statfs *out)
 
 static int set_up(void **state)
 {
-    (void)state;
-    snprintf(directory, sizeof directory, "/tmp/postern-record-XXXXXX");
-    if (!mkdtemp(directory))
+    if (make_directory(state) != 0)
         return -1;
     snprintf(path, sizeof path, "%s/store.db", directory);
     alarm(240);
@@ -43,11 +41,10 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-    (void)state;
     record_close(store);
     store = NULL;
     chmod(directory, 0700);
-    return unit_remove_folder(directory);
+    return remove_directory(state);
 }
 
 static struct record_store *open_with(struct record_config config)
@@ -135,7 +132,7 @@ static void a_generation_never_comes_back_after_a_deletion(void **state)
     assert_int_equal(get("a", "one"), new);
 }
 
-static void a_change_that_was_refused_is_no_change(void **state)
+static void a_refused_change_does_not_count_as_a_change(void **state)
 {
     (void)state;
     struct err err = {0};
@@ -148,7 +145,7 @@ static void a_change_that_was_refused_is_no_change(void **state)
     assert_int_equal(before, after);
 }
 
-static void S6_a_rewrite_keeps_the_generation_and_loses_against_a_change(void **state)
+static void S6_a_reseal_keeps_the_generation_and_loses_against_a_change(void **state)
 {
     (void)state;
     struct err err = {0};
@@ -185,7 +182,7 @@ static void keys_and_values_are_bytes(void **state)
     assert_true(record.updated_ms > 1600000000000);
 }
 
-static void what_is_too_large_is_refused(void **state)
+static void a_record_that_is_too_large_is_refused(void **state)
 {
     (void)state;
     struct err err = {0};
@@ -375,7 +372,7 @@ static void run_race(struct race *race, void (*racer)(struct race *race))
     one_winner_each(race);
 }
 
-static void F7_of_processes_that_change_one_record_exactly_one_wins_each_round(void **state)
+static void F7_exactly_one_of_several_processes_that_change_a_record_wins_each_round(void **state)
 {
     (void)state;
     struct race *race = shared_race();
@@ -388,7 +385,7 @@ static void F7_of_processes_that_change_one_record_exactly_one_wins_each_round(v
     munmap(race, sizeof *race);
 }
 
-static void F4_of_processes_that_want_one_lease_one_has_it(void **state)
+static void F4_only_one_of_several_processes_gets_a_lease(void **state)
 {
     (void)state;
     struct race *race = shared_race();
@@ -454,7 +451,7 @@ static void write_for_ever(struct race *race)
     }
 }
 
-static void S3_kill_in_the_middle_of_writing_leaves_the_old_or_the_new_record(void **state)
+static void S3_a_process_killed_while_writing_leaves_the_old_or_the_new_record(void **state)
 {
     (void)state;
     struct err err = {0};
@@ -482,7 +479,7 @@ static void S3_kill_in_the_middle_of_writing_leaves_the_old_or_the_new_record(vo
 
 // ---- files ----------------------------------------------------------------------------------
 
-static void S2_the_files_are_the_owners_alone(void **state)
+static void S2_only_the_owner_can_read_the_files_of_the_store(void **state)
 {
     (void)state;
     umask(0);
@@ -509,7 +506,7 @@ static void refused(const char *with, const char *also)
     assert_int_equal(err.code, ERR_CONFIG);
 }
 
-static void S2_a_file_or_folder_open_to_others_is_refused_with_what_to_do(void **state)
+static void S2_a_file_or_folder_open_to_others_is_refused_with_advice(void **state)
 {
     (void)state;
     start();
@@ -524,7 +521,7 @@ static void S2_a_file_or_folder_open_to_others_is_refused_with_what_to_do(void *
     start();
 }
 
-static void S13_a_network_file_system_is_refused_where_locks_are_not_to_be_relied_on(void **state)
+static void S13_a_network_file_system_with_unreliable_locks_is_refused(void **state)
 {
     (void)state;
     static const __fsword_t shared[] = {NFS_SUPER_MAGIC, SMB_SUPER_MAGIC, 0xFF534D42, 0xFE534D42};
@@ -537,7 +534,7 @@ static void S13_a_network_file_system_is_refused_where_locks_are_not_to_be_relie
     start();
 }
 
-static void S2_the_state_folder_is_made_for_the_owner(void **state)
+static void S2_the_state_folder_is_created_for_the_owner_only(void **state)
 {
     (void)state;
     struct err err = {0};
@@ -560,7 +557,7 @@ static void S2_the_state_folder_is_made_for_the_owner(void **state)
     unsetenv("POSTERN_STATE");
 }
 
-static void write_file(const char *text, size_t len)
+static void write_bytes(const char *text, size_t len)
 {
     int fd = open(path, O_CREAT | O_TRUNC | O_WRONLY, 0600);
     assert_int_equal(write(fd, text, len), (ssize_t)len);
@@ -574,12 +571,12 @@ static off_t size_of_file(void)
     return is.st_size;
 }
 
-static void S5_what_is_not_a_database_of_ours_is_refused_and_kept(void **state)
+static void S5_a_file_that_is_not_a_store_of_postern_is_refused_and_kept(void **state)
 {
     (void)state;
     static const char text[] =
         "this is somebody's diary, and it is longer than the header of a database would be, 100 bytes";
-    write_file(text, sizeof text);
+    write_bytes(text, sizeof text);
     refused("not a store of postern", "move the file away");
     assert_int_equal(size_of_file(), sizeof text);
     unlink(path);
@@ -599,7 +596,7 @@ static void S5_what_is_not_a_database_of_ours_is_refused_and_kept(void **state)
     assert_int_equal(sqlite3_open(path, &foreign), SQLITE_OK);
     assert_int_equal(sqlite3_exec(foreign, "PRAGMA user_version=99", NULL, NULL, NULL), SQLITE_OK);
     sqlite3_close(foreign);
-    refused("another version of postern", "99");
+    refused("a newer version of postern", "99");
 }
 
 static void fill(void)
@@ -643,7 +640,7 @@ static void S5_a_truncated_database_is_refused_and_kept(void **state)
     assert_int_equal(size_of_file(), size);
 }
 
-static void a_full_disk_is_an_error_and_what_was_there_stays(void **state)
+static void a_full_disk_is_an_error_and_existing_records_stay(void **state)
 {
     (void)state;
     struct err err = {0};
@@ -689,7 +686,7 @@ static void on_put(struct store_job *job)
     jobs_done++;
 }
 
-static void jobs_run_on_the_worker_in_order_and_end_on_the_loop(void **state)
+static void store_jobs_run_on_the_worker_in_order_and_end_on_the_loop(void **state)
 {
     (void)state;
     struct err err = {0};
@@ -719,26 +716,26 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(S4_a_record_changes_only_from_the_generation_that_was_read),
         TEST(a_generation_never_comes_back_after_a_deletion),
-        TEST(a_change_that_was_refused_is_no_change),
-        TEST(S6_a_rewrite_keeps_the_generation_and_loses_against_a_change),
+        TEST(a_refused_change_does_not_count_as_a_change),
+        TEST(S6_a_reseal_keeps_the_generation_and_loses_against_a_change),
         TEST(keys_and_values_are_bytes),
-        TEST(what_is_too_large_is_refused),
+        TEST(a_record_that_is_too_large_is_refused),
         TEST(a_scan_sees_the_keys_with_the_prefix_in_order),
         TEST(F4_a_lease_has_one_holder_until_its_time_is_over),
         TEST(F4_a_clock_that_goes_back_does_not_hold_a_lease_for_longer_than_its_length),
-        TEST(F7_of_processes_that_change_one_record_exactly_one_wins_each_round),
-        TEST(F4_of_processes_that_want_one_lease_one_has_it),
+        TEST(F7_exactly_one_of_several_processes_that_change_a_record_wins_each_round),
+        TEST(F4_only_one_of_several_processes_gets_a_lease),
         TEST(F4_the_lease_of_a_process_that_was_killed_is_free_after_its_time),
-        TEST(S3_kill_in_the_middle_of_writing_leaves_the_old_or_the_new_record),
-        TEST(S2_the_files_are_the_owners_alone),
-        TEST(S2_a_file_or_folder_open_to_others_is_refused_with_what_to_do),
-        TEST(S13_a_network_file_system_is_refused_where_locks_are_not_to_be_relied_on),
-        TEST(S2_the_state_folder_is_made_for_the_owner),
-        TEST(S5_what_is_not_a_database_of_ours_is_refused_and_kept),
+        TEST(S3_a_process_killed_while_writing_leaves_the_old_or_the_new_record),
+        TEST(S2_only_the_owner_can_read_the_files_of_the_store),
+        TEST(S2_a_file_or_folder_open_to_others_is_refused_with_advice),
+        TEST(S13_a_network_file_system_with_unreliable_locks_is_refused),
+        TEST(S2_the_state_folder_is_created_for_the_owner_only),
+        TEST(S5_a_file_that_is_not_a_store_of_postern_is_refused_and_kept),
         TEST(S5_a_damaged_database_is_refused_and_kept),
         TEST(S5_a_truncated_database_is_refused_and_kept),
-        TEST(a_full_disk_is_an_error_and_what_was_there_stays),
-        TEST(jobs_run_on_the_worker_in_order_and_end_on_the_loop),
+        TEST(a_full_disk_is_an_error_and_existing_records_stay),
+        TEST(store_jobs_run_on_the_worker_in_order_and_end_on_the_loop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

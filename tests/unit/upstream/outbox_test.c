@@ -55,7 +55,7 @@ static size_t pass_all(size_t at_once)
     return writes;
 }
 
-static void messages_are_framed_and_in_order(void **state)
+static void messages_are_framed_and_written_in_order(void **state)
 {
     (void)state;
     put(SPAN("{\"a\":\n1\r\n}"), 0, false);
@@ -113,7 +113,7 @@ static void a_large_message_passes_in_pieces_between_small_ones(void **state)
     }
 }
 
-static void what_was_not_begun_can_be_dropped(void **state)
+static void a_message_that_was_not_begun_can_be_dropped(void **state)
 {
     (void)state;
     char *filler = mem_alloc(300001);
@@ -150,7 +150,7 @@ static void small_messages_behind_a_full_pipe_can_be_dropped(void **state)
     assert_int_equal(outbox.count, 0);
 }
 
-static void a_pipe_that_nobody_reads_is_broken(void **state)
+static void a_pipe_without_a_reader_is_broken(void **state)
 {
     (void)state;
     close(ends[0]);
@@ -164,9 +164,11 @@ static void a_pipe_that_nobody_reads_is_broken(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BOX_TEST(messages_are_framed_and_in_order),   BOX_TEST(a_large_message_passes_in_pieces_between_small_ones),
-        BOX_TEST(what_was_not_begun_can_be_dropped),  BOX_TEST(small_messages_behind_a_full_pipe_can_be_dropped),
-        BOX_TEST(a_pipe_that_nobody_reads_is_broken),
+        BOX_TEST(messages_are_framed_and_written_in_order),
+        BOX_TEST(a_large_message_passes_in_pieces_between_small_ones),
+        BOX_TEST(a_message_that_was_not_begun_can_be_dropped),
+        BOX_TEST(small_messages_behind_a_full_pipe_can_be_dropped),
+        BOX_TEST(a_pipe_without_a_reader_is_broken),
     };
     signal(SIGPIPE, SIG_IGN);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -68,17 +68,8 @@ static void on_turn(struct loop_task *task)
     loop_task_put_later(f->loop, task);
 }
 
-static void on_other(void *arg, struct upstream *upstream, const struct message *message,
-                     struct upstream_request *origin)
-{
-    (void)arg;
-    (void)upstream;
-    (void)message;
-    (void)origin;
-}
-
 static const struct upstream_listener listener = {
-    .on_state = on_state, .on_notification = on_notification, .on_request = on_other};
+    .on_state = on_state, .on_notification = on_notification, .on_request = peer_ignored};
 
 static void set_up(struct fixture *f, const char *command)
 {
@@ -89,12 +80,7 @@ static void set_up(struct fixture *f, const char *command)
         f->server.command = (char *)(uintptr_t)command;
         f->server.args = none;
     }
-    f->upstream = upstream_new(&(struct upstream_spec){.loop = f->loop,
-                                                       .server = &f->server,
-                                                       .capabilities = "{}",
-                                                       .max_message = 1 << 20,
-                                                       .listener = &listener,
-                                                       .arg = f});
+    f->upstream = peer_upstream(f->loop, &f->server, &listener, f);
 }
 
 static void on_closed(void *arg, struct upstream *upstream)
@@ -159,6 +145,12 @@ static void make_ready(struct fixture *f)
     f->stop_ready = false;
 }
 
+static void set_up_ready(struct fixture *f)
+{
+    set_up(f, NULL);
+    make_ready(f);
+}
+
 static void on_tick(struct loop_timer *timer) { loop_stop(timer->arg); }
 
 // The server may answer before its process id has arrived.
@@ -174,7 +166,7 @@ static long wait_pid(struct fixture *f)
 
 // ---- failing --------------------------------------------------------------------------------
 
-static void a_command_that_is_not_there_fails_requests_from_the_loop(void **state)
+static void a_missing_command_fails_requests_from_the_loop(void **state)
 {
     (void)state;
     if (under_valgrind())  // where posix_spawn() succeeds whatever there is to start
@@ -198,7 +190,7 @@ static void a_command_that_is_not_there_fails_requests_from_the_loop(void **stat
     tear_down(&f);
 }
 
-static void one_that_ends_at_once_fails_what_waits_and_what_comes_after(void **state)
+static void a_server_that_exits_at_once_fails_waiting_and_later_requests(void **state)
 {
     (void)state;
     struct fixture f;
@@ -218,7 +210,7 @@ static void one_that_ends_at_once_fails_what_waits_and_what_comes_after(void **s
     tear_down(&f);
 }
 
-static void one_that_never_answers_the_handshake_is_given_up(void **state)
+static void a_server_that_never_answers_the_handshake_times_out(void **state)
 {
     (void)state;
     struct fixture f;
@@ -266,7 +258,6 @@ static void requests_wait_for_the_handshake_and_are_answered(void **state)
     assert_true(upstream_abilities(f.upstream)->tools && upstream_abilities(f.upstream)->resources);
     assert_false(upstream_abilities(f.upstream)->tasks || upstream_abilities(f.upstream)->logging);
     assert_span(upstream_instructions(f.upstream), SPAN("be kind"), "instructions");
-    assert_span(upstream_info(f.upstream), SPAN("{\"name\":\"peer\",\"version\":\"1\"}"), "info");
     assert_string_equal(upstream_problem(f.upstream), "");
     send_ask(&f, &third, "echo");
     run_for(&f, 1);
@@ -274,14 +265,13 @@ static void requests_wait_for_the_handshake_and_are_answered(void **state)
     tear_down(&f);
 }
 
-static void many_at_once_each_get_their_own(void **state)
+static void concurrent_requests_each_get_their_own_reply(void **state)
 {
     (void)state;
     enum { MANY = 200 };
     static struct ask asks[MANY];
     struct fixture f;
-    set_up(&f, NULL);
-    make_ready(&f);
+    set_up_ready(&f);
     for (size_t i = 0; i < MANY; i++)
         send_ask(&f, &asks[i], i % 3 ? "echo" : "refuse");
     run_for(&f, MANY);
@@ -292,13 +282,12 @@ static void many_at_once_each_get_their_own(void **state)
     tear_down(&f);
 }
 
-static void no_answer_in_time_is_a_timeout(void **state)
+static void a_request_without_an_answer_in_time_times_out(void **state)
 {
     (void)state;
     struct fixture f;
     struct ask silent, after;
-    set_up(&f, NULL);
-    make_ready(&f);
+    set_up_ready(&f);
     f.server.timeout_ms = 20;
     send_ask(&f, &silent, "silent");
     run_for(&f, 1);
@@ -312,7 +301,7 @@ static void no_answer_in_time_is_a_timeout(void **state)
     tear_down(&f);
 }
 
-static void a_cancelled_request_hears_nothing(void **state)
+static void a_cancelled_request_is_not_called_back(void **state)
 {
     (void)state;
     struct fixture f;
@@ -331,13 +320,12 @@ static void a_cancelled_request_hears_nothing(void **state)
     tear_down(&f);
 }
 
-static void one_that_dies_fails_what_is_in_flight_and_is_started_by_the_next(void **state)
+static void a_server_that_dies_fails_requests_in_flight_and_is_restarted_by_the_next(void **state)
 {
     (void)state;
     struct fixture f;
     struct ask die, other, after;
-    set_up(&f, NULL);
-    make_ready(&f);
+    set_up_ready(&f);
     long before = wait_pid(&f);
     send_ask(&f, &die, "die");
     send_ask(&f, &other, "echo");
@@ -352,13 +340,12 @@ static void one_that_dies_fails_what_is_in_flight_and_is_started_by_the_next(voi
     tear_down(&f);
 }
 
-static void what_is_sent_while_the_loss_is_told_is_not_lost_with_the_rest(void **state)
+static void a_request_sent_while_the_loss_is_reported_is_answered_by_the_restarted_server(void **state)
 {
     (void)state;
     struct fixture f;
     struct ask die, again;
-    set_up(&f, NULL);
-    make_ready(&f);
+    set_up_ready(&f);
     f.when_lost = &again;
     send_ask(&f, &die, "die");
     run_for(&f, 2);
@@ -376,13 +363,12 @@ static void count_turns(struct fixture *f)
     loop_task_put(f->loop, &f->each_turn);
 }
 
-static void what_one_read_brought_is_handed_on_over_several_turns_and_in_order(void **state)
+static void messages_from_one_read_are_delivered_over_several_turns_and_in_order(void **state)
 {
     (void)state;
     struct fixture f;
     struct ask ask;
-    set_up(&f, NULL);
-    make_ready(&f);
+    set_up_ready(&f);
     count_turns(&f);
     send_ask(&f, &ask, "chatter");
     run_for(&f, 1);
@@ -393,13 +379,12 @@ static void what_one_read_brought_is_handed_on_over_several_turns_and_in_order(v
     tear_down(&f);
 }
 
-static void a_server_is_not_heard_while_it_is_paused(void **state)
+static void messages_of_a_paused_server_wait(void **state)
 {
     (void)state;
     struct fixture f;
     struct ask ask;
-    set_up(&f, NULL);
-    make_ready(&f);
+    set_up_ready(&f);
     count_turns(&f);
     f.pause_at = 10;
     send_ask(&f, &ask, "chatter");
@@ -418,7 +403,7 @@ static void a_server_is_not_heard_while_it_is_paused(void **state)
     tear_down(&f);
 }
 
-static void last_words_are_heard_before_the_loss_is_told(void **state)
+static void last_messages_of_a_server_are_delivered_before_its_loss_is_reported(void **state)
 {
     (void)state;
     for (int pause_at = 0; pause_at < 20; pause_at += 10) {
@@ -447,38 +432,31 @@ static void last_words_are_heard_before_the_loss_is_told(void **state)
 
 // ---- closing --------------------------------------------------------------------------------
 
-static void closing_fails_what_is_open(void **state)
+static void open_requests_fail_when_the_server_is_closed(void **state)
 {
     (void)state;
     struct fixture f;
     struct ask in_flight;
-    set_up(&f, NULL);
-    make_ready(&f);
+    set_up_ready(&f);
     send_ask(&f, &in_flight, "silent");
-    upstream_close(f.upstream, 3000, on_closed, &f);
-    while (!f.closed)
-        loop_run(f.loop);
+    tear_down(&f);
     assert_int_equal(in_flight.replies, 1);
     assert_int_equal(in_flight.failure, ERR_UNAVAILABLE);
-    loop_free(f.loop);
 }
 
-static void closing_while_starting_fails_what_waits(void **state)
+static void waiting_requests_fail_when_a_starting_server_is_closed(void **state)
 {
     (void)state;
     struct fixture f;
     struct ask waiting;
     set_up(&f, NULL);
     send_ask(&f, &waiting, "echo");
-    upstream_close(f.upstream, 3000, on_closed, &f);
-    while (!f.closed)
-        loop_run(f.loop);
+    tear_down(&f);
     assert_int_equal(waiting.replies, 1);
     assert_int_equal(waiting.failure, ERR_UNAVAILABLE);
-    loop_free(f.loop);
 }
 
-static void one_that_never_started_is_closed_at_once(void **state)
+static void a_server_that_never_started_is_closed_at_once(void **state)
 {
     (void)state;
     struct fixture f;
@@ -491,22 +469,22 @@ static void one_that_never_started_is_closed_at_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_command_that_is_not_there_fails_requests_from_the_loop),
-        cmocka_unit_test(one_that_ends_at_once_fails_what_waits_and_what_comes_after),
-        cmocka_unit_test(one_that_never_answers_the_handshake_is_given_up),
+        cmocka_unit_test(a_missing_command_fails_requests_from_the_loop),
+        cmocka_unit_test(a_server_that_exits_at_once_fails_waiting_and_later_requests),
+        cmocka_unit_test(a_server_that_never_answers_the_handshake_times_out),
         cmocka_unit_test(a_request_refused_before_the_close_still_gets_its_reply),
         cmocka_unit_test(requests_wait_for_the_handshake_and_are_answered),
-        cmocka_unit_test(many_at_once_each_get_their_own),
-        cmocka_unit_test(no_answer_in_time_is_a_timeout),
-        cmocka_unit_test(a_cancelled_request_hears_nothing),
-        cmocka_unit_test(one_that_dies_fails_what_is_in_flight_and_is_started_by_the_next),
-        cmocka_unit_test(what_is_sent_while_the_loss_is_told_is_not_lost_with_the_rest),
-        cmocka_unit_test(what_one_read_brought_is_handed_on_over_several_turns_and_in_order),
-        cmocka_unit_test(a_server_is_not_heard_while_it_is_paused),
-        cmocka_unit_test(last_words_are_heard_before_the_loss_is_told),
-        cmocka_unit_test(closing_fails_what_is_open),
-        cmocka_unit_test(closing_while_starting_fails_what_waits),
-        cmocka_unit_test(one_that_never_started_is_closed_at_once),
+        cmocka_unit_test(concurrent_requests_each_get_their_own_reply),
+        cmocka_unit_test(a_request_without_an_answer_in_time_times_out),
+        cmocka_unit_test(a_cancelled_request_is_not_called_back),
+        cmocka_unit_test(a_server_that_dies_fails_requests_in_flight_and_is_restarted_by_the_next),
+        cmocka_unit_test(a_request_sent_while_the_loss_is_reported_is_answered_by_the_restarted_server),
+        cmocka_unit_test(messages_from_one_read_are_delivered_over_several_turns_and_in_order),
+        cmocka_unit_test(messages_of_a_paused_server_wait),
+        cmocka_unit_test(last_messages_of_a_server_are_delivered_before_its_loss_is_reported),
+        cmocka_unit_test(open_requests_fail_when_the_server_is_closed),
+        cmocka_unit_test(waiting_requests_fail_when_a_starting_server_is_closed),
+        cmocka_unit_test(a_server_that_never_started_is_closed_at_once),
     };
     log_setup(LOG_OFF, LOG_FORMAT_TEXT);
     signal(SIGPIPE, SIG_IGN);  // as the gateway does: a server may end while it is written to

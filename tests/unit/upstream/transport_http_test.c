@@ -36,7 +36,7 @@ static void answer_json(struct web *web, int fd, struct span head, struct span b
     web_answer(fd, "200 OK", "", WEB_RESULT, web_id(body));
 }
 
-static void a_json_answer_arrives_and_requests_carry_session_and_revision(void **state)
+static void requests_carry_session_and_revision_and_get_a_json_answer(void **state)
 {
     (void)state;
     struct web web;
@@ -71,7 +71,7 @@ static void answer_split(struct web *web, int fd, struct span head, struct span 
     loop_timer_set(web->loop, &rest, 20);
 }
 
-static void an_answer_on_a_stream_may_come_in_pieces_after_a_notification(void **state)
+static void an_answer_on_a_stream_may_arrive_in_pieces_after_a_notification(void **state)
 {
     (void)state;
     struct web web;
@@ -143,7 +143,7 @@ static void answer_large_event(struct web *web, int fd, struct span head, struct
     free(text);
 }
 
-static void a_large_event_is_parsed_apart_and_arrives_whole(void **state)
+static void a_large_event_is_parsed_separately_and_arrives_whole(void **state)
 {
     (void)state;
     struct web web;
@@ -170,7 +170,7 @@ static void answer_cut_stream(struct web *web, int fd, struct span head, struct 
     web_hang_up(web, fd);
 }
 
-static void a_connection_that_is_cut_fails_the_request_and_not_the_server(void **state)
+static void a_lost_connection_fails_its_request_but_not_the_server(void **state)
 {
     (void)state;
     struct web web;
@@ -221,7 +221,7 @@ static void answer_busy(struct web *web, int fd, struct span head, struct span b
                    "{\"jsonrpc\":\"2.0\",\"id\":$ID,\"error\":{\"code\":-5,\"message\":\"slow\"}}", web_id(body));
 }
 
-static void retry_after_reaches_the_reply(void **state)
+static void the_retry_after_of_a_response_reaches_the_reply(void **state)
 {
     (void)state;
     struct web web;
@@ -247,7 +247,7 @@ static void answer_forgotten(struct web *web, int fd, struct span head, struct s
         web_answer(fd, "200 OK", "", WEB_RESULT, web_id(body));
 }
 
-static void a_request_goes_out_again_when_the_server_forgot_the_session(void **state)
+static void a_request_is_sent_again_when_the_server_forgot_the_session(void **state)
 {
     (void)state;
     struct web web;
@@ -264,7 +264,7 @@ static void answer_refused(struct web *web, int fd, struct span head, struct spa
         web_answer(fd, "404 Gone", "", "", 0);
 }
 
-static void a_request_that_is_refused_in_the_new_session_too_fails(void **state)
+static void a_request_that_is_also_refused_in_the_new_session_fails(void **state)
 {
     (void)state;
     struct web web;
@@ -278,16 +278,16 @@ static void a_request_that_is_refused_in_the_new_session_too_fails(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_json_answer_arrives_and_requests_carry_session_and_revision),
-        cmocka_unit_test(an_answer_on_a_stream_may_come_in_pieces_after_a_notification),
+        cmocka_unit_test(requests_carry_session_and_revision_and_get_a_json_answer),
+        cmocka_unit_test(an_answer_on_a_stream_may_arrive_in_pieces_after_a_notification),
         cmocka_unit_test(an_answer_above_the_maximum_fails_its_request),
         cmocka_unit_test(an_event_above_the_maximum_fails_its_request),
-        cmocka_unit_test(a_large_event_is_parsed_apart_and_arrives_whole),
-        cmocka_unit_test(a_connection_that_is_cut_fails_the_request_and_not_the_server),
+        cmocka_unit_test(a_large_event_is_parsed_separately_and_arrives_whole),
+        cmocka_unit_test(a_lost_connection_fails_its_request_but_not_the_server),
         cmocka_unit_test(a_stream_that_ends_after_an_event_id_is_resumed),
-        cmocka_unit_test(retry_after_reaches_the_reply),
-        cmocka_unit_test(a_request_goes_out_again_when_the_server_forgot_the_session),
-        cmocka_unit_test(a_request_that_is_refused_in_the_new_session_too_fails),
+        cmocka_unit_test(the_retry_after_of_a_response_reaches_the_reply),
+        cmocka_unit_test(a_request_is_sent_again_when_the_server_forgot_the_session),
+        cmocka_unit_test(a_request_that_is_also_refused_in_the_new_session_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -34,7 +34,7 @@ static void answer(struct web *web, int fd, struct span head, struct span body)
         web_put(web->stream, "data: " WEB_RESULT "\n\n", web_id(body));
 }
 
-static void an_answer_comes_on_the_stream(void **state)
+static void an_answer_arrives_on_the_stream(void **state)
 {
     (void)state;
     struct web web;
@@ -64,7 +64,7 @@ static void answer_split(struct web *web, int fd, struct span head, struct span 
     loop_timer_set(web->loop, &rest, 20);
 }
 
-static void an_event_may_come_in_pieces_and_lines(void **state)
+static void an_event_may_arrive_in_pieces_and_lines(void **state)
 {
     (void)state;
     struct web web;
@@ -111,7 +111,7 @@ static void answer_oversized(struct web *web, int fd, struct span head, struct s
     }
 }
 
-static void a_stream_goes_on_after_an_event_above_the_maximum(void **state)
+static void a_stream_continues_after_an_event_above_the_maximum(void **state)
 {
     (void)state;
     struct web web;
@@ -130,7 +130,7 @@ static void cut(struct web *web, int fd, struct span head, struct span body)
         web_hang_up(web, web->stream);
 }
 
-static void the_end_of_the_stream_is_the_end_of_the_server(void **state)
+static void the_end_of_the_stream_ends_the_connection_to_the_server(void **state)
 {
     (void)state;
     struct web web;
@@ -151,7 +151,7 @@ static void answer_busy(struct web *web, int fd, struct span head, struct span b
         web_answer(fd, "503 Busy", "Retry-After: 7\r\n", "busy", 0);
 }
 
-static void retry_after_of_a_post_reaches_its_reply(void **state)
+static void the_retry_after_of_a_post_reaches_its_reply(void **state)
 {
     (void)state;
     struct web web;
@@ -171,7 +171,7 @@ static void refuse_stream(struct web *web, int fd, struct span head, struct span
     web_answer(fd, "503 Busy", "Retry-After: 20\r\n", "busy", 0);
 }
 
-static void retry_after_of_the_stream_puts_the_server_off(void **state)
+static void the_retry_after_of_the_stream_delays_the_next_attempt(void **state)
 {
     (void)state;
     struct web web;
@@ -186,13 +186,13 @@ static void retry_after_of_the_stream_puts_the_server_off(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_answer_comes_on_the_stream),
-        cmocka_unit_test(an_event_may_come_in_pieces_and_lines),
+        cmocka_unit_test(an_answer_arrives_on_the_stream),
+        cmocka_unit_test(an_event_may_arrive_in_pieces_and_lines),
         cmocka_unit_test(an_endpoint_of_another_origin_is_refused),
-        cmocka_unit_test(a_stream_goes_on_after_an_event_above_the_maximum),
-        cmocka_unit_test(the_end_of_the_stream_is_the_end_of_the_server),
-        cmocka_unit_test(retry_after_of_a_post_reaches_its_reply),
-        cmocka_unit_test(retry_after_of_the_stream_puts_the_server_off),
+        cmocka_unit_test(a_stream_continues_after_an_event_above_the_maximum),
+        cmocka_unit_test(the_end_of_the_stream_ends_the_connection_to_the_server),
+        cmocka_unit_test(the_retry_after_of_a_post_reaches_its_reply),
+        cmocka_unit_test(the_retry_after_of_the_stream_delays_the_next_attempt),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

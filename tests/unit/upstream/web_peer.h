@@ -5,10 +5,9 @@
 #ifndef WEB_PEER_H
 #define WEB_PEER_H
 
+#include "listen.h"
 #include "transport.h"
 #include "unit.h"
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -187,17 +186,13 @@ static inline void web_set_up(struct web *web, int type, size_t max_message,
                               void (*on_request)(struct web *web, int fd, struct span head, struct span body))
 {
     struct err err;
-    struct sockaddr_in name = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t len = sizeof name;
+    unsigned port;
     *web = (struct web){.loop = loop_new(&err), .on_request = on_request};
     web->http = http_client_new(web->loop, &err);
     assert_non_null(web->http);
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_true(bind(fd, (struct sockaddr *)&name, len) == 0 && listen(fd, 16) == 0 &&
-                getsockname(fd, (struct sockaddr *)&name, &len) == 0);
-    web->listener = (struct loop_watch){.fd = fd, .on_ready = web_on_accept, .arg = web};
+    web->listener = (struct loop_watch){.fd = listen_on_loopback(&port), .on_ready = web_on_accept, .arg = web};
     assert_true(loop_watch(web->loop, &web->listener, LOOP_READ, &err));
-    snprintf(web->url, sizeof web->url, "http://127.0.0.1:%d/mcp", ntohs(name.sin_port));
+    snprintf(web->url, sizeof web->url, "http://127.0.0.1:%u/mcp", port);
     web->server = (struct server){.name = "web",
                                   .type = type,
                                   .url = web->url,

@@ -1,4 +1,5 @@
 // Tests the token of one server against a scripted token endpoint on the same loop, with a clock of its own.
+#include "access_state.h"
 #include "auth/access/access.h"
 #include "auth/grant/store.h"
 #include "auth/grant/vault.h"
@@ -6,11 +7,10 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "folder.h"
+#include "listen.h"
 #include "loop/address.h"
 #include "store/record.h"
-#include "unit.h"
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -25,7 +25,7 @@ struct step {
     const char *body;
 };
 
-static char directory[64], endpoint[64];
+static char endpoint[64];
 static struct loop *loop;
 static struct http_client *http;
 static struct grant_store *store;
@@ -97,18 +97,10 @@ static void open_store(void)
 
 static int set_up(void **state)
 {
-    (void)state;
     struct err err;
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    socklen_t size = sizeof at;
-    snprintf(directory, sizeof directory, "/tmp/postern-access-XXXXXX");
-    if (!mkdtemp(directory))
+    unsigned port;
+    if (make_state_directory(state) != 0)
         return -1;
-    setenv("POSTERN_STATE", directory, 1);
-    unsetenv("POSTERN_VAULT_KEY");
-    unsetenv("CREDENTIALS_DIRECTORY");
-    unsetenv("DBUS_SESSION_BUS_ADDRESS");
-    log_setup(LOG_OFF, LOG_FORMAT_TEXT);
     alarm(60);
     wall = START;
     asked = 0;
@@ -119,17 +111,13 @@ static int set_up(void **state)
     loop = loop_new(&err);
     http = http_client_new(loop, &err);
     open_store();
-    listener = (struct loop_watch){.fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), .on_ready = on_listener};
-    assert_int_equal(bind(listener.fd, (struct sockaddr *)&at, size), 0);
-    assert_int_equal(listen(listener.fd, 8), 0);
-    assert_int_equal(getsockname(listener.fd, (struct sockaddr *)&at, &size), 0);
-    snprintf(endpoint, sizeof endpoint, "http://127.0.0.1:%u/token", ntohs(at.sin_port));
+    listener = (struct loop_watch){.fd = listen_on_loopback(&port), .on_ready = on_listener};
+    snprintf(endpoint, sizeof endpoint, "http://127.0.0.1:%u/token", port);
     return loop_watch(loop, &listener, LOOP_READ, &err) ? 0 : -1;
 }
 
 static int tear_down(void **state)
 {
-    (void)state;
     grant_store_close(store);
     loop_unwatch(loop, &listener);
     close(listener.fd);
@@ -137,7 +125,7 @@ static int tear_down(void **state)
     loop_free(loop);
     for (size_t i = 0; i < COUNT(requests); i++)
         buf_release(&requests[i]);
-    return unit_remove_folder(directory);
+    return remove_directory(state);
 }
 
 // ---- grants and who wants them --------------------------------------------------------------
@@ -199,6 +187,7 @@ static struct access *new_access(void)
                                .tenant = ACCESS_TENANT,
                                .user = ACCESS_SHARED_USER,
                                .server_url = SERVER,
+                               .probe = "{}",
                                .server_name = "files",
                                .issuers = issuers,
                                .wait_for_issuer = wait_for_issuer,
@@ -237,7 +226,7 @@ static enum err_code get_elsewhere(int64_t at)
         400, "{\"error\":\"invalid_request\"}" \
     }
 
-static void F12_refusals_that_say_little_end_a_grant_when_they_are_three_in_ten_minutes(void **state)
+static void F12_three_vague_refusals_in_ten_minutes_end_a_grant(void **state)
 {
     (void)state;
     static const struct step no[] = {VAGUE, VAGUE, VAGUE, VAGUE, VAGUE};
@@ -262,7 +251,7 @@ static void F12_refusals_that_say_little_end_a_grant_when_they_are_three_in_ten_
     assert_int_equal(asked, 5);  // and not used any more
 }
 
-static void F12_a_refresh_that_works_between_them_forgets_them(void **state)
+static void F12_a_successful_refresh_resets_the_count_of_vague_refusals(void **state)
 {
     (void)state;
     static const struct step mixed[] = {VAGUE, VAGUE, {200, GRANTED}, VAGUE, VAGUE};
@@ -277,7 +266,7 @@ static void F12_a_refresh_that_works_between_them_forgets_them(void **state)
     assert_int_equal(asked, 5);
 }
 
-static void F12_only_three_over_ten_minutes_are_enough(void **state)
+static void F12_a_grant_ends_only_after_three_refusals_over_ten_minutes(void **state)
 {
     (void)state;
     static const struct {
@@ -300,7 +289,7 @@ static void F12_only_three_over_ten_minutes_are_enough(void **state)
     }
 }
 
-static void F12_a_doubt_of_another_process_is_no_other_token(void **state)
+static void F12_a_refusal_noted_by_another_process_does_not_cause_a_retry(void **state)
 {
     (void)state;
     static const struct step no[] = {VAGUE, VAGUE, {200, GRANTED}};
@@ -317,7 +306,7 @@ static void F12_a_doubt_of_another_process_is_no_other_token(void **state)
     access_free(other);
 }
 
-static void F5_the_same_token_given_anew_by_another_process_is_used(void **state)
+static void F5_a_process_uses_an_equal_token_that_another_process_refreshed(void **state)
 {
     (void)state;
     static const struct step again[] = {{200, "{\"access_token\":\"stale\",\"expires_in\":3600}"}, {200, GRANTED}};
@@ -351,7 +340,7 @@ static void log_in_again(void)
     grant_unref(grant);
 }
 
-static void F13_a_login_while_the_old_grant_is_refused_is_used_at_once(void **state)
+static void F13_a_login_that_completes_while_the_old_grant_is_refused_is_used_at_once(void **state)
 {
     (void)state;
     static const struct step no[] = {{400, "{\"error\":\"invalid_grant\"}"}};
@@ -367,7 +356,7 @@ static void F13_a_login_while_the_old_grant_is_refused_is_used_at_once(void **st
 
 // ---- F14 ------------------------------------------------------------------------------------
 
-static void F14_an_issuer_that_wants_no_resource_is_remembered_by_all_processes(void **state)
+static void F14_all_processes_remember_an_issuer_that_rejects_the_resource_parameter(void **state)
 {
     (void)state;
     static const struct step picky[] = {VAGUE, {200, GRANTED}, {200, GRANTED}, VAGUE, {200, GRANTED}};
@@ -383,7 +372,7 @@ static void F14_an_issuer_that_wants_no_resource_is_remembered_by_all_processes(
     assert_int_equal(asked, 5);
 }
 
-static void F14_what_helps_nothing_is_not_remembered(void **state)
+static void F14_a_retry_without_the_resource_parameter_that_fails_is_not_remembered(void **state)
 {
     (void)state;
     static const struct step no[] = {
@@ -408,7 +397,7 @@ static enum err_code renew(struct access *access, unsigned version)
     return outcome.code;
 }
 
-static void F8_a_late_request_with_a_retired_token_gets_the_new_one_and_sends_nothing(void **state)
+static void F8_a_late_request_with_a_retired_token_gets_the_new_one_without_a_refresh(void **state)
 {
     (void)state;
     static const struct step rotated[] = {{200, "{\"access_token\":\"fresh\",\"refresh_token\":\"refresh-2\"}"},
@@ -437,7 +426,7 @@ static void F8_a_late_request_with_a_retired_token_gets_the_new_one_and_sends_no
 
 static char *const open_here[] = {"127.0.0.0/8", NULL};
 
-static void N3_N4_a_refresh_goes_where_the_server_of_the_login_was_and_nowhere_else_inside(void **state)
+static void N3_N4_a_refresh_reaches_only_the_internal_network_of_the_server_at_login(void **state)
 {
     (void)state;
     static const struct step yes[] = {{200, GRANTED}, {200, GRANTED}};
@@ -453,7 +442,7 @@ static void N3_N4_a_refresh_goes_where_the_server_of_the_login_was_and_nowhere_e
     assert_int_equal(asked, 1);
 }
 
-static void N3_N4_of_an_older_grant_the_text_of_the_servers_url_says_where(void **state)
+static void N3_N4_the_server_url_of_a_grant_without_a_recorded_network_decides_where_its_refresh_may_go(void **state)
 {
     (void)state;
     static const struct step yes[] = {{200, GRANTED}, {200, GRANTED}};
@@ -485,7 +474,7 @@ static void revoke_at(int64_t learned)
     grant_unref(grant);
 }
 
-static void N3_N4_a_revocation_endpoint_opens_no_network_by_naming_it(void **state)
+static void N3_N4_a_revocation_endpoint_does_not_open_a_network_by_naming_it(void **state)
 {
     (void)state;
     static const struct step yes[] = {{200, ""}, {200, ""}, {200, ""}, {200, ""}};
@@ -502,7 +491,7 @@ static void N3_N4_a_revocation_endpoint_opens_no_network_by_naming_it(void **sta
 
 // ---- F15 ------------------------------------------------------------------------------------
 
-static void F15_G14_a_secret_is_shown_only_where_the_grant_of_its_client_came_from(void **state)
+static void F15_G14_a_client_secret_is_sent_only_to_the_issuer_of_its_grant(void **state)
 {
     (void)state;
     static const struct step yes[] = {{200, GRANTED}};
@@ -589,7 +578,7 @@ static int64_t stop_there(void *arg, const char *issuer)
     return never(arg, issuer);
 }
 
-static void H18_a_refresh_waits_for_its_turn_and_not_for_ever(void **state)
+static void H18_a_refresh_waits_for_its_turn_but_not_forever(void **state)
 {
     (void)state;
     static const struct step yes[] = {{200, GRANTED}, {200, GRANTED}};
@@ -606,7 +595,7 @@ static void H18_a_refresh_waits_for_its_turn_and_not_for_ever(void **state)
     assert_int_equal(asked, 2);
 }
 
-static void H18_an_access_may_go_while_it_waits_for_its_turn(void **state)
+static void H18_an_access_may_be_freed_while_it_waits_for_its_turn(void **state)
 {
     (void)state;
     wait_for_issuer = stop_there;
@@ -620,27 +609,40 @@ static void H18_an_access_may_go_while_it_waits_for_its_turn(void **state)
     assert_int_equal(asked, 0);
 }
 
+// ---- what no input reaches ------------------------------------------------------------------
+
+static void save_what_was_not_refreshed(void) { access_set_state(new_access(), STATE_SAVING); }
+static void refresh_without_a_lease(void) { access_set_state(new_access(), STATE_REFRESHING); }
+
+static void a_token_is_refreshed_under_a_lease_and_saved_after_it(void **state)
+{
+    (void)state;
+    assert_aborts(save_what_was_not_refreshed);
+    assert_aborts(refresh_without_a_lease);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(F12_refusals_that_say_little_end_a_grant_when_they_are_three_in_ten_minutes),
-        TEST(F12_a_refresh_that_works_between_them_forgets_them),
-        cmocka_unit_test(F12_only_three_over_ten_minutes_are_enough),
-        TEST(F12_a_doubt_of_another_process_is_no_other_token),
-        TEST(F5_the_same_token_given_anew_by_another_process_is_used),
-        TEST(F13_a_login_while_the_old_grant_is_refused_is_used_at_once),
-        TEST(F14_an_issuer_that_wants_no_resource_is_remembered_by_all_processes),
-        TEST(F14_what_helps_nothing_is_not_remembered),
-        TEST(F8_a_late_request_with_a_retired_token_gets_the_new_one_and_sends_nothing),
-        TEST(N3_N4_a_refresh_goes_where_the_server_of_the_login_was_and_nowhere_else_inside),
-        TEST(N3_N4_of_an_older_grant_the_text_of_the_servers_url_says_where),
-        TEST(N3_N4_a_revocation_endpoint_opens_no_network_by_naming_it),
-        TEST(F15_G14_a_secret_is_shown_only_where_the_grant_of_its_client_came_from),
-        TEST(H18_a_refresh_waits_for_its_turn_and_not_for_ever),
-        TEST(H18_an_access_may_go_while_it_waits_for_its_turn),
+        TEST(F12_three_vague_refusals_in_ten_minutes_end_a_grant),
+        TEST(F12_a_successful_refresh_resets_the_count_of_vague_refusals),
+        cmocka_unit_test(F12_a_grant_ends_only_after_three_refusals_over_ten_minutes),
+        TEST(F12_a_refusal_noted_by_another_process_does_not_cause_a_retry),
+        TEST(F5_a_process_uses_an_equal_token_that_another_process_refreshed),
+        TEST(F13_a_login_that_completes_while_the_old_grant_is_refused_is_used_at_once),
+        TEST(F14_all_processes_remember_an_issuer_that_rejects_the_resource_parameter),
+        TEST(F14_a_retry_without_the_resource_parameter_that_fails_is_not_remembered),
+        TEST(F8_a_late_request_with_a_retired_token_gets_the_new_one_without_a_refresh),
+        TEST(N3_N4_a_refresh_reaches_only_the_internal_network_of_the_server_at_login),
+        TEST(N3_N4_the_server_url_of_a_grant_without_a_recorded_network_decides_where_its_refresh_may_go),
+        TEST(N3_N4_a_revocation_endpoint_does_not_open_a_network_by_naming_it),
+        TEST(F15_G14_a_client_secret_is_sent_only_to_the_issuer_of_its_grant),
+        TEST(H18_a_refresh_waits_for_its_turn_but_not_forever),
+        TEST(H18_an_access_may_be_freed_while_it_waits_for_its_turn),
         TEST(a_request_that_waits_may_ask_again_and_is_answered_once),
+        TEST(a_token_is_refreshed_under_a_lease_and_saved_after_it),
         TEST(N5_a_grant_of_an_issuer_that_is_not_allowed_any_more_is_not_refreshed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -34,7 +34,7 @@ static const struct grant *find(struct exchanged_tokens *exchanged, const char *
     return exchanged_tokens_find(exchanged, &owner, SERVER, &options, now);
 }
 
-static void S1_each_user_has_their_own(void **state)
+static void S1_each_user_has_a_separate_exchanged_token(void **state)
 {
     (void)state;
     struct exchanged_tokens *exchanged = exchanged_tokens_new();
@@ -47,7 +47,7 @@ static void S1_each_user_has_their_own(void **state)
     exchanged_tokens_free(exchanged);
 }
 
-static void S1_as_another_client_or_for_another_scope_is_another(void **state)
+static void S1_another_client_or_scope_has_a_separate_exchanged_token(void **state)
 {
     (void)state;
     struct exchanged_tokens *exchanged = exchanged_tokens_new();
@@ -65,7 +65,7 @@ static void S1_as_another_client_or_for_another_scope_is_another(void **state)
     exchanged_tokens_free(exchanged);
 }
 
-static void test_it_ends(void **state)
+static void an_exchanged_token_expires(void **state)
 {
     (void)state;
     struct exchanged_tokens *exchanged = exchanged_tokens_new();
@@ -76,7 +76,7 @@ static void test_it_ends(void **state)
     exchanged_tokens_free(exchanged);
 }
 
-static void test_only_the_one_that_was_refused_is_dropped(void **state)
+static void only_the_refused_exchanged_token_is_dropped(void **state)
 {
     (void)state;
     struct exchanged_tokens *exchanged = exchanged_tokens_new();
@@ -92,7 +92,7 @@ static void test_only_the_one_that_was_refused_is_dropped(void **state)
     exchanged_tokens_free(exchanged);
 }
 
-static void test_it_is_bounded(void **state)
+static void the_table_of_exchanged_tokens_is_bounded(void **state)
 {
     (void)state;
     struct exchanged_tokens *exchanged = exchanged_tokens_new();
@@ -110,11 +110,11 @@ static void test_it_is_bounded(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(S1_each_user_has_their_own),
-        cmocka_unit_test(S1_as_another_client_or_for_another_scope_is_another),
-        cmocka_unit_test(test_it_ends),
-        cmocka_unit_test(test_only_the_one_that_was_refused_is_dropped),
-        cmocka_unit_test(test_it_is_bounded),
+        cmocka_unit_test(S1_each_user_has_a_separate_exchanged_token),
+        cmocka_unit_test(S1_another_client_or_scope_has_a_separate_exchanged_token),
+        cmocka_unit_test(an_exchanged_token_expires),
+        cmocka_unit_test(only_the_refused_exchanged_token_is_dropped),
+        cmocka_unit_test(the_table_of_exchanged_tokens_is_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -36,7 +36,7 @@ static int drop_key(void **state)
 {
     (void)state;
     while (key_count)
-        assertion_keys_free(keys[--key_count]);
+        assertion_keys_unref(keys[--key_count]);
     return unlink(key_file);
 }
 
@@ -125,7 +125,7 @@ static void an_assertion_has_the_claims_of_its_caller(void **state)
     identity_unref(ana);
 }
 
-static void test_own_business_claims_no_roles(void **state)
+static void an_assertion_without_a_call_claims_no_roles(void **state)
 {
     (void)state;
     struct err err;
@@ -171,7 +171,7 @@ static void an_assertion_is_kept_for_half_its_life(void **state)
     }
 }
 
-static void test_ends_with_the_credential(void **state)
+static void an_assertion_expires_with_the_credential_of_its_caller(void **state)
 {
     (void)state;
     struct err err;
@@ -183,7 +183,7 @@ static void test_ends_with_the_credential(void **state)
     identity_unref(ana);
 }
 
-static void test_nothing_is_said(void **state)
+static void an_assertion_is_not_signed_for_another_caller_or_with_an_unusable_key(void **state)
 {
     (void)state;
     struct err err = {0};
@@ -247,10 +247,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_assertion_has_the_claims_of_its_caller),
-        cmocka_unit_test(test_own_business_claims_no_roles),
+        cmocka_unit_test(an_assertion_without_a_call_claims_no_roles),
         cmocka_unit_test(an_assertion_is_kept_for_half_its_life),
-        cmocka_unit_test(test_ends_with_the_credential),
-        cmocka_unit_test(test_nothing_is_said),
+        cmocka_unit_test(an_assertion_expires_with_the_credential_of_its_caller),
+        cmocka_unit_test(an_assertion_is_not_signed_for_another_caller_or_with_an_unusable_key),
         cmocka_unit_test(options_of_an_assertion_are_checked),
     };
     return cmocka_run_group_tests(tests, make_key, drop_key);

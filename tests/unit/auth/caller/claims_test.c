@@ -77,7 +77,7 @@ static void J9_an_identity_survives_its_place_in_the_cache(void **state)
 
 // ---- J11: when keys are fetched again -------------------------------------------------------
 
-static void J11_unknown_kids_cause_one_fetch_a_minute_and_the_same_one_none_for_five(void **state)
+static void J11_unknown_kids_cause_one_fetch_a_minute_and_a_repeated_kid_one_in_five(void **state)
 {
     (void)state;
     struct jwks_misses misses = {0};
@@ -150,7 +150,7 @@ static void map_roles(const char *payload, struct buf *out, bool *overage)
     jwt_claims_release(&claims);
 }
 
-static void J14_roles_come_from_the_map_only(void **state)
+static void J14_roles_come_only_from_the_configured_map(void **state)
 {
     (void)state;
     static const struct {
@@ -216,7 +216,7 @@ static void J14_group_overage_counts_as_missing(void **state)
     buf_release(&got);
 }
 
-static void J14_too_many_values_are_an_error_and_not_cut_off(void **state)
+static void J14_too_many_claim_values_are_an_error(void **state)
 {
     (void)state;
     struct buf payload = {0}, got = {0};
@@ -234,7 +234,7 @@ static void J14_too_many_values_are_an_error_and_not_cut_off(void **state)
     buf_release(&got);
 }
 
-static void J15_all_required_scopes_must_be_there(void **state)
+static void J15_a_token_must_have_all_required_scopes(void **state)
 {
     (void)state;
     static char *const need[] = {"mcp.read", "mcp:write", NULL}, *const nothing[] = {NULL};
@@ -261,7 +261,7 @@ static void J15_all_required_scopes_must_be_there(void **state)
     }
 }
 
-static void J16_tenant_is_fixed_unless_a_claim_is_mapped(void **state)
+static void J16_the_tenant_is_fixed_unless_a_claim_is_mapped(void **state)
 {
     (void)state;
     struct err err = {0};
@@ -284,12 +284,12 @@ int main(void)
         cmocka_unit_test(J8_claims_are_found_by_JSON_pointer),
         cmocka_unit_test(J9_the_cache_is_bounded_and_checks_expiry_again),
         cmocka_unit_test(J9_an_identity_survives_its_place_in_the_cache),
-        cmocka_unit_test(J11_unknown_kids_cause_one_fetch_a_minute_and_the_same_one_none_for_five),
-        cmocka_unit_test(J14_roles_come_from_the_map_only),
+        cmocka_unit_test(J11_unknown_kids_cause_one_fetch_a_minute_and_a_repeated_kid_one_in_five),
+        cmocka_unit_test(J14_roles_come_only_from_the_configured_map),
         cmocka_unit_test(J14_group_overage_counts_as_missing),
-        cmocka_unit_test(J14_too_many_values_are_an_error_and_not_cut_off),
-        cmocka_unit_test(J15_all_required_scopes_must_be_there),
-        cmocka_unit_test(J16_tenant_is_fixed_unless_a_claim_is_mapped),
+        cmocka_unit_test(J14_too_many_claim_values_are_an_error),
+        cmocka_unit_test(J15_a_token_must_have_all_required_scopes),
+        cmocka_unit_test(J16_the_tenant_is_fixed_unless_a_claim_is_mapped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,8 +2,8 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/secret.h"
+#include "folder.h"
 #include "tokens_read.h"
-#include "unit.h"
 #include <ctype.h>
 #include <dirent.h>
 #include <signal.h>
@@ -14,14 +14,11 @@
 
 // ---- a directory of our own -----------------------------------------------------------------
 
-static char directory[64];
 static char path[96];
 
-static int make_directory(void **state)
+static int set_up(void **state)
 {
-    (void)state;
-    snprintf(directory, sizeof directory, "/tmp/postern-token-XXXXXX");
-    if (!mkdtemp(directory))
+    if (make_directory(state) != 0)
         return -1;
     snprintf(path, sizeof path, "%s/tokens.json", directory);
     alarm(120);  // a test that fails may leave its lock to the next one
@@ -38,19 +35,7 @@ static size_t files_there(void)
     return count;
 }
 
-static int remove_directory(void **state)
-{
-    (void)state;
-    return unit_remove_folder(directory);
-}
-
-static void write_text(const char *text)
-{
-    FILE *out = fopen(path, "w");
-    assert_non_null(out);
-    fputs(text, out);
-    assert_int_equal(fclose(out), 0);
-}
+static void write_text(const char *text) { write_file(path, text); }
 
 static char *read_text(void)
 {
@@ -133,7 +118,7 @@ static void P8_the_file_has_the_digest_of_the_whole_token_and_no_part_of_its_sec
     assert_memory_equal(entry->digest, digest, sizeof digest);
     assert_string_equal(entry->sha256, minted.sha256);
     assert_int_equal(find(file, span_of(minted.token), NOW), PROVIDER_ACCEPT);
-    caller_tokens_unref(file);
+    caller_tokens_free(file);
 }
 
 static void P8_a_secret_has_256_bits(void **state)
@@ -163,7 +148,7 @@ static void P8_a_secret_has_256_bits(void **state)
     assert_int_equal(characters, 62);
 }
 
-static void P8_a_plaintext_token_is_refused_and_not_repeated(void **state)
+static void P8_a_plaintext_token_is_refused_and_not_repeated_in_the_error(void **state)
 {
     (void)state;
     static const struct {
@@ -195,7 +180,7 @@ static void P8_a_plaintext_token_is_refused_and_not_repeated(void **state)
     }
 }
 
-static void P8_what_else_is_refused_is_named_with_its_path(void **state)
+static void P8_the_error_for_an_invalid_token_file_names_the_path_of_the_member(void **state)
 {
     (void)state;
 #define ENTRY(more) "{\"version\":1,\"tokens\":[{\"id\":\"" ID "\",\"sha256\":\"" SHA "\",\"subject\":\"a\"" more "}]}"
@@ -247,7 +232,7 @@ static void P8_what_else_is_refused_is_named_with_its_path(void **state)
     }
 }
 
-static void P8_a_missing_file_is_an_error(void **state)
+static void P8_a_missing_token_file_is_an_error(void **state)
 {
     (void)state;
     struct err err = {0};
@@ -278,7 +263,7 @@ static void P9_a_new_token_has_the_documented_shape(void **state)
     }
 }
 
-static void P9_the_id_finds_the_entry(void **state)
+static void P9_a_token_is_found_by_its_id(void **state)
 {
     (void)state;
     struct err err = {0};
@@ -307,10 +292,10 @@ static void P9_the_id_finds_the_entry(void **state)
         assert_string_equal(entry->subject, subject);
         assert_ptr_equal(entry, caller_tokens_named(file, span_of(all[i].id)));
     }
-    caller_tokens_unref(file);
+    caller_tokens_free(file);
 }
 
-static void P9_what_is_passed_on(void **state)
+static void P9_a_credential_of_another_shape_passes_to_the_next_provider(void **state)
 {
     (void)state;
     static const char *const rows[] = {
@@ -327,10 +312,10 @@ static void P9_what_is_passed_on(void **state)
     for (size_t i = 0; i < COUNT(rows); i++)
         assert_row(find(file, span_of(rows[i]), NOW) == PROVIDER_PASS, rows[i]);
     assert_int_equal(find(file, span_make(NULL, 0), NOW), PROVIDER_PASS);
-    caller_tokens_unref(file);
+    caller_tokens_free(file);
 }
 
-static void P9_what_is_rejected(void **state)
+static void P9_a_damaged_or_unknown_token_is_rejected(void **state)
 {
     (void)state;
     struct caller_token_minted stranger;
@@ -358,11 +343,11 @@ static void P9_what_is_rejected(void **state)
     assert_int_equal(find(file, SPAN(TOKEN), NOW), PROVIDER_ACCEPT);
     for (size_t i = 0; i < COUNT(rows); i++)
         assert_row(find(file, span_of(rows[i]), NOW) == PROVIDER_REJECT, rows[i]);
-    caller_tokens_unref(file);
+    caller_tokens_free(file);
     free(huge);
 }
 
-static void P9_every_single_typo_is_recognised_and_rejected(void **state)
+static void P9_a_token_with_any_single_typo_is_rejected(void **state)
 {
     (void)state;
     struct caller_tokens *file = load_one("");
@@ -376,10 +361,10 @@ static void P9_every_single_typo_is_recognised_and_rejected(void **state)
             assert_false(caller_tokens_is_token(span_of(token)));  // without the file
             assert_int_equal(find(file, span_of(token), NOW), PROVIDER_REJECT);
         }
-    caller_tokens_unref(file);
+    caller_tokens_free(file);
 }
 
-static void P9_an_empty_file_lets_nobody_in(void **state)
+static void P9_an_empty_token_file_rejects_every_token(void **state)
 {
     (void)state;
     struct err err;
@@ -387,7 +372,7 @@ static void P9_an_empty_file_lets_nobody_in(void **state)
     assert_non_null(file);
     assert_int_equal(find(file, SPAN(TOKEN), NOW), PROVIDER_REJECT);
     assert_int_equal(find(file, SPAN("other"), NOW), PROVIDER_PASS);
-    caller_tokens_unref(file);
+    caller_tokens_free(file);
 }
 
 // ---- P10: what is known of a token ----------------------------------------------------------
@@ -453,17 +438,17 @@ static void P10_an_expired_token_is_rejected(void **state)
     assert_int_equal(find(file, SPAN(TOKEN), end - 1), PROVIDER_ACCEPT);
     assert_int_equal(find(file, SPAN(TOKEN), end), PROVIDER_REJECT);
     assert_int_equal(find(file, SPAN(TOKEN), INT64_MAX), PROVIDER_REJECT);
-    caller_tokens_unref(file);
+    caller_tokens_free(file);
     file = load_one(",\"expires\":\"2027-01-15T08:00:00Z\"");
     assert_int_equal(find(file, SPAN(TOKEN), NOW - 1), PROVIDER_ACCEPT);
     assert_int_equal(find(file, SPAN(TOKEN), NOW), PROVIDER_REJECT);
-    caller_tokens_unref(file);
+    caller_tokens_free(file);
     file = load_one("");
     assert_int_equal(find(file, SPAN(TOKEN), INT64_MAX), PROVIDER_ACCEPT);
-    caller_tokens_unref(file);
+    caller_tokens_free(file);
 }
 
-static void P10_the_identity_says_all_that_the_entry_says(void **state)
+static void P10_an_identity_has_every_member_of_its_token_entry(void **state)
 {
     (void)state;
     struct caller_tokens *file =
@@ -471,7 +456,7 @@ static void P10_the_identity_says_all_that_the_entry_says(void **state)
     const struct caller_token *entry;
     assert_int_equal(caller_tokens_find(file, SPAN(TOKEN), NOW, &entry), PROVIDER_ACCEPT);
     struct identity *identity = caller_tokens_identity(entry);
-    caller_tokens_unref(file);  // the identity stands alone
+    caller_tokens_free(file);  // the identity stands alone
     assert_int_equal(identity->proof, IDENTITY_BEARER);
     assert_string_equal(identity->tenant, "acme");
     assert_string_equal(identity->provider, "bearer");
@@ -489,14 +474,14 @@ static void P10_the_identity_says_all_that_the_entry_says(void **state)
     assert_int_equal(identity->role_count, 0);
     assert_int_equal(identity->expires, 0);
     identity_unref(identity);
-    caller_tokens_unref(file);
+    caller_tokens_free(file);
 }
 
-static void P10_a_snapshot_is_counted_and_does_not_change(void **state)
+static void P10_a_snapshot_of_the_token_file_does_not_change(void **state)
 {
     (void)state;
     struct err err = {0};
-    struct caller_tokens *file = load_one(""), *mine = caller_tokens_ref(file);
+    struct caller_tokens *file = load_one("");
     assert_false(caller_tokens_stale(file));
     struct caller_tokens_edit *edit = caller_tokens_edit_start(path, false, &err);
     caller_tokens_edit_remove(edit, "nobodys1");  // does nothing
@@ -504,19 +489,18 @@ static void P10_a_snapshot_is_counted_and_does_not_change(void **state)
     assert_true(caller_tokens_edit_save(edit, &err));
     assert_false(caller_tokens_edit_save(edit, &err));  // it has no lock any more
     caller_tokens_edit_free(edit);
-    caller_tokens_unref(file);
-    assert_true(caller_tokens_stale(mine));  // what a reload waits for
-    assert_int_equal(find(mine, SPAN(TOKEN), NOW), PROVIDER_ACCEPT);
+    assert_true(caller_tokens_stale(file));  // what a reload waits for
+    assert_int_equal(find(file, SPAN(TOKEN), NOW), PROVIDER_ACCEPT);
     struct caller_tokens *next = caller_tokens_load(path, &err);
     assert_int_equal(find(next, SPAN(TOKEN), NOW), PROVIDER_REJECT);
     assert_false(caller_tokens_stale(next));
     unlink(path);
     assert_true(caller_tokens_stale(next));
-    caller_tokens_unref(next);
-    caller_tokens_unref(mine);
+    caller_tokens_free(next);
+    caller_tokens_free(file);
 }
 
-static void P10_the_file_is_written_in_one_way(void **state)
+static void P10_the_token_file_is_written_in_canonical_form(void **state)
 {
     (void)state;
     static const char *const roles[] = {"b", "a", NULL};
@@ -547,9 +531,9 @@ static void P10_the_file_is_written_in_one_way(void **state)
                                "  ]\n"
                                "}\n";
     struct err err;
-    caller_tokens_unref(load("{\"tokens\":[{\"expires\":\"2027-01-31\",\"subject\":\"älice\",\"sha256\":\"" SHA
-                             "\",\"id\":\"" ID "\"}],\"version\":1,\"$schema\":\"s\"}",
-                             &err));
+    caller_tokens_free(load("{\"tokens\":[{\"expires\":\"2027-01-31\",\"subject\":\"älice\",\"sha256\":\"" SHA
+                            "\",\"id\":\"" ID "\"}],\"version\":1,\"$schema\":\"s\"}",
+                            &err));
     struct caller_token entry = {.id = "other123",
                                  .sha256 = OTHER,
                                  .subject = "bob",
@@ -585,7 +569,7 @@ static bool touch(struct err *err)
     return ok;
 }
 
-static void P10_a_new_file_is_private_and_an_old_one_keeps_its_mode(void **state)
+static void P10_a_new_token_file_is_private_and_an_existing_one_keeps_its_mode(void **state)
 {
     (void)state;
     struct err err = {0};
@@ -600,7 +584,7 @@ static void P10_a_new_file_is_private_and_an_old_one_keeps_its_mode(void **state
     umask(mask);
 }
 
-static void P10_a_link_is_followed_not_replaced(void **state)
+static void P10_a_link_to_the_token_file_is_followed_and_not_replaced(void **state)
 {
     (void)state;
     struct err err = {0};
@@ -618,12 +602,12 @@ static void P10_a_link_is_followed_not_replaced(void **state)
     assert_int_equal(unlink(target), 0);
 }
 
-static void P10_a_failed_save_leaves_the_file_alone(void **state)
+static void P10_a_failed_save_leaves_the_token_file_unchanged(void **state)
 {
     (void)state;
     struct err err = {0};
     struct rlimit old, tight;
-    caller_tokens_unref(load_one(""));
+    caller_tokens_free(load_one(""));
     char *before = read_text();
     struct caller_tokens_edit *edit = caller_tokens_edit_start(path, false, &err);
     size_t files = files_there();
@@ -645,11 +629,11 @@ static void P10_a_failed_save_leaves_the_file_alone(void **state)
     free(after);
 }
 
-static void P10_what_others_wrote_meanwhile_is_not_lost(void **state)
+static void P10_a_save_does_not_overwrite_a_concurrent_change(void **state)
 {
     (void)state;
     struct err err = {0};
-    caller_tokens_unref(load_one(""));
+    caller_tokens_free(load_one(""));
     struct caller_tokens_edit *edit = caller_tokens_edit_start(path, false, &err);
     write_text("{\"version\":1,\"tokens\":[]}");  // an editor, which does not lock
     assert_false(caller_tokens_edit_save(edit, &err));
@@ -660,7 +644,7 @@ static void P10_what_others_wrote_meanwhile_is_not_lost(void **state)
     free(text);
 }
 
-static void P10_an_entry_that_could_not_be_read_again_is_not_written(void **state)
+static void P10_an_entry_that_could_not_be_read_back_is_not_written(void **state)
 {
     (void)state;
     static const char *const bad_role[] = {"a\nb", NULL};
@@ -675,7 +659,7 @@ static void P10_an_entry_that_could_not_be_read_again_is_not_written(void **stat
     rows[5].description = "my token " TOKEN;
     rows[6].description = "\xc3";
     struct err err = {0};
-    caller_tokens_unref(load_one(""));
+    caller_tokens_free(load_one(""));
     struct caller_tokens_edit *edit = caller_tokens_edit_start(path, false, &err);
     for (size_t i = 0; i < COUNT(rows); i++) {
         assert_false(caller_tokens_edit_put(edit, &rows[i], &err));
@@ -693,25 +677,25 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(P8_the_file_has_the_digest_of_the_whole_token_and_no_part_of_its_secret),
         cmocka_unit_test(P8_a_secret_has_256_bits),
-        cmocka_unit_test(P8_a_plaintext_token_is_refused_and_not_repeated),
-        cmocka_unit_test(P8_what_else_is_refused_is_named_with_its_path),
-        cmocka_unit_test(P8_a_missing_file_is_an_error),
+        cmocka_unit_test(P8_a_plaintext_token_is_refused_and_not_repeated_in_the_error),
+        cmocka_unit_test(P8_the_error_for_an_invalid_token_file_names_the_path_of_the_member),
+        cmocka_unit_test(P8_a_missing_token_file_is_an_error),
         cmocka_unit_test(P9_a_new_token_has_the_documented_shape),
-        cmocka_unit_test(P9_the_id_finds_the_entry),
-        cmocka_unit_test(P9_what_is_passed_on),
-        cmocka_unit_test(P9_what_is_rejected),
-        cmocka_unit_test(P9_every_single_typo_is_recognised_and_rejected),
-        cmocka_unit_test(P9_an_empty_file_lets_nobody_in),
+        cmocka_unit_test(P9_a_token_is_found_by_its_id),
+        cmocka_unit_test(P9_a_credential_of_another_shape_passes_to_the_next_provider),
+        cmocka_unit_test(P9_a_damaged_or_unknown_token_is_rejected),
+        cmocka_unit_test(P9_a_token_with_any_single_typo_is_rejected),
+        cmocka_unit_test(P9_an_empty_token_file_rejects_every_token),
         cmocka_unit_test(P10_dates_of_tokens_are_read_and_refused),
         cmocka_unit_test(P10_an_expired_token_is_rejected),
-        cmocka_unit_test(P10_the_identity_says_all_that_the_entry_says),
-        cmocka_unit_test(P10_a_snapshot_is_counted_and_does_not_change),
-        cmocka_unit_test(P10_the_file_is_written_in_one_way),
-        cmocka_unit_test(P10_a_new_file_is_private_and_an_old_one_keeps_its_mode),
-        cmocka_unit_test(P10_a_link_is_followed_not_replaced),
-        cmocka_unit_test(P10_a_failed_save_leaves_the_file_alone),
-        cmocka_unit_test(P10_what_others_wrote_meanwhile_is_not_lost),
-        cmocka_unit_test(P10_an_entry_that_could_not_be_read_again_is_not_written),
+        cmocka_unit_test(P10_an_identity_has_every_member_of_its_token_entry),
+        cmocka_unit_test(P10_a_snapshot_of_the_token_file_does_not_change),
+        cmocka_unit_test(P10_the_token_file_is_written_in_canonical_form),
+        cmocka_unit_test(P10_a_new_token_file_is_private_and_an_existing_one_keeps_its_mode),
+        cmocka_unit_test(P10_a_link_to_the_token_file_is_followed_and_not_replaced),
+        cmocka_unit_test(P10_a_failed_save_leaves_the_token_file_unchanged),
+        cmocka_unit_test(P10_a_save_does_not_overwrite_a_concurrent_change),
+        cmocka_unit_test(P10_an_entry_that_could_not_be_read_back_is_not_written),
     };
-    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+    return cmocka_run_group_tests(tests, set_up, remove_directory);
 }

@@ -5,9 +5,10 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "encoding.h"
+#include "folder.h"
+#include "run_until.h"
 #include "sealing.h"
 #include "store/record.h"
-#include "unit.h"
 #include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -23,35 +24,27 @@
 #define ISSUER "https://as.example.com"
 #define RESOURCE "https://mcp.example.com/mcp"
 
-static char directory[64], database[96];
+static char database[96];
 static struct loop *loop;
 static struct loop *inherited;  // by a child process, which has one of its own
 static struct grant_store *store;
 
 static int set_up(void **state)
 {
-    (void)state;
     struct err err;
-    snprintf(directory, sizeof directory, "/tmp/postern-tokens-XXXXXX");
-    if (!mkdtemp(directory))
+    if (make_state_directory(state) != 0)
         return -1;
     snprintf(database, sizeof database, "%s/store.db", directory);
-    setenv("POSTERN_STATE", directory, 1);
-    unsetenv("POSTERN_VAULT_KEY");
-    unsetenv("CREDENTIALS_DIRECTORY");
-    unsetenv("DBUS_SESSION_BUS_ADDRESS");
-    log_setup(LOG_OFF, LOG_FORMAT_TEXT);
     alarm(240);
     return (loop = loop_new(&err)) ? 0 : -1;
 }
 
 static int tear_down(void **state)
 {
-    (void)state;
     grant_store_close(store);
     store = NULL;
     loop_free(loop);
-    return unit_remove_folder(directory);
+    return remove_directory(state);
 }
 
 static void start_with(struct record_config config)
@@ -70,27 +63,7 @@ static void stop(void)
     store = NULL;
 }
 
-// Runs the loop until `enough` says so, or ten seconds have passed.
-static bool (*enough)(void);
-static int64_t too_late;
-
-static void on_tick(struct loop_timer *timer)
-{
-    if (enough() || clock_now_ms() > too_late)
-        loop_stop(loop);
-    else
-        loop_timer_set(loop, timer, 1);
-}
-
-static void run_until(bool (*condition)(void))
-{
-    struct loop_timer tick = {.on_due = on_tick};
-    enough = condition;
-    too_late = clock_now_ms() + 20000;
-    loop_timer_set(loop, &tick, 0);
-    loop_run(loop);
-    assert_true(condition());
-}
+#define run_until(condition) run_loop_until(loop, condition)
 
 // ---- grants ---------------------------------------------------------------------------------
 
@@ -197,7 +170,7 @@ static void S1_a_grant_comes_back_as_it_was_saved(void **state)
 }
 
 // Every pair of these is two grants.
-static void S1_H1_no_other_key_finds_a_grant(void **state)
+static void S1_H1_a_grant_is_found_only_under_its_own_key(void **state)
 {
     (void)state;
     static const struct grant_key keys[] = {
@@ -235,7 +208,7 @@ static void S1_H1_no_other_key_finds_a_grant(void **state)
     }
 }
 
-static void S1_users_of_two_providers_are_two_users(void **state)
+static void S1_equal_subjects_of_two_providers_are_different_users(void **state)
 {
     (void)state;
     static const struct {
@@ -256,7 +229,7 @@ static void S1_users_of_two_providers_are_two_users(void **state)
     }
 }
 
-static void F7_a_save_from_an_old_generation_is_a_conflict_and_shows_what_is_there(void **state)
+static void F7_a_save_from_an_old_generation_is_a_conflict_and_returns_the_stored_grant(void **state)
 {
     (void)state;
     struct grant_request request = {0};
@@ -278,7 +251,7 @@ static void F7_a_save_from_an_old_generation_is_a_conflict_and_shows_what_is_the
     assert_int_equal(find(&alice, "two"), GRANT_STORE_DONE);
 }
 
-static void F13_a_removal_is_of_the_generation_that_was_refused(void **state)
+static void F13_a_removal_deletes_only_the_generation_that_was_refused(void **state)
 {
     (void)state;
     struct grant_request request = {0};
@@ -299,7 +272,7 @@ static void F13_a_removal_is_of_the_generation_that_was_refused(void **state)
     grant_request_release(&request);
 }
 
-static void T9_a_grant_is_fresh_until_shortly_before_its_end(void **state)
+static void T9_a_grant_is_fresh_until_shortly_before_it_expires(void **state)
 {
     (void)state;
     static const struct {
@@ -326,7 +299,7 @@ static void T9_a_grant_is_fresh_until_shortly_before_its_end(void **state)
     }
 }
 
-static void T9_a_clock_that_went_back(void **state)
+static void T9_a_grant_stays_fresh_when_the_clock_goes_back(void **state)
 {
     (void)state;
     struct grant_fields fields = {.obtained_at = 1000, .expires_at = 1010};
@@ -379,7 +352,7 @@ static void S5_damaged_keys_and_bytes_are_refused(void **state)
     }
 }
 
-static void H14_lists_and_purges_by_tenant_user_and_issuer(void **state)
+static void H14_grants_are_listed_and_purged_by_tenant_user_and_issuer(void **state)
 {
     (void)state;
     struct grant_request request = {0};
@@ -435,7 +408,7 @@ static void on_done(struct grant_request *request)
     done_count++;
 }
 
-static void a_cancelled_request_is_not_told_and_what_was_started_still_happens(void **state)
+static void a_cancelled_request_is_not_called_back_and_its_write_completes(void **state)
 {
     (void)state;
     start();
@@ -453,7 +426,7 @@ static void a_cancelled_request_is_not_told_and_what_was_started_still_happens(v
 }
 
 // The worker stands still, because another process writes: 4096 wait, the others are refused.
-static void too_many_requests_fail_and_each_is_told_once(void **state)
+static void requests_beyond_the_queue_fail_and_each_is_called_back_once(void **state)
 {
     (void)state;
     enum { MANY = 5000, WAITING = 4096 };
@@ -484,7 +457,7 @@ static void too_many_requests_fail_and_each_is_told_once(void **state)
     assert_in_range(failed, MANY - WAITING, MANY - WAITING + 1);  // the first one may not have begun yet
 }
 
-static void closing_finishes_what_was_started(void **state)
+static void closing_the_store_finishes_started_requests(void **state)
 {
     (void)state;
     struct grant_request request = {.on_done = on_done};
@@ -548,7 +521,7 @@ static struct attempt *make_attempt(const char *user, const char *server)
     return attempt;
 }
 
-static void S6_no_secret_is_on_the_disk(void **state)
+static void S6_the_files_of_the_store_contain_no_secret(void **state)
 {
     (void)state;
     struct grant_request request = {0};
@@ -601,7 +574,7 @@ static void put_key(struct buf *out, const struct grant_key *key)
     grant_key_encode(key, out);
 }
 
-static void S6_tampered_and_swapped_records_are_errors_and_not_logged_out(void **state)
+static void S6_tampered_and_swapped_records_are_errors_and_do_not_log_a_user_out(void **state)
 {
     (void)state;
     struct err err = {0};
@@ -649,7 +622,7 @@ static void S6_tampered_and_swapped_records_are_errors_and_not_logged_out(void *
     buf_release(&value);
 }
 
-static void S7_with_another_key_the_store_does_not_open_and_nothing_is_lost(void **state)
+static void S7_a_store_with_another_key_does_not_open_and_keeps_its_records(void **state)
 {
     (void)state;
     struct err err = {0};
@@ -736,7 +709,7 @@ static bool user_is_cached(int i)
     return grant_store_cached(store, &(struct grant_key){"default", user, ISSUER, RESOURCE}) != NULL;
 }
 
-static void the_cache_is_bounded_and_keeps_what_was_used_last(void **state)
+static void the_cache_is_bounded_and_keeps_recently_used_grants(void **state)
 {
     (void)state;
     enum { MORE = 10 };
@@ -774,7 +747,7 @@ static void remove_elsewhere(void)
 
 static bool is_not_cached(void) { return !grant_store_cached(store, &alice); }
 
-static void a_logout_in_another_process_acts_within_a_second(void **state)
+static void a_logout_in_another_process_takes_effect_within_a_second(void **state)
 {
     (void)state;
     start();
@@ -782,7 +755,7 @@ static void a_logout_in_another_process_acts_within_a_second(void **state)
     assert_false(is_not_cached());
     remove_elsewhere();
     int64_t begin = clock_now_ms();
-    run_until(is_not_cached);
+    run_until(is_not_cached());
     assert_true(clock_now_ms() - begin < 1000);
     assert_int_equal(find(&alice, NULL), GRANT_STORE_ABSENT);
 }
@@ -790,7 +763,7 @@ static void a_logout_in_another_process_acts_within_a_second(void **state)
 static int64_t stay_until;
 static bool stayed(void) { return is_not_cached() || clock_now_ms() >= stay_until; }
 
-static void the_cache_holds_while_nothing_changes_and_others_saves_are_seen(void **state)
+static void the_cache_survives_its_checks_and_the_saves_of_its_own_process(void **state)
 {
     (void)state;
     static const struct grant_key bob = {"default", "bearer/bob", ISSUER, RESOURCE};
@@ -799,12 +772,12 @@ static void the_cache_holds_while_nothing_changes_and_others_saves_are_seen(void
     save(&bob, "two", 0);  // our own changes do not empty it
     assert_non_null(grant_store_cached(store, &alice));
     stay_until = clock_now_ms() + 3 * GRANT_STORE_STALE_MS;  // several looks at the store
-    run_until(stayed);
+    run_until(stayed());
     assert_false(is_not_cached());
 }
 
 // The worker stands still behind another process' write: nobody can say any more what the store holds.
-static void a_cache_that_cannot_be_checked_answers_nothing(void **state)
+static void a_cache_that_cannot_be_checked_is_not_used(void **state)
 {
     (void)state;
     static const struct grant_key bob = {"default", "bearer/bob", ISSUER, RESOURCE};
@@ -816,7 +789,7 @@ static void a_cache_that_cannot_be_checked_answers_nothing(void **state)
     assert_int_equal(sqlite3_exec(writer, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
     grant_store_remove(store, &bob, 1, &request);
     assert_false(is_not_cached());
-    run_until(is_not_cached);
+    run_until(is_not_cached());
     assert_int_equal(sqlite3_exec(writer, "COMMIT", NULL, NULL, NULL), SQLITE_OK);
     sqlite3_close(writer);
     assert_int_equal(wait_for(&request), GRANT_STORE_ABSENT);
@@ -827,7 +800,7 @@ static void a_cache_that_cannot_be_checked_answers_nothing(void **state)
 
 // ---- registrations and attempts -------------------------------------------------------------
 
-static void G7_G9_a_registration_comes_back_for_its_issuer_and_redirect(void **state)
+static void G7_G9_a_registration_is_found_by_its_issuer_and_redirect(void **state)
 {
     (void)state;
     struct grant_request request = {0};
@@ -894,7 +867,7 @@ static void save_registration(const struct registration_key *key, const char *id
     grant_request_release(&request);
 }
 
-static void G9_the_client_before_is_remembered_with_its_secret(void **state)
+static void G9_the_previous_client_is_remembered_with_its_secret(void **state)
 {
     (void)state;
     struct grant_request request = {0};
@@ -909,7 +882,7 @@ static void G9_the_client_before_is_remembered_with_its_secret(void **state)
     grant_request_release(&request);
 }
 
-static void G10_only_the_client_that_was_refused_becomes_suspect(void **state)
+static void G10_only_the_refused_client_becomes_suspect(void **state)
 {
     (void)state;
     struct grant_request request = {0};
@@ -935,7 +908,7 @@ static void G10_only_the_client_that_was_refused_becomes_suspect(void **state)
 static int64_t minutes;
 static int64_t clock_of_minutes(void) { return 1000000 + minutes * 60000; }
 
-static void G13_one_registration_in_a_minute_for_each_issuer_and_tenant(void **state)
+static void G13_each_issuer_and_tenant_allows_one_registration_a_minute(void **state)
 {
     (void)state;
     struct grant_request request = {0};
@@ -1032,7 +1005,7 @@ static void D16_a_configured_client_belongs_to_the_first_issuer(void **state)
     start();
 }
 
-static void H9_an_attempt_is_as_it_was_for_another_process(void **state)
+static void H9_another_process_reads_an_attempt_as_it_was_stored(void **state)
 {
     (void)state;
     struct grant_request request = {0};
@@ -1074,7 +1047,7 @@ static void H9_an_attempt_is_as_it_was_for_another_process(void **state)
     attempt_free(attempt);
 }
 
-static void B7_H9_of_two_processes_that_take_an_attempt_one_has_it(void **state)
+static void B7_H9_only_one_of_two_processes_takes_an_attempt(void **state)
 {
     (void)state;
     struct err err = {0};
@@ -1123,7 +1096,7 @@ static int64_t count_attempts(void)
     return count;
 }
 
-static void H9_an_attempt_ends_after_ten_minutes_and_when_the_clock_goes_back(void **state)
+static void H9_an_attempt_expires_after_ten_minutes_and_when_the_clock_goes_back(void **state)
 {
     (void)state;
     static const struct {
@@ -1157,7 +1130,7 @@ static void H9_an_attempt_ends_after_ten_minutes_and_when_the_clock_goes_back(vo
     assert_int_equal(count_attempts(), 0);
 }
 
-static void H9_a_user_has_five_open_attempts_at_a_server_and_the_oldest_gives_way(void **state)
+static void H9_a_user_has_five_open_attempts_at_a_server_and_a_sixth_replaces_the_oldest(void **state)
 {
     (void)state;
     char name[32];
@@ -1231,7 +1204,7 @@ static void add_of_tenant(const char *state, const char *tenant)
     grant_request_release(&request);
 }
 
-static void H9_what_is_over_gives_way_first_and_then_what_is_of_the_same_tenant(void **state)
+static void H9_a_full_store_drops_finished_attempts_first_and_then_attempts_of_the_same_tenant(void **state)
 {
     (void)state;
     start();
@@ -1278,7 +1251,7 @@ static enum grant_answer answer_for(const struct grant_key *key)
     return answer;
 }
 
-static void F12_what_is_dead_is_kept_for_a_day_and_then_removed(void **state)
+static void F12_a_dead_grant_is_kept_for_a_day_and_then_removed(void **state)
 {
     (void)state;
     static const struct grant_key today = {"default", "bearer/today", ISSUER, RESOURCE},
@@ -1322,7 +1295,7 @@ static void take(struct grant_lease *lease, int64_t generation, enum grant_lease
     ready_count = 0;
     grant_lease_start(store, lease, &alice, generation);
     assert_int_equal(ready_count, 0);
-    run_until(is_ready);
+    run_until(is_ready());
     if (lease->state != want)
         fail_msg("%d, not %d: %s", lease->state, want, lease->err.detail);
 }
@@ -1333,11 +1306,11 @@ static enum grant_answer finish(struct grant_lease *lease, const char *access)
     saved_count = 0;
     grant_lease_save(lease, fresh);
     grant_unref(fresh);
-    run_until(is_saved);
+    run_until(is_saved());
     return lease->answer;
 }
 
-static void F5_the_winner_refreshes_and_who_comes_later_gets_the_result(void **state)
+static void F5_the_holder_of_the_lease_refreshes_and_a_later_process_gets_the_result(void **state)
 {
     (void)state;
     struct grant_lease one = {0}, two = {0};
@@ -1358,7 +1331,7 @@ static void F5_the_winner_refreshes_and_who_comes_later_gets_the_result(void **s
     assert_int_equal(find(&alice, "new"), GRANT_STORE_DONE);
 }
 
-static void F5_without_a_result_the_next_one_tries(void **state)
+static void F5_a_lease_that_ends_without_a_result_is_free_for_the_next_process(void **state)
 {
     (void)state;
     struct grant_lease lease = {0};
@@ -1371,7 +1344,7 @@ static void F5_without_a_result_the_next_one_tries(void **state)
     assert_int_equal(find(&alice, "old"), GRANT_STORE_DONE);
 }
 
-static void a_lease_on_nothing_is_gone(void **state)
+static void a_lease_on_an_absent_grant_reports_it_gone(void **state)
 {
     (void)state;
     struct grant_lease lease = {0};
@@ -1402,7 +1375,7 @@ static void on_caller(struct grant_lease *lease)
 
 static bool all_called(void) { return held_count + changed_count == CALLERS; }
 
-static void F3_of_many_callers_in_one_process_one_refreshes(void **state)
+static void F3_only_one_of_many_callers_in_a_process_refreshes(void **state)
 {
     (void)state;
     start();
@@ -1413,7 +1386,7 @@ static void F3_of_many_callers_in_one_process_one_refreshes(void **state)
         callers[i] = (struct grant_lease){.on_ready = on_caller, .on_saved = on_caller_saved};
         grant_lease_start(store, &callers[i], &alice, old);
     }
-    run_until(all_called);
+    run_until(all_called());
     assert_int_equal(held_count, 1);
     assert_true(clock_now_ms() - begin < 5000);  // they wake each other, and do not wait for clocks
 }
@@ -1484,14 +1457,14 @@ static void hold_and_wait(int fd)
     if (!grant_store_wait(store, 10000) || !request.grant)
         _exit(3);
     grant_lease_start(store, &lease, &alice, request.grant->generation);
-    run_until(is_ready);
+    run_until(is_ready());
     if (lease.state != LEASE_HELD || write(fd, "h", 1) != 1)
         _exit(4);
     for (;;)
         pause();
 }
 
-static void F4_a_holder_that_was_killed_loses_the_lease_after_its_time_and_no_grant(void **state)
+static void F4_a_killed_holder_loses_its_lease_after_its_time_but_not_the_grant(void **state)
 {
     (void)state;
     struct grant_lease lease = {.wait_ms = 300};
@@ -1584,7 +1557,7 @@ static void racer(void)
     _exit(0);
 }
 
-static void F4_F7_of_processes_that_refresh_one_grant_one_asks_the_server(void **state)
+static void F4_F7_only_one_of_several_processes_asks_the_server_to_refresh_a_grant(void **state)
 {
     (void)state;
     race = mmap(NULL, sizeof *race, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -1617,7 +1590,7 @@ static void F4_F7_of_processes_that_refresh_one_grant_one_asks_the_server(void *
 
 static bool is_all_saved(void) { return grant_store_unsaved(store, NULL) == 0; }
 
-static void F10_a_refreshed_grant_that_cannot_be_written_is_kept_and_written_later(void **state)
+static void F10_a_refreshed_grant_that_cannot_be_written_is_kept_in_memory_and_written_later(void **state)
 {
     (void)state;
     static char large[60000];
@@ -1644,7 +1617,7 @@ static void F10_a_refreshed_grant_that_cannot_be_written_is_kept_and_written_lat
     grant_store_remove(store, &ballast, GRANT_STORE_ANY, &request);  // somebody makes room
     assert_int_equal(wait_for(&request), GRANT_STORE_DONE);
     grant_request_release(&request);
-    run_until(is_all_saved);
+    run_until(is_all_saved());
     stop();
     start();
     assert_int_equal(find(&alice, large), GRANT_STORE_DONE);
@@ -1656,46 +1629,46 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(S1_a_grant_comes_back_as_it_was_saved),
-        TEST(S1_H1_no_other_key_finds_a_grant),
-        TEST(S1_users_of_two_providers_are_two_users),
-        TEST(F7_a_save_from_an_old_generation_is_a_conflict_and_shows_what_is_there),
-        TEST(F13_a_removal_is_of_the_generation_that_was_refused),
-        TEST(T9_a_grant_is_fresh_until_shortly_before_its_end),
-        TEST(T9_a_clock_that_went_back),
+        TEST(S1_H1_a_grant_is_found_only_under_its_own_key),
+        TEST(S1_equal_subjects_of_two_providers_are_different_users),
+        TEST(F7_a_save_from_an_old_generation_is_a_conflict_and_returns_the_stored_grant),
+        TEST(F13_a_removal_deletes_only_the_generation_that_was_refused),
+        TEST(T9_a_grant_is_fresh_until_shortly_before_it_expires),
+        TEST(T9_a_grant_stays_fresh_when_the_clock_goes_back),
         TEST(S5_damaged_keys_and_bytes_are_refused),
-        TEST(H14_lists_and_purges_by_tenant_user_and_issuer),
-        TEST(a_cancelled_request_is_not_told_and_what_was_started_still_happens),
-        TEST(too_many_requests_fail_and_each_is_told_once),
-        TEST(closing_finishes_what_was_started),
-        TEST(S6_no_secret_is_on_the_disk),
-        TEST(S6_tampered_and_swapped_records_are_errors_and_not_logged_out),
-        TEST(S7_with_another_key_the_store_does_not_open_and_nothing_is_lost),
+        TEST(H14_grants_are_listed_and_purged_by_tenant_user_and_issuer),
+        TEST(a_cancelled_request_is_not_called_back_and_its_write_completes),
+        TEST(requests_beyond_the_queue_fail_and_each_is_called_back_once),
+        TEST(closing_the_store_finishes_started_requests),
+        TEST(S6_the_files_of_the_store_contain_no_secret),
+        TEST(S6_tampered_and_swapped_records_are_errors_and_do_not_log_a_user_out),
+        TEST(S7_a_store_with_another_key_does_not_open_and_keeps_its_records),
         TEST(a_cached_grant_is_found_without_the_disk_in_microseconds),
-        TEST(the_cache_is_bounded_and_keeps_what_was_used_last),
-        TEST(a_logout_in_another_process_acts_within_a_second),
-        TEST(the_cache_holds_while_nothing_changes_and_others_saves_are_seen),
-        TEST(a_cache_that_cannot_be_checked_answers_nothing),
-        TEST(G7_G9_a_registration_comes_back_for_its_issuer_and_redirect),
-        TEST(G9_the_client_before_is_remembered_with_its_secret),
-        TEST(G10_only_the_client_that_was_refused_becomes_suspect),
-        TEST(G13_one_registration_in_a_minute_for_each_issuer_and_tenant),
+        TEST(the_cache_is_bounded_and_keeps_recently_used_grants),
+        TEST(a_logout_in_another_process_takes_effect_within_a_second),
+        TEST(the_cache_survives_its_checks_and_the_saves_of_its_own_process),
+        TEST(a_cache_that_cannot_be_checked_is_not_used),
+        TEST(G7_G9_a_registration_is_found_by_its_issuer_and_redirect),
+        TEST(G9_the_previous_client_is_remembered_with_its_secret),
+        TEST(G10_only_the_refused_client_becomes_suspect),
+        TEST(G13_each_issuer_and_tenant_allows_one_registration_a_minute),
         TEST(D16_a_configured_client_belongs_to_the_first_issuer),
-        TEST(H9_an_attempt_is_as_it_was_for_another_process),
-        TEST(H9_an_attempt_ends_after_ten_minutes_and_when_the_clock_goes_back),
-        TEST(B7_H9_of_two_processes_that_take_an_attempt_one_has_it),
-        TEST(H9_a_user_has_five_open_attempts_at_a_server_and_the_oldest_gives_way),
+        TEST(H9_another_process_reads_an_attempt_as_it_was_stored),
+        TEST(H9_an_attempt_expires_after_ten_minutes_and_when_the_clock_goes_back),
+        TEST(B7_H9_only_one_of_two_processes_takes_an_attempt),
+        TEST(H9_a_user_has_five_open_attempts_at_a_server_and_a_sixth_replaces_the_oldest),
         TEST(H9_the_store_holds_two_thousand_attempts_and_drops_the_least_recently_used),
-        TEST(H9_what_is_over_gives_way_first_and_then_what_is_of_the_same_tenant),
-        TEST(F12_what_is_dead_is_kept_for_a_day_and_then_removed),
-        TEST(F5_the_winner_refreshes_and_who_comes_later_gets_the_result),
-        TEST(F5_without_a_result_the_next_one_tries),
-        TEST(a_lease_on_nothing_is_gone),
-        TEST(F3_of_many_callers_in_one_process_one_refreshes),
+        TEST(H9_a_full_store_drops_finished_attempts_first_and_then_attempts_of_the_same_tenant),
+        TEST(F12_a_dead_grant_is_kept_for_a_day_and_then_removed),
+        TEST(F5_the_holder_of_the_lease_refreshes_and_a_later_process_gets_the_result),
+        TEST(F5_a_lease_that_ends_without_a_result_is_free_for_the_next_process),
+        TEST(a_lease_on_an_absent_grant_reports_it_gone),
+        TEST(F3_only_one_of_many_callers_in_a_process_refreshes),
         TEST(leases_may_be_ended_at_any_moment),
         TEST(F13_a_user_who_logs_out_during_a_refresh_stays_logged_out),
-        TEST(F4_a_holder_that_was_killed_loses_the_lease_after_its_time_and_no_grant),
-        TEST(F4_F7_of_processes_that_refresh_one_grant_one_asks_the_server),
-        TEST(F10_a_refreshed_grant_that_cannot_be_written_is_kept_and_written_later),
+        TEST(F4_a_killed_holder_loses_its_lease_after_its_time_but_not_the_grant),
+        TEST(F4_F7_only_one_of_several_processes_asks_the_server_to_refresh_a_grant),
+        TEST(F10_a_refreshed_grant_that_cannot_be_written_is_kept_in_memory_and_written_later),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,9 +2,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "folder.h"
 #include "sealing.h"
-#include "unit.h"
-#include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -18,47 +17,27 @@
 #define KEY_THREE "__________________________________________8"
 #define KEY_THREE_PLAIN "//////////////////////////////////////////8="
 
-static char directory[64], database[96], ring[96];
+static char database[96], ring[96];
 static struct record_store *records;
 static struct vault *vault;
 
-static void empty(const char *folder)
-{
-    DIR *all = opendir(folder);
-    for (struct dirent *one; (one = readdir(all));) {
-        char name[400];
-        snprintf(name, sizeof name, "%s/%s", folder, one->d_name);
-        (void)unlink(name);
-    }
-    closedir(all);
-}
-
 static int set_up(void **state)
 {
-    (void)state;
     struct err err = {0};
-    snprintf(directory, sizeof directory, "/tmp/postern-vault-XXXXXX");
-    if (!mkdtemp(directory))
+    if (make_state_directory(state) != 0)
         return -1;
     snprintf(database, sizeof database, "%s/store.db", directory);
     snprintf(ring, sizeof ring, "%s/vault.key", directory);
-    setenv("POSTERN_STATE", directory, 1);
-    unsetenv("POSTERN_VAULT_KEY");
-    unsetenv("CREDENTIALS_DIRECTORY");
-    unsetenv("DBUS_SESSION_BUS_ADDRESS");
-    log_setup(LOG_OFF, LOG_FORMAT_TEXT);
     alarm(120);
     return (records = record_open(&(struct record_config){0}, &err)) ? 0 : -1;
 }
 
 static int tear_down(void **state)
 {
-    (void)state;
     vault_free(vault);
     vault = NULL;
     record_close(records);
-    empty(directory);
-    return rmdir(directory);
+    return remove_directory(state);
 }
 
 static void start_with(struct vault_config config)
@@ -116,7 +95,7 @@ static bool opens(const char *key, const char *secret, struct err *err)
 
 // ---- sealing --------------------------------------------------------------------------------
 
-static void S6_what_was_sealed_opens_and_two_seals_differ(void **state)
+static void S6_a_sealed_secret_opens_and_two_seals_of_it_differ(void **state)
 {
     (void)state;
     struct err err = {0};
@@ -138,7 +117,7 @@ static void S6_what_was_sealed_opens_and_two_seals_differ(void **state)
     buf_wipe(&plain);
 }
 
-static void S6_a_changed_byte_anywhere_does_not_open(void **state)
+static void S6_a_sealed_secret_with_any_changed_byte_does_not_open(void **state)
 {
     (void)state;
     struct err err = {0};
@@ -180,7 +159,7 @@ static void S6_a_record_moved_to_another_key_or_space_does_not_open(void **state
 
 // ---- sources --------------------------------------------------------------------------------
 
-static void S2_S6_a_ring_is_made_once_for_the_owner_alone(void **state)
+static void S2_S6_a_key_ring_is_created_once_and_readable_only_by_its_owner(void **state)
 {
     (void)state;
     struct err err = {0};
@@ -199,7 +178,7 @@ static void S2_S6_a_ring_is_made_once_for_the_owner_alone(void **state)
     assert_true(opens("a", "secret", &err));
 }
 
-static void S7_without_the_ring_nothing_is_made_anew_and_nothing_is_deleted(void **state)
+static void S7_a_missing_key_ring_is_not_recreated_and_records_are_not_deleted(void **state)
 {
     (void)state;
     struct err err = {0};
@@ -215,7 +194,7 @@ static void S7_without_the_ring_nothing_is_made_anew_and_nothing_is_deleted(void
     assert_true(opens("a", "secret", &err));
 }
 
-static void S7_a_wrong_ring_is_refused_at_the_start_and_says_what_to_do(void **state)
+static void S7_a_wrong_key_ring_is_refused_at_startup_with_advice(void **state)
 {
     (void)state;
     struct err err = {0};
@@ -229,7 +208,7 @@ static void S7_a_wrong_ring_is_refused_at_the_start_and_says_what_to_do(void **s
     assert_true(opens("a", "secret", &err));
 }
 
-static void S6_the_sources_have_an_order(void **state)
+static void S6_the_sources_of_the_key_ring_are_tried_in_order(void **state)
 {
     (void)state;
     char credential[128], file[128];
@@ -253,7 +232,7 @@ static void S6_the_sources_have_an_order(void **state)
     assert_string_equal(vault_source(vault), ring);
 }
 
-static void S6_rings_that_are_refused(void **state)
+static void S6_an_invalid_key_ring_is_refused(void **state)
 {
     (void)state;
     static const struct {
@@ -301,7 +280,7 @@ static void age_ring(void)
     assert_int_equal(utimensat(AT_FDCWD, ring, then, 0), 0);
 }
 
-static void S6_rotation_seals_everything_anew_and_keeps_generations(void **state)
+static void S6_a_rotation_reseals_every_record_and_keeps_generations(void **state)
 {
     (void)state;
     struct err err = {0};
@@ -367,7 +346,7 @@ static void S6_another_process_follows_a_rotation(void **state)
     vault_free(other);
 }
 
-static void S6_a_ring_that_cannot_be_written_is_rotated_by_who_owns_it(void **state)
+static void S6_a_key_ring_that_cannot_be_written_is_rotated_by_its_owner(void **state)
 {
     (void)state;
     struct err err = {0};
@@ -387,7 +366,7 @@ static void S6_a_ring_that_cannot_be_written_is_rotated_by_who_owns_it(void **st
     assert_true(opens("a", "secret", &err));
 }
 
-static void S7_rotation_refuses_while_a_key_is_missing(void **state)
+static void S7_a_rotation_is_refused_while_a_key_is_missing(void **state)
 {
     (void)state;
     struct err err = {0};
@@ -467,7 +446,7 @@ static void store_for_ever(int fd)
     _exit(3);
 }
 
-static void S6_rotations_beside_a_gateway_that_stores_lose_nothing(void **state)
+static void S6_a_rotation_beside_a_gateway_that_writes_loses_no_record(void **state)
 {
     (void)state;
     struct err err = {0};
@@ -506,20 +485,20 @@ static void S6_rotations_beside_a_gateway_that_stores_lose_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(S6_what_was_sealed_opens_and_two_seals_differ),
-        TEST(S6_a_changed_byte_anywhere_does_not_open),
+        TEST(S6_a_sealed_secret_opens_and_two_seals_of_it_differ),
+        TEST(S6_a_sealed_secret_with_any_changed_byte_does_not_open),
         TEST(S6_a_record_moved_to_another_key_or_space_does_not_open),
-        TEST(S2_S6_a_ring_is_made_once_for_the_owner_alone),
-        TEST(S7_without_the_ring_nothing_is_made_anew_and_nothing_is_deleted),
-        TEST(S7_a_wrong_ring_is_refused_at_the_start_and_says_what_to_do),
-        TEST(S6_the_sources_have_an_order),
-        TEST(S6_rings_that_are_refused),
+        TEST(S2_S6_a_key_ring_is_created_once_and_readable_only_by_its_owner),
+        TEST(S7_a_missing_key_ring_is_not_recreated_and_records_are_not_deleted),
+        TEST(S7_a_wrong_key_ring_is_refused_at_startup_with_advice),
+        TEST(S6_the_sources_of_the_key_ring_are_tried_in_order),
+        TEST(S6_an_invalid_key_ring_is_refused),
         TEST(S2_a_key_file_that_others_may_read_is_refused),
-        TEST(S6_rotation_seals_everything_anew_and_keeps_generations),
+        TEST(S6_a_rotation_reseals_every_record_and_keeps_generations),
         TEST(S6_another_process_follows_a_rotation),
-        TEST(S6_a_ring_that_cannot_be_written_is_rotated_by_who_owns_it),
-        TEST(S7_rotation_refuses_while_a_key_is_missing),
-        TEST(S6_rotations_beside_a_gateway_that_stores_lose_nothing),
+        TEST(S6_a_key_ring_that_cannot_be_written_is_rotated_by_its_owner),
+        TEST(S7_a_rotation_is_refused_while_a_key_is_missing),
+        TEST(S6_a_rotation_beside_a_gateway_that_writes_loses_no_record),
         TEST(S6_a_rotation_may_be_killed_at_any_moment),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

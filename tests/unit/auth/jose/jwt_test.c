@@ -212,7 +212,7 @@ static enum jwt_outcome judge_with(struct jwks *with, const char *header, int sc
 
 // ---- J1, J2: rules and audiences ------------------------------------------------------------
 
-static void J1_rules_without_issuer_audience_or_algorithm_are_refused(void **state)
+static void J1_rules_without_an_issuer_audience_or_algorithm_are_refused(void **state)
 {
     (void)state;
     static char *const none[] = {NULL}, *const empty[] = {"", NULL};
@@ -251,7 +251,7 @@ static void J1_algorithms_are_named_exactly(void **state)
         assert_false(jwt_algorithms(wrong[i], &chosen, &err));
 }
 
-static void J1_required_claims_must_be_there(void **state)
+static void J1_a_token_without_a_required_claim_is_rejected(void **state)
 {
     (void)state;
     static char *const names[] = {"sub", "client_id", NULL};
@@ -263,7 +263,7 @@ static void J1_required_claims_must_be_there(void **state)
     assert_contains(why.detail, "client_id");
 }
 
-static void J2_audience_is_a_string_or_an_array_of_strings(void **state)
+static void J2_an_audience_is_a_string_or_an_array_of_strings(void **state)
 {
     (void)state;
     static const struct {
@@ -363,7 +363,7 @@ static void J3_a_token_has_at_most_16_KiB(void **state)
     buf_release(&token);
 }
 
-static void J3_header_and_payload_are_objects_without_duplicate_keys(void **state)
+static void J3_header_and_payload_must_be_objects_without_duplicate_keys(void **state)
 {
     (void)state;
     static const char *const headers[] = {
@@ -401,7 +401,7 @@ static void J3_header_and_payload_are_objects_without_duplicate_keys(void **stat
     buf_release(&deep);
 }
 
-static void J3_parsing_gives_what_a_provider_needs_to_choose_the_rules(void **state)
+static void J3_a_parsed_token_has_the_members_that_select_its_rules(void **state)
 {
     (void)state;
     struct buf token = {0};
@@ -424,7 +424,7 @@ static void J3_parsing_gives_what_a_provider_needs_to_choose_the_rules(void **st
 
 // ---- J4: the header -------------------------------------------------------------------------
 
-static void J4_alg_none_is_rejected(void **state)
+static void J4_a_token_with_alg_none_is_rejected(void **state)
 {
     (void)state;
     static const char *const names[] = {"none", "None", "NONE", "nOnE", "", "eddsa", "EDDSA", "EdDSA ", "HS256", "RS1"};
@@ -446,7 +446,7 @@ static void J4_alg_none_is_rejected(void **state)
         assert_row(judge_header(headers[i]) == JWT_REJECTED, headers[i]);
 }
 
-static void J4_hmac_with_the_public_key_is_rejected(void **state)
+static void J4_a_token_signed_by_hmac_with_the_public_key_is_rejected(void **state)
 {
     (void)state;
     BIO *memory = BIO_new(BIO_s_mem());
@@ -466,7 +466,7 @@ static void J4_hmac_with_the_public_key_is_rejected(void **state)
     BIO_free(memory);
 }
 
-static void J4_only_allowed_algorithms_are_looked_at(void **state)
+static void J4_a_token_of_an_algorithm_that_is_not_allowed_is_rejected_before_its_key_is_looked_up(void **state)
 {
     (void)state;
     static const char *const off[] = {"RS384", "RS512", "PS384", "PS512", "ES384", "ES512"};
@@ -483,7 +483,7 @@ static void J4_only_allowed_algorithms_are_looked_at(void **state)
     }
 }
 
-static void J4_crit_is_rejected(void **state)
+static void J4_a_token_with_crit_is_rejected(void **state)
 {
     (void)state;
     assert_int_equal(judge_header("{\"alg\":\"EdDSA\",\"kid\":\"4\",\"crit\":[\"exp\"]}"), JWT_REJECTED);
@@ -493,7 +493,7 @@ static void J4_crit_is_rejected(void **state)
     assert_int_equal(judge_header("{\"alg\":\"EdDSA\",\"kid\":\"4\",\"crit\":[\"b64\"],\"b64\":false}"), JWT_REJECTED);
 }
 
-static void J4_typ_is_absent_jwt_or_access_token(void **state)
+static void J4_the_typ_of_a_token_is_absent_or_jwt_or_access_token(void **state)
 {
     (void)state;
     static const struct {
@@ -526,7 +526,7 @@ static void J4_typ_is_absent_jwt_or_access_token(void **state)
     }
 }
 
-static void J4_keys_in_the_header_are_ignored(void **state)
+static void J4_keys_in_the_header_of_a_token_are_ignored(void **state)
 {
     (void)state;
     struct buf header = {0}, token = {0};
@@ -548,7 +548,7 @@ static void J4_keys_in_the_header_are_ignored(void **state)
 
 // ---- J5: choosing a key ---------------------------------------------------------------------
 
-static void J5_an_unknown_kid_is_told_apart(void **state)
+static void J5_a_token_with_an_unknown_kid_is_distinguished_from_a_rejected_one(void **state)
 {
     (void)state;
     assert_int_equal(judge_header("{\"alg\":\"EdDSA\",\"kid\":\"nobody\"}"), JWT_UNKNOWN_KEY);
@@ -573,7 +573,7 @@ static void J5_an_unknown_kid_is_told_apart(void **state)
     buf_release(&token);
 }
 
-static void J5_without_kid_exactly_one_key_must_fit(void **state)
+static void J5_a_token_without_a_kid_needs_exactly_one_matching_key(void **state)
 {
     (void)state;
     static const char header[] = "{\"alg\":\"RS256\"}";
@@ -588,7 +588,7 @@ static void J5_without_kid_exactly_one_key_must_fit(void **state)
     assert_int_equal(judge_with(set_of(RSA_KEY, "", RSA_KEY, ""), header, RS256), JWT_ACCEPTED);
 }
 
-static void J5_kid_type_curve_use_operations_and_alg_must_fit(void **state)
+static void J5_a_key_must_match_in_kid_type_curve_use_operations_and_alg(void **state)
 {
     (void)state;
     static const struct {
@@ -664,7 +664,7 @@ static void import_rsa(const EVP_PKEY *key, const char *e, size_t want, const ch
     buf_release(&jwk);
 }
 
-static void J6_rsa_keys_have_a_sane_modulus_and_exponent(void **state)
+static void J6_an_rsa_key_with_an_unsafe_modulus_or_exponent_is_refused(void **state)
 {
     (void)state;
     EVP_PKEY *small = EVP_RSA_gen(1024), *odd_size = EVP_RSA_gen(2040);
@@ -706,7 +706,7 @@ static void J6_rsa_keys_have_a_sane_modulus_and_exponent(void **state)
     }
 }
 
-static void J6_points_are_on_their_curve(void **state)
+static void J6_a_key_whose_point_is_not_on_its_curve_is_refused(void **state)
 {
     (void)state;
     static const struct {
@@ -744,7 +744,7 @@ static void J6_points_are_on_their_curve(void **state)
     buf_release(&jwk);
 }
 
-static void J6_short_coordinates_are_padded(void **state)
+static void J6_short_coordinates_of_a_key_are_padded(void **state)
 {
     (void)state;
     // A key whose x or y begins with a zero byte turns up about every 128th time.
@@ -777,7 +777,7 @@ static void J6_short_coordinates_are_padded(void **state)
     buf_release(&token);
 }
 
-static void J6_private_members_and_unknown_types_are_ignored(void **state)
+static void J6_private_members_and_keys_of_unknown_types_are_ignored(void **state)
 {
     (void)state;
     struct jwks *parsed =
@@ -801,7 +801,7 @@ static void J6_private_members_and_unknown_types_are_ignored(void **state)
         import_beside_good(unknown[i], 1, NULL);
 }
 
-static void J6_a_set_has_at_most_64_keys_and_256_KiB(void **state)
+static void J6_a_key_set_has_at_most_64_keys_and_256_KiB(void **state)
 {
     (void)state;
     struct buf text = {0};
@@ -835,7 +835,7 @@ static void J6_a_set_has_at_most_64_keys_and_256_KiB(void **state)
     buf_release(&text);
 }
 
-static void J6_what_is_no_key_set_is_an_error(void **state)
+static void J6_a_document_that_is_not_a_key_set_is_an_error(void **state)
 {
     (void)state;
     static const char *const rows[] = {
@@ -857,7 +857,7 @@ static void J6_what_is_no_key_set_is_an_error(void **state)
     }
 }
 
-static void J6_a_set_that_was_never_fetched_can_be_freed(void **state)
+static void J6_a_key_set_that_was_never_fetched_can_be_freed(void **state)
 {
     (void)state;
     assert_int_equal(judge_with(set_of(ED25519, "", 0, NULL), "{\"alg\":\"EdDSA\"}", EDDSA), JWT_ACCEPTED);
@@ -866,7 +866,7 @@ static void J6_a_set_that_was_never_fetched_can_be_freed(void **state)
 
 // ---- J7: signatures -------------------------------------------------------------------------
 
-static void J7_every_algorithm_accepts_and_rejects_what_was_tampered_with(void **state)
+static void J7_every_algorithm_accepts_its_signature_and_rejects_a_tampered_one(void **state)
 {
     (void)state;
     struct jwt_rules rules = usual;
@@ -899,7 +899,7 @@ static void J7_every_algorithm_accepts_and_rejects_what_was_tampered_with(void *
 }
 
 // The signature of one scheme under the name of each other: only those of the same name and key are accepted.
-static void J7_no_signature_passes_for_another_algorithm(void **state)
+static void J7_a_signature_does_not_verify_under_another_algorithm(void **state)
 {
     (void)state;
     struct jwt_rules rules = usual;
@@ -916,7 +916,7 @@ static void J7_no_signature_passes_for_another_algorithm(void **state)
         }
 }
 
-static void J7_ecdsa_is_raw_and_of_exact_length(void **state)
+static void J7_an_ecdsa_signature_is_raw_and_of_exact_length(void **state)
 {
     (void)state;
     for (int i = ES256; i <= ES512; i++) {
@@ -949,7 +949,7 @@ static void J7_ecdsa_is_raw_and_of_exact_length(void **state)
     }
 }
 
-static void J7_pss_salt_is_as_long_as_the_digest(void **state)
+static void J7_the_pss_salt_is_as_long_as_the_digest(void **state)
 {
     (void)state;
     static const int salts[] = {20, 31, 32, 33, 64};
@@ -1011,7 +1011,7 @@ static void J7_published_signatures_verify(void **state)
 
 // ---- J8: claims -----------------------------------------------------------------------------
 
-static void J8_issuer_is_exact(void **state)
+static void J8_the_issuer_is_compared_exactly(void **state)
 {
     (void)state;
     static const char *const wrong[] = {
@@ -1038,7 +1038,7 @@ static void J8_issuer_is_exact(void **state)
         JWT_ACCEPTED);
 }
 
-static void J8_time_boundaries_with_skew(void **state)
+static void J8_times_are_compared_with_the_configured_skew(void **state)
 {
     (void)state;
     static const struct {
@@ -1076,7 +1076,7 @@ static void J8_time_boundaries_with_skew(void **state)
     }
 }
 
-static void J8_times_are_numbers_and_saturate(void **state)
+static void J8_times_must_be_numbers_and_saturate(void **state)
 {
     (void)state;
     static const char *const wrong[] = {
@@ -1114,7 +1114,7 @@ static void J8_times_are_numbers_and_saturate(void **state)
     assert_int_equal(judge_payload(&usual, CLAIMS("\"exp\":1700000060,\"n\":18446744073709551616"), NOW), JWT_ACCEPTED);
 }
 
-static void J8_an_accepted_token_gives_its_claims(void **state)
+static void J8_the_claims_of_an_accepted_token_are_returned(void **state)
 {
     (void)state;
     struct buf token = {0};
@@ -1132,7 +1132,7 @@ static void J8_an_accepted_token_gives_its_claims(void **state)
     assert_null(claims.subject);
 }
 
-static void J8_subject_is_absent_or_a_plain_string(void **state)
+static void J8_the_subject_is_absent_or_a_plain_string(void **state)
 {
     (void)state;
     static const struct {
@@ -1166,7 +1166,7 @@ static void J8_subject_is_absent_or_a_plain_string(void **state)
 }
 
 // Whatever is wrong, the operator's detail has nothing of the token in it. SECRET stands in every place.
-static void J8_details_never_quote_the_token(void **state)
+static void J8_error_details_never_quote_the_token(void **state)
 {
     (void)state;
     static const char *const headers[] = {
@@ -1204,7 +1204,7 @@ static void J8_details_never_quote_the_token(void **state)
 
 // ---- J10: how long keys are kept ------------------------------------------------------------
 
-static void J10_a_set_is_good_for_its_max_age_from_5_minutes_to_a_day(void **state)
+static void J10_a_key_set_is_valid_for_its_max_age_between_5_minutes_and_a_day(void **state)
 {
     (void)state;
     static const struct {
@@ -1237,7 +1237,7 @@ static void J10_a_set_is_good_for_its_max_age_from_5_minutes_to_a_day(void **sta
 
 // ---- J17 ------------------------------------------------------------------------------------
 
-static void J17_the_self_test_passes(void **state)
+static void J17_the_self_test_of_the_verifier_passes(void **state)
 {
     (void)state;
     struct err err = {0};
@@ -1283,43 +1283,43 @@ static int drop_keys(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(J1_rules_without_issuer_audience_or_algorithm_are_refused),
+        cmocka_unit_test(J1_rules_without_an_issuer_audience_or_algorithm_are_refused),
         cmocka_unit_test(J1_algorithms_are_named_exactly),
-        cmocka_unit_test(J1_required_claims_must_be_there),
-        cmocka_unit_test(J2_audience_is_a_string_or_an_array_of_strings),
+        cmocka_unit_test(J1_a_token_without_a_required_claim_is_rejected),
+        cmocka_unit_test(J2_an_audience_is_a_string_or_an_array_of_strings),
         cmocka_unit_test(J3_a_token_has_three_segments_in_strict_base64url),
         cmocka_unit_test(J3_a_token_has_at_most_16_KiB),
-        cmocka_unit_test(J3_header_and_payload_are_objects_without_duplicate_keys),
-        cmocka_unit_test(J3_parsing_gives_what_a_provider_needs_to_choose_the_rules),
-        cmocka_unit_test(J4_alg_none_is_rejected),
-        cmocka_unit_test(J4_hmac_with_the_public_key_is_rejected),
-        cmocka_unit_test(J4_only_allowed_algorithms_are_looked_at),
-        cmocka_unit_test(J4_crit_is_rejected),
-        cmocka_unit_test(J4_typ_is_absent_jwt_or_access_token),
-        cmocka_unit_test(J4_keys_in_the_header_are_ignored),
-        cmocka_unit_test(J5_an_unknown_kid_is_told_apart),
-        cmocka_unit_test(J5_without_kid_exactly_one_key_must_fit),
-        cmocka_unit_test(J5_kid_type_curve_use_operations_and_alg_must_fit),
-        cmocka_unit_test(J6_rsa_keys_have_a_sane_modulus_and_exponent),
-        cmocka_unit_test(J6_points_are_on_their_curve),
-        cmocka_unit_test(J6_short_coordinates_are_padded),
-        cmocka_unit_test(J6_private_members_and_unknown_types_are_ignored),
-        cmocka_unit_test(J6_a_set_has_at_most_64_keys_and_256_KiB),
-        cmocka_unit_test(J6_what_is_no_key_set_is_an_error),
-        cmocka_unit_test(J6_a_set_that_was_never_fetched_can_be_freed),
-        cmocka_unit_test(J7_every_algorithm_accepts_and_rejects_what_was_tampered_with),
-        cmocka_unit_test(J7_no_signature_passes_for_another_algorithm),
-        cmocka_unit_test(J7_ecdsa_is_raw_and_of_exact_length),
-        cmocka_unit_test(J7_pss_salt_is_as_long_as_the_digest),
+        cmocka_unit_test(J3_header_and_payload_must_be_objects_without_duplicate_keys),
+        cmocka_unit_test(J3_a_parsed_token_has_the_members_that_select_its_rules),
+        cmocka_unit_test(J4_a_token_with_alg_none_is_rejected),
+        cmocka_unit_test(J4_a_token_signed_by_hmac_with_the_public_key_is_rejected),
+        cmocka_unit_test(J4_a_token_of_an_algorithm_that_is_not_allowed_is_rejected_before_its_key_is_looked_up),
+        cmocka_unit_test(J4_a_token_with_crit_is_rejected),
+        cmocka_unit_test(J4_the_typ_of_a_token_is_absent_or_jwt_or_access_token),
+        cmocka_unit_test(J4_keys_in_the_header_of_a_token_are_ignored),
+        cmocka_unit_test(J5_a_token_with_an_unknown_kid_is_distinguished_from_a_rejected_one),
+        cmocka_unit_test(J5_a_token_without_a_kid_needs_exactly_one_matching_key),
+        cmocka_unit_test(J5_a_key_must_match_in_kid_type_curve_use_operations_and_alg),
+        cmocka_unit_test(J6_an_rsa_key_with_an_unsafe_modulus_or_exponent_is_refused),
+        cmocka_unit_test(J6_a_key_whose_point_is_not_on_its_curve_is_refused),
+        cmocka_unit_test(J6_short_coordinates_of_a_key_are_padded),
+        cmocka_unit_test(J6_private_members_and_keys_of_unknown_types_are_ignored),
+        cmocka_unit_test(J6_a_key_set_has_at_most_64_keys_and_256_KiB),
+        cmocka_unit_test(J6_a_document_that_is_not_a_key_set_is_an_error),
+        cmocka_unit_test(J6_a_key_set_that_was_never_fetched_can_be_freed),
+        cmocka_unit_test(J7_every_algorithm_accepts_its_signature_and_rejects_a_tampered_one),
+        cmocka_unit_test(J7_a_signature_does_not_verify_under_another_algorithm),
+        cmocka_unit_test(J7_an_ecdsa_signature_is_raw_and_of_exact_length),
+        cmocka_unit_test(J7_the_pss_salt_is_as_long_as_the_digest),
         cmocka_unit_test(J7_published_signatures_verify),
-        cmocka_unit_test(J8_issuer_is_exact),
-        cmocka_unit_test(J8_time_boundaries_with_skew),
-        cmocka_unit_test(J8_times_are_numbers_and_saturate),
-        cmocka_unit_test(J8_an_accepted_token_gives_its_claims),
-        cmocka_unit_test(J8_subject_is_absent_or_a_plain_string),
-        cmocka_unit_test(J8_details_never_quote_the_token),
-        cmocka_unit_test(J10_a_set_is_good_for_its_max_age_from_5_minutes_to_a_day),
-        cmocka_unit_test(J17_the_self_test_passes),
+        cmocka_unit_test(J8_the_issuer_is_compared_exactly),
+        cmocka_unit_test(J8_times_are_compared_with_the_configured_skew),
+        cmocka_unit_test(J8_times_must_be_numbers_and_saturate),
+        cmocka_unit_test(J8_the_claims_of_an_accepted_token_are_returned),
+        cmocka_unit_test(J8_the_subject_is_absent_or_a_plain_string),
+        cmocka_unit_test(J8_error_details_never_quote_the_token),
+        cmocka_unit_test(J10_a_key_set_is_valid_for_its_max_age_between_5_minutes_and_a_day),
+        cmocka_unit_test(J17_the_self_test_of_the_verifier_passes),
     };
     return cmocka_run_group_tests(tests, make_keys, drop_keys);
 }

@@ -16,7 +16,7 @@ static void on_abort(int signal)
 
 static bool lists(enum flow_state from, enum flow_state to) { return flow_rows[from].next & 1U << to; }
 
-static void every_state_has_a_name_of_its_own_and_something_to_start(void **state)
+static void every_state_has_a_unique_name_and_a_start_function(void **state)
 {
     (void)state;
     for (int i = 0; i < FLOW_STATES; i++) {
@@ -27,7 +27,7 @@ static void every_state_has_a_name_of_its_own_and_something_to_start(void **stat
     }
 }
 
-static void every_state_that_waits_on_the_loop_knows_what_follows_a_reply(void **state)
+static void every_state_that_waits_for_a_reply_has_a_reply_function(void **state)
 {
     (void)state;
     for (int i = 0; i < FLOW_STATES; i++) {
@@ -36,7 +36,7 @@ static void every_state_that_waits_on_the_loop_knows_what_follows_a_reply(void *
     }
 }
 
-static void every_state_can_be_reached_and_can_end(void **state)
+static void every_state_is_reachable_and_leads_to_the_end(void **state)
 {
     (void)state;
     uint32_t reached = 1U << FLOW_NEW, before = 0;
@@ -53,7 +53,7 @@ static void every_state_can_be_reached_and_can_end(void **state)
     }
 }
 
-static void no_login_begins_again_and_none_goes_on_after_its_end(void **state)
+static void a_login_does_not_return_to_its_start_or_continue_after_its_end(void **state)
 {
     (void)state;
     for (int i = 0; i < FLOW_STATES; i++)
@@ -61,7 +61,7 @@ static void no_login_begins_again_and_none_goes_on_after_its_end(void **state)
     assert_int_equal(flow_rows[FLOW_ENDED].next, 0);
 }
 
-static void set_state_takes_what_the_table_lists_and_aborts_on_all_else(void **state)
+static void set_state_accepts_listed_transitions_and_aborts_on_others(void **state)
 {
     (void)state;
     static volatile int from, to, refused, taken;
@@ -93,11 +93,11 @@ static void set_state_takes_what_the_table_lists_and_aborts_on_all_else(void **s
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_state_has_a_name_of_its_own_and_something_to_start),
-        cmocka_unit_test(every_state_that_waits_on_the_loop_knows_what_follows_a_reply),
-        cmocka_unit_test(every_state_can_be_reached_and_can_end),
-        cmocka_unit_test(no_login_begins_again_and_none_goes_on_after_its_end),
-        cmocka_unit_test(set_state_takes_what_the_table_lists_and_aborts_on_all_else),
+        cmocka_unit_test(every_state_has_a_unique_name_and_a_start_function),
+        cmocka_unit_test(every_state_that_waits_for_a_reply_has_a_reply_function),
+        cmocka_unit_test(every_state_is_reachable_and_leads_to_the_end),
+        cmocka_unit_test(a_login_does_not_return_to_its_start_or_continue_after_its_end),
+        cmocka_unit_test(set_state_accepts_listed_transitions_and_aborts_on_others),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -51,7 +51,7 @@ static void D1_challenges_are_parsed_or_refused(void **state)
     }
 }
 
-static void D1_several_challenge_headers_are_read(void **state)
+static void D1_several_challenge_headers_of_a_response_are_read(void **state)
 {
     (void)state;
     struct arena arena = {0};
@@ -66,7 +66,7 @@ static void D1_several_challenge_headers_are_read(void **state)
 
 // ---- URLs -----------------------------------------------------------------------------------
 
-static void N1_D14_only_safe_urls_may_be_used(void **state)
+static void N1_D14_only_safe_urls_are_accepted(void **state)
 {
     (void)state;
     static const struct {
@@ -108,7 +108,7 @@ static void assert_urls(size_t count, const char **got, const char *const *want,
         assert_row(i < count ? want[i] && strcmp(got[i], want[i]) == 0 : !want[i], label);
 }
 
-static void D3_D4_where_resource_metadata_are(void **state)
+static void D3_D4_resource_metadata_are_looked_for_at_well_known_urls(void **state)
 {
     (void)state;
     static const struct {
@@ -133,7 +133,7 @@ static void D3_D4_where_resource_metadata_are(void **state)
     }
 }
 
-static void D8_where_server_metadata_are(void **state)
+static void D8_server_metadata_are_looked_for_at_well_known_urls(void **state)
 {
     (void)state;
     static const struct {
@@ -160,7 +160,7 @@ static void D8_where_server_metadata_are(void **state)
 }
 
 // What is joined from a URL of the greatest length is longer than one: every place that is told is a URL itself.
-static void D8_a_place_that_is_too_long_for_a_url_is_left_out(void **state)
+static void D8_a_metadata_url_that_would_be_too_long_is_left_out(void **state)
 {
     (void)state;
     struct arena arena = {0};
@@ -175,7 +175,7 @@ static void D8_a_place_that_is_too_long_for_a_url_is_left_out(void **state)
     arena_release(&arena);
 }
 
-static void D6_a_resource_covers_a_server_or_does_not(void **state)
+static void D6_a_resource_covers_the_servers_below_its_url(void **state)
 {
     (void)state;
     static const struct {
@@ -194,7 +194,7 @@ static void D6_a_resource_covers_a_server_or_does_not(void **state)
         assert_row(oauth_resource_covers(rows[i].resource, rows[i].server) == rows[i].covers, rows[i].resource);
 }
 
-static void D9_issuers_are_compared_by_bytes_but_for_one_slash(void **state)
+static void D9_issuers_are_compared_by_bytes_except_for_one_trailing_slash(void **state)
 {
     (void)state;
     static const struct {
@@ -220,7 +220,7 @@ static void D9_issuers_are_compared_by_bytes_but_for_one_slash(void **state)
 
 // ---- metadata -------------------------------------------------------------------------------
 
-static void N5_domains_of_authorization_servers(void **state)
+static void N5_an_authorization_server_must_be_in_an_allowed_domain(void **state)
 {
     (void)state;
     static char *const list[] = {"login.example.com", "*.corp.example", "127.0.0.1", NULL}, *const none[] = {NULL};
@@ -295,7 +295,7 @@ static void D6_N9_resource_metadata_are_parsed_or_refused(void **state)
     }
 }
 
-static void A7_an_empty_list_of_scopes_is_none(void **state)
+static void A7_an_empty_list_of_scopes_counts_as_absent(void **state)
 {
     (void)state;
     static const struct {
@@ -351,7 +351,7 @@ static void D9_D14_N1_server_metadata_are_parsed_or_refused(void **state)
     }
 }
 
-static void D10_the_issuer_is_the_one_of_the_metadata(void **state)
+static void D10_the_issuer_is_spelled_as_in_the_metadata(void **state)
 {
     (void)state;
     struct arena arena = {0};
@@ -363,7 +363,7 @@ static void D10_the_issuer_is_the_one_of_the_metadata(void **state)
     arena_release(&arena);
 }
 
-static void D13_a_server_must_support_pkce(void **state)
+static void D13_an_authorization_server_must_support_pkce(void **state)
 {
     (void)state;
     static const struct {
@@ -412,7 +412,7 @@ static void D11_default_endpoints_follow_from_the_server_url(void **state)
 
 // ---- scopes ---------------------------------------------------------------------------------
 
-static void A7_A8_A9_scopes_are_chosen_in_order(void **state)
+static void A7_A8_A9_requested_scopes_are_chosen_in_order_of_their_sources(void **state)
 {
     (void)state;
     static const struct {
@@ -439,7 +439,7 @@ static void A7_A8_A9_scopes_are_chosen_in_order(void **state)
 
 // ---- clients --------------------------------------------------------------------------------
 
-static void G4_what_we_register(void **state)
+static void G4_a_registration_has_the_members_of_a_native_or_web_client(void **state)
 {
     (void)state;
     struct buf text = {0};
@@ -478,7 +478,7 @@ static void G2_the_client_document_is_complete(void **state)
     buf_release(&text);
 }
 
-static void G5_method_asked_for(void **state)
+static void G5_a_registration_asks_for_the_simplest_method_that_the_server_supports(void **state)
 {
     (void)state;
     static const struct {
@@ -497,7 +497,7 @@ static void G5_method_asked_for(void **state)
     }
 }
 
-static void G6_what_the_registration_says_counts(void **state)
+static void G6_the_method_in_the_registration_response_is_used(void **state)
 {
     (void)state;
     static const struct {
@@ -534,7 +534,7 @@ static void G6_what_the_registration_says_counts(void **state)
     }
 }
 
-static void G7_G14_what_is_kept_of_a_registration(void **state)
+static void G7_G14_only_the_known_members_of_a_registration_response_are_kept(void **state)
 {
     (void)state;
     struct arena arena = {0};
@@ -567,7 +567,7 @@ static void G7_G14_what_is_kept_of_a_registration(void **state)
     arena_release(&arena);
 }
 
-static void G8_a_renewal_names_the_client_and_nothing_that_is_not_ours_to_say(void **state)
+static void G8_a_renewal_names_the_client_and_omits_members_that_the_server_assigns(void **state)
 {
     (void)state;
     struct buf text = {0};
@@ -583,7 +583,7 @@ static void G8_a_renewal_names_the_client_and_nothing_that_is_not_ours_to_say(vo
     buf_release(&text);
 }
 
-static void G8_G9_a_client_is_usable(void **state)
+static void G8_G9_a_client_is_usable_until_its_secret_expires_or_its_redirect_changes(void **state)
 {
     (void)state;
     static const struct {
@@ -603,7 +603,7 @@ static void G8_G9_a_client_is_usable(void **state)
         assert_row(oauth_client_usable(&rows[i].client, rows[i].redirect, 1000) == rows[i].usable, rows[i].redirect);
 }
 
-static void T1_T2_T3_proof_of_the_client(void **state)
+static void T1_T2_T3_a_client_authenticates_by_its_method(void **state)
 {
     (void)state;
     static const struct {
@@ -644,7 +644,7 @@ static struct oauth_authorization attempt(void)
     return attempt;
 }
 
-static void A2_A3_secrets_of_a_request_are_fresh(void **state)
+static void A2_A3_the_state_and_verifier_of_each_request_are_fresh(void **state)
 {
     (void)state;
     struct oauth_authorization a = attempt(), b = attempt();
@@ -656,7 +656,7 @@ static void A2_A3_secrets_of_a_request_are_fresh(void **state)
                      strlen(a.verifier));
 }
 
-static void A2_the_challenge_is_that_of_RFC_7636(void **state)
+static void A2_the_pkce_challenge_matches_the_example_of_RFC_7636(void **state)
 {
     (void)state;
     struct oauth_authorization a = attempt();
@@ -669,7 +669,7 @@ static void A2_the_challenge_is_that_of_RFC_7636(void **state)
     buf_release(&url);
 }
 
-static void A5_A6_A11_the_url_of_the_request(void **state)
+static void A5_A6_A11_the_authorization_url_has_the_required_parameters_and_reserved_ones_cannot_be_set(void **state)
 {
     (void)state;
     struct oauth_authorization a = attempt();
@@ -754,7 +754,7 @@ static void B2_B3_B4_B5_B6_callbacks_are_accepted_or_refused(void **state)
     }
 }
 
-static void B3_the_error_of_a_stranger_is_not_shown(void **state)
+static void B3_an_error_from_another_issuer_is_not_shown(void **state)
 {
     (void)state;
     struct err err = {0};
@@ -762,7 +762,7 @@ static void B3_the_error_of_a_stranger_is_not_shown(void **state)
     assert_null(strstr(err.detail, "number"));
 }
 
-static void B5_N10_an_error_is_shown_escaped_and_cut(void **state)
+static void B5_N10_an_error_of_a_callback_is_shown_escaped_and_truncated(void **state)
 {
     (void)state;
     struct err err = {0};
@@ -777,7 +777,7 @@ static void B5_N10_an_error_is_shown_escaped_and_cut(void **state)
     buf_release(&query);
 }
 
-static void B6_a_long_value_is_refused(void **state)
+static void B6_a_callback_with_a_long_value_is_refused(void **state)
 {
     (void)state;
     struct err err = {0};
@@ -789,7 +789,7 @@ static void B6_a_long_value_is_refused(void **state)
     buf_release(&query);
 }
 
-static void B2_a_callback_is_read_once(void **state)
+static void B2_a_callback_with_a_repeated_parameter_is_refused(void **state)
 {
     (void)state;
     static const struct {
@@ -820,7 +820,7 @@ static void B2_a_callback_is_read_once(void **state)
     }
 }
 
-static void B7_an_attempt_is_used_once(void **state)
+static void B7_an_attempt_accepts_only_one_callback(void **state)
 {
     (void)state;
     struct arena arena = {0};
@@ -836,7 +836,7 @@ static void B7_an_attempt_is_used_once(void **state)
     arena_release(&arena);
 }
 
-static void T1_the_exchange_sends_what_it_must(void **state)
+static void T1_a_code_exchange_sends_the_required_parameters(void **state)
 {
     (void)state;
     struct oauth_authorization a = attempt();
@@ -860,7 +860,7 @@ static enum oauth_verdict parse(int status, const char *type, const char *body, 
     return oauth_tokens_parse(&answer, NOW, "asked", arena, out, err);
 }
 
-static void T5_T6_F12_answers_of_the_token_endpoint(void **state)
+static void T5_T6_F12_answers_of_the_token_endpoint_are_classified(void **state)
 {
     (void)state;
     static const char json[] = "application/json", form[] = "application/x-www-form-urlencoded; charset=utf-8";
@@ -915,7 +915,7 @@ static void T5_T6_F12_answers_of_the_token_endpoint(void **state)
     }
 }
 
-static void T7_T8_T9_expiry_is_read_or_ignored(void **state)
+static void T7_T8_T9_the_expiry_of_a_token_is_read_or_ignored_when_invalid(void **state)
 {
     (void)state;
     static const struct {
@@ -955,7 +955,7 @@ static void T7_T8_T9_expiry_is_read_or_ignored(void **state)
     }
 }
 
-static void T8_a_token_that_is_a_jwt_tells_its_end(void **state)
+static void T8_the_expiry_of_a_jwt_access_token_is_its_exp_claim(void **state)
 {
     (void)state;
     struct arena arena = {0};
@@ -973,7 +973,7 @@ static void T8_a_token_that_is_a_jwt_tells_its_end(void **state)
     arena_release(&arena);
 }
 
-static void T10_the_granted_scope_is_kept(void **state)
+static void T10_the_granted_scope_of_a_token_is_kept(void **state)
 {
     (void)state;
     struct arena arena = {0};
@@ -986,7 +986,7 @@ static void T10_the_granted_scope_is_kept(void **state)
     arena_release(&arena);
 }
 
-static void F1_when_to_refresh(void **state)
+static void F1_a_token_is_refreshed_shortly_before_it_expires(void **state)
 {
     (void)state;
     static const struct {
@@ -999,7 +999,7 @@ static void F1_when_to_refresh(void **state)
     assert_int_equal(oauth_tokens_refresh_at(&(struct oauth_tokens){.obtained = NOW}), 0);
 }
 
-static void F18_many_gateways_do_not_refresh_at_once(void **state)
+static void F18_gateways_refresh_at_different_times(void **state)
 {
     (void)state;
     struct oauth_tokens hour = {.obtained = 1000, .expires = 4600}, moment = {.obtained = 1000, .expires = 1001},
@@ -1017,7 +1017,7 @@ static void F18_many_gateways_do_not_refresh_at_once(void **state)
     assert_int_equal(oauth_tokens_refresh_in(&unknown, 1000, 0), -1);
 }
 
-static void F9_what_a_refresh_leaves_out_stays(void **state)
+static void F9_members_that_a_refresh_response_omits_are_kept(void **state)
 {
     (void)state;
     struct arena arena = {0};
@@ -1034,7 +1034,7 @@ static void F9_what_a_refresh_leaves_out_stays(void **state)
     arena_release(&arena);
 }
 
-static void N10_a_secret_that_is_said_back_is_struck_out(void **state)
+static void N10_a_secret_repeated_in_an_error_is_removed(void **state)
 {
     (void)state;
     static const struct {
@@ -1062,47 +1062,47 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(D1_challenges_are_parsed_or_refused),
-        cmocka_unit_test(D1_several_challenge_headers_are_read),
-        cmocka_unit_test(N1_D14_only_safe_urls_may_be_used),
-        cmocka_unit_test(D3_D4_where_resource_metadata_are),
-        cmocka_unit_test(D8_where_server_metadata_are),
-        cmocka_unit_test(D8_a_place_that_is_too_long_for_a_url_is_left_out),
-        cmocka_unit_test(D6_a_resource_covers_a_server_or_does_not),
-        cmocka_unit_test(D9_issuers_are_compared_by_bytes_but_for_one_slash),
-        cmocka_unit_test(N5_domains_of_authorization_servers),
+        cmocka_unit_test(D1_several_challenge_headers_of_a_response_are_read),
+        cmocka_unit_test(N1_D14_only_safe_urls_are_accepted),
+        cmocka_unit_test(D3_D4_resource_metadata_are_looked_for_at_well_known_urls),
+        cmocka_unit_test(D8_server_metadata_are_looked_for_at_well_known_urls),
+        cmocka_unit_test(D8_a_metadata_url_that_would_be_too_long_is_left_out),
+        cmocka_unit_test(D6_a_resource_covers_the_servers_below_its_url),
+        cmocka_unit_test(D9_issuers_are_compared_by_bytes_except_for_one_trailing_slash),
+        cmocka_unit_test(N5_an_authorization_server_must_be_in_an_allowed_domain),
         cmocka_unit_test(D6_N9_resource_metadata_are_parsed_or_refused),
-        cmocka_unit_test(A7_an_empty_list_of_scopes_is_none),
+        cmocka_unit_test(A7_an_empty_list_of_scopes_counts_as_absent),
         cmocka_unit_test(D9_D14_N1_server_metadata_are_parsed_or_refused),
-        cmocka_unit_test(D10_the_issuer_is_the_one_of_the_metadata),
-        cmocka_unit_test(D13_a_server_must_support_pkce),
+        cmocka_unit_test(D10_the_issuer_is_spelled_as_in_the_metadata),
+        cmocka_unit_test(D13_an_authorization_server_must_support_pkce),
         cmocka_unit_test(D11_default_endpoints_follow_from_the_server_url),
-        cmocka_unit_test(A7_A8_A9_scopes_are_chosen_in_order),
-        cmocka_unit_test(G4_what_we_register),
+        cmocka_unit_test(A7_A8_A9_requested_scopes_are_chosen_in_order_of_their_sources),
+        cmocka_unit_test(G4_a_registration_has_the_members_of_a_native_or_web_client),
         cmocka_unit_test(G2_the_client_document_is_complete),
-        cmocka_unit_test(G5_method_asked_for),
-        cmocka_unit_test(G6_what_the_registration_says_counts),
-        cmocka_unit_test(G7_G14_what_is_kept_of_a_registration),
-        cmocka_unit_test(G8_a_renewal_names_the_client_and_nothing_that_is_not_ours_to_say),
-        cmocka_unit_test(G8_G9_a_client_is_usable),
-        cmocka_unit_test(T1_T2_T3_proof_of_the_client),
-        cmocka_unit_test(A2_A3_secrets_of_a_request_are_fresh),
-        cmocka_unit_test(A2_the_challenge_is_that_of_RFC_7636),
-        cmocka_unit_test(A5_A6_A11_the_url_of_the_request),
+        cmocka_unit_test(G5_a_registration_asks_for_the_simplest_method_that_the_server_supports),
+        cmocka_unit_test(G6_the_method_in_the_registration_response_is_used),
+        cmocka_unit_test(G7_G14_only_the_known_members_of_a_registration_response_are_kept),
+        cmocka_unit_test(G8_a_renewal_names_the_client_and_omits_members_that_the_server_assigns),
+        cmocka_unit_test(G8_G9_a_client_is_usable_until_its_secret_expires_or_its_redirect_changes),
+        cmocka_unit_test(T1_T2_T3_a_client_authenticates_by_its_method),
+        cmocka_unit_test(A2_A3_the_state_and_verifier_of_each_request_are_fresh),
+        cmocka_unit_test(A2_the_pkce_challenge_matches_the_example_of_RFC_7636),
+        cmocka_unit_test(A5_A6_A11_the_authorization_url_has_the_required_parameters_and_reserved_ones_cannot_be_set),
         cmocka_unit_test(B2_B3_B4_B5_B6_callbacks_are_accepted_or_refused),
-        cmocka_unit_test(B3_the_error_of_a_stranger_is_not_shown),
-        cmocka_unit_test(B5_N10_an_error_is_shown_escaped_and_cut),
-        cmocka_unit_test(B6_a_long_value_is_refused),
-        cmocka_unit_test(B2_a_callback_is_read_once),
-        cmocka_unit_test(B7_an_attempt_is_used_once),
-        cmocka_unit_test(T1_the_exchange_sends_what_it_must),
-        cmocka_unit_test(T5_T6_F12_answers_of_the_token_endpoint),
-        cmocka_unit_test(T7_T8_T9_expiry_is_read_or_ignored),
-        cmocka_unit_test(T8_a_token_that_is_a_jwt_tells_its_end),
-        cmocka_unit_test(T10_the_granted_scope_is_kept),
-        cmocka_unit_test(F1_when_to_refresh),
-        cmocka_unit_test(F18_many_gateways_do_not_refresh_at_once),
-        cmocka_unit_test(F9_what_a_refresh_leaves_out_stays),
-        cmocka_unit_test(N10_a_secret_that_is_said_back_is_struck_out),
+        cmocka_unit_test(B3_an_error_from_another_issuer_is_not_shown),
+        cmocka_unit_test(B5_N10_an_error_of_a_callback_is_shown_escaped_and_truncated),
+        cmocka_unit_test(B6_a_callback_with_a_long_value_is_refused),
+        cmocka_unit_test(B2_a_callback_with_a_repeated_parameter_is_refused),
+        cmocka_unit_test(B7_an_attempt_accepts_only_one_callback),
+        cmocka_unit_test(T1_a_code_exchange_sends_the_required_parameters),
+        cmocka_unit_test(T5_T6_F12_answers_of_the_token_endpoint_are_classified),
+        cmocka_unit_test(T7_T8_T9_the_expiry_of_a_token_is_read_or_ignored_when_invalid),
+        cmocka_unit_test(T8_the_expiry_of_a_jwt_access_token_is_its_exp_claim),
+        cmocka_unit_test(T10_the_granted_scope_of_a_token_is_kept),
+        cmocka_unit_test(F1_a_token_is_refreshed_shortly_before_it_expires),
+        cmocka_unit_test(F18_gateways_refresh_at_different_times),
+        cmocka_unit_test(F9_members_that_a_refresh_response_omits_are_kept),
+        cmocka_unit_test(N10_a_secret_repeated_in_an_error_is_removed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

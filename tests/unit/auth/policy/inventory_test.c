@@ -1,46 +1,13 @@
 // Tests the findings that need a configuration or an inventory: E4, W5, W6, W9, W10, each with what it must not say.
 #include "auth/policy/policy.h"
-#include "unit.h"
+#include "folder.h"
 #include <time.h>
 #include <unistd.h>
 
-enum { PATH_MAX_CHARS = 80 };
-static char directory[] = "/tmp/postern-inventory-XXXXXX";
-
-static int make_directory(void **state)
-{
-    (void)state;
-    return mkdtemp(directory) ? 0 : -1;
-}
-
-static const char *const files[] = {"policy.json", "now.json", "before.json"};
-
-static int remove_directory(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < COUNT(files); i++) {
-        char path[PATH_MAX_CHARS];
-        snprintf(path, sizeof path, "%s/%s", directory, files[i]);
-        (void)unlink(path);
-    }
-    return rmdir(directory);
-}
-
-static const char *write_file(size_t which, const char *text)
-{
-    static char paths[COUNT(files)][PATH_MAX_CHARS];
-    snprintf(paths[which], sizeof paths[which], "%s/%s", directory, files[which]);
-    FILE *out = fopen(paths[which], "w");
-    assert_non_null(out);
-    fputs(text, out);
-    assert_int_equal(fclose(out), 0);
-    return paths[which];
-}
-
-static struct policy_inventory *read_inventory(size_t which, const char *text)
+static struct policy_inventory *read_inventory(const char *name, const char *text)
 {
     struct err err = {0};
-    struct policy_inventory *inventory = text ? policy_inventory_read(write_file(which, text), &err) : NULL;
+    struct policy_inventory *inventory = text ? policy_inventory_read(write_in_directory(name, text), &err) : NULL;
     assert_row(!text || inventory, err.detail);
     return inventory;
 }
@@ -164,8 +131,9 @@ static void findings_of_an_inventory_match_the_table(void **state)
     for (size_t i = 0; i < COUNT(rows); i++) {
         struct err err = {0};
         struct policy_findings findings = {0};
-        struct policy_inventory *now = read_inventory(1, rows[i].now), *before = read_inventory(2, rows[i].before);
-        struct policy_load load = {.path = write_file(0, rows[i].rules),
+        struct policy_inventory *now = read_inventory("now.json", rows[i].now),
+                                *before = read_inventory("before.json", rows[i].before);
+        struct policy_load load = {.path = write_in_directory("policy.json", rows[i].rules),
                                    .now = (int64_t)time(NULL),
                                    .servers = servers,
                                    .tenants = tenants,
@@ -193,7 +161,7 @@ static void findings_of_an_inventory_match_the_table(void **state)
     }
 }
 
-static void test_no_inventory(void **state)
+static void a_document_that_is_not_an_inventory_is_refused(void **state)
 {
     (void)state;
     static const char *const texts[] = {
@@ -211,7 +179,7 @@ static void test_no_inventory(void **state)
     };
     for (size_t i = 0; i < COUNT(texts); i++) {
         struct err err = {0};
-        assert_null(policy_inventory_read(write_file(1, texts[i]), &err));
+        assert_null(policy_inventory_read(write_in_directory("now.json", texts[i]), &err));
         assert_contains(err.detail, "no inventory");
     }
     struct err err = {0};
@@ -222,6 +190,6 @@ static void test_no_inventory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(findings_of_an_inventory_match_the_table),
-                                       cmocka_unit_test(test_no_inventory)};
+                                       cmocka_unit_test(a_document_that_is_not_an_inventory_is_refused)};
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }

@@ -220,7 +220,7 @@ static const struct {
     {"*", NULL},
 };
 
-static void test_canonical_uris(void **state)
+static void a_uri_of_canonical_spelling_is_canonical(void **state)
 {
     (void)state;
     for (size_t i = 0; i < COUNT(canonical); i++) {
@@ -234,7 +234,7 @@ static void test_canonical_uris(void **state)
     }
 }
 
-static void test_other_spellings(void **state)
+static void other_spellings_of_a_uri_have_one_canonical_spelling(void **state)
 {
     (void)state;
     for (size_t i = 0; i < COUNT(others); i++) {
@@ -247,7 +247,7 @@ static void test_other_spellings(void **state)
     }
 }
 
-static void test_length_is_bounded(void **state)
+static void the_length_of_a_canonical_uri_is_bounded(void **state)
 {
     (void)state;
     struct buf uri = {0}, out = {0};
@@ -262,7 +262,7 @@ static void test_length_is_bounded(void **state)
     buf_release(&uri);
 }
 
-static void test_a_zero_byte_is_never_canonical(void **state)
+static void a_uri_with_a_zero_byte_is_not_canonical(void **state)
 {
     (void)state;
     static const char with_zero[] = "file:///srv/a\0.txt", in_host[] = "https://[::1\0]/", inside[] = "file:///{a\0}";
@@ -318,7 +318,7 @@ static const struct {
     {"path/{x}", false},
 };
 
-static void templates_match_the_table(void **state)
+static void canonical_uri_templates_match_the_table(void **state)
 {
     (void)state;
     for (size_t i = 0; i < COUNT(templates); i++)
@@ -384,7 +384,7 @@ static const struct {
     {"", false, false},
 };
 
-static void patterns_match_the_table(void **state)
+static void uri_patterns_that_can_match_are_those_of_the_table(void **state)
 {
     (void)state;
     for (size_t i = 0; i < COUNT(patterns); i++) {
@@ -398,9 +398,12 @@ static void patterns_match_the_table(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_canonical_uris),       cmocka_unit_test(test_other_spellings),
-        cmocka_unit_test(test_length_is_bounded),    cmocka_unit_test(test_a_zero_byte_is_never_canonical),
-        cmocka_unit_test(templates_match_the_table), cmocka_unit_test(patterns_match_the_table),
+        cmocka_unit_test(a_uri_of_canonical_spelling_is_canonical),
+        cmocka_unit_test(other_spellings_of_a_uri_have_one_canonical_spelling),
+        cmocka_unit_test(the_length_of_a_canonical_uri_is_bounded),
+        cmocka_unit_test(a_uri_with_a_zero_byte_is_not_canonical),
+        cmocka_unit_test(canonical_uri_templates_match_the_table),
+        cmocka_unit_test(uri_patterns_that_can_match_are_those_of_the_table),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -67,7 +67,7 @@ static void L6_a_container_is_known_by_its_files(void **state)
     }
 }
 
-static void L15_a_hint_is_for_the_host_and_what_is_below_it(void **state)
+static void L15_a_hint_applies_to_its_host_and_subdomains(void **state)
 {
     static const struct {
         const char *url, *where;
@@ -106,7 +106,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(L6_a_browser_is_started_where_a_window_would_open, at_a_desk),
         cmocka_unit_test_setup(L6_a_container_is_known_by_its_files, at_a_desk),
-        cmocka_unit_test(L15_a_hint_is_for_the_host_and_what_is_below_it),
+        cmocka_unit_test(L15_a_hint_applies_to_its_host_and_subdomains),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

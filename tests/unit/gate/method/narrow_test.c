@@ -1,5 +1,6 @@
 // Tests narrowing (X9): what a caller may pass, by the rules, and the inputSchema that says so; every other byte stays.
 #include "auth/policy/policy.h"
+#include "draw.h"
 #include "rows.h"
 #include "unit.h"
 #include <time.h>
@@ -117,28 +118,30 @@ static const struct {
     {"texts are quoted", "[{\"/a\":{\"eq\":\"\\\"\\\\\\n\"}}]", ONE("{}"), ONE("{\"enum\":[\"\\\"\\\\\\n\"]}")},
 };
 
-static void schemas_are_narrowed_as_in_the_table(void **state)
+static void input_schemas_are_narrowed_as_in_the_table(void **state)
 {
     (void)state;
     struct identity *who = ann();
     for (size_t i = 0; i < COUNT(rows); i++) {
         json_t *conditions = json_loads(rows[i].conditions, 0, NULL);
         struct policy *policy = policy_of(conditions, NULL);
+        struct policy_memo *memo = policy_memo_new(policy);
         struct policy_question question = {who, "s", POLICY_TOOL, SPAN("t"), NULL};
-        json_t *narrowing = policy_narrowing(policy, &question);
+        json_t *narrowing = policy_narrowing(memo, &question);
         struct buf out = {0};
         narrow_tool(span_of(rows[i].in), narrowing, &out);
         assert_span(buf_span(&out), span_of(rows[i].out ? rows[i].out : rows[i].in), rows[i].item);
         buf_release(&out);
         json_decref(narrowing);
         json_decref(conditions);
+        policy_memo_free(memo);
         policy_unref(policy);
     }
     identity_unref(who);
 }
 
 // Whose rules count: those that are in force, about this caller, and allow.
-static void test_which_rules(void **state)
+static void only_the_rules_about_a_tool_and_its_caller_narrow_its_schema(void **state)
 {
     (void)state;
 #define MORE                            \
@@ -159,24 +162,28 @@ static void test_which_rules(void **state)
     json_t *conditions = json_loads("[{\"/a\":{\"eq\":1}}]", 0, NULL);
     for (size_t i = 0; i < COUNT(others); i++) {
         struct policy *policy = policy_of(conditions, others[i].more);
+        struct policy_memo *memo = policy_memo_new(policy);
         struct policy_question question = {who, "s", POLICY_TOOL, SPAN("t"), NULL};
-        json_t *narrowing = policy_narrowing(policy, &question);
+        json_t *narrowing = policy_narrowing(memo, &question);
         assert_row((narrowing != NULL) == others[i].narrowed, others[i].more);
         json_decref(narrowing);
         question.name = SPAN("u");
-        assert_null(policy_narrowing(policy, &question));
+        assert_null(policy_narrowing(memo, &question));
+        policy_memo_free(memo);
         policy_unref(policy);
     }
     struct policy *open = policy_allow_all();
+    struct policy_memo *open_memo = policy_memo_new(open);
     struct policy_question question = {who, "s", POLICY_TOOL, SPAN("t"), NULL};
-    assert_null(policy_narrowing(open, &question));
+    assert_null(policy_narrowing(open_memo, &question));
+    policy_memo_free(open_memo);
     policy_unref(open);
     json_decref(conditions);
     identity_unref(who);
 }
 
 // A list of many values is no help to anybody: it is left out.
-static void test_many_values(void **state)
+static void an_enum_of_more_than_256_values_does_not_narrow_a_schema(void **state)
 {
     (void)state;
     struct identity *who = ann();
@@ -186,26 +193,19 @@ static void test_many_values(void **state)
             json_array_append_new(values, json_integer(i));
         json_t *conditions = json_pack("[{s:{s:o}}]", "/a", "in", values);
         struct policy *policy = policy_of(conditions, NULL);
+        struct policy_memo *memo = policy_memo_new(policy);
         struct policy_question question = {who, "s", POLICY_TOOL, SPAN("t"), NULL};
-        json_t *narrowing = policy_narrowing(policy, &question);
+        json_t *narrowing = policy_narrowing(memo, &question);
         assert_int_equal(json_array_size(json_object_get(narrowing, "/a")), count == 256 ? 256 : 0);
         json_decref(narrowing);
         json_decref(conditions);
+        policy_memo_free(memo);
         policy_unref(policy);
     }
     identity_unref(who);
 }
 
 // ---- never too narrow -----------------------------------------------------------------------
-
-static unsigned draw(unsigned below)
-{
-    static uint64_t state = 88172645463325252ULL;
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return (unsigned)(state % below);
-}
 
 static json_t *draw_value(void)
 {
@@ -248,7 +248,7 @@ static json_t *draw_condition(bool nested)
 }
 
 // Whatever passes has, at every narrowed pointer, one of the values that are shown.
-static void a_narrowed_schema_never_allows_more(void **state)
+static void a_narrowed_schema_never_allows_more_than_the_original(void **state)
 {
     (void)state;
     struct identity *who = ann();
@@ -258,13 +258,14 @@ static void a_narrowed_schema_never_allows_more(void **state)
         for (unsigned k = 0; k <= draw(3); k++)
             json_array_append_new(conditions, draw_condition(true));
         struct policy *policy = policy_of(conditions, NULL);
+        struct policy_memo *memo = policy_memo_new(policy);
         struct policy_question question = {who, "s", POLICY_TOOL, SPAN("t"), NULL};
-        json_t *narrowing = policy_narrowing(policy, &question);
+        json_t *narrowing = policy_narrowing(memo, &question);
         narrowed += narrowing != NULL;
         for (int call = 0; narrowing && call < 200; call++) {
             json_t *args = json_pack("{s:o,s:o,s:{s:o}}", "a", draw_value(), "b", draw_value(), "c", "a", draw_value());
             question.args = args;
-            if (policy_decide(policy, &question).verdict == VERDICT_ALLOW) {
+            if (policy_decide(memo, &question).verdict == VERDICT_ALLOW) {
                 const json_t *a = json_object_get(narrowing, "/a"), *b = json_object_get(narrowing, "/b"),
                              *c = json_object_get(narrowing, "/c/a");
                 passed++;
@@ -276,6 +277,7 @@ static void a_narrowed_schema_never_allows_more(void **state)
         }
         json_decref(narrowing);
         json_decref(conditions);
+        policy_memo_free(memo);
         policy_unref(policy);
     }
     print_message("%d policies narrowed, %d calls passed\n", narrowed, passed);
@@ -286,10 +288,10 @@ static void a_narrowed_schema_never_allows_more(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(schemas_are_narrowed_as_in_the_table),
-        cmocka_unit_test(test_which_rules),
-        cmocka_unit_test(test_many_values),
-        cmocka_unit_test(a_narrowed_schema_never_allows_more),
+        cmocka_unit_test(input_schemas_are_narrowed_as_in_the_table),
+        cmocka_unit_test(only_the_rules_about_a_tool_and_its_caller_narrow_its_schema),
+        cmocka_unit_test(an_enum_of_more_than_256_values_does_not_narrow_a_schema),
+        cmocka_unit_test(a_narrowed_schema_never_allows_more_than_the_original),
     };
     return cmocka_run_group_tests(tests, make_file, remove_file);
 }

@@ -116,7 +116,7 @@ static void assert_all_told(int link, const char *what)
             assert_string_equal(f.told[link][s][i], what);
 }
 
-static void each_session_is_told_once_in_slices(void **state)
+static void each_session_gets_a_message_once_and_in_slices(void **state)
 {
     (void)state;
     char text[] = "a";
@@ -131,7 +131,7 @@ static void each_session_is_told_once_in_slices(void **state)
     assert_int_equal(f.most_in_turn, 32);
 }
 
-static void sessions_that_a_message_is_not_for_cost_little(void **state)
+static void sessions_that_a_message_does_not_concern_are_skipped_in_one_turn(void **state)
 {
     (void)state;
     fan_out_start(&(struct fan_out){.link = &f.links[0], .tell = note_nothing, .params = SPAN("a")});
@@ -150,7 +150,7 @@ static void messages_keep_their_order_for_every_session(void **state)
     assert_all_told(0, "abc");
 }
 
-static void servers_take_turns(void **state)
+static void servers_with_messages_take_turns(void **state)
 {
     (void)state;
     say(0, "aaaa");
@@ -166,7 +166,7 @@ static void servers_take_turns(void **state)
     assert_true(f.most_in_turn <= 32);
 }
 
-static void sessions_may_end_meanwhile(void **state)
+static void a_session_may_end_during_a_fan_out(void **state)
 {
     (void)state;
     say(0, "a");
@@ -183,7 +183,7 @@ static void sessions_may_end_meanwhile(void **state)
         assert_string_equal(f.told[0][1][i], "a");
 }
 
-static void scopes_may_end_meanwhile(void **state)
+static void a_scope_may_end_during_a_fan_out(void **state)
 {
     (void)state;
     say(0, "a");
@@ -197,7 +197,7 @@ static void scopes_may_end_meanwhile(void **state)
         assert_string_equal(f.told[0][1][i], "a");
 }
 
-static void changes_of_lists_that_wait_are_one(void **state)
+static void waiting_list_changes_are_merged_into_one(void **state)
 {
     (void)state;
     say(0, "a");
@@ -215,13 +215,13 @@ static void changes_of_lists_that_wait_are_one(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        FAN_OUT_TEST(each_session_is_told_once_in_slices),
-        FAN_OUT_TEST(sessions_that_a_message_is_not_for_cost_little),
+        FAN_OUT_TEST(each_session_gets_a_message_once_and_in_slices),
+        FAN_OUT_TEST(sessions_that_a_message_does_not_concern_are_skipped_in_one_turn),
         FAN_OUT_TEST(messages_keep_their_order_for_every_session),
-        FAN_OUT_TEST(servers_take_turns),
-        FAN_OUT_TEST(sessions_may_end_meanwhile),
-        FAN_OUT_TEST(scopes_may_end_meanwhile),
-        FAN_OUT_TEST(changes_of_lists_that_wait_are_one),
+        FAN_OUT_TEST(servers_with_messages_take_turns),
+        FAN_OUT_TEST(a_session_may_end_during_a_fan_out),
+        FAN_OUT_TEST(a_scope_may_end_during_a_fan_out),
+        FAN_OUT_TEST(waiting_list_changes_are_merged_into_one),
     };
     alarm(60);
     return cmocka_run_group_tests(tests, NULL, NULL);

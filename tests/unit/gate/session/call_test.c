@@ -74,10 +74,34 @@ static void ending_again(void)
     call_set_state(f.call, CALL_ENDING);
 }
 
+static void dispatched_again(void)
+{
+    call_set_state(f.call, CALL_DISPATCHED);
+    call_set_state(f.call, CALL_DISPATCHED);
+}
+
+static void dispatched_after_an_offer(void)
+{
+    call_set_state(f.call, CALL_OFFERED);
+    call_set_state(f.call, CALL_DISPATCHED);
+}
+
 static void recorded_again(void)
 {
     call_set_state(f.call, CALL_RECORDED);
     call_set_state(f.call, CALL_RECORDED);
+}
+
+static void back_to_an_earlier_phase(void)
+{
+    call_set_phase(f.call, 3);
+    call_set_phase(f.call, 2);
+}
+
+static void the_same_phase_again(void)
+{
+    call_set_phase(f.call, 3);
+    call_set_phase(f.call, 3);
 }
 
 static void split_at_once(void) { call_set_batch(f.call, BATCH_SPLIT); }
@@ -89,19 +113,34 @@ static void split_again(void)
     call_set_batch(f.call, BATCH_SPLIT);
 }
 
-static void the_state_of_a_call_goes_forward_only(void **state)
+static void the_state_of_a_call_only_advances(void **state)
 {
     (void)state;
     assert_aborts(back_to_open);
     assert_aborts(ending_again);
     assert_aborts(recorded_again);
+    assert_aborts(dispatched_again);
+    assert_aborts(dispatched_after_an_offer);
     assert_true(call_is_open(f.call));
+    call_set_state(f.call, CALL_DISPATCHED);
+    call_set_state(f.call, CALL_OFFERED);
+    assert_true(call_is_open(f.call));  // until it is being ended
     call_set_state(f.call, CALL_ENDING);
     assert_false(call_is_open(f.call));
     call_set_state(f.call, CALL_RECORDED);
 }
 
-static void a_batch_is_whole_before_it_is_split_and_is_split_once(void **state)
+static void the_phase_of_a_call_only_advances(void **state)
+{
+    (void)state;
+    assert_aborts(back_to_an_earlier_phase);
+    assert_aborts(the_same_phase_again);
+    call_set_phase(f.call, 2);
+    call_set_phase(f.call, 5);
+    assert_int_equal(f.call->phase, 5);
+}
+
+static void a_batch_is_split_only_once(void **state)
 {
     (void)state;
     assert_aborts(split_at_once);
@@ -123,21 +162,21 @@ static void assert_delivered(int status, const char *text)
     assert_null(f.call->arrival);
 }
 
-static void an_answer_goes_to_the_connection_of_its_caller(void **state)
+static void an_answer_is_sent_on_the_connection_of_its_caller(void **state)
 {
     (void)state;
     buf_put_text(&f.call->text, "{}");
     assert_delivered(200, "{}");
 }
 
-static void a_message_that_wants_no_answer_is_accepted(void **state)
+static void a_message_without_an_answer_gets_status_202(void **state)
 {
     (void)state;
     f.call->message.kind = MESSAGE_NOTIFICATION;
     assert_delivered(202, "");
 }
 
-static void an_error_has_the_status_of_its_code_unless_no_answer_is_wanted(void **state)
+static void an_error_has_the_status_of_its_code_unless_the_message_is_a_notification(void **state)
 {
     (void)state;
     (void)err_set(&f.call->err, ERR_UNKNOWN_SESSION, "x");
@@ -154,7 +193,7 @@ static void a_notification_that_failed_in_band_is_accepted(void **state)
     assert_delivered(202, "");
 }
 
-static void a_cancelled_call_gets_a_stream_that_is_over(void **state)
+static void a_cancelled_call_gets_an_ended_stream(void **state)
 {
     (void)state;
     f.call->silent = true;
@@ -165,7 +204,7 @@ static void a_cancelled_call_gets_a_stream_that_is_over(void **state)
     assert_true(f.ended);
 }
 
-static void the_answer_of_a_caller_that_is_gone_is_dropped(void **state)
+static void an_answer_for_a_disconnected_caller_is_dropped(void **state)
 {
     (void)state;
     f.call->arrival = NULL;
@@ -174,7 +213,7 @@ static void the_answer_of_a_caller_that_is_gone_is_dropped(void **state)
     assert_int_equal(f.answers + f.streams, 0);
 }
 
-static void an_answer_goes_to_the_stream_that_the_call_has_got(void **state)
+static void an_answer_is_sent_on_the_stream_of_its_call(void **state)
 {
     (void)state;
     struct stream_item item;
@@ -199,7 +238,7 @@ static void deliver_part(const char *text)
     call_free(part);
 }
 
-static void the_answers_of_parts_are_gathered_and_the_last_one_resumes_the_batch(void **state)
+static void answers_of_parts_are_gathered_and_the_last_one_resumes_the_batch(void **state)
 {
     (void)state;
     f.call->parts_left = 3;
@@ -217,7 +256,7 @@ static void the_answers_of_parts_are_gathered_and_the_last_one_resumes_the_batch
     blob_unref(gathered);
 }
 
-static void the_answers_of_parts_go_to_the_stream_of_the_batch_one_by_one(void **state)
+static void answers_of_parts_are_sent_one_by_one_on_the_stream_of_the_batch(void **state)
 {
     (void)state;
     struct stream_item item;
@@ -238,17 +277,18 @@ int main(void)
 {
     log_setup(LOG_OFF, LOG_FORMAT_TEXT);  // invariants that do not hold are meant here
     const struct CMUnitTest tests[] = {
-        TEST(the_state_of_a_call_goes_forward_only),
-        TEST(a_batch_is_whole_before_it_is_split_and_is_split_once),
-        TEST(an_answer_goes_to_the_connection_of_its_caller),
-        TEST(a_message_that_wants_no_answer_is_accepted),
-        TEST(an_error_has_the_status_of_its_code_unless_no_answer_is_wanted),
+        TEST(the_phase_of_a_call_only_advances),
+        TEST(the_state_of_a_call_only_advances),
+        TEST(a_batch_is_split_only_once),
+        TEST(an_answer_is_sent_on_the_connection_of_its_caller),
+        TEST(a_message_without_an_answer_gets_status_202),
+        TEST(an_error_has_the_status_of_its_code_unless_the_message_is_a_notification),
         TEST(a_notification_that_failed_in_band_is_accepted),
-        TEST(a_cancelled_call_gets_a_stream_that_is_over),
-        TEST(the_answer_of_a_caller_that_is_gone_is_dropped),
-        TEST(an_answer_goes_to_the_stream_that_the_call_has_got),
-        TEST(the_answers_of_parts_are_gathered_and_the_last_one_resumes_the_batch),
-        TEST(the_answers_of_parts_go_to_the_stream_of_the_batch_one_by_one),
+        TEST(a_cancelled_call_gets_an_ended_stream),
+        TEST(an_answer_for_a_disconnected_caller_is_dropped),
+        TEST(an_answer_is_sent_on_the_stream_of_its_call),
+        TEST(answers_of_parts_are_gathered_and_the_last_one_resumes_the_batch),
+        TEST(answers_of_parts_are_sent_one_by_one_on_the_stream_of_the_batch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

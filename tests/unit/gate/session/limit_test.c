@@ -62,7 +62,7 @@ static struct identity *ana_with_roles(void)
     return ana;
 }
 
-static void the_most_specific_row_counts(void **state)
+static void the_most_specific_rate_row_applies(void **state)
 {
     (void)state;
     struct identity *ana = ana_with_roles();
@@ -119,14 +119,14 @@ static bool enter(struct limit *limit, const struct identity *who, const char *t
     return limit_enter(limit, &call, now, &entry->hold, &entry->err);
 }
 
-static void without_rows_there_is_no_limit(void **state)
+static void a_gateway_without_rate_rows_does_not_limit_calls(void **state)
 {
     (void)state;
     assert_null(limit_new(&(struct option_items){NULL, 0}));
-    limit_free(NULL);
+    limit_unref(NULL);
 }
 
-static void slots_come_back_once(void **state)
+static void a_slot_of_a_call_is_freed_once(void **state)
 {
     (void)state;
     struct config *config = parse("[{\"concurrent\":2}]");
@@ -148,11 +148,11 @@ static void slots_come_back_once(void **state)
     limit_leave(&two.hold);
     limit_leave(&three.hold);
     identity_unref(ana);
-    limit_free(limit);
-    config_free(config);
+    limit_unref(limit);
+    config_unref(config);
 }
 
-static void a_refused_call_costs_nothing(void **state)
+static void a_refused_call_does_not_count_towards_any_limit(void **state)
 {
     (void)state;
     // The tenant has 1 call a second, each identity 1 an hour: who is refused by the one must not pay at the other.
@@ -171,11 +171,11 @@ static void a_refused_call_costs_nothing(void **state)
     limit_leave(&entry.hold);
     identity_unref(ana);
     identity_unref(bob);
-    limit_free(limit);
-    config_free(config);
+    limit_unref(limit);
+    config_unref(config);
 }
 
-static void identities_do_not_share(void **state)
+static void identities_do_not_share_a_limit(void **state)
 {
     (void)state;
     struct config *config = parse("[{\"per\":\"identity\",\"calls\":2,\"window\":\"1h\",\"concurrent\":1}]");
@@ -192,11 +192,11 @@ static void identities_do_not_share(void **state)
         assert_false(enter(limit, who, "push", 0, &entry));
         identity_unref(who);
     }
-    limit_free(limit);
-    config_free(config);
+    limit_unref(limit);
+    config_unref(config);
 }
 
-static void more_identities_than_buckets_are_bounded(void **state)
+static void identities_beyond_the_number_of_buckets_are_refused(void **state)
 {
     (void)state;
     struct config *config = parse("[{\"per\":\"identity\",\"concurrent\":1}]");
@@ -220,12 +220,12 @@ static void more_identities_than_buckets_are_bounded(void **state)
         limit_leave(&entries[i].hold);
     identity_unref(who);
     free(entries);
-    limit_free(limit);
-    config_free(config);
+    limit_unref(limit);
+    config_unref(config);
 }
 
 // What is wrong with rows, and what the message says.
-static void rows_nobody_could_mean_are_refused(void **state)
+static void rate_rows_without_a_sensible_meaning_are_refused(void **state)
 {
     (void)state;
     static const char *const wrongs[][2] = {
@@ -276,7 +276,7 @@ static struct peer peer_of(const char *address)
     return peer;
 }
 
-static void an_address_may_be_wrong_so_often_P6(void **state)
+static void P6_an_address_may_fail_authentication_a_limited_number_of_times(void **state)
 {
     (void)state;
     // Who fails, and who is then not heard.
@@ -311,7 +311,7 @@ static void an_address_may_be_wrong_so_often_P6(void **state)
     }
 }
 
-static void the_table_of_addresses_is_bounded_P6(void **state)
+static void P6_the_table_of_addresses_is_bounded(void **state)
 {
     (void)state;
     struct config_limits limits = {.auth_failures = 1, .auth_window_ms = 3600000};
@@ -329,7 +329,7 @@ static void the_table_of_addresses_is_bounded_P6(void **state)
     throttle_release(&throttle);
 }
 
-static void a_caller_without_an_address_is_not_counted_P6(void **state)
+static void P6_a_caller_without_an_address_is_not_counted(void **state)
 {
     (void)state;
     struct config_limits limits = {.auth_failures = 1, .auth_window_ms = 1000};
@@ -351,16 +351,16 @@ static void a_caller_without_an_address_is_not_counted_P6(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_most_specific_row_counts),
-        cmocka_unit_test(without_rows_there_is_no_limit),
-        cmocka_unit_test(slots_come_back_once),
-        cmocka_unit_test(a_refused_call_costs_nothing),
-        cmocka_unit_test(identities_do_not_share),
-        cmocka_unit_test(more_identities_than_buckets_are_bounded),
-        cmocka_unit_test(rows_nobody_could_mean_are_refused),
-        cmocka_unit_test(an_address_may_be_wrong_so_often_P6),
-        cmocka_unit_test(the_table_of_addresses_is_bounded_P6),
-        cmocka_unit_test(a_caller_without_an_address_is_not_counted_P6),
+        cmocka_unit_test(the_most_specific_rate_row_applies),
+        cmocka_unit_test(a_gateway_without_rate_rows_does_not_limit_calls),
+        cmocka_unit_test(a_slot_of_a_call_is_freed_once),
+        cmocka_unit_test(a_refused_call_does_not_count_towards_any_limit),
+        cmocka_unit_test(identities_do_not_share_a_limit),
+        cmocka_unit_test(identities_beyond_the_number_of_buckets_are_refused),
+        cmocka_unit_test(rate_rows_without_a_sensible_meaning_are_refused),
+        cmocka_unit_test(P6_an_address_may_fail_authentication_a_limited_number_of_times),
+        cmocka_unit_test(P6_the_table_of_addresses_is_bounded),
+        cmocka_unit_test(P6_a_caller_without_an_address_is_not_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,7 +4,6 @@
 
 static struct fixture {
     struct config *config;
-    struct tenant tenants[2];
     struct gate gate;
     struct identity *ann, *bob, *guest, *other;
 } f;
@@ -20,10 +19,12 @@ static int set_up(void **state)
     f.config = config_parse(tree, "p.json", &err);
     json_decref(tree);
     assert_row(f.config != NULL, err.detail);
-    f.gate = (struct gate){.loop = loop_new(&err), .config = f.config, .tenants = f.tenants, .tenant_count = 2};
-    f.tenants[0] = (struct tenant){.name = "default", .session_limit = 5};
-    f.tenants[1] = (struct tenant){.name = "acme", .session_limit = 1};
+    f.gate = (struct gate){.loop = loop_new(&err), .config = f.config};
+    list_init(&f.gate.tenants);
     memory_init(&f.gate);
+    for (size_t i = 0; i < 2; i++)
+        tenant_configure(tenant_new(&f.gate, config_tenant_name(f.config, i)), i);
+    tenant_find(&f.gate, "default")->session_limit = 5;
     f.ann = identity_new(IDENTITY_BEARER, "default", "corp", "ann");
     f.bob = identity_new(IDENTITY_BEARER, "default", "corp", "bob");
     f.guest = identity_new(IDENTITY_ANONYMOUS, "default", "none", "");
@@ -37,7 +38,7 @@ static void end(struct session *session)
     map_remove(&f.gate.sessions, span_of(session->id));
     tally_drop(&f.gate.session_counts, session->identity);
     session->tenant->session_count--;
-    session->state = SESSION_ENDED;
+    session_set_state(session, SESSION_ENDED);
     session_settle(session);
 }
 
@@ -54,25 +55,34 @@ static int tear_down(void **state)
     map_release(&f.gate.sessions);
     map_release(&f.gate.session_counts);
     loop_free(f.gate.loop);
+    tenant_each(node, &f.gate)
+        tenant_remove(tenant_at(node));
     memory_release(&f.gate);
-    config_free(f.config);
+    config_unref(f.config);
     return 0;
+}
+
+static struct tenant *tenant_of(const struct identity *identity) { return tenant_find(&f.gate, identity->tenant); }
+
+static struct session *open_session(const struct identity *identity, bool pipe)
+{
+    return session_new(&f.gate, tenant_of(identity), identity, pipe);
 }
 
 static bool may_open(const struct identity *identity, const char *want)
 {
     struct err err = {0};
-    bool may = session_may_open(&f.gate, identity, &err);
+    bool may = session_may_open(&f.gate, tenant_of(identity), identity, &err);
     assert_int_equal(err.code, may ? ERR_NONE : ERR_TOO_MANY);
     if (!may)
         assert_string_equal(err.detail, want);
     return may;
 }
 
-static void a_new_session_has_an_id_of_its_own_and_is_found_by_it(void **state)
+static void a_new_session_has_a_unique_id_and_is_found_by_it(void **state)
 {
     (void)state;
-    struct session *one = session_new(&f.gate, f.ann, false), *two = session_new(&f.gate, f.ann, false);
+    struct session *one = open_session(f.ann, false), *two = open_session(f.ann, false);
     assert_int_equal(strlen(one->id), SESSION_ID_LEN);
     assert_string_not_equal(one->id, two->id);
     assert_ptr_equal(session_find(&f.gate, span_of(one->id)), one);
@@ -80,27 +90,46 @@ static void a_new_session_has_an_id_of_its_own_and_is_found_by_it(void **state)
     assert_null(session_find(&f.gate, span_make(one->id, SESSION_ID_LEN - 1)));
     assert_null(session_find(&f.gate, SPAN("")));
     assert_int_equal(one->state, SESSION_NEW);
-    assert_false(one->ready);
 }
 
-static void an_identity_has_so_many_sessions_and_another_one_is_not_affected(void **state)
+static void through(enum session_state state)
+{
+    struct session *session = open_session(f.ann, false);
+    session_set_state(session, SESSION_LIVE);
+    session_set_state(session, SESSION_READY);
+    session_set_state(session, state);
+}
+
+static void initialize_again(void) { through(SESSION_LIVE); }
+static void ready_again(void) { through(SESSION_READY); }
+static void ready_before_initialize(void) { session_set_state(open_session(f.ann, false), SESSION_READY); }
+
+static void the_state_of_a_session_goes_forward_only(void **state)
 {
     (void)state;
-    struct session *first = session_new(&f.gate, f.ann, false);
+    assert_aborts(initialize_again);
+    assert_aborts(ready_again);
+    assert_aborts(ready_before_initialize);
+}
+
+static void an_identity_has_a_limit_of_sessions_that_does_not_affect_another_identity(void **state)
+{
+    (void)state;
+    struct session *first = open_session(f.ann, false);
     assert_true(may_open(f.ann, ""));
-    session_new(&f.gate, f.ann, false);
+    open_session(f.ann, false);
     assert_false(may_open(f.ann, "2 sessions of this identity are open"));
     assert_true(may_open(f.bob, ""));
     end(first);
     assert_true(may_open(f.ann, ""));
 }
 
-static void anonymous_callers_are_bounded_together_by_their_tenant_alone(void **state)
+static void anonymous_callers_are_bounded_only_by_the_limit_of_their_tenant(void **state)
 {
     (void)state;
     for (int i = 0; i < 5; i++) {
         assert_true(may_open(f.guest, ""));
-        session_new(&f.gate, f.guest, false);
+        open_session(f.guest, false);
     }
     assert_false(may_open(f.guest, "5 sessions of tenant \"default\" are open"));
     assert_false(may_open(f.ann, "5 sessions of tenant \"default\" are open"));
@@ -110,19 +139,19 @@ static void anonymous_callers_are_bounded_together_by_their_tenant_alone(void **
 static void each_tenant_has_a_limit_of_its_own_below_that_of_all(void **state)
 {
     (void)state;
-    session_new(&f.gate, f.other, false);
+    open_session(f.other, false);
     assert_false(may_open(f.other, "1 sessions of tenant \"acme\" are open"));
     assert_true(may_open(f.ann, ""));
-    f.tenants[0].session_limit = 100;
+    tenant_find(&f.gate, "default")->session_limit = 100;
     for (int i = 0; i < 6; i++)
-        session_new(&f.gate, f.guest, false);
+        open_session(f.guest, false);
     assert_false(may_open(f.guest, "7 sessions are open"));
 }
 
-static void a_session_that_ended_is_told_nothing(void **state)
+static void an_ended_session_gets_no_messages(void **state)
 {
     (void)state;
-    struct session *session = session_new(&f.gate, f.ann, false);
+    struct session *session = open_session(f.ann, false);
     struct stream *stream = stream_ref(session->standalone);
     session_tell(session, blob_copy(SPAN("a")));
     assert_int_equal(stream_waiting(stream), 1);
@@ -140,7 +169,7 @@ static void a_session_that_ended_is_told_nothing(void **state)
 static void a_stream_is_found_by_its_number(void **state)
 {
     (void)state;
-    struct session *session = session_new(&f.gate, f.ann, false);
+    struct session *session = open_session(f.ann, false);
     struct stream *one = session_stream_new(session), *two = session_stream_new(session);
     assert_int_not_equal(stream_index(one), stream_index(two));
     assert_ptr_equal(session_stream_find(session, stream_index(one)), one);
@@ -148,7 +177,7 @@ static void a_stream_is_found_by_its_number(void **state)
     assert_ptr_equal(session_stream_find(session, stream_index(session->standalone)), session->standalone);
     assert_null(session_stream_find(session, 99));
     assert_true(stream_resumable(one));
-    assert_false(stream_resumable(session_new(&f.gate, f.bob, true)->standalone));  // of a pipe
+    assert_false(stream_resumable(open_session(f.bob, true)->standalone));  // of a pipe
 }
 
 // Finishes a stream that holds so many bytes.
@@ -165,10 +194,10 @@ static unsigned finish_stream(struct session *session, size_t bytes)
     return index;
 }
 
-static void finished_streams_are_kept_up_to_a_number(void **state)
+static void finished_streams_are_kept_up_to_a_maximum_number(void **state)
 {
     (void)state;
-    struct session *session = session_new(&f.gate, f.ann, false);
+    struct session *session = open_session(f.ann, false);
     unsigned first = finish_stream(session, 1), last = first;
     while (last < first + 32)
         last = finish_stream(session, 1);
@@ -178,10 +207,10 @@ static void finished_streams_are_kept_up_to_a_number(void **state)
     assert_non_null(session_stream_find(session, last));
 }
 
-static void finished_streams_are_kept_up_to_a_number_of_bytes(void **state)
+static void finished_streams_are_kept_up_to_a_maximum_of_bytes(void **state)
 {
     (void)state;
-    struct session *session = session_new(&f.gate, f.ann, false);
+    struct session *session = open_session(f.ann, false);
     unsigned first = finish_stream(session, 500), second = finish_stream(session, 500);
     unsigned third = finish_stream(session, 500);
     session_sweep_streams(session);
@@ -192,10 +221,10 @@ static void finished_streams_are_kept_up_to_a_number_of_bytes(void **state)
 
 static void on_nothing(void *arg) { (void)arg; }
 
-static void a_stream_that_runs_or_is_read_is_kept_whatever_its_size(void **state)
+static void an_open_or_attached_stream_is_kept_at_any_size(void **state)
 {
     (void)state;
-    struct session *session = session_new(&f.gate, f.ann, false);
+    struct session *session = open_session(f.ann, false);
     struct stream *runs = session_stream_new(session);
     unsigned index = finish_stream(session, 900);
     struct stream *is_read = session_stream_find(session, index);
@@ -212,13 +241,13 @@ static void a_stream_that_runs_or_is_read_is_kept_whatever_its_size(void **state
 
 static void on_due(struct loop_timer *timer) { loop_stop(timer->arg); }
 
-static void finished_streams_are_kept_for_a_time(void **state)
+static void finished_streams_are_kept_for_a_limited_time(void **state)
 {
     (void)state;
     struct loop_timer timer = {.on_due = on_due, .arg = f.gate.loop};
     loop_timer_set(f.gate.loop, &timer, 1);
     loop_run(f.gate.loop);  // a time of 0 means that it still runs
-    struct session *session = session_new(&f.gate, f.ann, false);
+    struct session *session = open_session(f.ann, false);
     unsigned index = finish_stream(session, 1);
     session_sweep_streams(session);
     assert_non_null(session_stream_find(session, index));
@@ -234,16 +263,17 @@ static void finished_streams_are_kept_for_a_time(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_new_session_has_an_id_of_its_own_and_is_found_by_it),
-        TEST(an_identity_has_so_many_sessions_and_another_one_is_not_affected),
-        TEST(anonymous_callers_are_bounded_together_by_their_tenant_alone),
+        TEST(a_new_session_has_a_unique_id_and_is_found_by_it),
+        TEST(the_state_of_a_session_goes_forward_only),
+        TEST(an_identity_has_a_limit_of_sessions_that_does_not_affect_another_identity),
+        TEST(anonymous_callers_are_bounded_only_by_the_limit_of_their_tenant),
         TEST(each_tenant_has_a_limit_of_its_own_below_that_of_all),
-        TEST(a_session_that_ended_is_told_nothing),
+        TEST(an_ended_session_gets_no_messages),
         TEST(a_stream_is_found_by_its_number),
-        TEST(finished_streams_are_kept_up_to_a_number),
-        TEST(finished_streams_are_kept_up_to_a_number_of_bytes),
-        TEST(a_stream_that_runs_or_is_read_is_kept_whatever_its_size),
-        TEST(finished_streams_are_kept_for_a_time),
+        TEST(finished_streams_are_kept_up_to_a_maximum_number),
+        TEST(finished_streams_are_kept_up_to_a_maximum_of_bytes),
+        TEST(an_open_or_attached_stream_is_kept_at_any_size),
+        TEST(finished_streams_are_kept_for_a_limited_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

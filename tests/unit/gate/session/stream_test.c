@@ -43,7 +43,7 @@ static void assert_pulls(struct stream *stream, size_t at_most, const char *want
 
 static void assert_all(struct stream *stream, const char *want) { assert_pulls(stream, SIZE_MAX, want); }
 
-static void messages_come_in_order_with_their_sequence(void **state)
+static void messages_are_read_in_order_with_their_sequence_numbers(void **state)
 {
     (void)state;
     struct stream *stream = stream_new(3, true, &wide);
@@ -59,7 +59,7 @@ static void messages_come_in_order_with_their_sequence(void **state)
     stream_unref(stream);
 }
 
-static void the_sink_is_woken_for_everything_new(void **state)
+static void the_sink_of_a_stream_is_woken_for_every_new_message(void **state)
 {
     (void)state;
     struct sink sink, other;
@@ -82,7 +82,7 @@ static void the_sink_is_woken_for_everything_new(void **state)
     stream_unref(stream);
 }
 
-static void a_stream_is_over_when_it_ended_and_all_is_pulled(void **state)
+static void a_stream_is_over_when_it_has_ended_and_all_messages_are_read(void **state)
 {
     (void)state;
     struct stream *stream = stream_new(0, true, &wide);
@@ -100,7 +100,7 @@ static void a_stream_is_over_when_it_ended_and_all_is_pulled(void **state)
     stream_unref(stream);
 }
 
-static void cutting_tells_the_sink_once_and_lets_go(void **state)
+static void cutting_a_stream_notifies_its_sink_once_and_detaches_it(void **state)
 {
     (void)state;
     struct sink sink;
@@ -113,7 +113,7 @@ static void cutting_tells_the_sink_once_and_lets_go(void **state)
     stream_unref(stream);
 }
 
-static void replay_starts_after_what_the_caller_has(void **state)
+static void a_replay_starts_after_the_last_event_of_the_caller(void **state)
 {
     (void)state;
     static const struct {
@@ -136,7 +136,7 @@ static void replay_starts_after_what_the_caller_has(void **state)
     }
 }
 
-static void rewinding_may_repeat_and_counts_what_waits_anew(void **state)
+static void a_stream_may_be_rewound_repeatedly_and_recounts_its_waiting_bytes(void **state)
 {
     (void)state;
     struct sink sink;
@@ -165,7 +165,7 @@ static void an_empty_stream_can_be_rewound_to_its_beginning(void **state)
     stream_unref(stream);
 }
 
-static void a_slow_attached_caller_is_cut_and_loses_nothing(void **state)
+static void a_slow_attached_caller_is_disconnected_without_losing_messages(void **state)
 {
     (void)state;
     struct sink sink;
@@ -182,7 +182,7 @@ static void a_slow_attached_caller_is_cut_and_loses_nothing(void **state)
     stream_unref(stream);
 }
 
-static void one_message_may_be_of_any_size(void **state)
+static void a_single_message_may_be_of_any_size(void **state)
 {
     (void)state;
     struct sink sink;
@@ -197,7 +197,7 @@ static void one_message_may_be_of_any_size(void **state)
     stream_unref(stream);
 }
 
-static void while_nobody_reads_the_oldest_goes(void **state)
+static void a_stream_without_a_reader_drops_its_oldest_messages(void **state)
 {
     (void)state;
     struct stream *stream = stream_new(0, true, &(struct stream_limits){.bytes = 1000, .events = 3});
@@ -217,7 +217,7 @@ static void while_nobody_reads_the_oldest_goes(void **state)
     stream_unref(stream);
 }
 
-static void a_gap_among_what_was_not_sent_is_not_hidden(void **state)
+static void a_gap_among_unsent_messages_is_not_hidden(void **state)
 {
     (void)state;
     struct stream *stream = stream_new(0, true, &(struct stream_limits){.bytes = 4, .events = 100});
@@ -232,7 +232,7 @@ static void a_gap_among_what_was_not_sent_is_not_hidden(void **state)
     stream_unref(stream);
 }
 
-static void a_stream_that_cannot_resume_keeps_nothing(void **state)
+static void a_stream_that_cannot_resume_does_not_keep_messages(void **state)
 {
     (void)state;
     struct stream *stream = stream_new(0, false, &wide);
@@ -249,7 +249,7 @@ static void a_stream_that_cannot_resume_keeps_nothing(void **state)
     stream_unref(stream);
 }
 
-static void the_window_does_not_take_what_an_attached_caller_waits_for(void **state)
+static void the_replay_window_does_not_drop_messages_that_an_attached_caller_has_not_read(void **state)
 {
     (void)state;
     struct sink sink;
@@ -266,7 +266,7 @@ static void the_window_does_not_take_what_an_attached_caller_waits_for(void **st
     stream_unref(stream);
 }
 
-static void answers_that_nobody_fetches_are_counted_apart(void **state)
+static void unread_answers_are_counted_separately(void **state)
 {
     (void)state;
     struct sink sink;
@@ -310,7 +310,7 @@ static void messages_of_a_stream_count_for_its_budget_until_they_are_dropped(voi
     budget_unref(budget);
 }
 
-static void what_is_kept_for_replay_goes_first_when_the_budget_has_no_room(void **state)
+static void messages_kept_for_replay_are_dropped_first_when_the_budget_is_full(void **state)
 {
     (void)state;
     struct sink sink;
@@ -331,7 +331,7 @@ static void what_is_kept_for_replay_goes_first_when_the_budget_has_no_room(void 
     budget_unref(budget);
 }
 
-static void an_answer_that_nobody_is_there_to_read_goes_when_the_budget_has_no_room(void **state)
+static void an_answer_without_an_attached_caller_is_dropped_when_the_budget_is_full(void **state)
 {
     (void)state;
     struct sink sink;
@@ -352,22 +352,26 @@ static void an_answer_that_nobody_is_there_to_read_goes_when_the_budget_has_no_r
     budget_unref(budget);
 }
 
-static void a_caller_that_is_behind_is_cut_when_the_budget_has_no_room(void **state)
+static void a_caller_that_is_behind_is_disconnected_when_the_budget_is_full(void **state)
 {
     (void)state;
     struct sink sink, quick;
-    struct budget *budget = budget_of(3 * 65);
-    struct stream_limits limits = {.bytes = 1000, .events = 100, .budget = budget};
+    char large[1101] = {0};
+    struct budget *budget = budget_of(sizeof large - 1 + 64 + 2 * 65);
+    struct stream_limits limits = {.bytes = 10000, .events = 100, .budget = budget};
     struct stream *stream = stream_new(0, true, &limits), *other = stream_new(1, true, &limits);
+    memset(large, 'x', sizeof large - 1);
     attach(stream, &sink);
     attach(other, &quick);
-    push_all(stream, "abc");
+    push(stream, large);
+    push_all(stream, "bc");
     assert_int_equal(sink.cut, 0);
-    push(other, "x");  // it has read everything: one message may always wait
+    stream_prime(other);
+    push_all(other, "xyz");  // a little may always wait: it may all be of one turn
     assert_int_equal(quick.cut, 0);
     push(stream, "d");
     assert_int_equal(sink.cut, 1);
-    assert_all(stream, "3c4d");
+    assert_all(stream, "2b3c4d");
     assert_int_equal(quick.cut, 0);
     stream_unref(stream);
     stream_unref(other);
@@ -375,7 +379,7 @@ static void a_caller_that_is_behind_is_cut_when_the_budget_has_no_room(void **st
     budget_unref(budget);
 }
 
-static void an_answer_that_is_held_for_its_own_counts_once(void **state)
+static void an_answer_with_its_own_hold_counts_once(void **state)
 {
     (void)state;
     struct budget *budget = budget_of(10000);
@@ -396,7 +400,7 @@ static void an_answer_that_is_held_for_its_own_counts_once(void **state)
     budget_unref(budget);
 }
 
-static void references_keep_it(void **state)
+static void a_stream_lives_until_its_last_reference_is_dropped(void **state)
 {
     (void)state;
     struct stream *stream = stream_new(0, true, &wide);
@@ -411,26 +415,26 @@ static void references_keep_it(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(messages_come_in_order_with_their_sequence),
-        cmocka_unit_test(the_sink_is_woken_for_everything_new),
-        cmocka_unit_test(a_stream_is_over_when_it_ended_and_all_is_pulled),
-        cmocka_unit_test(cutting_tells_the_sink_once_and_lets_go),
-        cmocka_unit_test(replay_starts_after_what_the_caller_has),
-        cmocka_unit_test(rewinding_may_repeat_and_counts_what_waits_anew),
+        cmocka_unit_test(messages_are_read_in_order_with_their_sequence_numbers),
+        cmocka_unit_test(the_sink_of_a_stream_is_woken_for_every_new_message),
+        cmocka_unit_test(a_stream_is_over_when_it_has_ended_and_all_messages_are_read),
+        cmocka_unit_test(cutting_a_stream_notifies_its_sink_once_and_detaches_it),
+        cmocka_unit_test(a_replay_starts_after_the_last_event_of_the_caller),
+        cmocka_unit_test(a_stream_may_be_rewound_repeatedly_and_recounts_its_waiting_bytes),
         cmocka_unit_test(an_empty_stream_can_be_rewound_to_its_beginning),
-        cmocka_unit_test(a_slow_attached_caller_is_cut_and_loses_nothing),
-        cmocka_unit_test(one_message_may_be_of_any_size),
-        cmocka_unit_test(while_nobody_reads_the_oldest_goes),
-        cmocka_unit_test(a_gap_among_what_was_not_sent_is_not_hidden),
-        cmocka_unit_test(a_stream_that_cannot_resume_keeps_nothing),
-        cmocka_unit_test(the_window_does_not_take_what_an_attached_caller_waits_for),
-        cmocka_unit_test(answers_that_nobody_fetches_are_counted_apart),
+        cmocka_unit_test(a_slow_attached_caller_is_disconnected_without_losing_messages),
+        cmocka_unit_test(a_single_message_may_be_of_any_size),
+        cmocka_unit_test(a_stream_without_a_reader_drops_its_oldest_messages),
+        cmocka_unit_test(a_gap_among_unsent_messages_is_not_hidden),
+        cmocka_unit_test(a_stream_that_cannot_resume_does_not_keep_messages),
+        cmocka_unit_test(the_replay_window_does_not_drop_messages_that_an_attached_caller_has_not_read),
+        cmocka_unit_test(unread_answers_are_counted_separately),
         cmocka_unit_test(messages_of_a_stream_count_for_its_budget_until_they_are_dropped),
-        cmocka_unit_test(what_is_kept_for_replay_goes_first_when_the_budget_has_no_room),
-        cmocka_unit_test(an_answer_that_nobody_is_there_to_read_goes_when_the_budget_has_no_room),
-        cmocka_unit_test(a_caller_that_is_behind_is_cut_when_the_budget_has_no_room),
-        cmocka_unit_test(an_answer_that_is_held_for_its_own_counts_once),
-        cmocka_unit_test(references_keep_it),
+        cmocka_unit_test(messages_kept_for_replay_are_dropped_first_when_the_budget_is_full),
+        cmocka_unit_test(an_answer_without_an_attached_caller_is_dropped_when_the_budget_is_full),
+        cmocka_unit_test(a_caller_that_is_behind_is_disconnected_when_the_budget_is_full),
+        cmocka_unit_test(an_answer_with_its_own_hold_counts_once),
+        cmocka_unit_test(a_stream_lives_until_its_last_reference_is_dropped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,8 +3,9 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "folder.h"
+#include "run_until.h"
 #include "store/audit/audit.h"
-#include "unit.h"
 #include <inttypes.h>
 #include <signal.h>
 #include <sqlite3.h>
@@ -18,17 +19,15 @@
 
 // ---- a directory and a loop of our own ------------------------------------------------------
 
-static char directory[64], path[96], lines[96];
+static char path[96], lines[96];
 static struct loop *loop;
 static struct loop *inherited;  // by a child process, which has one of its own
 static struct audit *audit;
 
 static int set_up(void **state)
 {
-    (void)state;
     struct err err;
-    snprintf(directory, sizeof directory, "/tmp/postern-audit-XXXXXX");
-    if (!mkdtemp(directory))
+    if (make_directory(state) != 0)
         return -1;
     snprintf(path, sizeof path, "%s/audit.db", directory);
     snprintf(lines, sizeof lines, "%s/audit.jsonl", directory);
@@ -38,11 +37,10 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-    (void)state;
     audit_close(audit);
     audit = NULL;
     loop_free(loop);
-    return unit_remove_folder(directory);
+    return remove_directory(state);
 }
 
 static void start(struct audit_config config)
@@ -62,27 +60,7 @@ static void stop(void)
     audit = NULL;
 }
 
-// Runs the loop until `enough` says so.
-static bool (*enough)(void);
-static int64_t too_late;
-
-static void on_tick(struct loop_timer *timer)
-{
-    if (enough() || clock_now_ms() > too_late)
-        loop_stop(loop);
-    else
-        loop_timer_set(loop, timer, 1);
-}
-
-static void run_until(bool (*condition)(void))
-{
-    struct loop_timer tick = {.on_due = on_tick};
-    enough = condition;
-    too_late = clock_now_ms() + 60000;
-    loop_timer_set(loop, &tick, 0);
-    loop_run(loop);
-    assert_true(condition());
-}
+#define run_until(condition) run_loop_until(loop, condition)
 
 static void on_stop(struct loop_timer *timer)
 {
@@ -136,7 +114,7 @@ static void write_rows(size_t count)
 {
     start((struct audit_config){0});
     put(count);
-    run_until(is_drained);
+    run_until(is_drained());
     stop();
 }
 
@@ -241,7 +219,7 @@ static void a_row_holds_the_record_and_its_canonical_json_is_as_documented(void 
     assert_true(audit_put(audit, &full));
     assert_true(audit_put(audit, &(struct audit_record){.time_ms = 1800000000000, .event = AUDIT_CALL}));
     assert_true(audit_put(audit, &(struct audit_record){.time_ms = 1800000000000, .event = AUDIT_POLICY}));
-    run_until(is_drained);
+    run_until(is_drained());
     assert_int_equal(audit_stats(audit).last_seq, 3);
     assert_int_equal(audit_stats(audit).written, 3);
     struct audit_filter all = {0};
@@ -293,7 +271,7 @@ static void a_row_holds_the_record_and_its_canonical_json_is_as_documented(void 
     assert_int_equal(file.st_mode & 0777, 0600);
 }
 
-static void a_row_that_was_encoded_ahead_is_the_same(void **state)
+static void a_row_whose_caller_was_encoded_in_advance_is_the_same(void **state)
 {
     (void)state;
     struct audit_row row;
@@ -307,7 +285,7 @@ static void a_row_that_was_encoded_ahead_is_the_same(void **state)
     ahead.who = who;
     start((struct audit_config){0});
     assert_true(audit_put(audit, &whole) && audit_put(audit, &ahead));
-    run_until(is_drained);
+    run_until(is_drained());
     reader = open_reader(&(struct audit_filter){0});
     assert_true(next(&row));
     size_t len = (size_t)((const char *)memmem(row.json.at, row.json.len, ",\"prev\"", 7) - row.json.at);
@@ -322,7 +300,7 @@ static void a_row_that_was_encoded_ahead_is_the_same(void **state)
 }
 
 // What is the same is kept once; what only looks the same when it is strung together is not.
-static void rows_share_what_they_say_alike_and_nothing_else(void **state)
+static void rows_share_equal_members_and_no_others(void **state)
 {
     (void)state;
     char longer[2000], longest[2000];
@@ -348,7 +326,7 @@ static void rows_share_what_they_say_alike_and_nothing_else(void **state)
     start((struct audit_config){0});
     for (size_t i = 0; i < COUNT(all); i++)
         assert_true(audit_put(audit, &all[i]));
-    run_until(is_drained);
+    run_until(is_drained());
     stop();
     assert_clean(1, COUNT(all));
     assert_int_equal(number("SELECT count(*) FROM segment"), 1);
@@ -376,7 +354,7 @@ static void rows_share_what_they_say_alike_and_nothing_else(void **state)
     assert_found("1: " CHANGED(1) "\n2: " CHANGED(2) "\n11: " CHANGED(11));
 }
 
-static void odd_texts_are_kept_as_utf8_and_long_ones_cut(void **state)
+static void invalid_texts_are_kept_as_utf8_and_long_ones_truncated(void **state)
 {
     (void)state;
     char *huge = mem_alloc(200000);
@@ -389,7 +367,7 @@ static void odd_texts_are_kept_as_utf8_and_long_ones_cut(void **state)
     start((struct audit_config){0});
     assert_true(audit_put(audit, &odd));
     free(huge);  // it was copied
-    run_until(is_drained);
+    run_until(is_drained());
     stop();
     assert_clean(1, 1);
     struct audit_row row;
@@ -410,7 +388,7 @@ static void odd_texts_are_kept_as_utf8_and_long_ones_cut(void **state)
     audit_reader_close(reader);
 }
 
-static void arguments_are_kept_only_if_asked_for_and_redacted(void **state)
+static void arguments_are_recorded_only_if_configured_and_redacted(void **state)
 {
     (void)state;
     struct buf out = {0};
@@ -428,7 +406,7 @@ static void arguments_are_kept_only_if_asked_for_and_redacted(void **state)
     struct audit_record kept = record("tool");
     kept.arguments = buf_span(&out);
     assert_true(audit_put(audit, &kept));
-    run_until(is_drained);
+    run_until(is_drained());
     stop();
     buf_release(&out);
     assert_clean(1, 1);
@@ -443,17 +421,17 @@ static void arguments_are_kept_only_if_asked_for_and_redacted(void **state)
     assert_found("1: " CHANGED(1));
 }
 
-static void json_lines_are_the_rows_and_the_file_may_be_rotated(void **state)
+static void json_lines_equal_the_rows_and_their_file_may_be_rotated(void **state)
 {
     (void)state;
     char moved[120], line[4096];
     snprintf(moved, sizeof moved, "%s.1", lines);
     start((struct audit_config){.jsonl = lines});
     put(5);
-    run_until(is_drained);
+    run_until(is_drained());
     assert_int_equal(rename(lines, moved), 0);
     put(3);
-    run_until(is_drained);
+    run_until(is_drained());
     stop();
     struct audit_row row;
     struct audit_filter all = {0};
@@ -473,12 +451,12 @@ static void json_lines_are_the_rows_and_the_file_may_be_rotated(void **state)
     audit_reader_close(reader);
 }
 
-static void json_lines_that_fail_are_counted_and_unhealthy_when_required(void **state)
+static void failed_json_lines_are_counted_and_unhealthy_when_required(void **state)
 {
     (void)state;
     start((struct audit_config){.jsonl = "/dev/full", .required = true});
     put(5);
-    run_until(is_drained);
+    run_until(is_drained());
     assert_true(audit_stats(audit).line_errors > 0);
     assert_int_equal(audit_stats(audit).written, 5);
     assert_false(audit_healthy(audit));
@@ -494,7 +472,7 @@ static void json_lines_that_fail_are_counted_and_unhealthy_when_required(void **
 #define REPLACE(this, that) "UPDATE segment SET shared=replace(shared,'" this "','" that "')"
 #define NEVER(seq) "row " #seq " was changed: it is nothing that was ever written"
 
-static void verify_finds_what_was_done_to_rows(void **state)
+static void a_verification_finds_changed_and_removed_rows(void **state)
 {
     (void)state;
     static const struct {
@@ -583,7 +561,7 @@ static void verify_finds_what_was_done_to_rows(void **state)
 }
 
 // The row is changed and gets a new hash that is right for it: the row after it tells.
-static void a_row_that_was_changed_and_hashed_again_is_found(void **state)
+static void a_verification_finds_a_row_that_was_changed_and_rehashed(void **state)
 {
     (void)state;
     write_rows(10);
@@ -611,7 +589,7 @@ static void a_row_that_was_changed_and_hashed_again_is_found(void **state)
     assert_found("6: " CHANGED(6));
 }
 
-static void after_a_change_the_chain_goes_on_and_the_change_stays_visible(void **state)
+static void the_chain_continues_after_a_change_that_stays_visible(void **state)
 {
     (void)state;
     write_rows(8);
@@ -635,7 +613,7 @@ static void after_a_change_the_chain_goes_on_and_the_change_stays_visible(void *
 }
 
 // Whoever has sqlite3 sees the rows one by one.
-static void the_view_has_the_rows_and_their_members(void **state)
+static void the_audit_view_has_the_rows_and_their_members(void **state)
 {
     (void)state;
     write_rows(600);
@@ -652,7 +630,7 @@ static void the_view_has_the_rows_and_their_members(void **state)
 static bool has_deleted(void) { return is_drained() && audit_stats(audit).deleted > 0; }
 static bool has_deleted_10000(void) { return audit_stats(audit).deleted == 10000; }
 
-static void old_rows_go_and_the_chain_keeps_verifying(void **state)
+static void old_rows_are_deleted_and_the_chain_still_verifies(void **state)
 {
     (void)state;
     struct timespec now;
@@ -663,15 +641,15 @@ static void old_rows_go_and_the_chain_keeps_verifying(void **state)
         one.time_ms = (int64_t)now.tv_sec * 1000 - (i < 10000 ? 31 : 29) * DAY_MS;
         assert_true(audit_put(audit, &one));
         if (i == 9999)  // old and young ones are in segments of their own
-            run_until(is_drained);
+            run_until(is_drained());
     }
-    run_until(is_drained);
+    run_until(is_drained());
     stop();
     assert_clean(1, 10010);
     start((struct audit_config){.retention_days = 30});
-    run_until(has_deleted_10000);
+    run_until(has_deleted_10000());
     put(1);
-    run_until(is_drained);
+    run_until(is_drained());
     stop();
     int64_t last = number("SELECT max(seq) FROM audit");  // with one row for each chunk
     assert_in_range(last, 10012, 10020);
@@ -682,7 +660,7 @@ static void old_rows_go_and_the_chain_keeps_verifying(void **state)
     assert_found("10011: the anchor of calls was changed: it begins with row 10011, the chain says 10001");
 }
 
-static void when_all_rows_are_old_the_row_that_says_so_is_left(void **state)
+static void a_file_of_only_old_rows_keeps_the_row_that_records_the_deletion(void **state)
 {
     (void)state;
     start((struct audit_config){0});
@@ -691,28 +669,28 @@ static void when_all_rows_are_old_the_row_that_says_so_is_left(void **state)
         one.time_ms = 1600000000000;
         assert_true(audit_put(audit, &one));
     }
-    run_until(is_drained);
+    run_until(is_drained());
     stop();
     start((struct audit_config){.retention_days = 1});
-    run_until(has_deleted);
+    run_until(has_deleted());
     stop();
     assert_clean(11, 11);
     write_rows(3);
     assert_clean(11, 14);
 }
 
-static void the_file_stays_under_its_size(void **state)
+static void the_audit_file_stays_below_its_maximum_size(void **state)
 {
     (void)state;
     enum { LIMIT = 2 << 20 };
     start((struct audit_config){.retention_size = {LIMIT}, .queue = 5000});
     for (int i = 0; i < 8; i++) {
         put(2500);
-        run_until(is_drained);
+        run_until(is_drained());
     }
-    run_until(has_deleted);
+    run_until(has_deleted());
     put(1);
-    run_until(is_drained);
+    run_until(is_drained());
     stop();
     struct audit_verdict verdict = verify();
     assert_string_equal(buf_text(&findings), "");
@@ -732,7 +710,7 @@ static void put_event(enum audit_event event, const char *name, int count)
         one.event = event;
         assert_true(audit_put(audit, &one));
     }
-    run_until(is_drained);
+    run_until(is_drained());
 }
 
 static void assert_no_findings(void)
@@ -743,7 +721,7 @@ static void assert_no_findings(void)
 }
 
 // Whoever sends requests without end, or calls, or refreshes tokens, deletes no rows of another kind.
-static void a_flood_of_one_kind_of_row_deletes_none_of_another(void **state)
+static void a_flood_of_one_kind_of_row_does_not_delete_rows_of_another(void **state)
 {
     (void)state;
     static const struct {
@@ -759,7 +737,7 @@ static void a_flood_of_one_kind_of_row_deletes_none_of_another(void **state)
             put_event(rows[i].event, "early", 50);
         for (int k = 0; k < 4; k++)
             put_event(rows[flooded].event, "flood", 2500);
-        run_until(has_deleted);
+        run_until(has_deleted());
         put_event(rows[flooded].event, "late", 10);
         stop();
         assert_no_findings();
@@ -777,7 +755,7 @@ static void a_flood_of_one_kind_of_row_deletes_none_of_another(void **state)
 }
 
 // Where retention has deleted rows of one chain, a row of another that somebody took out is still found.
-static void verify_finds_what_is_missing_beside_what_was_deleted(void **state)
+static void a_verification_distinguishes_missing_rows_from_deleted_ones(void **state)
 {
     (void)state;
     start((struct audit_config){.retention_size = {0, 64 << 10, 0}, .queue = 5000});
@@ -786,7 +764,7 @@ static void verify_finds_what_is_missing_beside_what_was_deleted(void **state)
         put_event(AUDIT_CALL, "call", 5);
     for (int k = 0; k < 4; k++)
         put_event(AUDIT_AUTHENTICATION, "flood", 2500);
-    run_until(has_deleted);
+    run_until(has_deleted());
     stop();
     assert_no_findings();
     assert_int_equal(number("SELECT min(seq) FROM audit"), 6);
@@ -815,11 +793,11 @@ static void a_full_queue_drops_counts_and_records_the_gap(void **state)
     assert_int_equal(audit_stats(audit).dropped, 5);
     assert_int_equal(audit_stats(audit).queued, 8);
     assert_true(audit_losing(audit, clock_now_ms() + 3600000));  // as long as it is not on record
-    run_until(is_drained);
+    run_until(is_drained());
     assert_true(audit_losing(audit, clock_now_ms()));  // and for a while, for those who look now and then
     assert_false(audit_losing(audit, clock_now_ms() + 60000));
     put(2);
-    run_until(is_drained);
+    run_until(is_drained());
     stop();
     struct audit_verdict verdict = verify();
     assert_int_equal(verdict.findings, 0);
@@ -841,7 +819,7 @@ static void a_nearly_full_queue_is_unhealthy_when_required(void **state)
     assert_true(audit_put(audit, &one));  // for calls on their way there is room
     assert_true(audit_put(audit, &one));
     assert_false(audit_put(audit, &one));
-    run_until(is_drained);
+    run_until(is_drained());
     assert_true(audit_healthy(audit));
     stop();
     assert_clean(1, 17);
@@ -860,14 +838,14 @@ static void large_records_fill_the_queue_by_their_bytes(void **state)
         assert_true(++taken < 2000);
     free(huge);
     assert_in_range(taken, 900, 1024);
-    run_until(is_drained);
+    run_until(is_drained());
     stop();
     assert_int_equal(verify().findings, 0);
     assert_int_equal(number("SELECT count(*) FROM audit WHERE event='call'"), taken);
     assert_int_equal(number("SELECT count FROM audit WHERE event='gap'"), 1);
 }
 
-static void closing_writes_what_is_queued(void **state)
+static void queued_rows_are_written_when_the_audit_is_closed(void **state)
 {
     (void)state;
     start((struct audit_config){0});
@@ -880,7 +858,7 @@ static void closing_writes_what_is_queued(void **state)
 }
 
 // What was dropped is known when the last write is done; it is written too, and nothing is left behind in the loop.
-static void closing_writes_the_gap_too(void **state)
+static void the_gap_record_is_written_when_the_audit_is_closed(void **state)
 {
     (void)state;
     struct audit_record one = record("dropped");
@@ -927,7 +905,7 @@ static void a_waiter_is_called_when_the_row_is_in_the_file(void **state)
     start((struct audit_config){.required = true});
     assert_true(audit_required(audit));
     wait_for_rows();
-    run_until(are_waits_over);
+    run_until(are_waits_over());
     for (int i = 0; i < WAITS; i++) {
         assert_true(waits[i].written);
         assert_int_equal(rows_then[i], WAITS);
@@ -939,15 +917,15 @@ static void a_waiter_is_called_when_the_row_is_in_the_file(void **state)
 
 static bool is_first_over(void) { return waits_over == 1; }
 
-static void a_waiter_that_left_is_not_called(void **state)
+static void a_cancelled_waiter_is_not_called(void **state)
 {
     (void)state;
     start((struct audit_config){.required = true});
     wait_for_rows();
     list_remove(&waits[0].node);
     list_remove(&waits[2].node);
-    run_until(is_first_over);
-    run_until(is_drained);
+    run_until(is_first_over());
+    run_until(is_drained());
     assert_true(waits[1].written);
     assert_int_equal(waits_over, 1);
     stop();
@@ -965,12 +943,12 @@ static void start_on_a_full_disk(bool required)
     for (int i = 0; i < 100 && !is_failing(); i++) {
         for (int k = 0; k < 32; k++)
             assert_true(audit_put(audit, &one));
-        run_until(is_drained_or_failing);
+        run_until(is_drained_or_failing());
     }
     assert_true(is_failing());
 }
 
-static void on_a_full_disk_what_fits_verifies_and_required_is_unhealthy(void **state)
+static void rows_that_fit_on_a_full_disk_verify_and_a_required_audit_is_unhealthy(void **state)
 {
     (void)state;
     for (int required = 0; required < 2; required++) {
@@ -993,23 +971,30 @@ static void on_a_full_disk_what_fits_verifies_and_required_is_unhealthy(void **s
     }
 }
 
-static void when_there_is_room_again_nothing_was_lost(void **state)
+// Starts with ten rows in the file, and then a disk that is full; gives the limit that ends this when it is set again.
+static struct rlimit start_and_fill_disk(void)
 {
-    (void)state;
     struct rlimit before, small;
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     start((struct audit_config){.required = true});
     put(10);
-    run_until(is_drained);
+    run_until(is_drained());
     small = before;
     small.rlim_cur = 65536;
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
     put(500);
-    run_until(is_failing);
+    return before;
+}
+
+static void rows_queued_while_the_disk_was_full_are_written_later(void **state)
+{
+    (void)state;
+    struct rlimit before = start_and_fill_disk();
+    run_until(is_failing());
     assert_false(audit_healthy(audit));
     put(5);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
-    run_until(is_drained);
+    run_until(is_drained());
     assert_true(audit_healthy(audit));
     assert_int_equal(audit_stats(audit).dropped, 0);
     assert_int_equal(audit_stats(audit).written, 515);
@@ -1020,21 +1005,13 @@ static void when_there_is_room_again_nothing_was_lost(void **state)
 static void a_waiter_is_called_when_the_row_cannot_be_written(void **state)
 {
     (void)state;
-    struct rlimit before, small;
-    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
-    start((struct audit_config){.required = true});
-    put(10);
-    run_until(is_drained);
-    small = before;
-    small.rlim_cur = 65536;
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
-    put(500);
+    struct rlimit before = start_and_fill_disk();
     wait_for_rows();
-    run_until(are_waits_over);
+    run_until(are_waits_over());
     for (int i = 0; i < WAITS; i++)
         assert_false(waits[i].written);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
-    run_until(is_drained);  // they are written nevertheless, once that is possible
+    run_until(is_drained());  // they are written nevertheless, once that is possible
     stop();
     assert_clean(1, 510 + WAITS);
 }
@@ -1050,7 +1027,7 @@ static void write_without_threads(void)
     loop = loop_new(&(struct err){0});
     start((struct audit_config){.required = true});
     put(10);
-    run_until(is_drained);
+    run_until(is_drained());
     const char *const files[] = {directory, path, log, shared};
     for (size_t i = 0; geteuid() == 0 && i < COUNT(files); i++)
         assert_int_equal(chown(files[i], 65534, 65534), 0);
@@ -1059,16 +1036,16 @@ static void write_without_threads(void)
     none = (struct rlimit){.rlim_cur = 0, .rlim_max = before.rlim_max};
     assert_int_equal(setrlimit(RLIMIT_NPROC, &none), 0);
     put(5);
-    run_until(is_failing);
+    run_until(is_failing());
     assert_false(audit_healthy(audit));
     assert_int_equal(audit_stats(audit).written, 10);
     assert_int_equal(setrlimit(RLIMIT_NPROC, &before), 0);
-    run_until(is_drained);
+    run_until(is_drained());
     assert_true(audit_healthy(audit));
     assert_int_equal(audit_stats(audit).dropped, 0);
 }
 
-static void when_no_thread_can_be_started_records_wait(void **state)
+static void records_wait_while_no_thread_can_be_started(void **state)
 {
     (void)state;
     int status = -1;
@@ -1087,7 +1064,7 @@ static void when_no_thread_can_be_started_records_wait(void **state)
     buf_release(&findings);
 }
 
-static void a_locked_file_does_not_hold_up_the_end_for_long(void **state)
+static void a_locked_file_delays_the_close_only_briefly(void **state)
 {
     (void)state;
     sqlite3 *other;
@@ -1128,7 +1105,7 @@ static void write_at(long offset, const char *bytes, size_t len)
     assert_int_equal(fclose(out), 0);
 }
 
-static void a_file_that_is_damaged_or_not_ours_is_refused(void **state)
+static void a_damaged_or_foreign_audit_file_is_refused(void **state)
 {
     (void)state;
     char garbage[8192];
@@ -1147,11 +1124,9 @@ static void a_file_that_is_damaged_or_not_ours_is_refused(void **state)
     (void)unlink(path);
 
     write_rows(5);
-    sql("PRAGMA user_version=6");
-    refuse("another version");
-    sql("PRAGMA user_version=4");
-    refuse("another version");
-    sql("PRAGMA user_version=5;DELETE FROM anchor");
+    sql("PRAGMA user_version=7");
+    refuse("newer version");
+    sql("PRAGMA user_version=6;DELETE FROM anchor");
     struct err err = {0};
     assert_null(audit_open(loop, &(struct audit_config){.path = path, .queue = 10}, &err));
     assert_contains(err.detail, "anchor");
@@ -1169,11 +1144,11 @@ static void write_for_ever(void)
     start((struct audit_config){.queue = 100000});
     for (;;) {
         put(37);
-        run_until(is_drained);
+        run_until(is_drained());
     }
 }
 
-static void a_killed_writer_leaves_a_chain_that_verifies_and_goes_on(void **state)
+static void a_killed_writer_leaves_a_chain_that_verifies_and_continues(void **state)
 {
     (void)state;
     int64_t last = 0;
@@ -1208,7 +1183,7 @@ static void a_killed_writer_leaves_a_chain_that_verifies_and_goes_on(void **stat
     assert_clean(1, last + 5);
 }
 
-static void two_processes_write_one_chain(void **state)
+static void two_processes_append_to_one_chain(void **state)
 {
     (void)state;
     write_rows(1);
@@ -1219,7 +1194,7 @@ static void two_processes_write_one_chain(void **state)
         start((struct audit_config){.queue = 5000});
         for (int i = 0; i < 50; i++) {
             put(20);
-            run_until(is_drained);
+            run_until(is_drained());
         }
         stop();
         _exit(0);
@@ -1227,7 +1202,7 @@ static void two_processes_write_one_chain(void **state)
     start((struct audit_config){.queue = 5000});
     for (int i = 0; i < 50; i++) {
         put(20);
-        run_until(is_drained);
+        run_until(is_drained());
     }
     stop();
     int status;
@@ -1269,14 +1244,14 @@ static void a_reader_follows_while_rows_are_written(void **state)
     writer = (struct loop_timer){.on_due = on_write};
     loop_timer_set(loop, &writer, 0);
     reader = open_reader(&all);
-    run_until(follow_to_the_end);
+    run_until(follow_to_the_end());
     audit_reader_close(reader);
     stop();
     assert_clean(1, 20000);
     buf_release(&findings);
 }
 
-static void filters_choose_rows(void **state)
+static void audit_filters_select_rows(void **state)
 {
     (void)state;
     static const struct {
@@ -1316,7 +1291,7 @@ static void filters_choose_rows(void **state)
             one = (struct audit_record){.time_ms = one.time_ms, .event = AUDIT_AUTHENTICATION, .status = AUDIT_DENIED};
         assert_true(audit_put(audit, &one));
     }
-    run_until(is_drained);
+    run_until(is_drained());
     for (size_t i = 0; i < COUNT(rows); i++) {
         struct buf got = {0};
         struct audit_row row;
@@ -1335,7 +1310,7 @@ static void filters_choose_rows(void **state)
     assert_int_equal(row.seq, 5);
     assert_false(next(&row));
     put(3);
-    run_until(is_drained);
+    run_until(is_drained());
     for (int i = 7; i <= 9; i++) {  // going on, the limit is over
         assert_true(next(&row));
         assert_int_equal(row.seq, i);
@@ -1346,7 +1321,7 @@ static void filters_choose_rows(void **state)
 
 // ---- options and speed ----------------------------------------------------------------------
 
-static void options_have_defaults_and_bounds(void **state)
+static void audit_options_have_defaults_and_bounds(void **state)
 {
     (void)state;
     struct audit_config config = {0};
@@ -1371,7 +1346,7 @@ static void options_have_defaults_and_bounds(void **state)
     json_decref(tree);
 }
 
-static void the_path_comes_from_the_environment(void **state)
+static void the_audit_path_is_read_from_the_environment(void **state)
 {
     (void)state;
     static const struct {
@@ -1403,9 +1378,9 @@ static void measure(bool required)
         int64_t before = clock_now_us();
         put(1000);
         putting += clock_now_us() - before;
-        run_until(has_half_room);
+        run_until(has_half_room());
     }
-    run_until(is_drained);
+    run_until(is_drained());
     int64_t us = clock_now_us() - began;
     assert_int_equal(audit_stats(audit).dropped, 0);
     stop();
@@ -1418,7 +1393,7 @@ static void measure(bool required)
     (void)unlink(path);
 }
 
-static void writing_rows_is_fast_enough(void **state)
+static void rows_are_written_fast_enough(void **state)
 {
     (void)state;
     measure(false);
@@ -1431,41 +1406,41 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         AUDIT_TEST(a_row_holds_the_record_and_its_canonical_json_is_as_documented),
-        AUDIT_TEST(a_row_that_was_encoded_ahead_is_the_same),
-        AUDIT_TEST(rows_share_what_they_say_alike_and_nothing_else),
-        AUDIT_TEST(odd_texts_are_kept_as_utf8_and_long_ones_cut),
-        AUDIT_TEST(json_lines_are_the_rows_and_the_file_may_be_rotated),
-        AUDIT_TEST(json_lines_that_fail_are_counted_and_unhealthy_when_required),
-        AUDIT_TEST(verify_finds_what_was_done_to_rows),
-        AUDIT_TEST(a_row_that_was_changed_and_hashed_again_is_found),
-        AUDIT_TEST(after_a_change_the_chain_goes_on_and_the_change_stays_visible),
-        AUDIT_TEST(the_view_has_the_rows_and_their_members),
-        AUDIT_TEST(old_rows_go_and_the_chain_keeps_verifying),
-        AUDIT_TEST(when_all_rows_are_old_the_row_that_says_so_is_left),
-        AUDIT_TEST(the_file_stays_under_its_size),
-        AUDIT_TEST(a_flood_of_one_kind_of_row_deletes_none_of_another),
-        AUDIT_TEST(verify_finds_what_is_missing_beside_what_was_deleted),
+        AUDIT_TEST(a_row_whose_caller_was_encoded_in_advance_is_the_same),
+        AUDIT_TEST(rows_share_equal_members_and_no_others),
+        AUDIT_TEST(invalid_texts_are_kept_as_utf8_and_long_ones_truncated),
+        AUDIT_TEST(json_lines_equal_the_rows_and_their_file_may_be_rotated),
+        AUDIT_TEST(failed_json_lines_are_counted_and_unhealthy_when_required),
+        AUDIT_TEST(a_verification_finds_changed_and_removed_rows),
+        AUDIT_TEST(a_verification_finds_a_row_that_was_changed_and_rehashed),
+        AUDIT_TEST(the_chain_continues_after_a_change_that_stays_visible),
+        AUDIT_TEST(the_audit_view_has_the_rows_and_their_members),
+        AUDIT_TEST(old_rows_are_deleted_and_the_chain_still_verifies),
+        AUDIT_TEST(a_file_of_only_old_rows_keeps_the_row_that_records_the_deletion),
+        AUDIT_TEST(the_audit_file_stays_below_its_maximum_size),
+        AUDIT_TEST(a_flood_of_one_kind_of_row_does_not_delete_rows_of_another),
+        AUDIT_TEST(a_verification_distinguishes_missing_rows_from_deleted_ones),
         AUDIT_TEST(a_full_queue_drops_counts_and_records_the_gap),
         AUDIT_TEST(a_nearly_full_queue_is_unhealthy_when_required),
         AUDIT_TEST(large_records_fill_the_queue_by_their_bytes),
-        AUDIT_TEST(closing_writes_what_is_queued),
-        AUDIT_TEST(closing_writes_the_gap_too),
+        AUDIT_TEST(queued_rows_are_written_when_the_audit_is_closed),
+        AUDIT_TEST(the_gap_record_is_written_when_the_audit_is_closed),
         AUDIT_TEST(a_waiter_is_called_when_the_row_is_in_the_file),
-        AUDIT_TEST(a_waiter_that_left_is_not_called),
+        AUDIT_TEST(a_cancelled_waiter_is_not_called),
         AUDIT_TEST(a_waiter_is_called_when_the_row_cannot_be_written),
-        AUDIT_TEST(on_a_full_disk_what_fits_verifies_and_required_is_unhealthy),
-        AUDIT_TEST(when_there_is_room_again_nothing_was_lost),
-        AUDIT_TEST(when_no_thread_can_be_started_records_wait),
-        AUDIT_TEST(a_locked_file_does_not_hold_up_the_end_for_long),
-        AUDIT_TEST(a_file_that_is_damaged_or_not_ours_is_refused),
-        AUDIT_TEST(arguments_are_kept_only_if_asked_for_and_redacted),
-        AUDIT_TEST(a_killed_writer_leaves_a_chain_that_verifies_and_goes_on),
-        AUDIT_TEST(two_processes_write_one_chain),
+        AUDIT_TEST(rows_that_fit_on_a_full_disk_verify_and_a_required_audit_is_unhealthy),
+        AUDIT_TEST(rows_queued_while_the_disk_was_full_are_written_later),
+        AUDIT_TEST(records_wait_while_no_thread_can_be_started),
+        AUDIT_TEST(a_locked_file_delays_the_close_only_briefly),
+        AUDIT_TEST(a_damaged_or_foreign_audit_file_is_refused),
+        AUDIT_TEST(arguments_are_recorded_only_if_configured_and_redacted),
+        AUDIT_TEST(a_killed_writer_leaves_a_chain_that_verifies_and_continues),
+        AUDIT_TEST(two_processes_append_to_one_chain),
         AUDIT_TEST(a_reader_follows_while_rows_are_written),
-        AUDIT_TEST(filters_choose_rows),
-        AUDIT_TEST(options_have_defaults_and_bounds),
-        AUDIT_TEST(the_path_comes_from_the_environment),
-        AUDIT_TEST(writing_rows_is_fast_enough),
+        AUDIT_TEST(audit_filters_select_rows),
+        AUDIT_TEST(audit_options_have_defaults_and_bounds),
+        AUDIT_TEST(the_audit_path_is_read_from_the_environment),
+        AUDIT_TEST(rows_are_written_fast_enough),
     };
     log_setup(LOG_OFF, LOG_FORMAT_TEXT);
     return cmocka_run_group_tests(tests, NULL, NULL);

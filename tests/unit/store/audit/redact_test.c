@@ -78,7 +78,7 @@ static const struct {
 };
 // clang-format on
 
-static void what_is_left_out(void **state)
+static void secret_members_are_redacted_as_in_the_table(void **state)
 {
     (void)state;
     struct buf out = {0};
@@ -105,7 +105,7 @@ static void marked(struct span got, const char *why, const char *json, size_t le
     buf_release(&want);
 }
 
-static void what_is_too_long_is_a_marker_and_never_half(void **state)
+static void arguments_that_are_too_long_become_a_marker(void **state)
 {
     (void)state;
     struct buf json = {0}, out = {0};
@@ -131,7 +131,7 @@ static void what_is_too_long_is_a_marker_and_never_half(void **state)
     buf_release(&out);
 }
 
-static void what_is_no_object_is_a_marker(void **state)
+static void arguments_that_are_not_an_object_become_a_marker(void **state)
 {
     (void)state;
     static const char *const rows[] = {"\"hunter2\"", "[\"hunter2\"]", "7", "null", "true"};
@@ -141,7 +141,7 @@ static void what_is_no_object_is_a_marker(void **state)
     buf_release(&out);
 }
 
-static void depth_is_no_problem(void **state)
+static void deeply_nested_arguments_are_redacted(void **state)
 {
     (void)state;
     struct buf json = {0}, out = {0};
@@ -172,7 +172,7 @@ static void refuse(const char *json, const char *why)
     json_decref(tree);
 }
 
-static void options_that_make_no_sense_are_refused(void **state)
+static void invalid_redaction_options_are_refused(void **state)
 {
     (void)state;
     refuse("{\"pointers\":[\"/a\",\"a/b\"]}", "f: /audit/redact/pointers/1: not a JSON Pointer");
@@ -193,11 +193,11 @@ static void options_that_make_no_sense_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_left_out),
-        cmocka_unit_test(what_is_too_long_is_a_marker_and_never_half),
-        cmocka_unit_test(what_is_no_object_is_a_marker),
-        cmocka_unit_test(depth_is_no_problem),
-        cmocka_unit_test(options_that_make_no_sense_are_refused),
+        cmocka_unit_test(secret_members_are_redacted_as_in_the_table),
+        cmocka_unit_test(arguments_that_are_too_long_become_a_marker),
+        cmocka_unit_test(arguments_that_are_not_an_object_become_a_marker),
+        cmocka_unit_test(deeply_nested_arguments_are_redacted),
+        cmocka_unit_test(invalid_redaction_options_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

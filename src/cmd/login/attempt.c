@@ -14,25 +14,17 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { REDIRECT_MAX = 16 << 10 };
+enum { ID_BYTES = 32, REDIRECT_MAX = 16 << 10 };
 
 // ---- start ----------------------------------------------------------------------------------
 
-void login_steps_new_id(struct login *login)
-{
-    unsigned char random[32];
-    struct buf id = {0};
-    secret_random(random, sizeof random);
-    secret_encode(&id, span_make((const char *)random, sizeof random));
-    snprintf(login->id, sizeof login->id, "%s", buf_text(&id));
-    buf_release(&id);
-}
+void login_attempt_new_id(struct login *login) { secret_random_text(login->id, ID_BYTES); }
 
 static void on_kept(struct grant_request *request)
 {
     struct login *login = request->arg;
     char expires[32] = "";
-    time_t end = time(NULL) + GRANT_STORE_ATTEMPT_MS / 1000;
+    time_t end = clock_wall_s() + GRANT_STORE_ATTEMPT_MS / 1000;
     struct tm parts;
     if (request->answer != GRANT_STORE_DONE) {
         login_finish(login, fail_with(EXIT_STORE, "the login could not be kept: %s", request->err.detail));
@@ -48,7 +40,7 @@ static void on_kept(struct grant_request *request)
     login_finish(login, EXIT_OK);
 }
 
-void login_steps_pause(struct login *login, const char *url)
+void login_attempt_save(struct login *login, const char *url)
 {
     const struct oauth_authorization *going = login_flow_authorization(login->flow);
     struct buf frozen = {0};
@@ -147,7 +139,7 @@ static bool go_on(struct login *login, struct attempt *attempt, const char *redi
     return answer(login, attempt, redirect);
 }
 
-bool login_steps_resume(struct login *login)
+bool login_attempt_resume(struct login *login)
 {
     struct grant_request found = {0};
     char *redirect = read_redirect(login->flags->redirect);

@@ -1,0 +1,26 @@
+// Comparing two objects of the same option table: are they equal, and what differs, by JSON pointer.
+#ifndef BASE_OPTION_COMPARE_H
+#define BASE_OPTION_COMPARE_H
+
+#include "base/option.h"
+
+enum option_difference_kind { OPTION_CHANGED, OPTION_ADDED, OPTION_REMOVED, OPTION_REORDERED };
+
+// One difference. Of named objects that only one side has, the object is the difference; of other objects, each option.
+struct option_difference {
+    enum option_difference_kind kind;
+    const char *path;        // JSON pointer
+    json_t *before, *after;  // as option_show() shows them, secrets as "***"; NULL: absent
+    bool fixed;              // a running gateway cannot change the option
+};
+
+typedef void option_compare_fn(void *arg, const struct option_difference *difference);
+
+bool option_compare_equal(const struct option_table *table, const void *one, const void *other);
+bool option_compare_items_equal(const struct option_table *table, const struct option_items *one,
+                                const struct option_items *other);
+// Calls `report` for each difference, in the order of the rows.
+void option_compare(const struct option_table *table, const void *before, const void *after, option_compare_fn *report,
+                    void *arg);
+
+#endif

@@ -1,0 +1,25 @@
+// What differs between two configurations: what a reload would change.
+#ifndef CONFIG_DIFF_H
+#define CONFIG_DIFF_H
+
+#include "base/buf.h"
+#include "base/json.h"
+#include <stdbool.h>
+
+struct config;
+struct config_diff;
+
+struct config_diff *config_diff_new(const struct config *before, const struct config *after);
+void config_diff_free(struct config_diff *diff);
+
+bool config_diff_is_empty(const struct config_diff *diff);
+// The first option that differs and that a running gateway cannot change; NULL: there is no such option.
+const char *config_diff_fixed(const struct config_diff *diff);
+// Does an option at this JSON pointer, or below it, differ?
+bool config_diff_touches(const struct config_diff *diff, const char *path);
+// A line each: "+ /mcpServers/files", "- /profiles/dev", "~ /limits/sessions: 100 -> 200". Secrets are not shown.
+void config_diff_put(const struct config_diff *diff, struct buf *out);
+// [{"change":"changed","path":"/limits/sessions","before":100,"after":200}]
+json_t *config_diff_json(const struct config_diff *diff);
+
+#endif

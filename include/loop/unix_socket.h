@@ -1,0 +1,34 @@
+// Listening unix sockets with their files, and the processes at the other end of a connection.
+#ifndef LOOP_UNIX_SOCKET_H
+#define LOOP_UNIX_SOCKET_H
+
+#include "base/err.h"
+#include <stdbool.h>
+#include <sys/types.h>
+
+// The file of a listening socket. Zeroed, there is no file.
+struct unix_socket_file {
+    char *path;  // NULL: none
+    dev_t device;
+    ino_t inode;
+};
+
+enum { UNIX_SOCKET_PATH_MAX = 107 };
+
+// Creates a socket file with this mode and listens. A file on which no process accepts is replaced; anything else that
+// exists there is an error. Returns the descriptor; -1: the error is set, and nothing is there to be removed.
+int unix_socket_listen(struct unix_socket_file *file, const char *path, mode_t mode, struct err *err) MUST_CHECK;
+// Removes the file, unless another process has put its own socket there.
+void unix_socket_remove(struct unix_socket_file *file);
+
+// Connects without waiting: the connection is in the backlog of the listening process at once. -1: the error is set.
+int unix_socket_connect(const char *path, struct err *err) MUST_CHECK;
+
+struct unix_socket_peer {
+    pid_t pid;
+    uid_t uid;
+};
+// The process that connected, or that listens, when it did. False: it cannot be known.
+bool unix_socket_peer(int fd, struct unix_socket_peer *peer) MUST_CHECK;
+
+#endif

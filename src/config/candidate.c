@@ -1,0 +1,59 @@
+// Owns reading the next configuration.
+//
+// The worker touches nothing but the candidate and the environment, which nobody changes while the gateway runs.
+#include "candidate.h"
+#include "auth/policy/policy.h"
+#include "base/mem.h"
+#include "config/policies.h"
+#include <stdlib.h>
+
+uint64_t candidate_fingerprint(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    struct buf folder = {0};
+    if (slash)
+        buf_put(&folder, path, (size_t)(slash + 1 - path));
+    buf_put_text(&folder, "tenants.d");
+    uint64_t sum = policy_fingerprint(path) + 31 * policy_fingerprint(buf_text(&folder));
+    buf_release(&folder);
+    return sum;
+}
+
+static bool read_policies(struct candidate *candidate)
+{
+    const struct config *config = candidate->config;
+    candidate->policies = mem_alloc((config->tenants.count + 1) * sizeof(struct policy *));
+    for (size_t i = 0; i <= config->tenants.count; i++) {
+        struct policy_findings findings = {0};
+        struct err why = {0};
+        candidate->policies[i] = config_policies_of(config, i, &findings, &why);
+        policy_findings_release(&findings);
+        if (!candidate->policies[i])
+            return err_set(&candidate->err, why.code, "%s%s/policy: %s", i ? "/tenants/" : "",
+                           i ? config_tenant_name(config, i) : "", why.detail);
+    }
+    return true;
+}
+
+void candidate_read(struct offload_job *job)
+{
+    struct candidate *candidate = job->arg;
+    candidate->fingerprint = candidate_fingerprint(candidate->path);
+    candidate->config = config_load(candidate->path, &candidate->err);
+    if (candidate->config && !read_policies(candidate)) {
+        struct err why = candidate->err;
+        candidate_release(candidate);
+        candidate->err = why;
+    }
+}
+
+void candidate_release(struct candidate *candidate)
+{
+    for (size_t i = 0; candidate->policies && i <= candidate->config->tenants.count; i++)
+        policy_unref(candidate->policies[i]);
+    free(candidate->policies);
+    config_unref(candidate->config);
+    candidate->policies = NULL;
+    candidate->config = NULL;
+    candidate->err = (struct err){0};
+}

@@ -1,0 +1,26 @@
+// The next configuration: read from its files with the policies of all its tenants, on a worker; not in force yet.
+#ifndef CONFIG_CANDIDATE_H
+#define CONFIG_CANDIDATE_H
+
+#include "base/err.h"
+#include "config/config.h"
+#include "loop/offload.h"
+
+struct policy;
+
+struct candidate {
+    struct offload_job job;
+    const char *path;
+    uint64_t fingerprint;      // of the files before they were read
+    struct config *config;     // NULL: `err` says why
+    struct policy **policies;  // of each tenant; NULL: `err` says why
+    struct err err;
+};
+
+// The files of the configuration at this path: itself and tenants.d beside it.
+uint64_t candidate_fingerprint(const char *path);
+// For `job.run`.
+void candidate_read(struct offload_job *job);
+void candidate_release(struct candidate *candidate);
+
+#endif

@@ -1,0 +1,159 @@
+// Owns the files of listening unix sockets, and connections to them.
+//
+// A unix socket is created under a lock on its folder, so that of two gateways that start at once one finds the other. A file
+// that is there already is replaced only if it is a socket on which no process accepts.
+#include "loop/unix_socket.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#define BACKLOG 1024
+#define LOCK_TRIES 40
+#define LOCK_PAUSE_NS 25000000L
+
+// The folder, locked; -1 with the error set.
+static int lock_folder(const char *path, struct err *err)
+{
+    size_t len = (size_t)(strrchr(path, '/') - path);
+    char *folder = mem_copy(path, len ? len : 1);
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC), tries = 0;
+    while (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) < 0) {
+        if ((errno != EWOULDBLOCK && errno != EINTR) || ++tries == LOCK_TRIES) {
+            int saved = errno;
+            close(fd);
+            fd = -1;
+            errno = saved;
+            break;
+        }
+        nanosleep(&(struct timespec){0, LOCK_PAUSE_NS}, NULL);
+    }
+    if (fd < 0)
+        (void)err_set(err, ERR_CONFIG, "cannot listen on unix:%s: cannot open and lock the folder %s: %s", path, folder,
+                      strerror(errno));
+    free(folder);
+    return fd;
+}
+
+static int connect_to(const struct sockaddr_un *name)
+{
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0 || connect(fd, (const struct sockaddr *)name, sizeof *name) == 0)
+        return fd;
+    int why = errno;
+    close(fd);
+    errno = why;
+    return -1;
+}
+
+// Clears the path: nothing is there, or a socket on which no process accepts, which is removed.
+static bool clear_path(const struct sockaddr_un *name, struct err *err)
+{
+    const char *path = name->sun_path;
+    struct stat there;
+    if (lstat(path, &there) < 0)
+        return errno == ENOENT || err_set(err, ERR_CONFIG, "cannot listen on unix:%s: %s", path, strerror(errno));
+    if (!S_ISSOCK(there.st_mode))
+        return err_set(err, ERR_CONFIG,
+                       "cannot listen on unix:%s: something that is not a socket is there; move it away, or choose "
+                       "another path",
+                       path);
+    int fd = connect_to(name), why = fd < 0 ? errno : 0;
+    if (fd >= 0)
+        close(fd);
+    if (why == ECONNREFUSED)
+        return unlink(path) == 0 || errno == ENOENT ||
+               err_set(err, ERR_CONFIG, "cannot listen on unix:%s: cannot remove the stale socket: %s", path,
+                       strerror(errno));
+    if (why == EACCES || why == EPERM)
+        return err_set(err, ERR_CONFIG, "cannot listen on unix:%s: a socket is there that may not be opened: %s", path,
+                       strerror(why));
+    return err_set(err, ERR_CONFIG,
+                   "cannot listen on unix:%s: another process listens there already; stop it, or choose another path",
+                   path);
+}
+
+static bool own_file(struct unix_socket_file *file, const char *path)
+{
+    struct stat there;
+    if (lstat(path, &there) < 0)
+        return false;
+    *file = (struct unix_socket_file){mem_string(path), there.st_dev, there.st_ino};
+    return true;
+}
+
+static int bind_path(struct unix_socket_file *file, const struct sockaddr_un *name, mode_t mode, struct err *err)
+{
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    mode_t before = umask(0777 & ~mode);  // so it never has another mode, not even for a moment
+    bool bound = fd >= 0 && bind(fd, (const struct sockaddr *)name, sizeof *name) == 0;
+    umask(before);
+    if (bound && own_file(file, name->sun_path) && listen(fd, BACKLOG) == 0)
+        return fd;
+    (void)err_set(err, ERR_CONFIG, "cannot listen on unix:%s: %s", name->sun_path, strerror(errno));
+    unix_socket_remove(file);
+    if (fd >= 0)
+        close(fd);
+    return -1;
+}
+
+static bool set_name(struct sockaddr_un *name, const char *path)
+{
+    *name = (struct sockaddr_un){.sun_family = AF_UNIX};
+    return (size_t)snprintf(name->sun_path, sizeof name->sun_path, "%s", path) < sizeof name->sun_path;
+}
+
+int unix_socket_listen(struct unix_socket_file *file, const char *path, mode_t mode, struct err *err)
+{
+    struct sockaddr_un name;
+    *file = (struct unix_socket_file){0};
+    if (path[0] != '/' || !set_name(&name, path)) {
+        (void)err_set(err, ERR_CONFIG, "cannot listen on unix:%s: the path must be absolute and at most %d bytes long",
+                      path, UNIX_SOCKET_PATH_MAX);
+        return -1;
+    }
+    int folder = lock_folder(path, err);
+    if (folder < 0)
+        return -1;
+    int fd = clear_path(&name, err) ? bind_path(file, &name, mode, err) : -1;
+    close(folder);
+    return fd;
+}
+
+void unix_socket_remove(struct unix_socket_file *file)
+{
+    struct stat there;
+    if (file->path && lstat(file->path, &there) == 0 && there.st_dev == file->device && there.st_ino == file->inode &&
+        unlink(file->path) < 0)
+        log_warn("cannot remove the socket", LOG_STR("path", file->path), LOG_STR("detail", strerror(errno)));
+    free(file->path);
+    *file = (struct unix_socket_file){0};
+}
+
+int unix_socket_connect(const char *path, struct err *err)
+{
+    struct sockaddr_un name;
+    int fd = set_name(&name, path) ? connect_to(&name) : (errno = ENAMETOOLONG, -1);
+    if (fd < 0)
+        (void)err_set(err, ERR_UNAVAILABLE, "%s: %s", path, strerror(errno));
+    return fd;
+}
+
+bool unix_socket_peer(int fd, struct unix_socket_peer *peer)
+{
+    struct ucred who;
+    socklen_t len = sizeof who;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len) < 0 || len != sizeof who)
+        return false;
+    *peer = (struct unix_socket_peer){who.pid, who.uid};
+    return true;
+}
