@@ -62,7 +62,7 @@ static bool is_unchanged(const struct shaping *shaping)
            out->parts[0].text.len == shaping->text.len;
 }
 
-// Writes `before` and `after` around the text, over the server's envelope. False: there is less space than that.
+// Writes the envelope around the text, over the server's. False: there is not enough space for it.
 static bool wrap_in_place(struct shaping *shaping, struct span before, struct span after)
 {
     struct span message = shaping->message, text = shaping->text;
@@ -86,18 +86,15 @@ static void wrap_in_parts(struct pieces *out, struct span before, struct span af
     blob_unref(inner);
 }
 
-// Servers write the id before the result or after it, so that is where they leave space.
+// The order of the members is that of every other answer (docs/fidelity.md, `envelope`), wherever the server put its id.
 static void wrap(struct shaping *shaping, struct span id)
 {
-    struct span member = span_of(shaping->error ? "{\"error\":" : "{\"result\":"), end = span_of("}");
-    struct buf first = {0}, last = {0};
-    buf_printf(&first, "{\"jsonrpc\":\"2.0\",\"id\":%.*s,%.*s", SPAN_ARG(id), SPAN_ARG(span_after(member, 1)));
-    buf_printf(&last, ",\"jsonrpc\":\"2.0\",\"id\":%.*s}", SPAN_ARG(id));
-    if (!is_unchanged(shaping) ||
-        (!wrap_in_place(shaping, buf_span(&first), end) && !wrap_in_place(shaping, member, buf_span(&last))))
-        wrap_in_parts(&shaping->out, buf_span(&first), end);
-    buf_release(&first);
-    buf_release(&last);
+    struct buf before = {0};
+    struct span after = span_of("}");
+    buf_printf(&before, "{\"jsonrpc\":\"2.0\",\"id\":%.*s,\"%s\":", SPAN_ARG(id), shaping->error ? "error" : "result");
+    if (!is_unchanged(shaping) || !wrap_in_place(shaping, buf_span(&before), after))
+        wrap_in_parts(&shaping->out, buf_span(&before), after);
+    buf_release(&before);
 }
 
 static void finish(struct shaping *shaping)
