@@ -75,7 +75,7 @@ enum record_answer attempt_record_get(struct vault *vault, struct record_store *
 // ---- bounds ---------------------------------------------------------------------------------
 
 // One record that may have to go.
-struct candidate {
+struct eviction_candidate {
     char key[SECRET_MAC_BYTES + ATTEMPT_OWNER_BYTES];
     size_t key_len;
     int64_t generation;
@@ -86,15 +86,15 @@ struct survey {
     struct vault *vault;
     struct span key;  // of the newest one: not to be dropped
     size_t all, own;
-    struct candidate oldest_own;
+    struct eviction_candidate oldest_own;
 };
 
-static void propose(struct candidate *best, const struct record *record, bool agreed)
+static void propose(struct eviction_candidate *best, const struct record *record, bool agreed)
 {
     bool worse = best->key_len && (best->agreed != agreed ? agreed : record->generation > best->generation);
     if (worse || record->key.len > sizeof best->key)
         return;
-    *best = (struct candidate){.key_len = record->key.len, .generation = record->generation, .agreed = agreed};
+    *best = (struct eviction_candidate){.key_len = record->key.len, .generation = record->generation, .agreed = agreed};
     memcpy(best->key, record->key.at, record->key.len);
 }
 
@@ -164,7 +164,8 @@ static bool give_up(struct vault *vault, struct record_store *records, const str
     return ok;
 }
 
-static bool drop(struct vault *vault, struct record_store *records, const struct candidate *candidate, struct err *err)
+static bool drop(struct vault *vault, struct record_store *records, const struct eviction_candidate *candidate,
+                 struct err *err)
 {
     struct record record;
     struct record_name name = {VAULT_ATTEMPTS, span_make(candidate->key, candidate->key_len)};
@@ -182,7 +183,7 @@ struct crowd {
     struct vault *vault;
     struct span key;       // of the newest one
     struct attempt *mine;  // it
-    struct candidate finished, same_tenant, oldest;
+    struct eviction_candidate finished, same_tenant, oldest;
 };
 
 static bool visit_crowd(void *arg, const struct record *record)
@@ -211,9 +212,9 @@ static bool drop_one(struct vault *vault, struct record_store *records, struct s
         return got != RECORD_FAILED;
     bool ok = (crowd.mine = open_attempt(vault, &newest, err)) &&
               record_scan(records, (struct record_name){VAULT_ATTEMPTS, {0}}, visit_crowd, &crowd, err);
-    const struct candidate *worst = crowd.finished.key_len      ? &crowd.finished
-                                    : crowd.same_tenant.key_len ? &crowd.same_tenant
-                                                                : &crowd.oldest;
+    const struct eviction_candidate *worst = crowd.finished.key_len      ? &crowd.finished
+                                             : crowd.same_tenant.key_len ? &crowd.same_tenant
+                                                                         : &crowd.oldest;
     ok = ok && drop(vault, records, worst, err);
     attempt_free(crowd.mine);
     return ok;

@@ -15,8 +15,6 @@ void config_diff_free(struct config_diff *diff);
 bool config_diff_is_empty(const struct config_diff *diff);
 // The first option that differs and that a running gateway cannot change; NULL: there is no such option.
 const char *config_diff_fixed(const struct config_diff *diff);
-// Does an option at this JSON pointer, or below it, differ?
-bool config_diff_touches(const struct config_diff *diff, const char *path);
 // A line each: "+ /mcpServers/files", "- /profiles/dev", "~ /limits/sessions: 100 -> 200". Secrets are not shown.
 void config_diff_put(const struct config_diff *diff, struct buf *out);
 // [{"change":"changed","path":"/limits/sessions","before":100,"after":200}]

@@ -20,8 +20,6 @@ struct config_listener {
     struct auth_config auth;  // its own; see config_listener_auth()
 };
 
-// Who may come in at a listener: its own list of providers, or the one at the top. NULL: no listener of the file.
-const struct auth_config *config_listener_auth(const struct config *config, const struct config_listener *listener);
 // "127.0.0.1:8080", "localhost:0" and "[::1]:8080" are local; nothing else is.
 bool config_listener_is_loopback(const char *address);
 const char *config_listener_unix_path(const char *address);  // of "unix:/path"; NULL for any other address

@@ -7,9 +7,6 @@
 
 // The path of a tenant's policy. NULL: it has none. The caller frees it.
 char *config_policies_path(const struct config *config, size_t tenant);
-// The policy of a tenant, read from its path; without one, the policy that allows everything. From any thread.
-struct policy *config_policies_of(const struct config *config, size_t tenant, struct policy_findings *findings,
-                                  struct err *err) MUST_CHECK;
 // Reads, compiles and tests the policy at this path, with the names of this configuration. From any thread.
 struct policy *config_policies_read(const struct config *config, const char *path, struct policy_findings *findings,
                                     struct err *err) MUST_CHECK;

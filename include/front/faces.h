@@ -11,21 +11,21 @@
 
 struct config;
 struct gate;
-struct http_faces;
+struct faces;
 
 // `address`: the only listener, whatever configurations list; NULL: those of the configuration, and 127.0.0.1:8080 if it has none
 // and `by_default`.
-struct http_faces *http_faces_new(struct loop *loop, struct gate *gate, const char *address, bool by_default);
-bool http_faces_prepare(struct http_faces *faces, const struct config *next, struct err *err) MUST_CHECK;
-void http_faces_drop(struct http_faces *faces);    // what was prepared
-void http_faces_commit(struct http_faces *faces);  // the gate has the configuration already
+struct faces *faces_new(struct loop *loop, struct gate *gate, const char *address, bool by_default);
+bool faces_prepare(struct faces *faces, const struct config *next, struct err *err) MUST_CHECK;
+void faces_drop(struct faces *faces);    // what was prepared
+void faces_commit(struct faces *faces);  // the gate has the configuration already
 
-size_t http_faces_count(const struct http_faces *faces);  // that accept callers
-void http_faces_poll(struct http_faces *faces);           // reads certificates again whose files have changed
-void http_faces_reload(struct http_faces *faces);         // reads all certificates again; a broken one changes nothing
-bool http_faces_failing(const struct http_faces *faces);  // a certificate changed and cannot be taken over
-void http_faces_quiesce(struct http_faces *faces);        // stops accepting; what is open goes on to its next answer
-bool http_faces_busy(const struct http_faces *faces);     // an answer is still being sent
-void http_faces_free(struct http_faces *faces);
+size_t faces_count(const struct faces *faces);  // that accept callers
+void faces_poll(struct faces *faces);           // reads certificates again whose files have changed
+void faces_reload(struct faces *faces);         // reads all certificates again; a broken one changes nothing
+bool faces_failing(const struct faces *faces);  // a certificate changed and cannot be taken over
+void faces_quiesce(struct faces *faces);        // stops accepting; what is open goes on to its next answer
+bool faces_busy(const struct faces *faces);     // an answer is still being sent
+void faces_free(struct faces *faces);
 
 #endif

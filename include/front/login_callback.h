@@ -1,7 +1,7 @@
-// A small HTTP listener on loopback that waits for a browser to come back from a login.
+// A small HTTP listener on loopback that waits for the browser to return from a login.
 //
-// Only GET of the one path counts; everything else gets an answer and changes nothing (B1). The page that ends a login
-// is sent when the login has ended, not when the browser comes back (B8).
+// Only GET of the callback path has an effect; any other request gets an answer and changes nothing (B1). The final page
+// is sent when the login has ended, not when the browser returns (B8).
 #ifndef FRONT_LOGIN_CALLBACK_H
 #define FRONT_LOGIN_CALLBACK_H
 
@@ -14,20 +14,21 @@ struct login_callback;
 struct login_callback_spec {
     struct loop *loop;
     const char *host;                // 127.0.0.1, localhost (both families) or ::1
-    unsigned first_port, last_port;  // tried in order; 0: any that is free
-    // The query of a callback. True: the browser waits until login_callback_finish(); false: it was not for us.
+    unsigned first_port, last_port;  // tried in order; 0: any free port
+    // Passes the query of a callback. True: the browser waits until login_callback_finish(). False: not a callback of this
+    // login.
     bool (*on_query)(void *arg, struct span query);
     void *arg;
 };
 
 struct login_callback *login_callback_open(const struct login_callback_spec *spec, struct err *err) MUST_CHECK;
 const char *login_callback_uri(const struct login_callback *callback);
-// The redirect URI of a listener there, open or not. The caller frees it.
+// The redirect URI of a listener at this host and port, whether it is open or not. The caller frees it.
 char *login_callback_uri_at(const char *host, unsigned port);
 unsigned login_callback_port(const struct login_callback *callback);
-// Shows the browser that waits, if one does, how it ended. After LOGIN_CALLBACK_AGAIN the next one may come.
+// Shows the outcome to the waiting browser, if there is one. After LOGIN_CALLBACK_AGAIN another callback is accepted.
 enum login_callback_end { LOGIN_CALLBACK_FAILED, LOGIN_CALLBACK_AGAIN, LOGIN_CALLBACK_GRANTED };
 void login_callback_finish(struct login_callback *callback, enum login_callback_end end);
-void login_callback_free(struct login_callback *callback);  // what was answered is sent first, for a moment
+void login_callback_free(struct login_callback *callback);  // waits a moment until answers are sent
 
 #endif

@@ -101,13 +101,13 @@ bool option_compare_items_equal(const struct option_table *table, const struct o
 
 // ---- what differs ---------------------------------------------------------------------------
 
-struct comparison {
+struct option_comparison {
     option_compare_fn *report;
     void *arg;
     struct buf path;
 };
 
-static size_t descend(struct comparison *comparison, const char *name)
+static size_t descend(struct option_comparison *comparison, const char *name)
 {
     size_t before = comparison->path.len;
     buf_put_char(&comparison->path, '/');
@@ -119,8 +119,8 @@ static size_t descend(struct comparison *comparison, const char *name)
     return before;
 }
 
-static void report(struct comparison *comparison, enum option_difference_kind kind, json_t *before, json_t *after,
-                   bool fixed)
+static void report(struct option_comparison *comparison, enum option_difference_kind kind, json_t *before,
+                   json_t *after, bool fixed)
 {
     comparison->report(
         comparison->arg,
@@ -130,7 +130,7 @@ static void report(struct comparison *comparison, enum option_difference_kind ki
     json_decref(after);
 }
 
-static void compare_objects(struct comparison *comparison, const struct option_table *table, const void *before,
+static void compare_objects(struct option_comparison *comparison, const struct option_table *table, const void *before,
                             const void *after, bool fixed);
 
 static bool same_order(const struct option *row, const struct option_items *before, const struct option_items *after)
@@ -148,8 +148,8 @@ static bool same_order(const struct option *row, const struct option_items *befo
     return true;
 }
 
-static void compare_named(struct comparison *comparison, const struct option *row, const struct option_items *before,
-                          const struct option_items *after, bool fixed)
+static void compare_named(struct option_comparison *comparison, const struct option *row,
+                          const struct option_items *before, const struct option_items *after, bool fixed)
 {
     for (size_t i = 0; i < before->count; i++) {
         const char *old = item_at(row, before, i), *new = find_named(row, after, name_of(old));
@@ -171,8 +171,8 @@ static void compare_named(struct comparison *comparison, const struct option *ro
         report(comparison, OPTION_REORDERED, NULL, NULL, fixed);
 }
 
-static void compare_listed(struct comparison *comparison, const struct option *row, const struct option_items *before,
-                           const struct option_items *after, bool fixed)
+static void compare_listed(struct option_comparison *comparison, const struct option *row,
+                           const struct option_items *before, const struct option_items *after, bool fixed)
 {
     size_t both = before->count < after->count ? before->count : after->count;
     size_t most = before->count > after->count ? before->count : after->count;
@@ -199,7 +199,7 @@ static json_t *show(const struct option *row, const void *object)
     return value;
 }
 
-static void compare_objects(struct comparison *comparison, const struct option_table *table, const void *before,
+static void compare_objects(struct option_comparison *comparison, const struct option_table *table, const void *before,
                             const void *after, bool fixed)
 {
     for (const struct option *row = table->rows; row->name; row++) {
@@ -221,7 +221,7 @@ static void compare_objects(struct comparison *comparison, const struct option_t
 void option_compare(const struct option_table *table, const void *before, const void *after, option_compare_fn *told,
                     void *arg)
 {
-    struct comparison comparison = {.report = told, .arg = arg};
+    struct option_comparison comparison = {.report = told, .arg = arg};
     compare_objects(&comparison, table, before, after, false);
     buf_release(&comparison.path);
 }

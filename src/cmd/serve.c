@@ -32,7 +32,7 @@ struct serve {
     struct audit *audit;
     struct grant_store *tokens;  // NULL: no server needs it
     struct reload *reload;
-    struct http_faces *faces;
+    struct faces *faces;
     struct stdio_face *stdio;
     bool stopping;
     struct err refused;  // why it did not start, or standard input was not let in
@@ -45,7 +45,7 @@ struct serve {
 static void on_stopped(void *arg)
 {
     struct serve *serve = arg;
-    if (http_faces_busy(serve->faces) && loop_now(serve->loop) < serve->stop_by_ms)
+    if (faces_busy(serve->faces) && loop_now(serve->loop) < serve->stop_by_ms)
         loop_timer_set(serve->loop, &serve->linger, LINGER_MS);
     else
         loop_stop(serve->loop);
@@ -61,7 +61,7 @@ static void stop(struct serve *serve, const char *why)
     serve->stop_by_ms = loop_now(serve->loop) + serve->config->timeouts.shutdown_ms;
     serve->linger = (struct loop_timer){.on_due = on_linger, .arg = serve, .name = "shutdown"};
     log_info("stopping", LOG_STR("why", why));
-    http_faces_quiesce(serve->faces);
+    faces_quiesce(serve->faces);
     gate_shutdown(serve->gate, on_stopped, serve);
 }
 
@@ -103,8 +103,8 @@ static void on_credentials(void *arg, bool changed, bool failing)
 static bool on_looked(void *arg)
 {
     struct serve *serve = arg;
-    http_faces_poll(serve->faces);
-    bool failing = http_faces_failing(serve->faces);
+    faces_poll(serve->faces);
+    bool failing = faces_failing(serve->faces);
     gate_health_certificates_failed(serve->gate, failing);
     return failing;
 }
@@ -140,7 +140,7 @@ static void on_drop(void *arg)
     struct serve *serve = arg;
     config_chains_unref(serve->next_chains);
     serve->next_chains = NULL;
-    http_faces_drop(serve->faces);
+    faces_drop(serve->faces);
 }
 
 static bool on_prepare(void *arg, const struct config *next, bool with_chains, struct err *err)
@@ -149,7 +149,7 @@ static bool on_prepare(void *arg, const struct config *next, bool with_chains, s
     if (serve->stopping)
         return err_set(err, ERR_SHUTTING_DOWN, "the gateway is stopping");
     if (prepare_audit(serve, next, err) && (!with_chains || prepare_chains(serve, next, err)) &&
-        prepare_tokens(serve, next, err) && http_faces_prepare(serve->faces, next, err))
+        prepare_tokens(serve, next, err) && faces_prepare(serve->faces, next, err))
         return true;
     on_drop(serve);
     return false;
@@ -167,7 +167,7 @@ static struct config_chains *on_commit(void *arg, const struct config *next, str
     preflight_servers(next, warn_of_server, NULL);
     preflight_raise_descriptors(next);
     gate_apply(serve->gate, &(struct gate_change){next, serve->chains, serve->tokens, policies});
-    http_faces_commit(serve->faces);
+    faces_commit(serve->faces);
     config_chains_unref(old_chains);
     config_unref(old);
     return serve->chains;
@@ -199,7 +199,7 @@ static void on_signal(void *arg, int signal)
     struct serve *serve = arg;
     if (signal == SIGHUP) {
         log_info("SIGHUP: reading the configuration, policies, credentials and certificates again");
-        http_faces_reload(serve->faces);
+        faces_reload(serve->faces);
         reload_now(serve->reload, NULL);
     } else
         stop(arg, signal == SIGINT ? "SIGINT" : "SIGTERM");
@@ -208,7 +208,7 @@ static void on_signal(void *arg, int signal)
 static void on_stdio_end(void *arg)
 {
     struct serve *serve = arg;
-    if (http_faces_count(serve->faces) == 0)
+    if (faces_count(serve->faces) == 0)
         stop(serve, "end of input");
     else
         stdio_face_close(serve->stdio);  // the callers over HTTP go on
@@ -235,13 +235,13 @@ static bool check_address(const struct serve *serve, const char *address, struct
 static bool open_faces(struct serve *serve, const struct flags *flags, struct err *err)
 {
     struct stdio_spec stdio = {flags->profile, on_stdio_end, on_stdio_refused, serve};
-    serve->faces = http_faces_new(serve->loop, serve->gate, flags->listen, !flags->stdio);
+    serve->faces = faces_new(serve->loop, serve->gate, flags->listen, !flags->stdio);
     if (flags->stdio && !(serve->stdio = stdio_face_new(serve->loop, serve->gate, &stdio, err)))
         return false;
     if ((flags->listen && !check_address(serve, flags->listen, err)) ||
-        !http_faces_prepare(serve->faces, serve->config, err))
+        !faces_prepare(serve->faces, serve->config, err))
         return false;
-    http_faces_commit(serve->faces);
+    faces_commit(serve->faces);
     return true;
 }
 
@@ -319,7 +319,7 @@ static int run(const struct flags *flags)
         serve.refused = err;
     }
     reload_free(serve.reload);
-    http_faces_free(serve.faces);
+    faces_free(serve.faces);
     stdio_face_free(serve.stdio);
     gate_free(serve.gate);
     offload_free(serve.background);

@@ -4,7 +4,7 @@
 #include "candidate.h"
 #include "auth/policy/policy.h"
 #include "base/mem.h"
-#include "config/policies.h"
+#include "policies.h"
 #include <stdlib.h>
 
 uint64_t candidate_fingerprint(const char *path)

@@ -2,6 +2,7 @@
 #include "config/chains.h"
 #include "base/mem.h"
 #include "config/config.h"
+#include "tables.h"
 #include <stdlib.h>
 
 struct config_chains {

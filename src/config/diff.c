@@ -3,6 +3,7 @@
 #include "base/mem.h"
 #include "base/option_compare.h"
 #include "config/config.h"
+#include "tables.h"
 #include <stdlib.h>
 
 struct config_diff {

@@ -8,6 +8,9 @@
 struct offload;
 struct policies;
 
+// The policy of a tenant, read from its path; without one, the policy that allows everything. From any thread.
+struct policy *config_policies_of(const struct config *config, size_t tenant, struct policy_findings *findings,
+                                  struct err *err) MUST_CHECK;
 // Reads the policies of all tenants. NULL: one of them is not valid, or cannot be read.
 struct policies *policies_new(const struct reload_spec *spec, struct offload *pool, struct err *err) MUST_CHECK;
 // Those of another configuration, which were read already: of each tenant, in its order.

@@ -18,6 +18,7 @@
 #include "loop/file_watch.h"
 #include "policies.h"
 #include "store/audit/audit.h"
+#include "tables.h"
 #include <stdlib.h>
 
 #define AGAIN_MS 1000  // while something is not settled

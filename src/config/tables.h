@@ -3,6 +3,7 @@
 #define CONFIG_TABLES_H
 
 #include "config/config.h"
+#include "config/diff.h"
 
 extern const struct option_table config_listener_options;
 bool config_listener_proves(const struct config *config);  // does a provider of any of them prove who calls?
@@ -29,5 +30,10 @@ bool config_tenant_check_prefixes(const struct option_items *items, const struct
 extern const struct option_table config_hosted_options;
 // The pages of `hosted` are at public_url, which then must be https, or http to this host. Without it there are none.
 bool config_hosted_url_ok(const struct config *config);
+
+// Who may come in at a listener: its own list of providers, or the one at the top. NULL: no listener of the file.
+const struct auth_config *config_listener_auth(const struct config *config, const struct config_listener *listener);
+// Does an option at this JSON pointer, or below it, differ?
+bool config_diff_touches(const struct config_diff *diff, const char *path);
 
 #endif

@@ -1,4 +1,4 @@
-// Owns giving up a request that waits for the gate: the gate forgets it, and its caller gets an error.
+// Owns abandoning a request that waits for the gate: the gate drops it, and its caller gets an error.
 #include "page.h"
 
 void abandon_request(struct caller *caller, const struct err *err)

@@ -1,20 +1,20 @@
-// Owns accepting connections: the listening socket in our loop, and what happens when no more connections can be opened.
+// Owns accepting connections: the listening socket in the loop, and the pause when no more connections can be opened.
 //
-//   ACCEPT_CLOSED   not listening (yet, or any more)
+//   ACCEPT_CLOSED   not listening (not yet, or no longer)
 //   ACCEPT_OPEN     every connection is accepted
 //   ACCEPT_FULL     limits.connections are open
-//   ACCEPT_STARVED  the process, or the system, is out of descriptors
+//   ACCEPT_STARVED  the process or the system is out of descriptors
 //
-// Only ACCEPT_CLOSED does not lead to ACCEPT_FULL and ACCEPT_STARVED: set_state() is the only function that changes the state, and
-// checks the transition.
+// ACCEPT_CLOSED never changes to ACCEPT_FULL or ACCEPT_STARVED. set_state() is the only function that changes the state,
+// and it checks the transition.
 //
-// In the last two states callers wait in the backlog of the socket. A connection that closes makes a place, and accepting goes
-// on at once. Descriptors are freed elsewhere, too, so every sweep looks for some. The log says when accepting stops, and when
-// it goes on with room to spare: a listener that stays close to its limit does not fill the log.
+// In the last two states, callers wait in the backlog of the socket. When a connection closes, accepting resumes at once.
+// Descriptors are freed elsewhere too, so every sweep tries to resume. Resuming is logged only when connections and
+// descriptors are well below their limits, so that a listener that stays close to a limit does not fill the log.
 //
-// libmicrohttpd 0.9.75 does not accept on our behalf: it goes deaf for ever once its limit or that of descriptors was reached.
-// It also has room for an IPv6 address, and copies as much as the address of the caller is long: a caller that bound its own
-// unix socket to a path has a longer one.
+// libmicrohttpd 0.9.75 does not accept connections itself, for two reasons. It never accepts again after its connection
+// limit or the descriptor limit was reached. And its buffer holds an IPv6 address, but it copies the full length of the
+// caller's address, which is longer if the caller bound its own unix socket to a path.
 #include "base/check.h"
 #include "base/log.h"
 #include "face.h"
@@ -36,7 +36,7 @@ static const char *const hints[] = {
 #define TO(state) (1U << ACCEPT_##state)
 #define PAUSED (TO(FULL) | TO(STARVED))
 
-// A pause follows itself when a place that was made is taken by another connection. Stopping may be asked for twice.
+// A pause can follow a pause, if another connection takes the place that became free. accept_stop() may be called twice.
 static const unsigned allowed[] = {
     [ACCEPT_CLOSED] = TO(CLOSED) | TO(OPEN),
     [ACCEPT_OPEN] = TO(CLOSED) | PAUSED,
@@ -75,7 +75,7 @@ static void go_on(struct http_face *face)
 {
     struct err err;
     if (face->accept.state != ACCEPT_CLOSED && !loop_watch(face->loop, &face->accept.watch, LOOP_READ, &err))
-        log_error("cannot watch a listener", LOG_STR("url", face->listener.url), LOG_STR("detail", err.detail));
+        log_error("listener not watched", LOG_STR("url", face->listener.url), LOG_STR("detail", err.detail));
 }
 
 static bool is_waiting(const struct http_face *face)
@@ -84,8 +84,8 @@ static bool is_waiting(const struct http_face *face)
     return poll(&waiting, 1, 0) == 1;
 }
 
-// A caller waits and there is no place: another connection goes. The library closes what was evicted when it runs, and
-// accept_freed() goes on.
+// Closes another connection if a caller waits and the limit is reached. The library closes the evicted connection when it
+// runs next, and accept_freed() resumes accepting.
 static void make_room(struct http_face *face, enum accept_state state, const char *why)
 {
     size_t before = face->caller_count;
@@ -97,7 +97,7 @@ static void make_room(struct http_face *face, enum accept_state state, const cha
         loop_unwatch(face->loop, &face->accept.watch);
 }
 
-// False: no more for now.
+// False: stop accepting in this turn.
 static bool accept_one(struct http_face *face)
 {
     struct sockaddr_storage address = {.ss_family = AF_UNIX};
@@ -113,11 +113,11 @@ static bool accept_one(struct http_face *face)
     }
     switch (errno) {
     case EAGAIN: return false;
-    case EMFILE:  // also if no caller waits
+    case EMFILE:  // also returned if no caller waits
     case ENFILE:
     case ENOBUFS:
     case ENOMEM: make_room(face, ACCEPT_STARVED, strerror(errno)); return false;
-    default: return true;  // this caller is gone already
+    default: return true;  // this caller has disconnected already
     }
 }
 
@@ -139,7 +139,7 @@ bool accept_start(struct http_face *face, struct err *err)
 
 void accept_freed(struct http_face *face) { go_on(face); }
 
-// Some descriptors can be opened.
+// Can SPARE_DESCRIPTORS be opened?
 static bool has_descriptors(const struct http_face *face)
 {
     int some[SPARE_DESCRIPTORS], count = 0;

@@ -1,4 +1,5 @@
-// Owns what is done with a connection while it is open: closing it, suspending handshakes, and noticing that a caller is gone.
+// Owns the operations on an open connection: closing it, suspending its handshake, and noticing that its caller has
+// disconnected.
 #include "base/mem.h"
 #include "page.h"
 #include <netinet/in.h>
@@ -16,9 +17,9 @@ struct caller *caller_of(struct MHD_Connection *connection)
 
 // ---- TLS handshakes -------------------------------------------------------------------------
 
-// libmicrohttpd 0.9.75 takes a connection in its handshake for readable until it is over, and asks to be
-// run again at once, for as long as the caller takes. So the handshake that finds nothing to read is
-// suspended until there is something (or the end, which the sweep may bring about).
+// libmicrohttpd 0.9.75 treats a connection as readable until its handshake is complete, and asks to be run again at once
+// however long the caller takes. So a handshake that finds nothing to read is suspended until bytes arrive or the
+// connection is closed.
 void caller_park_starved(struct shard *shard)
 {
     struct loop *loop = shard->face->loop;
@@ -43,8 +44,8 @@ void caller_unpark(struct caller *caller)
 
 // ---- closing --------------------------------------------------------------------
 
-// The library learns of it by an event of the socket, or by the next write to a stream. It has no events for a connection
-// that is suspended, so a stream is resumed.
+// The library notices the shutdown by an event of the socket, or by the next write to a stream. It gets no events for a
+// suspended connection, so a stream is resumed.
 void caller_close(struct caller *caller)
 {
     deadline_none(caller);
@@ -66,13 +67,13 @@ bool caller_is_authenticated(const struct caller *caller)
 void caller_cork(struct caller *caller, bool on)
 {
     int value = on;
-    setsockopt(caller->fd, IPPROTO_TCP, TCP_CORK, &value, sizeof value);  // fails for a Unix socket, which needs none
+    setsockopt(caller->fd, IPPROTO_TCP, TCP_CORK, &value, sizeof value);  // fails on a unix socket, harmlessly
 }
 
-// ---- callers that are gone ------------------------------------------------------------------
+// ---- disconnected callers -------------------------------------------------------------------
 
-// libmicrohttpd 0.9.75 reads until a read comes back short, and waits for the next edge. A caller that sent something and
-// closed at once makes one edge for both, so its end would be noticed only at a deadline.
+// libmicrohttpd 0.9.75 reads until a read is short, and waits for the next edge. A caller that sends something and closes
+// at once causes one edge for both, so its disconnection would be noticed only at a deadline.
 void caller_sweep_gone(struct http_face *face)
 {
     size_t count = 0, i = 0;

@@ -1,4 +1,4 @@
-// Owns the beginning and the end of connections, as the library reports them.
+// Owns the objects of connections: made and released when the library reports that a connection has started or closed.
 #include "base/mem.h"
 #include "face.h"
 #include <netinet/in.h>
@@ -6,19 +6,19 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 
-// Only handshakes that starve and streams are watched: a second watch on a socket costs every call something.
+// Only starved handshakes and streams are watched: a second watch on a socket would slow down every call.
 static void on_hangup(struct loop_watch *watch, unsigned events)
 {
     struct caller *caller = watch->arg;
     struct http_exchange *exchange = caller->exchange;
     caller_unpark(caller);
     loop_unwatch(caller->face->loop, watch);
-    // A caller may shut down its sending side and still wait for a plain answer; nobody does so on a stream.
+    // A caller may shut down its sending side and still wait for a plain answer. On a stream it has disconnected.
     if ((events & LOOP_HANGUP) && exchange && exchange->stream)
         caller_close(caller);
 }
 
-// So that a caller whose host vanished is noticed.
+// Notices callers whose host disappeared without closing the connection.
 static void keep_alive(int fd)
 {
     int on = 1, idle = 30, interval = 10, count = 3;

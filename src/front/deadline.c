@@ -1,12 +1,12 @@
-// Owns the deadlines of connections: how long headers, a body and silence may take, and how slowly bytes may move.
+// Owns the deadlines of connections: the time limits for headers, a body and silence, and the minimum rate of bytes.
 //
-// A connection has one deadline at a time, and a timer that is due then or before. A deadline that is moved to a later time
-// leaves the timer alone: it finds out when it is due. So a call costs no timer, and an idle stream, which has no deadline,
-// nothing at all.
+// A connection has one deadline at a time, and a timer that is due at the deadline or earlier. Moving a deadline to a later
+// time does not touch the timer, which compares the times when it is due. So a call sets no timer, and an idle stream, which
+// has no deadline, costs nothing.
 //
-// A body, an answer and what waits on a stream must move at limits.min_rate on average over each window, from the second one
-// on where the caller reads. How much it has read is what TCP acknowledged; on a unix socket any change of the queue counts.
-// The small body of an unauthenticated caller has only its deadline.
+// A request body, an answer and the messages of a stream must move at limits.min_rate on average over each window. The first
+// window is not judged where the caller reads. The bytes that a caller has read are those that TCP acknowledged; on a unix
+// socket any change of the send queue counts. The small body of an unauthenticated caller has a deadline, but no minimum rate.
 #include "base/log.h"
 #include "face.h"
 #include <linux/sockios.h>
@@ -97,7 +97,7 @@ static bool reads(struct caller *caller)
     socklen_t len = sizeof tcp;
     int queued = 0;
     if (ioctl(caller->fd, SIOCOUTQ, &queued) < 0 || queued == 0)
-        return true;  // it has read all that there was
+        return true;  // the caller has read everything
     bool counted = getsockopt(caller->fd, IPPROTO_TCP, TCP_INFO, &tcp, &len) == 0 && tcp.tcpi_bytes_acked;
     uint64_t now = counted ? (uint64_t)tcp.tcpi_bytes_acked : (uint64_t)queued, before = deadline->moved;
     bool first = !deadline->sampled;
@@ -106,7 +106,7 @@ static bool reads(struct caller *caller)
     return first || (counted ? now - before >= needed(caller) : now != before);
 }
 
-// Of the body that came so far, of what waits on the stream, or of the answer.
+// The bytes that the log reports: received of the body, waiting on the stream, or of the whole answer.
 static size_t bytes_of(const struct http_exchange *exchange)
 {
     if (exchange->state < EXCHANGE_WAITING)
@@ -141,16 +141,16 @@ static void on_due(struct loop_timer *timer)
     case DEADLINE_TIME: caller_close(caller); break;
     case DEADLINE_BODY:
         if (loop_now(loop) >= deadline->end_ms)
-            cut_off(caller, "caller cut off: its request body took too long",
+            cut_off(caller, "caller cut off: request body took too long",
                     has_long(caller) ? "limits.body_timeout" : "limits.unauthenticated_body_timeout");
         else if (!sends(caller))
-            cut_off(caller, "caller cut off: it sends its request body too slowly", "limits.min_rate");
+            cut_off(caller, "caller cut off: request body sent too slowly", "limits.min_rate");
         else
             open_window(caller, DEADLINE_BODY);
         break;
     case DEADLINE_SEND:
         if (!reads(caller))
-            cut_off(caller, "caller cut off: it reads its answer too slowly", "limits.min_rate");
+            cut_off(caller, "caller cut off: answer read too slowly", "limits.min_rate");
         else
             open_window(caller, DEADLINE_SEND);
         break;

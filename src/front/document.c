@@ -1,10 +1,10 @@
-// Owns the documents that any caller may read: metadata of the protected resource, the JWK set, and health.
+// Owns the documents that any caller may read: the metadata of the protected resource, the JWK set, and the health report.
 #include "base/scan.h"
 #include "face.h"
 #include "guard.h"
 
-// RFC 9728, for any caller and any origin: how to get a token is not a secret. Every possible profile is answered for, so
-// that the answer does not say which exist.
+// RFC 9728, for any caller and any origin: how to get a token is not a secret. Every valid profile name gets an answer, so
+// that the answer does not reveal which profiles exist.
 bool document_is_metadata(struct http_exchange *exchange, const struct guard_line *line)
 {
     struct span path = http_path(line->url);
@@ -39,7 +39,7 @@ void document_set_metadata(struct http_exchange *exchange)
     buf_release(&base);
 }
 
-// What a server checks with who calls (auth.assertion): public, and the same for a while.
+// The public keys with which a server verifies identity assertions (auth.assertion). Clients may cache them.
 #define KEYS_PATH "/.well-known/jwks.json"
 
 bool document_is_keys(const struct http_exchange *exchange, const struct guard_line *line)
@@ -57,7 +57,7 @@ void document_set_keys(struct http_exchange *exchange)
     buf_put_span(&exchange->answer.body, gate_keys(exchange->face->gate));
 }
 
-// One word for any caller. More is for callers on this host that did not come through a proxy, as far as can be seen.
+// Any caller gets one word. The details are only for callers on this host whose request shows no sign of a proxy.
 bool document_is_health(const struct guard_line *line)
 {
     return span_is(http_path(line->url), "/healthz") &&

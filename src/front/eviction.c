@@ -1,18 +1,19 @@
-// Owns the order in which connections are closed to make room for new ones, and the number of them that one address may have.
+// Owns eviction: which connections are closed when a listener is full, and how many unauthenticated ones an address may have.
 //
-// A connection is unauthenticated until a request on it was accepted by the providers. It is in `unauthenticated`, oldest
-// first, and counts for its address; a new one closes the oldest of an address that has too many. When a listener is full, the
-// oldest unauthenticated connection goes, whatever it does. So a flood of connections closes its own, and a caller
-// that authenticates soon after it has connected gets in. If all are authenticated, the one that has been without a request for
-// the longest time goes (`idle`). An authenticated connection with a request or a stream is never closed to make room.
+// A connection is unauthenticated until the providers have accepted a request on it. It is in `unauthenticated`, oldest
+// first, and counts for its address. If an address has more than limits.unauthenticated_connections, the oldest of them is
+// closed. If the listener is full, the oldest unauthenticated connection of all is closed, even in the middle of a request.
+// So a flood of connections closes its own connections, and a caller that authenticates soon after connecting is served. If
+// all connections are authenticated, the one that has been without a request for the longest time is closed (`idle`). An
+// authenticated connection with a request or a stream is never closed.
 //
-// A connection is moved out of `unauthenticated` when it is looked at there, or when its request is over: the gate only
-// sets a flag, which costs a call nothing.
+// A connection is moved out of `unauthenticated` when eviction looks at it there, or at the end of its request. Until then
+// the gate only sets a flag, so that authentication costs a call nothing here.
 #include "base/mem.h"
 #include "face.h"
 #include <stdlib.h>
 
-#define LOOKS 64  // at connections, before one of them goes
+#define LOOKS 64  // candidates that are given a chance to authenticate before one is closed
 
 struct eviction_source {
     struct peer_source key;
@@ -54,12 +55,13 @@ static void evict(struct caller *caller)
     eviction_remove(caller);
     caller->face->evicted++;
     struct err err;
-    (void)err_set(&err, ERR_TOO_MANY, "connection closed to make room");
+    (void)err_set(&err, ERR_TOO_MANY,
+                  "connection evicted: limits.connections or limits.unauthenticated_connections is reached");
     abandon_request(caller, &err);
     caller_close(caller);
 }
 
-// The oldest connection of an address that has too many; the newest is not judged yet.
+// Closes the oldest unauthenticated connection of an address that has too many, but never the newest one.
 static void evict_oldest(struct eviction_source *source)
 {
     while (source->count > 1) {
@@ -72,7 +74,7 @@ static void evict_oldest(struct eviction_source *source)
     }
 }
 
-// Trusted proxies are not counted: their address is that of all their callers.
+// Trusted proxies are not counted: all of their callers have the same address.
 static void join_source(struct caller *caller)
 {
     struct http_face *face = caller->face;
@@ -112,7 +114,7 @@ void eviction_end(struct caller *caller)
         list_append(&caller->face->idle, &caller->rank);
 }
 
-// The next one to go; NULL: none may.
+// The connection to close next; NULL: all of them are authenticated and busy.
 static struct caller *candidate(struct http_face *face)
 {
     while (!list_empty(&face->unauthenticated)) {
@@ -124,7 +126,7 @@ static struct caller *candidate(struct http_face *face)
     return list_empty(&face->idle) ? NULL : list_entry(face->idle.next, struct caller, rank);
 }
 
-// A request that has arrived on the connection is read first: then it is perhaps authenticated, and not idle.
+// A request that has already arrived on the candidate is read first: it may authenticate the connection or end its idleness.
 bool eviction_make_room(struct http_face *face)
 {
     size_t before = face->caller_count;

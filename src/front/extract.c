@@ -1,7 +1,7 @@
-// Owns credential extraction: the only code that knows which headers say who a caller is.
+// Owns credential extraction: the only code that reads the headers that identify a caller.
 //
-// `X_Forwarded_User` and `X-Forwarded-User` are two headers to us and may be one to something behind a
-// proxy that mapped them, so every spelling that could be meant is counted, and marked as odd.
+// `X_Forwarded_User` and `X-Forwarded-User` are two headers here, but some proxies treat them as one. So every spelling
+// that such a proxy would accept is counted, and marked as odd.
 #include "extract.h"
 #include <ctype.h>
 
@@ -10,7 +10,7 @@ struct extraction {
     struct credentials *out;
 };
 
-// Equal but for case; with `loose` also '_' for '-' and spaces left out.
+// Compares without regard to case; with `loose`, '_' equals '-', and blanks are ignored.
 static bool is_name(const char *name, size_t len, const char *wanted, bool loose)
 {
     size_t i = 0;

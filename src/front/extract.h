@@ -5,7 +5,7 @@
 #include "auth/caller/credentials.h"
 #include <microhttpd.h>
 
-// Fills credentials.headers with the wanted headers (NULL at the end), odd spellings counted.
+// Fills out->headers with the wanted headers. `wanted` ends with NULL. Odd spellings are counted too.
 void extract_headers(struct MHD_Connection *connection, const char *const *wanted, struct credentials *out);
 
 #endif

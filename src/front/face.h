@@ -5,7 +5,8 @@
 #include "base/list.h"
 #include "base/map.h"
 #include "config/chains.h"
-#include "front/http.h"
+#include "config/front.h"
+#include "gate/gate.h"
 #include "listener.h"
 #include "tls.h"
 
@@ -265,5 +266,24 @@ void caller_close(struct caller *caller);
 void caller_cork(struct caller *caller, bool on);
 // Closes the connections of callers that have closed theirs, where the library does not notice.
 void caller_sweep_gone(struct http_face *face);
+
+// ---- http.c
+struct http_face_spec {
+    struct loop *loop;
+    struct gate *gate;
+    const struct config *config;  // perhaps not in force yet
+    const struct config_listener *listener;
+    const struct http_face *predecessor;  // that has the socket; NULL: it is opened
+};
+// Listens on an address such as "127.0.0.1:0" or "unix:/run/postern.sock".
+struct http_face *http_face_new(const struct http_face_spec *spec, struct err *err) MUST_CHECK;
+// The configuration in force is another one, or the first. `predecessor` gives up its socket; it may be NULL.
+void http_face_configure(struct http_face *face, const struct config_listener *listener, struct http_face *predecessor);
+void http_face_poll(struct http_face *face);           // reads its certificate again if its files have changed
+void http_face_reload(struct http_face *face);         // reads its certificate again now; a broken one changes nothing
+bool http_face_failing(const struct http_face *face);  // its certificate changed and cannot be taken over
+void http_face_quiesce(struct http_face *face);        // stops accepting; what is open goes on to its next answer
+bool http_face_busy(const struct http_face *face);     // an answer is still being sent
+void http_face_free(struct http_face *face);
 
 #endif

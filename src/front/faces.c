@@ -6,7 +6,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "face.h"
-#include "front/http.h"
 #include <stdlib.h>
 
 #define LEAVING_MS 250
@@ -23,7 +22,7 @@ struct faces_set {
     size_t count;
 };
 
-struct http_faces {
+struct faces {
     struct loop *loop;
     struct gate *gate;
     const char *only;  // NULL: what configurations list
@@ -37,8 +36,7 @@ struct http_faces {
 
 // ---- what a configuration lists -------------------------------------------------------------
 
-static size_t list_listeners(const struct http_faces *faces, const struct config *config,
-                             struct config_listener **listeners)
+static size_t list_listeners(const struct faces *faces, const struct config *config, struct config_listener **listeners)
 {
     static char address[] = "127.0.0.1:8080";
     const struct option_items *items = config_front_listeners(config);
@@ -56,7 +54,7 @@ static size_t list_listeners(const struct http_faces *faces, const struct config
 }
 
 // The one that serves the same address now; each is found once.
-static struct faces_entry *find_predecessor(const struct http_faces *faces, const struct config_listener *listeners,
+static struct faces_entry *find_predecessor(const struct faces *faces, const struct config_listener *listeners,
                                             size_t i)
 {
     size_t before = 0;
@@ -90,7 +88,7 @@ static void set_release(struct faces_set *set)
     *set = (struct faces_set){0};
 }
 
-static bool is_kept(const struct http_faces *faces, const struct http_face *face)
+static bool is_kept(const struct faces *faces, const struct http_face *face)
 {
     for (size_t i = 0; i < faces->now.count; i++)
         if (faces->now.at[i].face == face)
@@ -98,7 +96,7 @@ static bool is_kept(const struct http_faces *faces, const struct http_face *face
     return false;
 }
 
-void http_faces_drop(struct http_faces *faces)
+void faces_drop(struct faces *faces)
 {
     for (size_t i = 0; i < faces->next.count; i++)
         if (!is_kept(faces, faces->next.at[i].face))
@@ -106,7 +104,7 @@ void http_faces_drop(struct http_faces *faces)
     set_release(&faces->next);
 }
 
-bool http_faces_prepare(struct http_faces *faces, const struct config *next, struct err *err)
+bool faces_prepare(struct faces *faces, const struct config *next, struct err *err)
 {
     struct config_listener *listeners;
     size_t count = list_listeners(faces, next, &listeners);
@@ -131,18 +129,18 @@ bool http_faces_prepare(struct http_faces *faces, const struct config *next, str
     }
     free(listeners);
     if (!ok)
-        http_faces_drop(faces);
+        faces_drop(faces);
     return ok;
 }
 
-static bool is_over(const struct http_faces *faces, const struct http_face *face)
+static bool is_over(const struct faces *faces, const struct http_face *face)
 {
     return face->caller_count == 0 || loop_now(faces->loop) >= faces->leave_by_ms;
 }
 
 static void on_sweep(struct loop_timer *timer)
 {
-    struct http_faces *faces = timer->arg;
+    struct faces *faces = timer->arg;
     size_t left = 0;
     for (size_t i = 0; i < faces->leaving_count; i++) {
         struct faces_entry *entry = &faces->leaving[i];
@@ -158,7 +156,7 @@ static void on_sweep(struct loop_timer *timer)
         loop_timer_set(faces->loop, timer, LEAVING_MS);
 }
 
-static void leave(struct http_faces *faces, struct faces_entry *entry)
+static void leave(struct faces *faces, struct faces_entry *entry)
 {
     log_info("no longer listening", LOG_STR("url", entry->face->listener.url));
     http_face_quiesce(entry->face);
@@ -169,7 +167,7 @@ static void leave(struct http_faces *faces, struct faces_entry *entry)
     loop_timer_set(faces->loop, &faces->sweep, 0);
 }
 
-void http_faces_commit(struct http_faces *faces)
+void faces_commit(struct faces *faces)
 {
     struct faces_set old = faces->now;
     faces->now = faces->next;
@@ -187,29 +185,29 @@ void http_faces_commit(struct http_faces *faces)
 
 // ---- all of them ----------------------------------------------------------------------------
 
-struct http_faces *http_faces_new(struct loop *loop, struct gate *gate, const char *address, bool by_default)
+struct faces *faces_new(struct loop *loop, struct gate *gate, const char *address, bool by_default)
 {
-    struct http_faces *faces = mem_new(struct http_faces);
-    *faces = (struct http_faces){.loop = loop, .gate = gate, .only = address, .by_default = by_default};
+    struct faces *faces = mem_new(struct faces);
+    *faces = (struct faces){.loop = loop, .gate = gate, .only = address, .by_default = by_default};
     faces->sweep = (struct loop_timer){.on_due = on_sweep, .arg = faces, .name = "closing listeners"};
     return faces;
 }
 
-size_t http_faces_count(const struct http_faces *faces) { return faces->now.count; }
+size_t faces_count(const struct faces *faces) { return faces->now.count; }
 
-void http_faces_poll(struct http_faces *faces)
+void faces_poll(struct faces *faces)
 {
     for (size_t i = 0; i < faces->now.count; i++)
         http_face_poll(faces->now.at[i].face);
 }
 
-void http_faces_reload(struct http_faces *faces)
+void faces_reload(struct faces *faces)
 {
     for (size_t i = 0; i < faces->now.count; i++)
         http_face_reload(faces->now.at[i].face);
 }
 
-bool http_faces_failing(const struct http_faces *faces)
+bool faces_failing(const struct faces *faces)
 {
     for (size_t i = 0; i < faces->now.count; i++)
         if (http_face_failing(faces->now.at[i].face))
@@ -217,13 +215,13 @@ bool http_faces_failing(const struct http_faces *faces)
     return false;
 }
 
-void http_faces_quiesce(struct http_faces *faces)
+void faces_quiesce(struct faces *faces)
 {
     for (size_t i = 0; i < faces->now.count; i++)
         http_face_quiesce(faces->now.at[i].face);
 }
 
-bool http_faces_busy(const struct http_faces *faces)
+bool faces_busy(const struct faces *faces)
 {
     for (size_t i = 0; i < faces->now.count; i++)
         if (http_face_busy(faces->now.at[i].face))
@@ -234,12 +232,12 @@ bool http_faces_busy(const struct http_faces *faces)
     return false;
 }
 
-void http_faces_free(struct http_faces *faces)
+void faces_free(struct faces *faces)
 {
     if (!faces)
         return;
     loop_timer_stop(faces->loop, &faces->sweep);
-    http_faces_drop(faces);
+    faces_drop(faces);
     for (size_t i = 0; i < faces->now.count; i++)
         http_face_free(faces->now.at[i].face);
     for (size_t i = 0; i < faces->leaving_count; i++) {

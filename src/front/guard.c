@@ -1,6 +1,8 @@
-// Owns the checks libmicrohttpd 0.9.75 does not make: it takes Content-Length beside Transfer-Encoding,
-// two Content-Lengths, "Name :", folded lines, NULs and bare LF. Each of them is refused here, because a proxy
-// in front may read such a request differently and let a second one slip through.
+// Owns the checks of framing, Host, Origin and media types that libmicrohttpd 0.9.75 does not make.
+//
+// The library accepts Content-Length together with Transfer-Encoding, two Content-Lengths, "Name :", folded lines, NULs and
+// bare LF. Each of them is rejected here, because a proxy in front of the gateway may parse such a request differently, and a
+// second request could be smuggled past it.
 #include "guard.h"
 #include "base/field.h"
 #include <inttypes.h>
@@ -42,11 +44,11 @@ static enum MHD_Result on_header(void *arg, enum MHD_ValueKind kind, const char 
     struct header_reading *reading = arg;
     struct span name = span_make(key, key_len), text = span_make(value ? value : "", value ? value_len : 0);
     if (!field_is_name(name))
-        return refuse(reading, "not a header name", name);
+        return refuse(reading, "invalid header name", name);
     if (!field_is_value(text))
         return refuse(reading, "control character in a header", name);
-    // libmicrohttpd parses in place, so a request of plain `Name: value CRLF` lines leaves its names and
-    // values back to back in one buffer. A bare LF, a NUL, a folded or an otherwise odd line leaves a gap.
+    // libmicrohttpd parses in place, so the names and values of plain `Name: value CRLF` lines are adjacent in one buffer.
+    // A bare LF, a NUL, a folded line or any other irregular line leaves a gap.
     if (key != reading->expected)
         return refuse(reading, "malformed line before this header", name);
     reading->expected = value ? value + value_len + 2 : NULL;
@@ -56,12 +58,12 @@ static enum MHD_Result on_header(void *arg, enum MHD_ValueKind kind, const char 
     if (known == &reading->out->accept[0] && known->at)
         known = &reading->out->accept[1];  // a second Accept line adds to the list
     if (known->at)
-        return refuse(reading, "header given twice", name);
+        return refuse(reading, "header appears twice", name);
     *known = text;
     return MHD_YES;
 }
 
-// The last line and the empty one: libmicrohttpd has put NULs for CR and LF of both. A bare LF leaves fewer of them.
+// libmicrohttpd replaces CR and LF of the last header line and of the empty line by NULs. After a bare LF there are fewer.
 static bool ends_plainly(const char *expected) { return expected && memcmp(expected - 2, "\0\0\0", 4) == 0; }
 
 bool guard_size(struct MHD_Connection *connection, const struct config_front *config, struct err *err)
@@ -69,7 +71,8 @@ bool guard_size(struct MHD_Connection *connection, const struct config_front *co
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
     int64_t max = config->limits->max_header;
     return (int64_t)info->header_size <= max ||
-           err_set(err, ERR_HEADER_TOO_LARGE, "%zu bytes; limits.max_header is %" PRId64, info->header_size, max);
+           err_set(err, ERR_HEADER_TOO_LARGE, "%zu bytes exceed limits.max_header (%" PRId64 ")", info->header_size,
+                   max);
 }
 
 bool guard_read(struct MHD_Connection *connection, const struct guard_line *line, struct guard_headers *out,
@@ -87,12 +90,12 @@ bool guard_read(struct MHD_Connection *connection, const struct guard_line *line
     if (!out->host.at)
         return err_set(err, ERR_BAD_FRAMING, "no Host header");
     if (out->content_length.at && out->transfer_encoding.at)
-        return err_set(err, ERR_BAD_FRAMING, "Content-Length beside Transfer-Encoding");
+        return err_set(err, ERR_BAD_FRAMING, "both Content-Length and Transfer-Encoding");
     if (out->transfer_encoding.at && !field_is_named(out->transfer_encoding, "chunked"))
         return err_set(err, ERR_BAD_FRAMING, "Transfer-Encoding other than chunked");
     for (size_t i = 0; out->content_length.at && i < out->content_length.len; i++)
         if (out->content_length.at[i] < '0' || out->content_length.at[i] > '9')
-            return err_set(err, ERR_BAD_FRAMING, "Content-Length is no number");
+            return err_set(err, ERR_BAD_FRAMING, "Content-Length is not a number");
     return true;
 }
 

@@ -1,7 +1,8 @@
-// Owns the HTTP face: a listener with its connections, put together from the other files.
+// Owns the HTTP face: a listener with its connections, composed of the other files of this folder.
 //
-// What libmicrohttpd does not do is done by these files: absolute deadlines and minimum rates (its timeout is for silence only) by deadline.c, running again after
-// a resume by shard.c, noticing that the caller hung up while suspended and waiting in TLS handshakes by caller.c.
+// These files do what libmicrohttpd does not: deadline.c has absolute deadlines and minimum rates (the timeout of the
+// library is for silence only), shard.c runs a daemon again after a resume, and caller.c notices that the caller of a
+// suspended connection has disconnected and suspends waiting TLS handshakes.
 #include "front/http.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -130,15 +131,15 @@ bool http_face_busy(const struct http_face *face)
     return false;
 }
 
-// The library wants no suspended connection when it stops.
+// libmicrohttpd must not have suspended connections when it stops.
 static void end_callers(struct http_face *face)
 {
     struct err err;
-    (void)err_set(&err, ERR_SHUTTING_DOWN, "stopped");
+    (void)err_set(&err, ERR_SHUTTING_DOWN, "the gateway is shutting down");
     list_each(node, &face->callers) {
         struct caller *caller = list_entry(node, struct caller, node);
         if (caller->parked)
-            shutdown(caller->fd, SHUT_RDWR);  // so that it does not wait for more
+            shutdown(caller->fd, SHUT_RDWR);  // so that the handshake does not wait for more bytes
         caller_unpark(caller);
         if (!caller->exchange)
             continue;

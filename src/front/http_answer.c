@@ -34,7 +34,7 @@ enum MHD_Result http_answer_queue(struct http_exchange *exchange, int status, st
     return result;
 }
 
-// All scopes at once: a caller that came back for each of them would never be done.
+// All scopes are named at once, so that a caller does not need one more authorization for each of them.
 static void put_scopes(const struct http_exchange *exchange, struct buf *out)
 {
     const char *const *scopes = provider_chain_scopes(exchange->face->chain);
@@ -74,7 +74,7 @@ static void add_retry_after(struct MHD_Response *response, int64_t retry_ms)
 
 static void forget_large(void *arg) { blob_unref(arg); }
 
-// One run of bytes, which the library sends together with the head.
+// A blob in one part, which the library sends together with the head.
 static struct MHD_Response *response_of_run(struct blob *large)
 {
     struct span text = blob_part(large, 0);
@@ -82,7 +82,8 @@ static struct MHD_Response *response_of_run(struct blob *large)
                                                                   large);
 }
 
-// In parts, sent from where it is. Left to itself the library sends the head alone, and wakes the caller for it.
+// A blob in several parts, sent without copying. By default the library sends the head in a segment of its own, which would
+// wake the caller too early, so the connection is corked.
 static struct MHD_Response *response_of_parts(struct http_exchange *exchange, struct blob *large)
 {
     size_t count = blob_count(large);
@@ -90,7 +91,7 @@ static struct MHD_Response *response_of_parts(struct http_exchange *exchange, st
     for (size_t i = 0; i < count; i++)
         parts[i] = (struct MHD_IoVec){blob_part(large, i).at, blob_part(large, i).len};
     struct MHD_Response *response = MHD_create_response_from_iovec(parts, (unsigned)count, forget_large, large);
-    CHECK(response);  // a blob is never as large as the library minds
+    CHECK(response);  // a blob is below the size limit of the library
     free(parts);
     exchange->corked = true;
     caller_cork(exchange->caller, true);
@@ -105,7 +106,8 @@ static ssize_t read_large(void *arg, uint64_t position, char *to, size_t room)
     return (ssize_t)blob_read(&exchange->rest, to, room);
 }
 
-// Left to itself the library sends as much as the caller takes, and holds up the loop for tens of milliseconds: block by block.
+// A very large blob is sent block by block. Otherwise the library would write as much as the socket takes in one turn and block
+// the loop for tens of milliseconds.
 static struct MHD_Response *response_in_blocks(struct http_exchange *exchange, struct blob *large)
 {
     exchange->large = large;

@@ -1,4 +1,4 @@
-// Owns bodies of requests while they are read: how large they may be, and what is held for them.
+// Owns request bodies while they are read: their size limits, and the memory that is reserved for them.
 #include "base/log.h"
 #include "face.h"
 #include "guard.h"
@@ -14,14 +14,14 @@ bool http_body_measure(struct http_exchange *exchange, const struct guard_header
     for (size_t i = 0; i < headers->content_length.len && length <= max; i++)
         length = length * 10 + (headers->content_length.at[i] - '0');
     if (length > max)
-        return err_set(err, ERR_TOO_LARGE, "Content-Length above %" PRId64 " (limits.max_body)", max);
+        return err_set(err, ERR_TOO_LARGE, "Content-Length exceeds limits.max_body (%" PRId64 ")", max);
     exchange->arrival.body.max = (size_t)max;
     exchange->length = (size_t)length;
     return true;
 }
 
-// P6: a small body is read whoever sends it, because then one look at the credential is enough. More, or a body that does
-// not say how much it is, is read for those who are let in.
+// P6: a small body is read before its caller is authenticated, so that the credential is checked once. A large body, or one
+// without Content-Length, is read only after authentication.
 static bool is_large(const struct http_exchange *exchange, const struct guard_headers *headers)
 {
     return headers->transfer_encoding.at || exchange->length > UNAUTHENTICATED_BODY;
@@ -49,7 +49,8 @@ static bool hold(struct http_exchange *exchange, size_t more)
     return false;
 }
 
-// Where unauthenticated callers have used up what they share, a caller is authenticated before even a small body is read.
+// False: unauthenticated callers have used up their shared budget, so the caller must authenticate before even a small body is
+// read.
 static bool hold_small(struct http_exchange *exchange)
 {
     struct err err;
@@ -70,7 +71,7 @@ void http_body_begin(struct http_exchange *exchange, const struct guard_headers 
         buf_reserve(&exchange->arrival.body, length < RESERVED_BODY ? length : RESERVED_BODY);
 }
 
-// The answer can be queued when the body is through, or never: nothing is kept of the rest.
+// libmicrohttpd can queue the answer only after the whole body. The rest of the body is discarded.
 static void refuse_rest(struct http_exchange *exchange, const struct err *err, int64_t retry_ms)
 {
     http_answer_refuse_body(exchange, err, retry_ms);
@@ -84,11 +85,12 @@ void http_body_take(struct http_exchange *exchange, struct span bytes)
     struct buf *body = &arrival->body;
     struct err err;
     int64_t retry_ms;
-    bool counted = exchange->length || exchange->page;  // else it did not say how much it is
+    bool counted = exchange->length || exchange->page;  // false: a chunked body, whose memory is reserved as it arrives
     if (exchange->state == EXCHANGE_SKIPPING)
         return;
     if (bytes.len > body->max - body->len) {
-        (void)err_set(&err, ERR_TOO_LARGE, "body above %zu bytes (limits.max_body)", body->max);
+        (void)err_set(&err, ERR_TOO_LARGE, "body exceeds %s (%zu bytes)",
+                      exchange->page ? "the limit of a form" : "limits.max_body", body->max);
         refuse_rest(exchange, &err, 0);
     } else if (!counted && !gate_hold(exchange->face->gate, arrival, bytes.len, &retry_ms, &err)) {
         refuse_rest(exchange, &err, retry_ms);
@@ -97,7 +99,7 @@ void http_body_take(struct http_exchange *exchange, struct span bytes)
         if (!body->no_memory)
             return;
         (void)err_set(&err, ERR_TOO_MANY, "no memory for a body of more than %zu bytes", body->len);
-        log_error("out of memory: a request is refused", LOG_INT("bytes", body->len));
+        log_error("request refused: out of memory", LOG_INT("bytes", body->len));
         refuse_rest(exchange, &err, NO_MEMORY_RETRY_MS);
     }
 }

@@ -1,13 +1,12 @@
-// Owns where an exchange (one HTTP request and its answer) is, and its waiting: it is suspended until there is something for its
-// caller.
+// Owns the state of an exchange (one HTTP request and its answer), and its suspension while it waits for its answer.
 //
-//            body is whole                 the gate's, or a page's, answer
+//            body is complete              answer of the gate or of a page
 //   BODY ───────────────────► WAITING ─────────────────────────────────────► ANSWERED
 //     │ │                        │
-//     │ │ refused, or answered   └── the gate's stream ──► STREAMING
-//     │ │ without its body
+//     │ │ rejected or answered   └── stream of the gate ──► STREAMING
+//     │ │ without the body
 //     │ └──► ANSWERED
-//     └── refused while it comes ──► SKIPPING (the rest of it) ── it is through ──► ANSWERED
+//     └── rejected in the middle of the body ──► SKIPPING (the rest of it) ── end of body ──► ANSWERED
 //
 // http_exchange_set_state() is the only function that changes the state, and checks the transition.
 #include "base/check.h"

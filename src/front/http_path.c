@@ -1,4 +1,4 @@
-// Owns the paths of the MCP endpoint and its profiles, and the address under which callers know them.
+// Owns the paths of the MCP endpoint and its profiles, and the URL by which callers reach them.
 #include "face.h"
 
 struct span http_path(const char *url)

@@ -1,4 +1,4 @@
-// Owns answers that are event streams: what the gate gives, formatted as the caller reads, with a sign of life in pauses.
+// Owns answers that are event streams: messages of the gate, formatted as fast as the caller reads, and heartbeats in pauses.
 #include "base/log.h"
 #include "face.h"
 #include "mcp/sse.h"
@@ -6,9 +6,9 @@
 #include <stdio.h>
 
 #define BLOCK_1_0 ((size_t)16 << 10)
-#define BLOCK 1  // not used: chunks are made in the memory of the connection
+#define BLOCK 1  // unused by the library: it makes chunks in the memory of the connection
 #define HEARTBEATS_A_TURN 256
-#define EARLY 64  // the part of a pause by which it may end too soon
+#define EARLY 64  // a pause may end early by 1/64 of its length
 #define PULL_AHEAD ((size_t)256 << 10)
 
 static void put_item(struct http_exchange *exchange, const struct stream_item *item)
@@ -16,7 +16,7 @@ static void put_item(struct http_exchange *exchange, const struct stream_item *i
     char id[48] = "";
     if (stream_resumable(exchange->stream))
         snprintf(id, sizeof id, "%u-%" PRIu64, stream_index(exchange->stream), item->sequence);
-    if (!item->message) {  // priming: only an id, and how long to wait before coming back
+    if (!item->message) {  // priming: only an id, and how long to wait before reconnecting
         buf_printf(&exchange->out, "id: %s\nretry: %lld\ndata: \n\n", id,
                    (long long)exchange->face->config.timeouts->retry_ms);
         return;
@@ -41,7 +41,7 @@ static void pull(struct http_exchange *exchange)
         put_item(exchange, &item);
 }
 
-// What is formatted, and the message in parts behind it.
+// Copies the formatted bytes, then the large message that follows them.
 static size_t copy(struct http_exchange *exchange, char *to, size_t room)
 {
     size_t len = exchange->out.len - exchange->sent < room ? exchange->out.len - exchange->sent : room;
@@ -58,16 +58,16 @@ static size_t copy(struct http_exchange *exchange, char *to, size_t room)
     return len;
 }
 
-// Without chunks the end of the stream is the end of the connection. The library marks such a connection closed and looks at
-// it at the next event of its socket, which never comes if the caller is gone. It looks at connections that have a timeout of
-// their own in every run.
+// Without chunks (HTTP/1.0) the end of the stream is the end of the connection. The library marks such a connection closed
+// and frees it at the next event of its socket, which never comes if the caller has disconnected. Connections with a timeout
+// of their own are checked in every run.
 static void free_after_end(struct http_exchange *exchange)
 {
     MHD_set_connection_option(exchange->connection, MHD_CONNECTION_OPTION_TIMEOUT, 1U);
     shard_touch(exchange->caller->shard);
 }
 
-// From now until the stream is sent something again.
+// The pause begins now and ends when the stream is sent something.
 static void begin_pause(struct http_exchange *exchange)
 {
     struct http_face *face = exchange->face;
@@ -84,8 +84,8 @@ static ssize_t read_stream(void *arg, uint64_t position, char *to, size_t room)
     struct http_exchange *exchange = arg;
     exchange->caller->shard->active = true;
     if (exchange->broken) {
-        // The socket is shut down, so writing fails and the library frees the connection. MHD_CONTENT_READER_END_WITH_ERROR
-        // would mark it closed and forget it, with its descriptor.
+        // The socket is shut down, so writing fails and the library frees the connection. After
+        // MHD_CONTENT_READER_END_WITH_ERROR it would mark the connection closed and leak it, with its descriptor.
         *to = '\n';
         return 1;
     }
@@ -97,7 +97,7 @@ static ssize_t read_stream(void *arg, uint64_t position, char *to, size_t room)
                 free_after_end(exchange);
             return MHD_CONTENT_READER_END_OF_STREAM;
         }
-        buf_release(&exchange->out);  // an idle stream takes little memory
+        buf_release(&exchange->out);  // an idle stream should take little memory
         http_exchange_suspend(exchange);
         return 0;
     }
@@ -106,8 +106,8 @@ static ssize_t read_stream(void *arg, uint64_t position, char *to, size_t room)
     return (ssize_t)len;
 }
 
-// All pauses may be of the same length, so a list is in the order in which they end, and one timer is enough. Those that end
-// soon are ended at once: it costs less to wake up for many.
+// All pauses have the same maximum length, so the list is in the order in which they end, and one timer is enough. Pauses that
+// end soon are ended now: one wake-up for many streams costs less.
 void http_stream_on_heartbeat(struct loop_timer *timer)
 {
     struct http_face *face = timer->arg;
@@ -121,7 +121,7 @@ void http_stream_on_heartbeat(struct loop_timer *timer)
         }
         begin_pause(exchange);
         if (!exchange->suspended)
-            continue;  // it is busy sending, or the caller does not read
+            continue;  // the stream is sending, or the caller does not read
         buf_put_text(&exchange->out, ": keepalive\n\n");
         http_exchange_resume(exchange);
     }
@@ -129,7 +129,6 @@ void http_stream_on_heartbeat(struct loop_timer *timer)
 
 static void on_wake(void *arg) { http_exchange_resume(arg); }
 
-// Ends a stream's connection from our side.
 static void on_cut(void *arg)
 {
     struct http_exchange *exchange = arg;
@@ -154,7 +153,7 @@ void http_stream_on_stream(struct arrival *arrival, struct stream *stream, const
     }
     stream_attach(stream, &sink);
     if (!loop_watch(exchange->face->loop, &exchange->caller->hangup, LOOP_HANGUP | LOOP_ONCE, &err))
-        log_warn("cannot watch a connection for hang-up", LOG_STR("detail", err.detail));
+        log_warn("connection not watched for hang-up", LOG_STR("detail", err.detail));
     http_exchange_resume(exchange);
 }
 

@@ -1,4 +1,4 @@
-// Owns opening and closing of listening sockets, and the addresses of callers.
+// Owns listening sockets: opening, handing over and closing them, and reading the addresses of callers.
 #include "listener.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -39,7 +39,8 @@ static int open_tcp(const char *address, const char *host, struct err *err)
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     if (fd < 0 || bind(fd, found->ai_addr, found->ai_addrlen) < 0 || listen(fd, BACKLOG) < 0) {
         (void)err_set(err, ERR_CONFIG, "cannot listen on %s: %s%s", address, strerror(errno),
-                      errno == EADDRINUSE ? "; stop what uses it, or choose another port with --listen" : "");
+                      errno == EADDRINUSE ? "; stop the program that uses it, or choose another port with --listen"
+                                          : "");
         if (fd >= 0)
             close(fd);
         fd = -1;
@@ -55,7 +56,7 @@ static bool open_port(struct listener *listener, const struct config_listener *c
     listener->fd = open_tcp(config->address, host, err);
     if (listener->fd >= 0) {
         if (!port_of(listener->fd, port, sizeof port))
-            log_warn("cannot tell the port", LOG_STR("detail", strerror(errno)));
+            log_warn("listener port not determined", LOG_STR("detail", strerror(errno)));
         struct buf url = {0};
         buf_printf(&url, "%s://%s:%s/mcp", config->tls.certificate ? "https" : "http", host, port);
         listener->url = buf_take(&url, NULL);
@@ -81,7 +82,7 @@ static bool open_path(struct listener *listener, const struct config_listener *c
     return true;
 }
 
-// ---- one socket after the other -------------------------------------------------------------
+// ---- handing a socket over ------------------------------------------------------------------
 
 bool listener_share(struct listener *listener, const struct listener *from, const struct config_listener *config,
                     struct err *err)
@@ -104,8 +105,7 @@ void listener_take_over(struct listener *listener, struct listener *from, const 
     listener->file = from->file;
     from->file = (struct unix_socket_file){0};
     if (listener->file.path && chmod(listener->file.path, mode_of(config)) < 0)
-        log_warn("cannot change the mode of the socket", LOG_STR("path", listener->file.path),
-                 LOG_STR("detail", strerror(errno)));
+        log_warn("socket mode not changed", LOG_STR("path", listener->file.path), LOG_STR("detail", strerror(errno)));
 }
 
 bool listener_open(struct listener *listener, const struct config_listener *config, struct err *err)
@@ -125,14 +125,14 @@ void listener_release(struct listener *listener)
     listener->url = NULL;
 }
 
-// ---- who connects ---------------------------------------------------------------------------
+// ---- addresses of callers -------------------------------------------------------------------
 
 void listener_peer(int fd, struct peer *peer)
 {
     struct sockaddr_storage *address = &peer->address;
     socklen_t len = sizeof *address;
     if (getpeername(fd, (struct sockaddr *)address, &len) < 0) {
-        *address = (struct sockaddr_storage){0};  // gone already
+        *address = (struct sockaddr_storage){0};  // the caller has disconnected already
         return;
     }
     struct sockaddr_in6 six;

@@ -1,4 +1,4 @@
-// One listening socket, TCP or unix, and what it can tell about those who connect.
+// One listening socket, TCP or unix, and the addresses of the callers that connect to it.
 #ifndef FRONT_LISTENER_H
 #define FRONT_LISTENER_H
 
@@ -9,21 +9,21 @@
 
 struct listener {
     int fd;                        // -1: closed
-    char *url;                     // as people see it: http://127.0.0.1:8080/mcp, https://…, unix:/path
-    bool local;                    // only this host reaches it
+    char *url;                     // for logs: http://127.0.0.1:8080/mcp, https://…, unix:/path
+    bool local;                    // reachable from this host only
     struct unix_socket_file file;  // of a unix socket
 };
 
-// On failure nothing is left open, and there is nothing to release.
+// On failure nothing stays open, and the listener must not be released.
 bool listener_open(struct listener *listener, const struct config_listener *config, struct err *err) MUST_CHECK;
 void listener_release(struct listener *listener);  // closes it and removes the socket file
-// The same socket once more, for a successor with other options. Whoever is released first leaves the socket file alone, if
-// listener_take_over() has not been called.
+// Duplicates the socket for a successor with other options. Until listener_take_over() is called, the socket file belongs to
+// `from`, so that releasing the successor does not remove it.
 bool listener_share(struct listener *listener, const struct listener *from, const struct config_listener *config,
                     struct err *err) MUST_CHECK;
 void listener_take_over(struct listener *listener, struct listener *from, const struct config_listener *config);
 
-// Fills in the address; the rest of the peer is not touched.
+// Fills in the address and whether it is a loopback address; leaves the rest of the peer unchanged.
 void listener_peer(int fd, struct peer *peer);
 
 #endif

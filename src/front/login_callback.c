@@ -1,4 +1,4 @@
-// Owns the loopback listener of a login: sockets, the few requests it takes, and its pages.
+// Owns the loopback listener of a login: its sockets, the callback request, and its pages.
 #include "front/login_callback.h"
 #include "base/list.h"
 #include "base/mem.h"
@@ -32,11 +32,11 @@ static const struct {
     unsigned status;
     const char *text;
 } pages[PAGES] = {
-    [PAGE_STRANGE] = {400, PAGE("Not this login", "This answer belongs to another login, or was used already.")},
-    [PAGE_FAILED] = {403, PAGE("Not connected", "The login did not succeed. The terminal says why.")},
-    [PAGE_AGAIN] = {200, PAGE("Once more", "The authorization server asks for this login once more: go on in the new "
-                                           "tab, or with the new address in the terminal.")},
-    [PAGE_GRANTED] = {200, PAGE("Connected", "You may close this tab and go back to the terminal.")},
+    [PAGE_STRANGE] = {400, PAGE("Unknown login", "This response belongs to another login, or has already been used.")},
+    [PAGE_FAILED] = {403, PAGE("Not connected", "The login failed. The terminal shows the reason.")},
+    [PAGE_AGAIN] = {200, PAGE("Log in again", "The authorization server requires the login to be repeated. Continue in "
+                                              "the new tab, or with the new URL in the terminal.")},
+    [PAGE_GRANTED] = {200, PAGE("Connected", "You can close this tab and return to the terminal.")},
 };
 
 // One listening socket and its daemon; `localhost` has two.
@@ -67,10 +67,10 @@ struct line {
 struct browser_request {
     struct login_callback *callback;
     struct port *port;
-    char *target;  // as it stands in the request line
+    char *target;  // as written in the request line
     struct MHD_Connection *connection;
     bool seen, finished;
-    enum callback_page outcome;  // when it is finished
+    enum callback_page outcome;  // valid once `finished` is set
 };
 
 // ---- requests -------------------------------------------------------------------------------
@@ -103,7 +103,7 @@ static enum MHD_Result show(struct MHD_Connection *connection, enum callback_pag
     return answer(connection, pages[page].status, pages[page].text);
 }
 
-// DNS rebinding: a page of another site whose name leads here is not for us (B9).
+// Against DNS rebinding (B9): a request that names another host is rejected.
 static bool is_our_host(const struct login_callback *callback, struct span host)
 {
     static const char *const names[] = {"localhost", "127.0.0.1", "[::1]"};
@@ -174,7 +174,7 @@ static void on_completed(void *arg, struct MHD_Connection *connection, void **st
     *state = NULL;
     if (request->callback->waiting == request)
         request->callback->waiting = NULL;
-    explicit_bzero(request->target, strlen(request->target));  // a code is in it
+    explicit_bzero(request->target, strlen(request->target));  // it contains the authorization code
     free(request->target);
     free(request);
 }
@@ -199,7 +199,8 @@ static void on_connection(void *arg, struct MHD_Connection *connection, void **s
     }
 }
 
-// A browser opens connections ahead and never uses them; a stranger may drip bytes.
+// Closes connections that take too long: browsers open connections in advance and never use them, and another local program
+// may send its request byte by byte.
 static void on_sweep(struct loop_timer *timer)
 {
     struct login_callback *callback = timer->arg;
@@ -350,7 +351,7 @@ void login_callback_free(struct login_callback *callback)
     if (!callback)
         return;
     login_callback_finish(callback, LOGIN_CALLBACK_FAILED);
-    // The page should reach the browser; nothing else runs any more, so a short wait harms nobody.
+    // Gives the page time to reach the browser. The command is at its end, so a short blocking wait is harmless.
     for (int i = 0; i < FLUSH_TRIES && !list_empty(&callback->lines); i++) {
         for (size_t k = 0; k < callback->port_count; k++)
             MHD_run(callback->ports[k].daemon);

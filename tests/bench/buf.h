@@ -10,7 +10,7 @@ struct buf {
     size_t cap;
 };
 
-/* Makes room for n more bytes and returns where they go; the caller then adds to len. */
+/* Reserves n more bytes and returns a pointer to them; the caller then increases len. */
 char *buf_room(struct buf *b, size_t n);
 void buf_append(struct buf *b, const void *data, size_t n);
 void buf_text(struct buf *b, const char *text);

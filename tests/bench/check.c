@@ -7,7 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
-/* A large answer found right once, to compare the next ones with instead of reading them. */
+/* A large answer that passed the checks: later answers are compared with it instead of being parsed. */
 enum { CHECK_LARGE = 4096 };
 static struct buf check_known;
 static size_t check_id_at, check_id_len;
@@ -19,7 +19,7 @@ static bool has_type(const struct http1_message *m, const char *type)
     return m->type.len >= strlen(type) && strncasecmp(m->type.at, type, strlen(type)) == 0;
 }
 
-/* The data line whose message has that id; comments, other fields and empty data are passed by. */
+/* The data line whose message has that id; comments, other fields and empty data are skipped. */
 static struct span event_message(struct span body, struct span id)
 {
     while (body.len) {
@@ -46,7 +46,7 @@ struct span check_message(const struct http1_message *m, struct span id)
     return has_type(m, "text/event-stream") ? event_message(m->body, id) : m->body;
 }
 
-/* True when the message differs from the known one in nothing but the right id. */
+/* True when the message has the right id and otherwise equals the known one. */
 static bool is_known(struct span message, struct span id)
 {
     size_t tail = check_known.len - check_id_at - check_id_len;
@@ -95,15 +95,15 @@ const char *check_answer(const struct http1_message *m, const struct check_want 
     if (!scan_whole(message))
         return "the answer is not JSON";
     if (!scan_member(message, "id", &id) || !same(id, want->id))
-        return "the id is another one";
+        return "the id is not that of the request";
     if (!scan_member(message, "result", &result))
-        return "there is no result";
+        return "the result is missing";
     if (scan_member(result, "isError", &flag) && scan_is(flag, "true"))
         return "the result is an error";
     if (want->nonce.len && !memmem(message.at, message.len, want->nonce.at, want->nonce.len))
-        return "the nonce is another call's";
+        return "the nonce belongs to another call";
     if (want->text && !has_text(message, want->text))
-        return "the text is another one";
+        return "the text differs";
     if (want->tools && count_tools(message) != want->tools)
         return "the number of tools is wrong";
     if (message.len >= CHECK_LARGE) {

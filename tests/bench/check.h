@@ -6,15 +6,15 @@
 
 struct check_want {
     struct span id;    /* as JSON */
-    struct span nonce; /* must stand in the answer; empty for none */
-    size_t min_bytes;  /* the body has at least so many */
-    size_t text;       /* bytes of pattern.h that the answer has; 0 for any text */
-    size_t tools;      /* the answer lists exactly so many tools; 0 for any number */
+    struct span nonce; /* must occur in the answer; empty: not checked */
+    size_t min_bytes;  /* least size of the body */
+    size_t text;       /* bytes of pattern.h in the answer; 0: any text */
+    size_t tools;      /* number of tools in the answer; 0: any number */
 };
 
-/* NULL when the answer is right, otherwise what is wrong with it. */
+/* Returns NULL when the answer is right, otherwise a description of the mistake. */
 const char *check_answer(const struct http1_message *m, const struct check_want *want);
-/* The JSON-RPC message in a body, be it JSON or the SSE event with that id. */
+/* The JSON-RPC message in a body: the JSON itself, or the SSE event with that id. */
 struct span check_message(const struct http1_message *m, struct span id);
 
 #endif

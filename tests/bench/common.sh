@@ -1,4 +1,4 @@
-# Shared by run, soak and selftest: the temporary folder, processes ended by pid, servers, figures.
+# Shared by run, soak and selftest: the temporary folder, child processes, servers and figures.
 # Sourced from the repository's root; the caller sets $me and $build (a CMake build folder).
 # shellcheck shell=bash
 
@@ -32,7 +32,7 @@ trap stop_all EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 
-# Two cores of those this process may use: one for load and upstreams, one for what is measured.
+# Chooses two of the cores that this process may use: one for load and upstreams, one for the measured program.
 choose_cores() {
     local list range cores=()
     list=$(taskset -pc $$) || die "taskset is missing (Debian: util-linux)"
@@ -41,7 +41,7 @@ choose_cores() {
     done
     load_core=${cores[0]}
     middle_core=${cores[1]:-${cores[0]}}
-    [ ${#cores[@]} -gt 1 ] || echo "$me: one core only, figures mean little" >&2
+    [ ${#cores[@]} -gt 1 ] || echo "$me: only one core; the figures are not reliable" >&2
 }
 
 wait_line() { # FILE PATTERN PID: the first match of sed PATTERN's group in FILE, within 30 seconds
@@ -83,16 +83,16 @@ start_gateway() {
     pids+=("$started")
     url=$(wait_line "$tmp/$name.log" '.*listening url=\(http://[^ "]*/mcp\).*' "$started") || {
         tail -n 20 "$tmp/$name.log" >&2
-        die "the gateway did not say that it listens"
+        die "the gateway did not log that it listens"
     }
 }
 
-list_body() { # the file with a tools/list
+list_body() { # prints the name of a file with a tools/list request
     printf '%s\n' '{"jsonrpc":"2.0","id":@ID@,"method":"tools/list","params":{}}' >"$tmp/list.body"
     printf '%s\n' "$tmp/list.body"
 }
 
-# URL TOOLS OPTIONS...: waits until the gateway lists exactly so many tools, in one page.
+# URL TOOLS OPTIONS...: waits until the gateway lists exactly TOOLS tools, in one page.
 await_tools() {
     local url=$1 tools=$2 deadline=$((SECONDS + 15))
     shift 2
@@ -106,13 +106,13 @@ await_tools() {
     done
 }
 
-call_body() { # TOOL: the file with a tools/call of it
+call_body() { # TOOL: prints the name of a file with a tools/call request for it
     printf '{"jsonrpc":"2.0","id":@ID@,"method":"tools/call","params":{"name":"%s","arguments":{}}}\n' \
         "$1" >"$tmp/$1.body"
     printf '%s\n' "$tmp/$1.body"
 }
 
-field() { # NAME LINE: a number out of the load generator's line
+field() { # NAME LINE: the number with that name in a line of the load generator
     sed "s/.*\"$1\":\([0-9.]*\).*/\1/" <<<"$2"
 }
 

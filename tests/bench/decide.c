@@ -1,7 +1,8 @@
 // Measures one decision of the policy with 10, 1,000, 5,000 and 10,000 rules; prints a line of JSON for each.
 //
-// Four callers with four roles each take turns in asking for a few names of two servers; half of it is allowed. The figure is
-// the median of the rounds, `same_ns` that of one caller who asks again and again, `p99_ns` of decisions timed one by one.
+// Four callers with four roles each ask in turn for a few names of two servers; half of the decisions are to allow. The
+// figure is the median of the rounds. `same_ns` is that of a single caller that repeats its question, and `p99_ns` is
+// taken from decisions that are timed one by one.
 #include "auth/policy/policy.h"
 #include "base/buf.h"
 #include "rounds.h"
@@ -108,7 +109,7 @@ static bool report(int rules)
     policy_memo_free(memo);
     policy_unref(policy);
     printf("{\"rules\":%d,\"ns\":%lld,\"same_ns\":%lld,\"p99_ns\":%lld}\n", rules, turns, same, p99);
-    // A policy that says always the same would be measured wrongly.
+    // A policy that always gives the same verdict would distort the figure.
     return allowed > 0 && allowed < 2 * ROUNDS * DECISIONS;
 }
 

@@ -19,17 +19,17 @@ ratio_of() { # ROW NAME BASE: the median, lowest and highest ratio of two target
         awk '{ r[NR] = $1 } END { printf "%.2f %.2f %.2f\n", r[int((NR + 1) / 2)], r[1], r[NR] }'
 }
 
-pair_of() { # ROW NAME NAME FIELD: the medians of two targets' figures, and of the ratio of the second to the first
+pair_of() { # ROW NAME NAME FIELD: the medians of two targets' figures, and the median ratio of the second to the first
     paste -d ' ' <(column "$1" "$2" "$4" | sort -n | middle) <(column "$1" "$3" "$4" | sort -n | middle) \
         <(paste -d ' ' <(column "$1" "$2" "$4") <(column "$1" "$3" "$4") |
             awk '{ printf "%.2f\n", ($1 > 0 ? $2 / $1 : 0) }' | sort -n | middle)
 }
 
-middle() { # the median line of sorted ones
+middle() { # the median of sorted lines
     awk '{ line[NR] = $0 } END { print line[int((NR + 1) / 2)] }'
 }
 
-errors_in() { # ROW NAME: over all rounds
+errors_in() { # ROW NAME: errors of all rounds
     column "$1" "$2" errors | awk '{ sum += $1 } END { print sum + 0 }'
 }
 
@@ -49,7 +49,7 @@ rss_mb() { # PID: in millions of bytes
     awk "BEGIN { printf \"%.1f\", $(rss_kb "$1") * 1024 / 1e6 }"
 }
 
-peak_kb() { # PID: the highest resident memory since it started or since reset_peak
+peak_kb() { # PID: the highest resident memory since the process started or since reset_peak
     awk '/^VmHWM:/ { print $2 }' "/proc/$1/status"
 }
 

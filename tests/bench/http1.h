@@ -13,13 +13,13 @@ struct http1_message {
     struct span type;
     struct span session;
     struct span body; /* chunks already joined */
-    size_t total;     /* bytes the whole message took */
+    size_t total;     /* bytes of the whole message */
     bool close;       /* the sender ends the connection after it */
 };
 
 enum http1_state { HTTP1_BAD = -1, HTTP1_PARTIAL, HTTP1_COMPLETE };
 
-/* Looks for one whole message at data. Chunks are joined in place, only once complete. */
+/* Looks for one complete message at data. Chunks are joined in place, when all of them have arrived. */
 enum http1_state http1_read(char *data, size_t len, struct http1_message *m);
 
 #endif

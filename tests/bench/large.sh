@@ -2,7 +2,7 @@
 # shellcheck shell=bash disable=SC2154
 
 large_bytes=50000000 large_calls=8 large_budget=128000000
-large_figures='' # a line for each run: upstream, budget in MB or 0, peak above idle in MB, seconds, answers
+large_figures='' # one line per run: upstream, budget in MB or 0, peak above idle in MB, seconds, answers
 
 reset_peak() { # PID
     echo 5 >"/proc/$1/clear_refs"
@@ -17,7 +17,7 @@ measure_large_one() { # UPSTREAM BUDGET
         servers="\"bench\":{\"url\":\"$url\"}"
         ;;
     esac
-    start_middle "$name" "$servers" 5 "\"limits\":{\"memory\":$2,\"max_body\":\"16MiB\"}" # a budget has room for two bodies
+    start_middle "$name" "$servers" 5 "\"limits\":{\"memory\":$2,\"max_body\":\"16MiB\"}" # a budget must hold at least two bodies
     idle=$(rss_kb "${pid[$name]}")
     reset_peak "${pid[$name]}"
     line=$(taskset -c "$load_core" "$build/bench/bench_load" --url "${target[$name]}" --session --connections $large_calls \

@@ -20,16 +20,16 @@ static struct load_options load_opts;
 static struct load_conn *load_conns;
 static int load_epoll;
 static struct buf load_body;         /* the request being made */
-static struct buf load_templates[2]; /* of mixed mode: small, sleep */
+static struct buf load_templates[2]; /* mixed mode: small, sleep */
 static unsigned long load_next;      /* number of the next call, over all connections */
 static unsigned long load_issued;    /* measured calls sent */
-static unsigned long load_calls;     /* measured calls answered well */
-static unsigned long load_answers;   /* of all calls, those before the measured ones as well */
+static unsigned long load_calls;     /* measured calls with a right answer */
+static unsigned long load_answers;   /* answers to all calls, warm-up included */
 static unsigned long load_errors;
 static unsigned load_busy; /* connections with a call under way */
 static uint64_t load_start_ns, load_end_ns, load_last_ns;
-static uint64_t load_gap_ns; /* with a rate: between two calls on a connection; otherwise 0 */
-static uint64_t load_cpu_ns; /* of the process that was named, for all calls */
+static uint64_t load_gap_ns; /* with a rate: time between two calls on a connection; otherwise 0 */
+static uint64_t load_cpu_ns; /* processor time of the process of --cpu-of, for all calls */
 
 static uint64_t clock_ns(clockid_t clock)
 {
@@ -64,7 +64,7 @@ static void watch(struct load_conn *c, int op, uint32_t events)
     epoll_ctl(load_epoll, op, c->fd, &ev);
 }
 
-/* In its session each connection counts from 1, so that ids collide between clients;
+/* With sessions, each connection counts its ids from 1, so that the ids of different clients collide;
  * in mixed mode every other connection uses strings as ids. */
 static void make_request(struct load_conn *c)
 {
@@ -85,21 +85,21 @@ static void make_request(struct load_conn *c)
 
 static void start_call(struct load_conn *c, uint64_t now);
 
-/* Goes on with a new connection in the place of c. */
+/* Replaces c with a new connection. */
 static void replace_conn(struct load_conn *c)
 {
     load_conn_close(c);
     if (is_over(now_ns()))
         return;
     if (!load_conn_open(c, &load_opts)) {
-        report(c, "cannot connect again");
+        report(c, "cannot reconnect");
         return;
     }
     watch(c, EPOLL_CTL_ADD, EPOLLIN);
     start_call(c, now_ns());
 }
 
-/* Counts an error that leaves the connection useless. */
+/* Counts an error after which the connection cannot be used. */
 static void fail_conn(struct load_conn *c, const char *why)
 {
     report(c, why);
@@ -116,8 +116,8 @@ static void flush_call(struct load_conn *c)
     }
 }
 
-/* Starts the next call, or leaves it to start_due(). A call that is due while the one before it is under way has begun
- * for its caller, so that a long wait counts for all calls that it delays. */
+/* Starts the next call, or leaves it to start_due(). The latency of a call that is due while the previous call is still
+ * under way counts from the time it was due: a slow answer counts for every call that it delays. */
 static void start_call(struct load_conn *c, uint64_t now)
 {
     uint64_t from = now;
@@ -137,8 +137,8 @@ static void start_call(struct load_conn *c, uint64_t now)
     flush_call(c);
 }
 
-/* Starts what is due on idle connections; returns how many milliseconds the loop may wait for the next. Being late by
- * the loop's own granularity is no wait of the caller. */
+/* Starts the calls that are due on idle connections; returns how many milliseconds the loop may wait for the next one.
+ * A delay within the granularity of the loop does not count as latency. */
 static int start_due(uint64_t now)
 {
     uint64_t next = now + 100000000;
@@ -164,7 +164,7 @@ static void count_call(uint64_t since, uint64_t now)
     histogram_add((now - since) / 1000);
 }
 
-/* With a rate, calls that waited for this one beyond the end were not made, but waited for at least so long. */
+/* With a rate, calls that this one delayed beyond the end are never made; their wait until now is counted. */
 static void count_delayed(struct load_conn *c, uint64_t now)
 {
     for (; load_gap_ns && load_end_ns && now > load_end_ns && c->due_ns < load_end_ns; c->due_ns += load_gap_ns)
@@ -198,7 +198,7 @@ static void finish_call(struct load_conn *c, const struct http1_message *m)
     buf_drop(&c->in, m->total);
     if (c->in.len)
         fail_conn(c, "bytes follow the answer");
-    else if (m->close || c->out.len) /* an answer before the end of the request ends the connection, too */
+    else if (m->close || c->out.len) /* so does an answer that comes before the request was sent */
         replace_conn(c);
     else
         start_call(c, now);
@@ -218,7 +218,7 @@ static void handle_event(struct load_conn *c, uint32_t events)
         return;
     enum load_conn_io io = load_conn_receive(c, &m);
     if (io == LOAD_CONN_FAILED && !c->busy)
-        load_conn_close(c); /* the run is over: a server may close what is idle */
+        load_conn_close(c); /* the run is over: a server may close idle connections */
     else if (io == LOAD_CONN_FAILED)
         fail_conn(c, "the connection ended or the response is malformed");
     else if (io == LOAD_CONN_DONE && !c->busy)

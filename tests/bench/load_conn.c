@@ -74,7 +74,7 @@ enum load_conn_io load_conn_receive(struct load_conn *c, struct http1_message *m
     }
 }
 
-/* Sends what is queued and waits for the one response to it, which stays in c->in. */
+/* Sends the queued bytes and waits for the response, which stays in c->in. */
 static bool exchange(struct load_conn *c, const struct load_options *o, struct http1_message *m)
 {
     struct pollfd p = {.fd = c->fd};
@@ -196,7 +196,7 @@ bool load_conn_listen(struct load_conn *c, const struct load_options *o)
         return false;
     ssize_t n = recv(c->fd, buf_room(&c->in, LOAD_CONN_READ), LOAD_CONN_READ, 0);
     bool opened = n >= 12 && memcmp(c->in.data, "HTTP/1.1 200", 12) == 0;
-    buf_free(&c->in); /* there may be thousands, and none is read again as an answer */
+    buf_free(&c->in); /* there may be thousands of connections, and the buffer is not needed for answers any more */
     return opened;
 }
 
@@ -207,6 +207,6 @@ bool load_conn_farewell(struct load_conn *c, const struct load_options *o)
     if (c->fd < 0 || !c->session.len)
         return true;
     put_request(c, "DELETE", o);
-    /* A server may refuse to let clients end sessions: 405. */
+    /* 405: the server does not let clients end sessions. */
     return exchange(c, o, &m) && (m.status / 100 == 2 || m.status == 405);
 }

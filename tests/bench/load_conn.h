@@ -15,13 +15,13 @@ struct load_conn {
     struct buf out;
     size_t sent;
     struct buf head;      /* of each POST, up to the value of Content-Length */
-    struct buf session;   /* the header fields of its session, if any */
+    struct buf session;   /* header fields of its session, if any */
     bool busy;            /* a call is under way */
-    bool measured;        /* and it counts */
+    bool measured;        /* the call is not part of the warm-up */
     uint64_t started_ns;  /* when it was sent, or should have been */
-    uint64_t due_ns;      /* with a rate: when the next call is */
+    uint64_t due_ns;      /* with a rate: when the next call is due */
     unsigned long serial; /* calls made on this connection */
-    bool listed;          /* an answer was checked for its number of tools */
+    bool listed;          /* the number of tools was checked in an answer */
     char id[24];          /* of the call under way, as JSON */
     char nonce[32];
 };
@@ -30,7 +30,7 @@ enum load_conn_io { LOAD_CONN_FAILED = -1, LOAD_CONN_AGAIN, LOAD_CONN_DONE };
 
 bool load_conn_open(struct load_conn *c, const struct load_options *o);
 void load_conn_close(struct load_conn *c);
-/* Starts the session of c; blocks. NULL when it worked, otherwise what went wrong. */
+/* Starts the session of c; blocks. Returns NULL on success, otherwise a description of the error. */
 const char *load_conn_handshake(struct load_conn *c, const struct load_options *o);
 /* Opens the event stream of c's session on c; blocks. */
 bool load_conn_listen(struct load_conn *c, const struct load_options *o);
@@ -38,9 +38,9 @@ bool load_conn_listen(struct load_conn *c, const struct load_options *o);
 bool load_conn_farewell(struct load_conn *c, const struct load_options *o);
 /* Queues a POST of that body. */
 void load_conn_post(struct load_conn *c, const struct buf *body);
-/* Sends what is queued; AGAIN when some of it must wait. */
+/* Sends the queued bytes; LOAD_CONN_AGAIN when the socket did not take all of them. */
 enum load_conn_io load_conn_flush(struct load_conn *c);
-/* Receives until a whole response is there; the caller drops its total bytes from in. */
+/* Receives until a response is complete; the caller drops its total bytes from in. */
 enum load_conn_io load_conn_receive(struct load_conn *c, struct http1_message *m);
 
 #endif

@@ -1,4 +1,4 @@
-/* load_hold.c: idle callers: an event stream on each connection, whose events are counted and dropped. */
+/* load_hold.c: idle callers, each with an event stream whose events are counted and dropped. */
 #include "load_hold.h"
 
 #include <errno.h>
@@ -27,7 +27,7 @@ static bool hold_open(struct load_conn *conns, const struct load_options *o, int
     return epoll_ctl(epoll, EPOLL_CTL_ADD, STDIN_FILENO, &(struct epoll_event){.events = EPOLLIN}) == 0;
 }
 
-/* Returns how many bytes came, or -1 when the stream has ended. */
+/* Returns the number of bytes received, or -1 when the stream has ended. */
 static ssize_t hold_read(struct load_conn *c)
 {
     ssize_t n = recv(c->fd, hold_bytes, sizeof hold_bytes, MSG_DONTWAIT);

@@ -1,4 +1,4 @@
-/* load_options.c: reads the load generator's options and refuses whatever is not loopback. */
+/* load_options.c: reads the load generator's options and refuses addresses other than loopback. */
 #include "load_options.h"
 
 #include <arpa/inet.h>
@@ -18,20 +18,20 @@ static const char load_usage[] =
     "  --connections C    connections, each with one call at a time (1)\n"
     "  --warmup S         seconds of calls before the measured ones (0)\n"
     "  --session          open an MCP session on each connection first\n"
-    "  --rate R           calls per second in all, whether or not those before are answered: a call that has to\n"
-    "                     wait for the one before it takes as long as it waits (as many as possible)\n"
-    "  --body FILE        the request, with @ID@ for its id, and @NONCE@ and @MS@ at will\n"
+    "  --rate R           calls per second over all connections, due at fixed times; the latency of a call includes\n"
+    "                     the time it waits for the previous one (default: as many calls as possible)\n"
+    "  --body FILE        the request; @ID@ stands for its id, and @NONCE@ and @MS@ may be used too\n"
     "  --mixed            alternate the tools small and sleep, each answer checked for its nonce\n"
-    "  --tool-prefix P    what stands before those tool names\n"
+    "  --tool-prefix P    prefix of those tool names\n"
     "  --header 'K: V'    add a header field to each request (repeatable)\n"
-    "  --timeout S        how long an answer may take (10)\n"
-    "  --min-bytes N      the least size of an answer\n"
-    "  --expect-text N    the answer has the N bytes of text that the upstream's tool huge makes\n"
-    "  --any-answer       answers are counted, whatever they say, and no error is one\n"
-    "  --cpu-of PID       tell that process's processor time per call, too\n"
-    "  --expect-tools N   how many tools the first answer on each connection lists\n"
-    "  --hold             open an event stream in a session on each connection, say so with the line \"holding C\",\n"
-    "                     and drop what comes until standard input ends\n";
+    "  --timeout S        longest time for an answer (10)\n"
+    "  --min-bytes N      minimum size of an answer\n"
+    "  --expect-text N    the answer contains the N bytes of text of the upstream's tool huge\n"
+    "  --any-answer       count every answer, and do not check it\n"
+    "  --cpu-of PID       also print the processor time of that process per call\n"
+    "  --expect-tools N   number of tools in the first answer on each connection\n"
+    "  --hold             open an event stream in a session on each connection, print the line \"holding C\",\n"
+    "                     and drop all events until standard input ends\n";
 
 static void fail(const char *why, const char *what)
 {

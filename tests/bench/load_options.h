@@ -1,4 +1,4 @@
-/* load_options.h: what the load generator was asked to do. */
+/* load_options.h: the options of the load generator. */
 #ifndef BENCH_LOAD_OPTIONS_H
 #define BENCH_LOAD_OPTIONS_H
 
@@ -21,9 +21,9 @@ struct load_options {
     double timeout;
     struct buf body;
     struct buf headers; /* added to each request */
-    bool session;       /* one on each connection */
-    bool hold;          /* no calls: event streams */
-    double rate;        /* calls per second; 0: the next follows the answer */
+    bool session;       /* open one on each connection */
+    bool hold;          /* event streams instead of calls */
+    double rate;        /* calls per second; 0: each call follows the previous answer */
     bool mixed;
     const char *prefix; /* of the tool names in mixed mode */
     size_t min_bytes;
@@ -31,10 +31,10 @@ struct load_options {
     size_t expect_text; /* bytes of pattern.h in each answer; 0 for any text */
     bool any_answer;
     bool with_cpu;
-    clockid_t cpu_clock; /* of the process whose processor time is told */
+    clockid_t cpu_clock; /* of the process whose processor time is printed */
 };
 
-/* Ends the program with an explanation when the options make no sense. */
+/* Reads the options; on a mistake, prints it and exits. */
 void load_options_read(struct load_options *o, int argc, char **argv);
 
 #endif

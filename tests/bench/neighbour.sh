@@ -4,9 +4,9 @@
 
 neighbour_seconds=8 neighbour_sessions=1000
 [ "$quick" -eq 0 ] || neighbour_seconds=2
-declare -A neighbour_figures=() # by what the other tenant does: p50, p99 and max in microseconds, calls, errors
+declare -A neighbour_figures=() # by the disturbance: p50, p99 and max in microseconds, calls, errors
 
-# The load generator's core has everything but the gateway; whoever disturbs gives way to what is measured there.
+# Everything but the gateway runs on the load generator's core; the disturbing programs run there at a lower priority.
 disturb() { nice -n 10 taskset -c "$load_core" "$build/bench/bench_load" --url "${target[neighbour]}" --header "$noisy" "$@"; }
 
 start_neighbours() {
@@ -20,7 +20,7 @@ start_neighbours() {
     await_tools "${target[neighbour]}" 5 --header "$noisy"
 }
 
-# WHAT: of several measurements the one with the lowest p99 counts, since other work on the machine only adds to it.
+# DISTURBANCE: of several measurements the lowest p99 counts, because other work on the machine can only increase it.
 measure_neighbour_one() {
     local line before=${neighbour_figures[$1]:-}
     line=$(taskset -c "$load_core" "$build/bench/bench_load" --url "${target[neighbour]}" --session --connections 4 --rate 400 \
@@ -35,12 +35,12 @@ neighbour_bar() { # in microseconds
     awk '{ print 2 * $2 + 10000 }' <<<"${neighbour_figures[quiet]}"
 }
 
-measure_disturbed() { # WHAT: once more when it is above the bar; whatever disturbs lasts for both
+measure_disturbed() { # DISTURBANCE: measures twice if the first figure is above the bar; the disturbance lasts for both
     measure_neighbour_one "$1"
     [ "$(cut -d ' ' -f 2 <<<"${neighbour_figures[$1]}")" -le "$(neighbour_bar)" ] || measure_neighbour_one "$1"
 }
 
-# 64 MiB each, nearly: a ping with very many values in it, and a call that the policy allows.
+# Almost 64 MiB each: a ping with very many values, and a call that the policy allows.
 write_bodies() {
     local padding=$((64 * 1024 * 1024 - 200))
     { printf '{"jsonrpc":"2.0","id":@ID@,"method":"ping","params":{"padding":['
@@ -51,7 +51,7 @@ write_bodies() {
         printf '"}}}\n'; } >"$tmp/padded.body"
 }
 
-beside_bodies() { # BODY: measured while another identity sends it again and again
+beside_bodies() { # BODY: measures while another identity sends BODY repeatedly
     local sender
     disturb --session --connections 2 --seconds $((2 * neighbour_seconds + 5)) --timeout 60 --any-answer --body "$tmp/$1.body" \
         >"$tmp/disturb.out" 2>&1 &
@@ -62,12 +62,12 @@ beside_bodies() { # BODY: measured while another identity sends it again and aga
     stop_pid $sender
 }
 
-beside_flood() { # MODE: measured while the other tenant's server floods the gateway
+beside_flood() { # MODE: measures while the other tenant's server floods the gateway
     local deadline=$((SECONDS + 60))
     printf '{"jsonrpc":"2.0","id":@ID@,"method":"tools/call","params":{"name":"bench__flood","arguments":{"mode":"%s","ms":%s}}}\n' \
         "$1" $((2 * neighbour_seconds * 1000 + 1500)) >"$tmp/flood.body"
     until disturb --session --requests 1 --timeout 60 --body "$tmp/flood.body" >/dev/null 2>"$tmp/disturb.out"; do
-        # what the disturbance before has sent may still be on its way through the same server
+        # output of the previous disturbance may still be on its way through the same server
         [ $SECONDS -lt $deadline ] || die "no flood of $1: $(cat "$tmp/disturb.out")"
         sleep 0.2
     done
@@ -75,7 +75,7 @@ beside_flood() { # MODE: measured while the other tenant's server floods the gat
     measure_disturbed "$1"
 }
 
-await_quiet() { # the disturbance is over: calls are quick again
+await_quiet() { # after a disturbance: waits until calls are fast again
     local line deadline=$((SECONDS + 60))
     until line=$(taskset -c "$load_core" "$build/bench/bench_load" --url "${target[neighbour]}" --session --requests 50 --timeout 30 \
         --body "$tmp/bench__small.body" --header "$quiet" 2>/dev/null) && [ "$(field p50_us "$line")" -lt 10000 ]; do
@@ -95,7 +95,7 @@ measure_neighbour() {
     await_quiet
     hold_streams neighbour $neighbour_sessions --header "$noisy"
     beside_flood notes
-    release_streams || true # a stream that is read too slowly may be cut off
+    release_streams || true # the gateway may have closed a stream that was read too slowly
 }
 
 print_neighbour() {
@@ -105,8 +105,8 @@ print_neighbour() {
         read -r p50 p99 max calls errors <<<"${neighbour_figures[$what]}"
         case $what in
         quiet) words='quiet' ;;
-        ping) words='a ping of 64 MiB, 32 million values, again and again' ;;
-        padded) words='a call of 64 MiB, again and again' ;;
+        ping) words='repeated pings of 64 MiB, 32 million values' ;;
+        padded) words='repeated calls of 64 MiB' ;;
         junk) words='a server that sends junk lines' ;;
         notes) words="a server that sends notifications, $neighbour_sessions sessions" ;;
         esac

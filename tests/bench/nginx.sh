@@ -41,7 +41,7 @@ http {
 TEXT
 }
 
-# nginx cannot take a free port by itself: try some. Sets $nginx_url and $nginx_worker.
+# nginx cannot choose a free port itself, so several are tried. Sets $nginx_url and $nginx_worker.
 start_nginx() {
     local port started
     for _ in {1..10}; do

@@ -1,4 +1,4 @@
-/* pattern.c: a long text without repetitions, so that bytes lost, doubled or exchanged on the way are noticed. */
+/* pattern.c: a long text without repetitions, so that lost, duplicated or reordered bytes are detected. */
 #include "pattern.h"
 
 #include "buf.h"

@@ -1,4 +1,4 @@
-/* pattern.h: a long text that is the same in the upstream, which sends it, and in the load generator, which checks it. */
+/* pattern.h: the long text that the upstream sends and the load generator expects. */
 #ifndef BENCH_PATTERN_H
 #define BENCH_PATTERN_H
 

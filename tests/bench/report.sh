@@ -23,13 +23,13 @@ json_row() { # NAME VALUE... : pairs of keys and JSON values, empty ones null
     json_rows+=("$text}")
 }
 
-# VALUE OPERATOR BAR [UNIT]: sets $verdict and, when the bar is missed, $missed.
+# VALUE OPERATOR BAR [UNIT]: sets $verdict, and $missed when the bar is missed.
 judge_row() {
     verdict="$(judge "$1" "$2" "$3") ($2 $3${4:-})"
     [[ $verdict != MISSED* ]] || missed=1
 }
 
-# TEXT VALUE OPERATOR BAR [UNIT]: a line of its own, with the verdict on one figure in it.
+# TEXT VALUE OPERATOR BAR [UNIT]: prints a line with one figure and its verdict.
 print_figure() {
     local verdict
     judge_row "${@:2}"
@@ -60,7 +60,7 @@ print_row() {
         "$verdict"
 }
 
-print_guarded() { # beside the same gateway without identities, rules and audit
+print_guarded() { # compared with the same gateway without identities, rules and audit
     local ratio low high
     read -r ratio low high <<<"$(ratio_of small guarded-http http)"
     [ -n "$ratio" ] || return 0
@@ -86,7 +86,7 @@ print_memory() {
     json_rows+=("\"rss_mb\":$highest")
 }
 
-print_decide() { # one line for each number of rules; callers by turns are held to the bar, at 5,000 the slowest of them
+print_decide() { # one line per number of rules; the bars apply to callers in turn, and to the p99 at 5,000 rules
     local line rules verdict
     [ -n "$decisions" ] || return 0
     while read -r line; do
@@ -107,7 +107,7 @@ print_verify() {
         if [ "$json" -eq 1 ]; then
             json_rows+=("\"verify-$algorithm\":$line")
         else
-            printf 'verify, %s: %s us anew, %s ns out of the cache\n' "$algorithm" \
+            printf 'verify, %s: %s us without the cache, %s ns with it\n' "$algorithm" \
                 "$(awk "BEGIN { printf \"%.1f\", $(field new_ns "$line") / 1000 }")" "$(field cached_ns "$line")"
         fi
     done <<<"$verifications"
@@ -118,8 +118,8 @@ print_token() {
     [ -n "$lookups" ] || return 0
     ns=$(field ns "$lookups")
     json_rows+=("\"token\":$lookups")
-    print_figure "token, $(field users "$lookups") users: $ns ns: $(field store_ns "$lookups") ns to find it, $(
-        field access_ns "$lookups") ns to be given it" "$ns" '<' "$bar_token" ' ns'
+    print_figure "token, $(field users "$lookups") users: $ns ns: $(field store_ns "$lookups") ns in the store, $(
+        field access_ns "$lookups") ns in the access" "$ns" '<' "$bar_token" ' ns'
 }
 
 print_foot() {

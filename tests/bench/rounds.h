@@ -1,4 +1,4 @@
-// For programs that measure by themselves: the clock, and the median of their rounds.
+// The clock and percentiles, for programs that measure by themselves.
 #ifndef BENCH_ROUNDS_H
 #define BENCH_ROUNDS_H
 
@@ -19,7 +19,7 @@ static inline int by_size(const void *a, const void *b)
     return (one > other) - (one < other);
 }
 
-// The value that so many of a hundred are not above; sorts them.
+// Sorts the values and returns the given percentile.
 static inline int64_t percentile(int64_t *values, size_t count, size_t percent)
 {
     qsort(values, count, sizeof *values, by_size);

@@ -1,4 +1,4 @@
-/* rpc.c: what the benchmark upstream answers: initialize, ping, tools/list, tools/call. */
+/* rpc.c: the benchmark upstream's answers to initialize, ping, tools/list and tools/call. */
 #include "rpc.h"
 
 #include "pattern.h"
@@ -96,7 +96,7 @@ static void give_error(struct buf *out, struct span id, int code, const char *me
     buf_text(out, tail);
 }
 
-/* About 100 bytes of text, with the caller's nonce in it when there is one. */
+/* About 100 bytes of text, with the caller's nonce if it sent one. */
 static void give_text(struct buf *out, struct span id, struct span nonce, bool is_error)
 {
     open_answer(out, id);
@@ -133,7 +133,7 @@ static unsigned number_of(struct span arguments, const char *key, unsigned max)
     return (unsigned)(n < max ? n : max);
 }
 
-/* A text of so many bytes, as pattern.h makes it. */
+/* The first bytes of the text of pattern.h. */
 static void give_pattern(struct buf *out, struct span id, size_t bytes)
 {
     open_answer(out, id);
@@ -142,7 +142,7 @@ static void give_pattern(struct buf *out, struct span id, size_t bytes)
     buf_text(out, "\"}],\"isError\":false}}");
 }
 
-/* Answers, and has the transport send junk lines or notifications for a while. */
+/* Answers, and makes the transport send junk lines or notifications for some time. */
 static void give_flood(struct buf *out, struct span id, struct span arguments, struct rpc_outcome *o)
 {
     struct span kind;
@@ -169,10 +169,10 @@ void rpc_flood(enum rpc_flood kind, struct buf *out, size_t len)
     }
 }
 
-/* Answers in the way the fault asks for; false when it is none of the answer's own faults. */
+/* Gives the faulty answer; false when the fault does not concern the answer itself. */
 static bool give_fault(struct buf *out, struct span id, struct rpc_outcome *o)
 {
-    struct span nonce = {"stranger", 8};
+    struct span nonce = {"mismatch", 8};
 
     switch (o->fault) {
     case RPC_FAULT_ID: give_text(out, (struct span){"987654321", 9}, nonce, false); return true;
@@ -229,7 +229,7 @@ struct rpc_outcome rpc_answer(struct span message, struct buf *out)
     bool has_id = scan_member(message, "id", &id);
 
     if (!scan_member(message, "method", &method)) {
-        if (has_id) /* an answer, and this server asks nothing */
+        if (has_id) /* a response, but this server sends no requests */
             o.kind = RPC_NONE;
         else
             give_error(out, (struct span){"null", 4}, -32600, "not a JSON-RPC message");

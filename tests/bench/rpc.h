@@ -1,4 +1,4 @@
-/* rpc.h: what the benchmark upstream answers to each MCP message. */
+/* rpc.h: the benchmark upstream's answer to each MCP message. */
 #ifndef BENCH_RPC_H
 #define BENCH_RPC_H
 
@@ -7,7 +7,7 @@
 
 #include <stdbool.h>
 
-/* Deliberate faults, each in every tenth tools/call, to prove that the load generator sees them. */
+/* Deliberate faults, each in every tenth tools/call, to prove that the load generator detects them. */
 enum rpc_fault {
     RPC_FAULT_NONE,
     RPC_FAULT_ID,      /* another id */
@@ -22,17 +22,17 @@ enum rpc_fault {
 
 enum rpc_kind { RPC_NONE, RPC_NOW, RPC_LATER };
 
-/* What a server sends that nobody asked for; over stdio only. */
+/* Unsolicited output of a server; over stdio only. */
 enum rpc_flood { RPC_FLOOD_NONE, RPC_FLOOD_JUNK, RPC_FLOOD_NOTES };
 
 struct rpc_outcome {
     enum rpc_kind kind;
-    unsigned delay_ms;    /* RPC_LATER: how long to hold the answer */
+    unsigned delay_ms;    /* RPC_LATER: how long to delay the answer */
     bool is_initialize;   /* the message opens a session */
-    bool is_call;         /* a request: an answer is owed */
-    enum rpc_flood flood; /* to begin now, */
-    unsigned flood_ms;    /* for so long */
-    enum rpc_fault fault; /* the fault to commit on this message */
+    bool is_call;         /* a request: an answer is expected */
+    enum rpc_flood flood; /* the flood to begin now */
+    unsigned flood_ms;    /* and its duration */
+    enum rpc_fault fault; /* the fault to produce for this message */
 };
 
 void rpc_setup(unsigned tools, enum rpc_fault fault);

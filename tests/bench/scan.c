@@ -10,7 +10,7 @@ static const char *skip_space(const char *p, const char *end)
     return p;
 }
 
-/* p is at the opening quote; returns the place after the closing one, or NULL. */
+/* p is at the opening quote; returns the position after the closing quote, or NULL. */
 static const char *skip_string(const char *p, const char *end)
 {
     const char *start = ++p;

@@ -22,10 +22,10 @@ enum { HTTP_CONNS = 4096, HTTP_READ = 32 * 1024, HTTP_EVENTS = 256, HTTP_CHUNK =
 
 struct conn {
     bool open;
-    bool waiting;        /* an answer is held: later requests wait behind it */
-    bool wants_out;      /* epoll watches for room to write */
+    bool waiting;        /* an answer is delayed: later requests wait for it */
+    bool wants_out;      /* epoll waits until the socket is writable */
     bool closing;        /* close once written */
-    unsigned generation; /* distinguishes lives of the same descriptor */
+    unsigned generation; /* distinguishes connections that used the same descriptor */
     struct buf in, out;
     size_t sent; /* bytes of out already written */
 };
@@ -101,7 +101,7 @@ static void put_refusal(struct conn *c, const char *status, const char *why)
     put_answer(c, status, NULL, body, strlen(body));
 }
 
-/* Sessions are "bench-1" up to the last one given out; they do not end. */
+/* Sessions are named "bench-1" and so on; they do not end. */
 static bool known_session(struct span session)
 {
     unsigned long n = 0;
@@ -140,7 +140,7 @@ static void handle_post(int fd, const struct http1_message *m)
     } else if (o.kind == RPC_NOW) {
         put_result(c, http_body.data, http_body.len);
     } else if (o.is_call) {
-        c->waiting = true; /* the fault that never answers */
+        c->waiting = true; /* RPC_FAULT_HANG: there will be no answer */
     } else {
         put_answer(c, "202 Accepted", NULL, "", 0);
     }

@@ -14,7 +14,7 @@
 enum { STDIO_READ = 256 * 1024, STDIO_BACKLOG = 8 * 1024 * 1024, STDIO_FLOOD = 64 * 1024 };
 
 static struct buf stdio_in, stdio_out;
-static size_t stdio_seen; /* bytes of stdio_in without a newline: not looked at again while a long line arrives */
+static size_t stdio_seen; /* bytes of stdio_in without a newline: not searched again while a long line arrives */
 static size_t stdio_sent; /* bytes of stdio_out already written */
 
 static enum rpc_flood stdio_flood;
@@ -68,7 +68,7 @@ static bool read_input(void)
     return n > 0;
 }
 
-/* False when nobody reads any more. */
+/* False when the reader has closed the pipe. */
 static bool write_output(void)
 {
     while (pending()) {
@@ -79,7 +79,7 @@ static bool write_output(void)
             break;
         stdio_sent += (size_t)n;
     }
-    if (stdio_sent >= pending()) { /* moving what is left costs less than what was written */
+    if (stdio_sent >= pending()) { /* moving the rest costs less than the bytes already written */
         buf_drop(&stdio_out, stdio_sent);
         stdio_sent = 0;
     }

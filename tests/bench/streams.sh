@@ -1,18 +1,18 @@
-# The row `streams`: what thousands of idle event streams cost in memory, in processor time and to other callers' calls.
+# The row `streams`: the cost of thousands of idle event streams in memory, processor time and latency of other calls.
 # Sourced by run.
 # shellcheck shell=bash disable=SC2154
 
-streams=10000 stream_rounds=11 stream_idle=15 # seconds: a whole heartbeat, which comes in a burst if the streams were opened in one
+streams=10000 stream_rounds=11 stream_idle=15 # seconds: a whole heartbeat period, since the heartbeats of streams that were opened together come together
 if [ "$quick" -eq 1 ]; then
     streams=4000 stream_rounds=5
 fi
-stream_figures='' # KB of a stream, per cent of a core, and the p50 in microseconds without and with the streams
+stream_figures='' # KB per stream, per cent of a core, and the p50 in microseconds without and with the streams
 
 cpu_ticks() { # PID: user and system time in hundredths of a second
     awk '{ sub(/.*\) /, ""); print $12 + $13 }' "/proc/$1/stat"
 }
 
-# Two gateways, of which only one has the streams: callers of both are measured by turns.
+# Two gateways, of which only one has the streams; calls to both are measured in turn.
 start_streams() {
     local name
     ulimit -n "$(ulimit -Hn)"
@@ -24,7 +24,7 @@ start_streams() {
     done
 }
 
-# NAME COUNT OPTIONS...: so many sessions with an event stream each, on the gateway of that name, until release_streams.
+# NAME COUNT OPTIONS...: holds COUNT sessions with an event stream each at the gateway NAME, until release_streams.
 hold_streams() {
     local name=$1 count=$2
     shift 2
@@ -41,7 +41,7 @@ hold_streams() {
     }
 }
 
-release_streams() { # the exit status says whether all were still there
+release_streams() { # fails if a stream had ended before
     exec 8>&-
     wait "$holder"
 }
@@ -57,7 +57,7 @@ measure_streams() {
     sleep $stream_idle
     percent=$(awk "BEGIN { printf \"%.1f\", ($(cpu_ticks "${pid[streams]}") - $ticks) / $stream_idle }")
     repeat $stream_rounds measure_beside
-    release_streams || die "event streams ended by themselves: $(cat "$tmp/hold.out")"
+    release_streams || die "event streams ended early: $(cat "$tmp/hold.out")"
     stream_figures="$kb $percent $(pair_of streams alone streams p50_us)"
 }
 

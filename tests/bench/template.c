@@ -1,4 +1,4 @@
-/* template.c: request bodies with places for the id, the nonce and the milliseconds. */
+/* template.c: request bodies with placeholders for the id, the nonce and the milliseconds. */
 #include "template.h"
 
 #include <stdbool.h>
@@ -9,7 +9,7 @@ static bool at_token(struct span rest, const char *token)
     return rest.len >= strlen(token) && memcmp(rest.at, token, strlen(token)) == 0;
 }
 
-/* Writes the value of the token rest starts with; returns the length of the token, 1 if none. */
+/* Writes the value of the placeholder at the start of rest, or else its first byte; returns the bytes consumed. */
 static size_t put_token(struct buf *out, struct span rest, const struct template_values *v)
 {
     if (at_token(rest, "@ID@")) {

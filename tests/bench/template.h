@@ -1,4 +1,4 @@
-/* template.h: request bodies with places for the id, the nonce and the milliseconds. */
+/* template.h: request bodies with placeholders for the id, the nonce and the milliseconds. */
 #ifndef BENCH_TEMPLATE_H
 #define BENCH_TEMPLATE_H
 

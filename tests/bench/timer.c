@@ -1,4 +1,4 @@
-/* timer.c: answers held until they are due, in a binary heap. */
+/* timer.c: delayed answers, in a binary heap ordered by due time. */
 #include "timer.h"
 
 #include <stdio.h>

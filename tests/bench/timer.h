@@ -1,4 +1,4 @@
-/* timer.h: answers held until they are due. */
+/* timer.h: delayed answers. */
 #ifndef BENCH_TIMER_H
 #define BENCH_TIMER_H
 
@@ -9,8 +9,8 @@
 
 struct timer {
     uint64_t due_ms;
-    int owner;           /* whose answer it is, as the caller counts */
-    unsigned generation; /* which life of that owner */
+    int owner;           /* number of the connection, chosen by the caller */
+    unsigned generation; /* of that owner: its number may be used again */
     struct buf text;
 };
 

@@ -1,5 +1,5 @@
-// Measures what a fresh token of a user adds to a call: finding the grant in the store's cache, and asking the access for it,
-// up to the answer from the loop; prints a line of JSON.
+// Measures the time that a user's fresh token adds to a call: finding the grant in the store's cache, and the request to
+// the access until the loop delivers its answer; prints a line of JSON.
 #include "auth/access/access.h"
 #include "auth/grant/store.h"
 #include "auth/grant/vault.h"
@@ -24,7 +24,7 @@ struct bench {
     struct access *access[USERS];
     char users[USERS][32];
     struct access_wait wait;
-    int left;  // how often still
+    int left;  // requests that remain
     bool ok;
 };
 
@@ -56,7 +56,7 @@ static bool fill(struct bench *bench)
     return ok;
 }
 
-// The next user asks as soon as the last one was answered.
+// The next user asks when the previous one has its answer.
 static void ask(struct bench *bench) { access_get(bench->access[bench->left % USERS], &bench->wait); }
 
 static void on_ready(struct access_wait *wait, const struct err *err)
@@ -119,7 +119,7 @@ static bool run(struct bench *bench)
                                    .server_name = "server"};
         bench->access[i] = access_new(&spec);
     }
-    ask_times(bench, USERS);  // each finds its grant
+    ask_times(bench, USERS);  // warm-up: each user's grant is loaded
     long long store = measure_store(bench), access = measure_access(bench);
     for (int i = 0; i < USERS; i++)
         access_free(bench->access[i]);

@@ -1,6 +1,6 @@
-// Measures proving who calls with a JWT, RS256 and ES256, anew and out of the cache; prints a line of JSON for each.
+// Measures the verification of a JWT, RS256 and ES256, with and without the cache; prints a line of JSON for each.
 //
-// The keys were made for this and their private halves thrown away.
+// The keys were generated for this program; their private parts were discarded.
 #include "auth/caller/identity.h"
 #include "auth/jose/jwt.h"
 #include "jwt_cache.h"

@@ -16,12 +16,6 @@ struct limit_call {
 // The limits of one tenant. Another tenant's are another object, so neither can fill up the other's table.
 struct limit;
 
-// Of these rows, which outlive it or are replaced by limit_renew(); NULL: there are none. It is counted, also by what calls hold.
-struct limit *limit_new(const struct option_items *rates);
-void limit_unref(struct limit *limit);
-// The limits of other rows: the same object if they say the same, so that what was counted counts on. `limit` may be NULL.
-struct limit *limit_renew(struct limit *limit, const struct option_items *rates);
-
 // What a call holds while it runs. Zeroed: nothing.
 struct limit_hold {
     struct limit *limit;

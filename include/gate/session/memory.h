@@ -24,7 +24,6 @@ struct memory {
 
 void memory_init(struct gate *gate);       // before its tenants are there
 void memory_configure(struct gate *gate);  // the bounds of gate->config count from now on
-void memory_set_tenant(struct tenant *tenant, int64_t bound);
 void memory_release(struct gate *gate);
 // The budget of an identity of the tenant, with a reference for the caller. Anonymous callers are indistinguishable: they share
 // that of their tenant.

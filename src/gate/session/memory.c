@@ -7,6 +7,7 @@
 #include "gate/session/memory.h"
 #include "base/mem.h"
 #include "gate/session/call.h"
+#include "room.h"
 #include <stdlib.h>
 
 #define MORE_MAX 4096  // bytes that an answer may be longer than that of the server

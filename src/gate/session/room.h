@@ -10,6 +10,14 @@
 const struct config_rate *limit_find(const struct option_items *rates, enum config_per per,
                                      const struct limit_call *call);
 
+// Of these rows, which outlive it or are replaced by limit_renew(); NULL: there are none. It is counted, also by what calls hold.
+struct limit *limit_new(const struct option_items *rates);
+void limit_unref(struct limit *limit);
+// The limits of other rows: the same object if they say the same, so that what was counted counts on. `limit` may be NULL.
+struct limit *limit_renew(struct limit *limit, const struct option_items *rates);
+
+void memory_set_tenant(struct tenant *tenant, int64_t bound);
+
 struct stream *session_stream_new(struct session *session);
 void session_stream_done(struct session *session, struct stream *stream);
 

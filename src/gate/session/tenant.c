@@ -2,6 +2,7 @@
 // which it is asked.
 #include "base/mem.h"
 #include "gate/session/state.h"
+#include "room.h"
 #include <stdlib.h>
 
 struct tenant *tenant_new(struct gate *gate, const char *name)

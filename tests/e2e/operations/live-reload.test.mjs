@@ -47,7 +47,7 @@ async function hold(session, tool) {
 }
 
 describe('servers', () => {
-    test('a server that is added can be used by open sessions, which are told', async t => {
+    test('a server that is added can be used by open sessions, which get list_changed', async t => {
         const config = { mcpServers: { a: mirror('one') } };
         const gateway = await start(t, config), session = await Session.open(gateway.url);
         assert.ok(await has(session, 'a__one'));
@@ -106,7 +106,7 @@ describe('servers', () => {
         assert.ok('vendor.example/x' in before);
     });
 
-    test('calls and sessions of a server that is not touched go on, whatever else changes', async t => {
+    test('calls and sessions of an unchanged server continue while other settings change', async t => {
         const gateway = await start(t, { mcpServers: { a: mirror('one'), b: mirror('two') } }), session = await Session.open(gateway.url);
         const { answer, release } = await hold(session, 'a__wait');
         const kept = await gateway.servers();
@@ -287,7 +287,7 @@ describe('listeners', () => {
         assert.ok(await has(await Session.open(gateway.url), 'a__echo'));
     });
 
-    test('a listener gets TLS on the same port without refusing anybody, and its old connections are served to their end', async t => {
+    test('a listener gets TLS on the same port without refusing connections, and serves its old connections to their end', async t => {
         const port = await freePort(), mcpServers = { a: mirror('one') };
         const files = ['tls.crt', 'tls.key'].map(name => join(folder.path, name));
         execFileSync('openssl', ['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes', '-days', '2', '-subj', '/CN=localhost', '-addext', 'subjectAltName=IP:127.0.0.1', '-keyout', files[1], '-out', files[0]], { stdio: 'ignore' });
