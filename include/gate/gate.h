@@ -36,8 +36,8 @@ struct gate_change {
 };
 // It is in force from now on. What it does not change goes on undisturbed.
 void gate_apply(struct gate *gate, const struct gate_change *change);
-// The policy in force from now on. Calls that wait and were not sent yet are judged by it again (phase.c).
-void gate_set_policy(struct gate *gate, const char *tenant, struct policy *policy);
+// The policy of the tenant of this name from now on. Calls that wait and were not sent yet are judged by it again (phase.c).
+void gate_set_policy(struct gate *gate, const char *name, struct policy *policy);
 // For the health: the policy of a tenant changed and could not be taken over; whether that holds for the providers' files,
 // and for the certificate of some listener.
 void gate_health_policy_failed(struct gate *gate, const char *tenant);

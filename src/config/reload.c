@@ -122,7 +122,7 @@ static void succeed(struct reload *reload, const char *text)
 
 struct paths {
     const struct config *config;
-    char **at;
+    char **at;  // ends in NULL
     size_t count;
 };
 
@@ -161,7 +161,7 @@ static void add_listeners(struct paths *paths)
 
 static void watch_files(struct reload *reload)
 {
-    struct paths paths = {.config = reload->config};
+    struct paths paths = {.config = reload->config, .at = mem_new(char *)};
     if (reload->spec.path) {
         add_path(&paths, reload->spec.path);
         add_file(&paths, "tenants.d");
@@ -169,8 +169,7 @@ static void watch_files(struct reload *reload)
     policies_put_paths(reload->policies, add_path, &paths);
     add_providers(&paths, &reload->config->auth);
     add_listeners(&paths);
-    static const char *const none[] = {NULL};
-    file_watch_set(reload->watch, paths.at ? (const char *const *)paths.at : none);
+    file_watch_set(reload->watch, (const char *const *)paths.at);
     for (size_t i = 0; i < paths.count; i++)
         free(paths.at[i]);
     free(paths.at);
