@@ -46,7 +46,7 @@ describe('a caller that sends a body', () => {
 
     test('a body sent more slowly than limits.min_rate is cut off', async () => {
         assert.equal(await send(1 << 10, 200), '');
-        await gateway.line(/caller cut off: it sends its request body too slowly.*subject=anonymous.*bytes=\d{4,}.*option=limits\.min_rate/, WAIT_MS);
+        await gateway.line(/caller cut off: request body sent too slowly.*subject=anonymous.*bytes=\d{4,}.*option=limits\.min_rate/, WAIT_MS);
     });
     test('a body sent faster than limits.min_rate is answered even after one window', async () => assert.match(await send(BODY / 20, 250), /^HTTP\/1\.1 200 /));
 });
@@ -62,7 +62,7 @@ describe('a caller that reads an answer', () => {
     });
     after(() => gateway?.stop());
 
-    const cut = () => /caller cut off: it reads its answer too slowly.*subject=anonymous.*bytes=\d{8}.*option=limits\.min_rate/.test(gateway.log());
+    const cut = () => /caller cut off: answer read too slowly.*subject=anonymous.*bytes=\d{8}.*option=limits\.min_rate/.test(gateway.log());
 
     /** Reads a large answer in pieces until it is whole or a caller is cut off; gives how much came. */
     async function read(piece, pause_ms) {

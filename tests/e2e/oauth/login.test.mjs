@@ -389,7 +389,7 @@ describe('a login that asks the user twice', () => {
                     pages.push(fetch(opened()[i - 1]).then(page => page.text())); // by way of a redirect to the listener
                 }
                 const titles = (await Promise.all(pages)).map(page => /<h1>(.*)<\/h1>/.exec(page)?.[1]);
-                assert.deepEqual(titles, ['Once more', end], login.log());
+                assert.deepEqual(titles, ['Log in again', end], login.log());
                 const { status, stderr } = await login.ended;
                 assert.equal(status, code, stderr);
                 assert.doesNotMatch(stderr, /--force/);
