@@ -20,7 +20,7 @@ bool option_compare_equal(const struct option_table *table, const void *one, con
 bool option_compare_items_equal(const struct option_table *table, const struct option_items *one,
                                 const struct option_items *other);
 // Calls `report` for each difference, in the order of the rows.
-void option_compare(const struct option_table *table, const void *before, const void *after, option_compare_fn *report,
-                    void *arg);
+void option_compare(const struct option_table *table, const void *before, const void *after,
+                    option_compare_fn *on_difference, void *arg);
 
 #endif

@@ -218,10 +218,10 @@ static void compare_objects(struct option_comparison *comparison, const struct o
     }
 }
 
-void option_compare(const struct option_table *table, const void *before, const void *after, option_compare_fn *report,
-                    void *arg)
+void option_compare(const struct option_table *table, const void *before, const void *after,
+                    option_compare_fn *on_difference, void *arg)
 {
-    struct option_comparison comparison = {.report = report, .arg = arg};
+    struct option_comparison comparison = {.report = on_difference, .arg = arg};
     compare_objects(&comparison, table, before, after, false);
     buf_release(&comparison.path);
 }
