@@ -278,11 +278,11 @@ struct policies *policies_of(const struct reload_spec *spec, const struct config
 
 struct policy *const *policies_in_force(const struct policies *policies) { return policies->in_force; }
 
-void policies_put_paths(const struct policies *policies, void (*put)(void *arg, const char *path), void *arg)
+void policies_put_paths(const struct policies *policies, void (*visit)(void *arg, const char *path), void *arg)
 {
     for (size_t i = 0; i < policies->count; i++)
         if (policies->files[i].path)
-            put(arg, policies->files[i].path);
+            visit(arg, policies->files[i].path);
 }
 
 void policies_close(struct policies *policies, struct list *closing)

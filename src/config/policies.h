@@ -20,7 +20,7 @@ struct policy *const *policies_in_force(const struct policies *policies);
 // Looks for files that changed, or reads all (`asked`). What is read is reported to the events of the reload later.
 void policies_poll(struct policies *policies, bool asked);
 bool policies_pending(const struct policies *policies);  // some file could not be read, which may pass by itself
-void policies_put_paths(const struct policies *policies, void (*put)(void *arg, const char *path), void *arg);
+void policies_put_paths(const struct policies *policies, void (*visit)(void *arg, const char *path), void *arg);
 // Reports nothing more, and is in this list until it is freed: when its jobs are done, at the end of a turn of the loop.
 void policies_close(struct policies *policies, struct list *closing);
 struct policies *policies_at(struct list *node);  // of that list
