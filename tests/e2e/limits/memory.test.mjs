@@ -80,7 +80,7 @@ describe('a gateway that runs out of memory', { skip: sanitized && 'sanitizers r
         assert.equal(status, 503);
         assert.ok(headers['retry-after']);
         assert.equal(JSON.parse(body).error.data.reason, 'overloaded');
-        await gateway.line(/out of memory: a request is refused/, WAIT_MS);
+        await gateway.line(/request refused: out of memory/, WAIT_MS);
         await assertServes();
     });
 
