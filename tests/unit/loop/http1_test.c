@@ -1,8 +1,8 @@
-// Tests reading HTTP/1.1 answers: framing, any split, what is refused, what ends the connection.
+// Tests reading HTTP/1.1 responses: framing, any split of the input, invalid responses, and when the connection may be kept.
 #include "http1.h"
 #include "unit.h"
 
-// What was heard of an answer: "200 [keep] body|" and what came of it.
+// Reads a response in pieces: appends "200 body" to `heard`; returns the outcome.
 static const char *hear(struct http1 *answer, struct span stream, size_t piece, bool closed, struct buf *heard)
 {
     struct err err;
@@ -151,7 +151,7 @@ static void the_head_of_a_response_is_bounded(void **state)
     }
 }
 
-// Many small chunks are no large head.
+// The bound of a head does not count the lines of chunks.
 static void a_response_may_have_any_number_of_chunks(void **state)
 {
     (void)state;

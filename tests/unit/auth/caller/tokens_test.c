@@ -377,7 +377,7 @@ static void P9_an_empty_token_file_rejects_every_token(void **state)
 
 // ---- P10: the properties of a token ---------------------------------------------------------
 
-static void P10_dates_of_tokens_are_read_and_refused(void **state)
+static void P10_valid_dates_of_tokens_are_read_and_others_refused(void **state)
 {
     (void)state;
     static const struct {
@@ -687,7 +687,7 @@ int main(void)
         cmocka_unit_test(P9_a_damaged_or_unknown_token_is_rejected),
         cmocka_unit_test(P9_a_token_with_any_single_typo_is_rejected),
         cmocka_unit_test(P9_an_empty_token_file_rejects_every_token),
-        cmocka_unit_test(P10_dates_of_tokens_are_read_and_refused),
+        cmocka_unit_test(P10_valid_dates_of_tokens_are_read_and_others_refused),
         cmocka_unit_test(P10_an_expired_token_is_rejected),
         cmocka_unit_test(P10_an_identity_has_every_member_of_its_token_entry),
         cmocka_unit_test(P10_a_snapshot_of_the_token_file_does_not_change),

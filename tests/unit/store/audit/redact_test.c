@@ -1,4 +1,4 @@
-// Tests redaction of recorded arguments: which keys tell, which places are meant, and what is too long or no object.
+// Tests the redaction of recorded arguments: keys of secrets, pointers to secrets, and arguments that are too long or not an object.
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/scan.h"
@@ -59,7 +59,7 @@ static const struct {
 
     {"nested",                "{\"a\":{\"b\":{\"secret\":\"p\",\"c\":1}}}", "{\"a\":{\"b\":{\"secret\":" HIDDEN ",\"c\":1}}}"},
     {"in arrays",             "{\"a\":[[{\"jwt\":\"p\"}],{\"jwt\":\"p\"},1]}", "{\"a\":[[{\"jwt\":" HIDDEN "}],{\"jwt\":" HIDDEN "},1]}"},
-    {"a value is no key",     "{\"a\":\"password\"}",                    "{\"a\":\"password\"}"},
+    {"a value, not a key",    "{\"a\":\"password\"}",                    "{\"a\":\"password\"}"},
 
     {"a pointer",             "{\"user\":{\"mail\":\"m\",\"name\":\"n\"},\"mail\":\"n\"}",
                               "{\"user\":{\"mail\":" HIDDEN ",\"name\":\"n\"},\"mail\":\"n\"}"},
@@ -93,7 +93,7 @@ static void secret_members_are_redacted_as_in_the_table(void **state)
     buf_release(&out);
 }
 
-// ---- the whole ------------------------------------------------------------------------------
+// ---- markers in place of the arguments ------------------------------------------------------
 
 static void marked(struct span got, const char *why, const char *json, size_t len)
 {
@@ -121,7 +121,7 @@ static void arguments_that_are_too_long_become_a_marker(void **state)
         else
             marked(got, "too long", json.at, json.len);
     }
-    buf_clear(&json);  // long, but not what is kept of it
+    buf_clear(&json);  // too long before redaction, but not after it
     buf_put_text(&json, "{\"secret\":\"");
     for (size_t i = 0; i < 2 * REDACT_MAX; i++)
         buf_put_char(&json, 'x');
