@@ -280,14 +280,14 @@ static void T9_a_grant_is_fresh_until_shortly_before_it_expires(void **state)
         int64_t expires, obtained, now, margin, dead;
         bool fresh;
     } rows[] = {
-        {"in its life", 2000, 1000, 1500, 30, 0, true},
+        {"before expiry", 2000, 1000, 1500, 30, 0, true},
         {"within the margin", 2000, 1000, 1970, 30, 0, false},
         {"just before the margin", 2000, 1000, 1969, 30, 0, true},
         {"expired", 2000, 1000, 2001, 0, 0, false},
-        {"of unknown expiry", 0, 1000, 999999, 30, 0, true},
+        {"expiry unknown", 0, 1000, 999999, 30, 0, true},
         {"the clock went back behind obtained_at", 2000, 1000, 500, 30, 0, true},
         {"dead", 2000, 1000, 1500, 30, 1400, false},
-        {"given expired", 1000, 1000, 1000, 0, 0, false},
+        {"issued expired", 1000, 1000, 1000, 0, 0, false},
     };
     for (size_t i = 0; i < COUNT(rows); i++) {
         struct grant_fields fields = {
@@ -322,15 +322,15 @@ static void S5_damaged_keys_and_bytes_are_refused(void **state)
         size_t len;
         bool good;
     } rows[] = {
-        {"nothing said", LIT(GOOD_KEY), LIT("\1"), true},
+        {"no fields", LIT(GOOD_KEY), LIT("\1"), true},
         {"an access token", LIT(GOOD_KEY), LIT("\1\1\0\0\0\2ab"), true},
         {"a tag of a later version", LIT(GOOD_KEY), LIT("\1\177\0\0\0\2ab"), true},
         {"commas and colons in a text", LIT("5:1:a,,,1:b,1:c,0:,"), LIT("\1"), true},
         {"no bytes", LIT(GOOD_KEY), LIT(""), false},
         {"another version", LIT(GOOD_KEY), LIT("\2"), false},
-        {"half a head", LIT(GOOD_KEY), LIT("\1\1\0\0"), false},
-        {"longer than there is", LIT(GOOD_KEY), LIT("\1\1\0\0\0\5ab"), false},
-        {"longer than anything", LIT(GOOD_KEY), LIT("\1\1\377\377\377\377ab"), false},
+        {"half the head of a field", LIT(GOOD_KEY), LIT("\1\1\0\0"), false},
+        {"a length beyond the end", LIT(GOOD_KEY), LIT("\1\1\0\0\0\5ab"), false},
+        {"the largest length", LIT(GOOD_KEY), LIT("\1\1\377\377\377\377ab"), false},
         {"a time of two bytes", LIT(GOOD_KEY), LIT("\1\6\0\0\0\2ab"), false},
         {"a text twice", LIT(GOOD_KEY), LIT("\1\4\0\0\0\1a\4\0\0\0\1b"), false},
         {"a zero in a text", LIT(GOOD_KEY), LIT("\1\4\0\0\0\2a\0"), false},
@@ -1108,8 +1108,8 @@ static void H9_an_attempt_expires_after_ten_minutes_and_when_the_clock_goes_back
         {"young", "UPDATE record SET updated=updated-590000 WHERE space='attempt'", 5000, true},
         {"old", "UPDATE record SET updated=updated-600000 WHERE space='attempt'", 5000, false},
         {"from the future", "UPDATE record SET updated=updated+3600000 WHERE space='attempt'", 5000, false},
-        {"its own time is over", "SELECT 1", 0, false},
-        {"its own time is too long", "SELECT 1", 3600000, false},
+        {"an expired attempt", "SELECT 1", 0, false},
+        {"an expiry too far in the future", "SELECT 1", 3600000, false},
     };
     start();
     for (size_t i = 0; i < COUNT(rows); i++) {

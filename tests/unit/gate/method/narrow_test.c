@@ -114,8 +114,8 @@ static const struct {
     {"no such property", "[{\"/b\":{\"eq\":1}}]", ONE("{}"), NULL},
     {"no properties", "[{\"/a\":{\"eq\":1}}]", TOOL("{\"type\":\"object\"}"), NULL},
     {"no schema", "[{\"/a\":{\"eq\":1}}]", "{\"name\":\"s__t\"}", NULL},
-    {"another member named so", "[{\"/a\":{\"eq\":1}}]", "{\"outputSchema\":" OBJECT("\"a\":{}") ",\"inputSchema\":{}}",
-     NULL},
+    {"a schema in another member", "[{\"/a\":{\"eq\":1}}]",
+     "{\"outputSchema\":" OBJECT("\"a\":{}") ",\"inputSchema\":{}}", NULL},
     {"texts are quoted", "[{\"/a\":{\"eq\":\"\\\"\\\\\\n\"}}]", ONE("{}"), ONE("{\"enum\":[\"\\\"\\\\\\n\"]}")},
 };
 

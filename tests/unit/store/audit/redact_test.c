@@ -29,7 +29,7 @@ static const struct {
 } table[] = {
     {"nothing to hide",       "{\"a\":1,\"b\":[true,null,\"x\"]}",       "{\"a\":1,\"b\":[true,null,\"x\"]}"},
     {"empty",                 "{}",                                      "{}"},
-    {"all else stays as sent", " { \"a\" :\n[ 1 , 2 ] ,\"pwd\" : 3 } ", "{ \"a\" :\n[ 1 , 2 ] ,\"pwd\" : " HIDDEN " }"},
+    {"other bytes stay as sent", " { \"a\" :\n[ 1 , 2 ] ,\"pwd\" : 3 } ", "{ \"a\" :\n[ 1 , 2 ] ,\"pwd\" : " HIDDEN " }"},
     {"numbers stay as sent",  "{\"a\":1.50e+3,\"b\":12345678901234567890}", "{\"a\":1.50e+3,\"b\":12345678901234567890}"},
     {"escapes in values stay", "{\"a\":\"\\u0000\\\"\\ud83d\\ude00\"}",  "{\"a\":\"\\u0000\\\"\\ud83d\\ude00\"}"},
 
@@ -71,7 +71,7 @@ static const struct {
                               "{\"items\":[{\"pin\":" HIDDEN ",\"n\":2},{\"pin\":" HIDDEN "},[],\"pin\"]}"},
     {"all members",           "{\"items\":{\"k\":{\"pin\":1}}}",         "{\"items\":{\"k\":{\"pin\":" HIDDEN "}}}"},
     {"one element",           "{\"list\":[0,1,2]}",                      "{\"list\":[0," HIDDEN ",2]}"},
-    {"one member of that name", "{\"list\":{\"1\":0,\"01\":1}}",         "{\"list\":{\"1\":" HIDDEN ",\"01\":1}}"},
+    {"a number as a name", "{\"list\":{\"1\":0,\"01\":1}}",         "{\"list\":{\"1\":" HIDDEN ",\"01\":1}}"},
     {"~0 and ~1",             "{\"a/b\":{\"~c\":1,\"c\":2}}",            "{\"a/b\":{\"~c\":" HIDDEN ",\"c\":2}}"},
     {"steps after *",         "{\"any\":[{\"x\":{\"y\":1,\"z\":2}},{\"y\":3}]}", "{\"any\":[{\"x\":{\"y\":" HIDDEN ",\"z\":2}},{\"y\":3}]}"},
     {"the empty key",         "{\"\":1,\"b\":{\"\":2}}",                 "{\"\":" HIDDEN ",\"b\":{\"\":2}}"},
