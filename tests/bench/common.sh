@@ -1,4 +1,4 @@
-# Shared by run, soak and selftest: the temporary folder, child processes, servers and figures.
+# Shared by run, soak and selftest: the temporary folder, child processes, and starting servers and gateways.
 # Sourced from the repository's root; the caller sets $me and $build (a CMake build folder).
 # shellcheck shell=bash
 

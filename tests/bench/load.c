@@ -198,7 +198,7 @@ static void finish_call(struct load_conn *c, const struct http1_message *m)
     buf_drop(&c->in, m->total);
     if (c->in.len)
         fail_conn(c, "bytes follow the answer");
-    else if (m->close || c->out.len) /* so does an answer that comes before the request was sent */
+    else if (m->close || c->out.len) /* an answer before the whole request was sent ends the connection, too */
         replace_conn(c);
     else
         start_call(c, now);

@@ -196,7 +196,7 @@ bool load_conn_listen(struct load_conn *c, const struct load_options *o)
         return false;
     ssize_t n = recv(c->fd, buf_room(&c->in, LOAD_CONN_READ), LOAD_CONN_READ, 0);
     bool opened = n >= 12 && memcmp(c->in.data, "HTTP/1.1 200", 12) == 0;
-    buf_free(&c->in); /* there may be thousands of connections, and the buffer is not needed for answers any more */
+    buf_free(&c->in); /* not needed any more, and there may be thousands of connections */
     return opened;
 }
 

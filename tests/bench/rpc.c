@@ -142,7 +142,7 @@ static void give_pattern(struct buf *out, struct span id, size_t bytes)
     buf_text(out, "\"}],\"isError\":false}}");
 }
 
-/* Answers, and makes the transport send junk lines or notifications for some time. */
+/* Answers the call, and makes the transport send junk lines or notifications for the given time. */
 static void give_flood(struct buf *out, struct span id, struct span arguments, struct rpc_outcome *o)
 {
     struct span kind;
@@ -169,7 +169,7 @@ void rpc_flood(enum rpc_flood kind, struct buf *out, size_t len)
     }
 }
 
-/* Gives the faulty answer; false when the fault does not concern the answer itself. */
+/* Appends the faulty answer; false when the fault does not concern the answer itself. */
 static bool give_fault(struct buf *out, struct span id, struct rpc_outcome *o)
 {
     struct span nonce = {"mismatch", 8};

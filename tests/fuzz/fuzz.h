@@ -1,4 +1,4 @@
-// What every fuzz target starts from: the entry point's declaration and a check that stops at a broken invariant.
+// Shared by all fuzz targets: the declaration of the entry point, and a check that aborts when an invariant is broken.
 #ifndef FUZZ_H
 #define FUZZ_H
 
@@ -20,7 +20,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len);
 
 #define REQUIRE_SAME(a, b) REQUIRE(span_equal((a), (b)))
 
-// Is the inner span a part of the outer one?
+// True if the inner span lies within the outer one.
 static inline bool span_inside(struct span inner, struct span outer)
 {
     return inner.at >= outer.at && inner.at + inner.len <= outer.at + outer.len;

@@ -1,5 +1,5 @@
-// Fuzzes rows of the audit: whatever a record says is read back, shown as JSON and hashes the same; and bytes that
-// somebody put in the place of rows do no harm.
+// Fuzzes rows of the audit log: any record is read back as it was written, can be shown as JSON, and has the same hash.
+// Arbitrary bytes in place of rows are read without harm.
 #include "../../src/store/audit/draft.h"
 #include "../../src/store/audit/rows.h"
 #include "fuzz.h"
@@ -15,8 +15,8 @@ static void check_shown(struct span whole)
     buf_release(&shown);
 }
 
-// What anybody may have written into the file.
-static void read_strange(struct span shared, struct span texts)
+// Reads a segment that the gateway did not write.
+static void read_arbitrary(struct span shared, struct span texts)
 {
     struct span whole, value;
     char hash[AUDIT_HASH_CHARS + 1];
@@ -76,6 +76,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
     struct span input = span_make((const char *)bytes, len), first, second;
     fuzz_halves(input, &first, &second);
     write_and_read(first, second);
-    read_strange(first, second);
+    read_arbitrary(first, second);
     return 0;
 }

@@ -1,4 +1,4 @@
-// Fuzzes the configuration: any JSON is taken or refused with a message, nothing leaks, what is shown parses again.
+// Fuzzes the configuration: any JSON is accepted, or refused with a message; no memory leaks; a shown configuration parses again.
 #include "config/config.h"
 #include "fuzz.h"
 
@@ -22,8 +22,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
         REQUIRE((server->command != NULL) != (server->url != NULL));
         REQUIRE(config_tenant_find_server(config, "default", server->name) == server);
     }
-    // Shown without secrets, it is a configuration again, and shows the same. (Values that were expanded
-    // from the environment may hold "${", which is expanded again: those are left out.)
+    // The configuration as shown (without secrets) is valid, and is shown the same again. A value that was expanded from
+    // the environment may contain "${", which would be expanded once more; such configurations are left out.
     json_t *shown = option_show(&config_options, config);
     char *text = json_dumps(shown, 0);
     if (text && !strstr(text, "${")) {

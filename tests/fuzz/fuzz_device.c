@@ -1,4 +1,4 @@
-// Fuzzes the answer of a device authorization endpoint: what a person is shown is printable, bounded, and leads nowhere odd.
+// Fuzzes the answer of a device authorization endpoint: the code and URLs that a user sees are printable, bounded and secure.
 #include "auth/oauth/oauth.h"
 #include "fuzz.h"
 

@@ -1,7 +1,7 @@
 // Fuzzes stdio framing: any split gives the same messages, spans lie in the buffer, and bounds hold.
 //
 // The first byte of the input picks the maximum. Content-Length headers beyond 4096 bytes are left out:
-// how much of such junk is dropped at once depends on what has arrived.
+// how much of such junk is dropped at once depends on how much of it has arrived.
 #include "base/buf.h"
 #include "fuzz.h"
 #include "mcp/frame.h"

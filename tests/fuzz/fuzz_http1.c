@@ -1,4 +1,4 @@
-// Fuzzes reading HTTP/1.1 answers: any split gives the same, pieces lie in the input, and the memory is bounded.
+// Fuzzes reading HTTP/1.1 responses: any split gives the same result, parts lie in the input, and memory is bounded.
 #include "../../src/loop/http1.h"
 #include "fuzz.h"
 
@@ -34,7 +34,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
     static const size_t pieces[] = {1, 2, 3, 7, 16};
     struct span stream = span_make((const char *)bytes, len);
     struct buf whole = {0};
-    if (len > 8192)  // below the bound of a head, which pieces meet at another place
+    if (len > 8192)  // below the bound of a head: how far a head beyond it is read depends on the split
         return 0;
     feed(stream, len + 1, &whole);
     for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) {

@@ -1,4 +1,5 @@
-// Fuzzes the answer of an identity provider: only what is called an ID-JAG, and can stand in a form, is taken for one.
+// Fuzzes the answer of an identity provider: a token is accepted only if the answer names the type ID-JAG, and the token
+// contains no white space.
 #include "auth/oauth/oauth.h"
 #include "fuzz.h"
 

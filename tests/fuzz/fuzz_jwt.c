@@ -1,6 +1,6 @@
-// Fuzzes tokens and key sets: nothing crashes, and nothing is accepted that our fresh key has not signed.
+// Fuzzes tokens and key sets: nothing crashes, and a token is accepted only if the key of this run signed it.
 //
-// The first byte says what the rest is: t a whole token, h a header and p a payload that we sign, k a key set.
+// The first byte selects the meaning of the rest: h a header and p a payload that we sign, k a key set, else a whole token.
 #include "../../auth/caller/claims.h"
 #include "../../auth/caller/jwt_cache.h"
 #include "auth/caller/identity.h"
@@ -46,7 +46,7 @@ static void make_key(void)
     buf_release(&text);
 }
 
-// Where the signature begins is returned.
+// Returns the offset of the signature.
 static size_t put_token(struct buf *out, struct span header, struct span payload)
 {
     unsigned char signature[64];

@@ -1,5 +1,5 @@
-// Fuzzes the JSON-RPC parser: parts lie in the text, kinds fit their parts, writing gives the message back, and of parameters
-// that pass no member is another one of the method but for its case. What is saved of invalid text is looked for in any bytes.
+// Fuzzes the JSON-RPC parser: parts lie in the text, each kind has its parts, and a written message is read back. In accepted
+// parameters, no member differs only in case from a member of the method. Any bytes can be searched for a message to salvage.
 #include "base/json.h"
 #include "base/scan.h"
 #include "fuzz.h"
@@ -55,7 +55,7 @@ static void check_members(const struct message *m)
     params_read(METHOD_TOOLS_CALL, m->params, &params);
     if (!params.ambiguous.at)
         tree = m->params.at ? json_parse(m->params, "params", &err)
-                            : NULL;  // not if there is a number that jansson refuses
+                            : NULL;  // jansson refuses numbers that it cannot represent
     json_object_foreach(tree, key, value)
         for (size_t i = 0; i < sizeof members / sizeof *members; i++)
             REQUIRE(strcmp(key, members[i]) == 0 || strcasecmp(key, members[i]) != 0);

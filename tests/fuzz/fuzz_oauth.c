@@ -1,4 +1,4 @@
-// Fuzzes what OAuth reads from strangers: challenges, URLs, metadata, registrations, callbacks, token answers.
+// Fuzzes the OAuth input that the gateway does not trust: challenges, URLs, metadata, registrations, callbacks, token answers.
 #include "auth/oauth/oauth.h"
 #include "fuzz.h"
 

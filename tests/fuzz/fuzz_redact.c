@@ -1,4 +1,4 @@
-// Fuzzes redaction: what comes out is valid and bounded, redacting it again changes nothing, and no telling key kept its value.
+// Fuzzes redaction: the output is valid and bounded, redacting it again changes nothing, and no secret member keeps its value.
 #include "../../src/store/audit/redact.h"
 #include "base/scan.h"
 #include "fuzz.h"

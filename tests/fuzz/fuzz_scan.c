@@ -1,8 +1,8 @@
-// Fuzzes the JSON scanner against jansson, and checks that walking and re-encoding agree with what was accepted.
+// Fuzzes the JSON scanner against jansson, and checks that walking and encoding an accepted text give its parts and strings.
 //
-// The two may differ on: depth (the scanner stops at SCAN_DEPTH_MAX), numbers jansson cannot hold, zero
-// bytes in keys and lone surrogates (jansson refuses both) and zero bytes after a number (jansson does not see them).
-// With the lone surrogates masked, jansson takes them too.
+// The two may differ on: depth (the scanner stops at SCAN_DEPTH_MAX), numbers that jansson cannot represent, zero
+// bytes in keys and lone surrogates (jansson refuses both), and zero bytes after a number (jansson does not see them).
+// When lone surrogates are masked, jansson accepts the text as well.
 #include "base/json.h"
 #include "base/scan.h"
 #include "fuzz.h"
@@ -28,7 +28,7 @@ static void compare(struct span text, bool ok, const struct err *err)
     json_decref(tree);
 }
 
-// Every part of an accepted value is itself accepted, and the walk finds as many parts as jansson.
+// Every part of an accepted value lies within it and is itself accepted; a decoded string is encoded to the same value again.
 static void walk(struct span value)
 {
     struct scan_walk at = scan_walk(value);

@@ -1,9 +1,9 @@
-// Fuzzes the SSE parser: any split of the stream gives the same events, and what is written is read again.
+// Fuzzes the SSE parser: any split of the stream gives the same events, and a written event is read back.
 #include "base/buf.h"
 #include "fuzz.h"
 #include "mcp/sse.h"
 
-#define MAX 65536  // far above any input, so that no bound is met
+#define MAX 65536  // far above any input, so that no bound is reached
 
 // False if an event was too large.
 static bool push(struct sse_parser *parser, struct span bytes, struct buf *heard)
@@ -34,7 +34,7 @@ static int64_t feed(struct span stream, size_t piece, struct buf *heard)
     return retry;
 }
 
-// The data as one event, written and read: line ends come back as line feeds, all else as it was.
+// Writes the data as one event and reads it back: line ends become line feeds, all other bytes stay.
 static void round_trip(struct span data)
 {
     struct buf out = {0}, heard = {0}, want = {0};
@@ -67,7 +67,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
     }
     buf_release(&whole);
     round_trip(stream);
-    struct sse_parser bounded;  // small bounds: no more than the memory they allow
+    struct sse_parser bounded;  // with a small bound, memory stays within it
     struct buf heard = {0};
     sse_init(&bounded, 8);
     for (size_t at = 0; at < len; at++) {

@@ -1,11 +1,11 @@
-// Fuzzes resource URIs: wrapping goes both ways, unwrapping stays in bounds, templates match as a slow matcher does; the
-// canonical spelling is one, and a text with a hole in it is never taken for one that no canonical URI fits.
+// Fuzzes resource URIs: a wrapped URI unwraps to the original, unwrapping stays in bounds, and templates match as a slow matcher
+// does. A URI has one canonical spelling, and a pattern made from a canonical URI counts as one that can match.
 #include "../../auth/policy/uri_form.h"
 #include "base/buf.h"
 #include "fuzz.h"
 #include "mcp/uri.h"
 
-// Key and URI in, the same key and URI out; keys have no slash and are not empty.
+// Wraps and unwraps; keys have no slash and are not empty.
 static void round_trip(struct span key, struct span uri)
 {
     if (!key.len || memchr(key.at, '/', key.len))
@@ -21,7 +21,7 @@ static void round_trip(struct span key, struct span uri)
     buf_release(&original);
 }
 
-// What unwraps wraps to the same again, but for an inner "ui://", which has a wrapped form of its own.
+// An unwrapped URI wraps to the same text again, except for an inner "ui://", which has its own wrapped form.
 static void unwrap(struct span uri)
 {
     struct buf original = {0}, again = {0};
@@ -61,7 +61,7 @@ static bool matches_slowly(struct span uri, struct span pattern)
     return ok;
 }
 
-// What is canonical is its own canonical spelling; of anything else that spelling is canonical.
+// A canonical URI is its own canonical spelling; the canonical spelling of any other URI is canonical.
 static void canonical(struct span uri)
 {
     struct buf spelled = {0}, again = {0};
@@ -81,7 +81,7 @@ static void canonical(struct span uri)
     buf_release(&again);
 }
 
-// Any part of a canonical URI may be a hole.
+// Any part of a canonical URI may be replaced by a star or an expression: both can match a canonical URI.
 static void with_hole(struct span uri, struct span where)
 {
     size_t from = where.len ? (unsigned char)where.at[0] % (uri.len + 1) : 0;
@@ -112,7 +112,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
     canonical(first);
     with_hole(first, second);
     bool slow = matches_slowly(first, second), fast = uri_matches_template(first, second);
-    // A brace that is never closed matches nothing; whether it is reached depends on the way taken.
+    // A template with a brace that is never closed matches nothing.
     const char *open = second.len ? memrchr(second.at, '{', second.len) : NULL;
     const char *close = second.len ? memrchr(second.at, '}', second.len) : NULL;
     if (open && (!close || close < open))

@@ -1,12 +1,12 @@
-// The property of the byte budgets: no mix of slow, huge and abandoned callers and servers takes more memory than is configured.
+// Tests the byte budgets: no mix of slow, huge and abandoned requests and answers takes more memory than is configured.
 //
-// A gateway with small budgets has three tenants. In two of them callers and servers do their worst, in an order that a
-// seed decides; in the third one callers behave. Throughout:
-//   - the gateway's resident memory is at most what it was at rest, plus limits.memory, plus SLACK
-//   - what the gateway says it holds (/healthz) is within limits.memory, and of no identity more than limits.identity_memory
-//   - every call of the third tenant is answered, and its bytes are right
-//   - whoever misbehaves is answered or cut off within PATIENCE_MS, and nothing is answered that should not be
-// Afterwards everybody has left: nothing is held, no connection is open, and the memory is back at the system.
+// A gateway with small budgets has three tenants. In two of them callers and servers misbehave, in an order that a seed
+// decides; the callers of the third tenant behave. At all times:
+//   - the gateway's resident memory is at most its resident memory at rest, plus limits.memory, plus SLACK
+//   - the bytes that /healthz reports as held are within limits.memory, and within limits.identity_memory for each identity
+//   - every call of the third tenant gets its result, with the right bytes
+//   - a misbehaving request is answered or disconnected within PATIENCE_MS, and a request to refuse does not get a result
+// When all callers have disconnected, no budget holds bytes, no connection is open, and the memory is returned to the system.
 import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -26,16 +26,16 @@ assert.ok(SECONDS >= 5 && SECONDS <= 3600, '--seconds must be 5 to 3600');
 
 const KIB = 1024, MIB = 1024 * KIB;
 const BODY = 4 * MIB, MESSAGE = 8 * MIB;
-const MEMORY = 96 * MIB, TENANT = 32 * MIB, IDENTITY = 16 * MIB; // the third tenant has always room
-const SLACK = 24 * MIB; // connections, sessions, the parts of messages that are being looked at, and what the allocator keeps
-const LEFT = 8 * MIB; // more than at rest, after all has been given back
+const MEMORY = 96 * MIB, TENANT = 32 * MIB, IDENTITY = 16 * MIB; // the two others cannot use the share of the third tenant
+const SLACK = 24 * MIB; // connections, sessions, parts of messages in processing, and unused memory of the allocator
+const LEFT = 8 * MIB; // permitted growth of the resident memory at rest, after all holds are released
 const PATIENCE_MS = 30_000;
 const upstream = join(process.env.BENCH_BUILD, 'bench/bench_upstream');
 
 // ---- figures ---------------------------------------------------------------------------------
 
 const wrong = [];
-/** Something that must not be: remembered, and told at the end. */
+/** Records a failure, which is printed at the end. */
 function expect(condition, what) {
     if (!condition && wrong.length < 20) wrong.push(what);
 }
@@ -45,14 +45,14 @@ const count = what => (tally[what] = (tally[what] ?? 0) + 1);
 const peak = { rss: 0, held: 0, identity: 0, waiting: 0 };
 
 const resident = pid => Number(/^VmRSS:\s+(\d+)/m.exec(readFileSync(`/proc/${pid}/status`, 'latin1'))[1]) * KIB;
-/** Connections of callers that are open on the gateway's side. */
+/** The number of callers' connections that the gateway has open. */
 const connections = () => {
     const here = `0100007F:${Number(new URL(gateway.url).port).toString(16).toUpperCase().padStart(4, '0')}`;
     return readFileSync('/proc/net/tcp', 'latin1').split('\n').filter(line => line.trim().split(/\s+/)[1] === here && / (01|08) /.test(line)).length;
 };
 const megabytes = bytes => `${(bytes / MIB).toFixed(1)} MiB`;
 
-/** The choices of one participant: the same for the same seed. */
+/** The random choices of one caller: the same for the same seed. */
 function chooser(seed) {
     let state = seed >>> 0;
     const next = () => {
@@ -153,7 +153,7 @@ class Caller {
 
 const call = (name, args, id = 1) => ({ jsonrpc: '2.0', id, method: 'tools/call', params: { name, arguments: args } });
 
-/** Waits for what comes of a request; what does not end is wrong. */
+/** Waits until a request has ended, with an answer or without; a request that does not end is a failure. */
 async function ends(what, promise) {
     const late = Symbol('late');
     const timer = new AbortController();
@@ -164,7 +164,7 @@ async function ends(what, promise) {
 }
 
 const SERVERS = ['http', 'sse', 'stdio'];
-const REFUSALS = [408, 409, 413, 429, 503]; // 409: the stream before has just been dropped
+const REFUSALS = [408, 409, 413, 429, 503]; // 409: the gateway has not noticed yet that the previous stream was dropped
 
 function expectRefused(what, { statusCode, headers }) {
     count(`HTTP ${statusCode}`);
@@ -172,7 +172,7 @@ function expectRefused(what, { statusCode, headers }) {
     if (statusCode === 429) expect(/^[1-9]\d*$/.test(headers['retry-after']), `${what}: 429 without Retry-After`);
 }
 
-/** What misbehaving callers do, each with its own connection. */
+/** The ways in which callers misbehave, each on its own connection. */
 const misdeeds = {
     async readSlowly(caller, { of, between }) {
         const body = JSON.stringify(call(`${of(SERVERS)}__huge`, { bytes: between(1, 7) * MIB }));
@@ -269,7 +269,7 @@ async function misbehave(token, seed) {
     await caller?.close().catch(() => {});
 }
 
-/** A caller that must never notice any of it: small calls, and results that take a good part of the budgets. */
+/** A caller that must not be affected: it makes small calls, and calls whose results take a large part of the budgets. */
 async function behave(token, seed) {
     const choice = chooser(seed);
     const caller = await Caller.open(token);
@@ -344,9 +344,9 @@ async function main() {
         expect(peak.rss <= MEMORY + SLACK, `resident memory: ${megabytes(peak.rss)} more than at rest`);
         expect(peak.held <= MEMORY, `held: ${megabytes(peak.held)}`);
         expect(peak.identity <= IDENTITY, `held for one identity: ${megabytes(peak.identity)}`);
-        await until(async () => (await health()).held === 0, PATIENCE_MS, 'everything is given back').catch(async () => expect(false, `still held: ${JSON.stringify(await health())}`));
+        await until(async () => (await health()).held === 0, PATIENCE_MS, 'no bytes are held').catch(async () => expect(false, `still held: ${JSON.stringify(await health())}`));
         await until(() => connections() === 0, PATIENCE_MS, 'connections').catch(() => expect(false, `connections that are still open: ${connections()}`));
-        await until(() => resident(gateway.pid) <= rest + LEFT, PATIENCE_MS, 'memory').catch(() => expect(false, `memory after all: ${megabytes(resident(gateway.pid) - rest)} more than at rest`));
+        await until(() => resident(gateway.pid) <= rest + LEFT, PATIENCE_MS, 'memory').catch(() => expect(false, `resident memory after the run: ${megabytes(resident(gateway.pid) - rest)} more than at rest`));
         console.log(`afterwards: ${megabytes(resident(gateway.pid) - rest)} more than at rest`);
     } finally {
         await gateway?.stop();
@@ -356,7 +356,7 @@ async function main() {
     process.exitCode = wrong.length ? 1 : 0;
 }
 
-assert.ok(!sanitized, 'with AddressSanitizer what is freed stays in quarantine: give a release build');
+assert.ok(!sanitized, 'AddressSanitizer keeps freed memory in quarantine; set POSTERN to a release build');
 try {
     await main();
 } finally {

@@ -1,4 +1,5 @@
-// The server of the soak, over stdio. echo {nonce} answers it; slow {nonce, ms} says that it has begun, and answers later.
+// The server of the soak, over stdio. echo {nonce} answers with the nonce; slow {nonce, ms} sends progress at once, and its
+// answer after that time.
 // With --noisy it also writes bursts of junk lines, log notifications and stderr lines, ten times a second.
 import { createInterface } from 'node:readline';
 

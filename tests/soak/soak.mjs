@@ -1,15 +1,16 @@
-// The soak: a gateway with bearer tokens, policies and the audit log, in ordinary use and in trouble at the same time.
+// The soak: a gateway with bearer tokens, policies and the audit log, in normal use while parts of it fail or change.
 //
 //   callers    keep sessions and check that each answer is the one to their own call
-//   droppers   open event streams of every kind and drop them, calls in flight included
-//   killer     ends servers with SIGKILL
-//   reviewer   replaces the policy; once the gateway says that it is loaded, no call is decided by the old one
-//   issuer     makes tokens, uses and revokes them
-//   noise      a server that writes junk, log messages and stderr lines all the time
+//   droppers   open event streams of every kind and drop them, also during calls
+//   killer     kills servers with SIGKILL
+//   reviewer   replaces the policy
+//   asker      checks that after the log says "policy loaded", no call is decided by the previous policy
+//   issuer     creates, uses and revokes tokens
+//   noisy      a server that writes junk, log messages and stderr lines all the time
 //
-// A run has rounds. After each, everybody leaves, and what the gateway holds is measured. The first round is the warm-up;
-// after it, descriptors, processes and threads must come back to the same number, and memory to within GROWTH_KB.
-// There must be no wrong answer, and as many rows in the audit log as calls were made.
+// A run has rounds. After each round, all callers close their sessions, and the gateway is measured. The first round is the
+// warm-up; after every later one, descriptors, processes and threads must be as many as after the warm-up, and memory must have
+// grown by GROWTH_KB at most. No answer may be wrong, and the audit log must have one row for each call.
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
@@ -32,7 +33,7 @@ const ROUND_MS = Math.min(60_000, SECONDS * 1000 - WARM_UP_MS);
 const ROUNDS = 1 + Math.max(1, Math.round((SECONDS * 1000 - WARM_UP_MS) / ROUND_MS));
 const GROWTH_KB = 2048;
 const QUIET_MS = 30_000;
-const SAME = 25; // as many looks, 200 ms apart, must show the same
+const SAME = 25; // so many measurements in a row, 200 ms apart, must be equal
 const CALLERS = 8;
 const DROPPERS = 4;
 const DROP_MS = 60; // abandoned sessions with a process each stay below limits.identity_processes until they time out
@@ -44,9 +45,9 @@ const server = fileURLToPath(new URL('server.mjs', import.meta.url));
 const demo = { command: join(dirname(binary), 'postern-demo') };
 const tally = { calls: 0, answers: 0, denied: 0, interrupted: 0, dropped: 0, kills: 0, policies: 0, tokens: 0 };
 const wrong = [];
-let working = false; // a round is on
+let working = false; // true during a round
 
-/** A wrong answer: remembered, and told at the end. */
+/** Records a failure, which is printed at the end. */
 function expect(condition, what) {
     if (!condition && wrong.length < 20) wrong.push(what);
 }
@@ -95,7 +96,7 @@ class Caller {
         });
     }
 
-    /** Calls a tool of a soak server and checks the answer. Gives 'answer', 'denied' or 'interrupted'. */
+    /** Calls a tool of a soak server and checks the answer. Returns 'answer', 'denied', 'interrupted' or 'wrong'. */
     async call(name, args = {}, troubled = false) {
         const id = randomUUID(), nonce = randomUUID();
         tally.calls++;
@@ -103,9 +104,9 @@ class Caller {
         expect(answer.status === 200, `${name}: HTTP ${answer.status} ${answer.body}`);
         if (answer.status !== 200) return 'wrong';
         const response = reply(answer);
-        expect(response?.id === id, `${name}: answer to ${response?.id}, not to ${id}: ${answer.body}`);
+        expect(response?.id === id, `${name}: the answer to ${id} has the id ${response?.id}: ${answer.body}`);
         if (response?.result) {
-            expect(response.result.content[0].text === nonce, `${name}: an answer to another call: ${answer.body}`);
+            expect(response.result.content[0].text === nonce, `${name}: the answer belongs to another call: ${answer.body}`);
             tally.answers++;
             return 'answer';
         }
@@ -141,11 +142,11 @@ async function caller(gateway, token, name, troubled) {
 // ---- droppers --------------------------------------------------------------------------------
 
 const drops = {
-    /** The standing stream of a session, as the SDKs close it. */
+    /** The standalone stream of a session, dropped as the SDKs do. */
     async listen({ url, headers }) {
         (await stream(url, { headers: { ...headers, accept: 'text/event-stream' } })).drop();
     },
-    /** A call whose answer has begun. */
+    /** The stream of a call whose answer has begun. */
     async midCall({ url, headers }) {
         tally.calls++;
         tally.dropped++;
@@ -154,13 +155,13 @@ const drops = {
         await events.notification('notifications/progress');
         events.drop();
     },
-    /** HTTP+SSE: the session ends with its stream. */
+    /** The stream of an HTTP+SSE session, which ends with it. */
     async pipe({ url, headers }) {
         const events = await stream(new URL('/sse', url), { headers: { authorization: headers.authorization, accept: 'text/event-stream' } });
         await events.next();
         events.drop();
     },
-    /** A process of its own for the session, which is left to time out. */
+    /** A session with its own server process, which is abandoned and times out. */
     async abandon({ gateway, token }) {
         const session = await Caller.open(gateway, token);
         tally.calls++;
@@ -183,7 +184,7 @@ async function dropper(gateway, token, i) {
 
 // ---- trouble ---------------------------------------------------------------------------------
 
-/** Processes below this one, at any depth: pid → command line. */
+/** The descendants of a process: pid → command line. */
 function descendants(pid) {
     const parents = new Map();
     for (const entry of readdirSync('/proc')) {
@@ -192,7 +193,7 @@ function descendants(pid) {
             const parent = Number(/\) \S (\d+)/.exec(readFileSync(`/proc/${entry}/stat`, 'latin1'))[1]);
             parents.set(Number(entry), { parent, line: readFileSync(`/proc/${entry}/cmdline`, 'latin1') });
         } catch {
-            // it has ended meanwhile
+            // the process has ended since readdirSync()
         }
     }
     const below = p => [...parents].filter(([, { parent }]) => parent === p).flatMap(([child, { line }]) => [[child, line], ...below(child)]);
@@ -210,7 +211,7 @@ async function killer(gateway) {
     }
 }
 
-/** What the policy in force says of the tool `secret`; null while it changes. */
+/** True if the policy in force allows the tool `secret`; null while the policy is being replaced. */
 let inForce = true;
 let changes = 0;
 
@@ -238,7 +239,7 @@ async function asker(gateway, token) {
     await session.close();
 }
 
-/** Does the gateway accept this token? It may cease to while it is asked. */
+/** True if the gateway accepts this token. The token may be revoked during the request. */
 async function accepted(gateway, token) {
     const agent = new Agent({ keepAlive: true });
     const ask = (method, headers, body) => Caller.prototype.send.call({ url: gateway.url, agent, headers: { authorization: `Bearer ${token}`, ...headers } }, body, method);
@@ -287,7 +288,7 @@ async function round(gateway, token, ms) {
     }
 }
 
-/** What the gateway holds once everybody has gone and every shared server is up; at the latest after QUIET_MS. */
+/** Waits until all callers have disconnected and every shared server is up, for QUIET_MS at most, and measures the gateway. */
 async function quiet(gateway, token, expected) {
     const session = await Caller.open(gateway, token);
     for (const name of ['steady', 'mortal', 'noisy']) await until(async () => (await session.call(`${name}__echo`, {}, true)) === 'answer', QUIET_MS, `${name} answers again`);
@@ -330,7 +331,7 @@ async function main() {
             for (const what of ['descriptors', 'processes', 'threads']) expect(now[what] === base[what], `${what}: ${base[what]} after the warm-up, ${now[what]} now`);
             if (!sanitized) expect(now.kilobytes <= base.kilobytes + GROWTH_KB, `memory: ${base.kilobytes} kB after the warm-up, ${now.kilobytes} now`);
         }
-        for (const what of ['answers', 'denied', 'dropped', 'kills', 'policies', 'tokens']) expect(tally[what] > 0, `no ${what} at all`);
+        for (const what of ['answers', 'denied', 'dropped', 'kills', 'policies', 'tokens']) expect(tally[what] > 0, `the run had no ${what}`);
     } finally {
         await gateway.stop();
     }

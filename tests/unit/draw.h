@@ -1,4 +1,4 @@
-// Random numbers that are the same in every run, so that a failure can be repeated.
+// Pseudo-random numbers that are the same in every run, so that a failure can be reproduced.
 #ifndef DRAW_H
 #define DRAW_H
 

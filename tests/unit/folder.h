@@ -9,7 +9,7 @@
 
 static char directory[32];
 
-// The set-up of a test or of a group that only needs the folder.
+// The set-up of a test or group that needs only the folder.
 static inline int make_directory(void **state)
 {
     (void)state;
@@ -17,7 +17,7 @@ static inline int make_directory(void **state)
     return mkdtemp(directory) ? 0 : -1;
 }
 
-// The same, as the state folder of a gateway that finds no key ring in its environment.
+// The same; the folder becomes the state folder of the gateway, and the environment names no key ring.
 static inline int make_state_directory(void **state)
 {
     if (make_directory(state) != 0)
@@ -30,7 +30,7 @@ static inline int make_state_directory(void **state)
     return 0;
 }
 
-// Removes the files in it, but no folders.
+// Removes the files in the folder; subfolders stay.
 static inline void empty_directory(void)
 {
     DIR *all = opendir(directory);
@@ -41,7 +41,7 @@ static inline void empty_directory(void)
         closedir(all);
 }
 
-// The teardown: fails if a folder is left in it.
+// The teardown; fails if a subfolder is left.
 static inline int remove_directory(void **state)
 {
     (void)state;
@@ -57,7 +57,7 @@ static inline void write_file(const char *path, const char *text)
     assert_int_equal(fclose(out), 0);
 }
 
-// Writes a file of that name in the folder; gives its path, which is valid until the next call.
+// Writes a file into the folder; returns its path, which is valid until the next call.
 static inline const char *write_in_directory(const char *name, const char *text)
 {
     static char path[400];

@@ -1,4 +1,4 @@
-// Databases of older versions, and opening them in a process that is killed on the way.
+// Databases of older versions, and opening them in a process that is killed during the migration.
 #ifndef OLD_FILES_H
 #define OLD_FILES_H
 
@@ -32,7 +32,7 @@ static inline int64_t old_file_ask(const char *path, const char *sql)
 
 static inline int64_t old_file_version(const char *path) { return old_file_ask(path, "PRAGMA user_version"); }
 
-// Makes the database of a script such as format-5.sql, which stands beside the test and was made by that version.
+// Makes a database from a script such as format-5.sql in the folder of the test, which is a dump by that version.
 static inline void old_file_make(const char *path, const char *script)
 {
     static char sql[1 << 16];
@@ -65,7 +65,7 @@ static inline int old_file_on_open(sqlite3 *db, char **why, const struct sqlite3
     return sqlite3_set_authorizer(db, old_file_on_step, NULL);
 }
 
-// Runs `open` in a process that is killed before the given step of its statements. False: it ended before that step.
+// Runs `open` in a process that is killed before the given step of its statements; false if it ended before that step.
 static inline bool old_file_killed(void (*open)(void), int step)
 {
     int status;

@@ -1,8 +1,13 @@
 // A server for the tests of upstream and catalog: a shell loop that answers each request with canned JSON.
 //
-// It offers what its environment says: TOOLS, PROMPTS, RESOURCES and TEMPLATES are JSON arrays. Methods
-// of its own: "echo" is answered, "refuse" gets an error, "silent" nothing, "die" ends it with status 3. "chatter" is answered
-// after PEER_CHATTER notifications, "farewell" as well, and ends it.
+// Its lists are the environment variables TOOLS, PROMPTS, RESOURCES and TEMPLATES, which are JSON arrays. It has these methods:
+//
+//   echo      is answered
+//   refuse    gets an error
+//   silent    gets no answer
+//   die       ends the server with status 3
+//   chatter   is answered after PEER_CHATTER notifications
+//   farewell  the same, and ends the server
 #ifndef PEER_H
 #define PEER_H
 
@@ -39,7 +44,7 @@
 
 static char *peer_args[] = {"-c", PEER_SCRIPT, NULL};
 
-// A stdio server of that name; give it `env` and `prefix` as needed.
+// A stdio server with this name; the test sets `env` and `prefix` as needed.
 static inline struct server peer_server(char *name)
 {
     return (struct server){.name = name,
@@ -51,7 +56,7 @@ static inline struct server peer_server(char *name)
                            .start_timeout_ms = 20000};
 }
 
-// In the place of a listener's function that a test does not need.
+// A function of a listener for tests that do not need it.
 static inline void peer_ignored(void *arg, struct upstream *upstream, const struct message *message,
                                 struct upstream_request *origin)
 {

@@ -10,7 +10,7 @@
 
 static inline void run_until_on_tick(struct loop_timer *timer) { loop_stop(timer->arg); }
 
-// What can happen now happens.
+// Runs everything that is due now.
 static inline void run_loop_briefly(struct loop *loop)
 {
     struct loop_timer tick = {.on_due = run_until_on_tick, .arg = loop};

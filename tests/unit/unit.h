@@ -1,4 +1,4 @@
-// What every unit test starts from: cmocka with the headers it needs, spans of literals, a few checks.
+// Included by every unit test: cmocka with the headers it needs, spans of literals, a few checks.
 #ifndef UNIT_H
 #define UNIT_H
 
@@ -20,12 +20,12 @@
 
 #include <cmocka.h>
 
-// A string literal with its length, so that it may hold zero bytes: in initializers and as a span.
+// A string literal with its length, so that it may contain zero bytes; LIT is for initializers.
 #define LIT(text) (text), sizeof(text) - 1
 #define SPAN(text) (span_make((text), sizeof(text) - 1))
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
-// Runs only the tests whose names match the pattern of this variable, with * and ?; tests/run -t sets it.
+// Runs only the tests whose names match the pattern in UNIT_TEST_FILTER (with * and ?), which tests/run -t sets.
 __attribute__((constructor)) static void unit_filter(void)
 {
     const char *pattern = getenv("UNIT_TEST_FILTER");
@@ -48,10 +48,10 @@ static inline void assert_span_at(struct span got, struct span want, const char 
     _fail(file, line);
 }
 
-// The span holds exactly these bytes; the label says which row of a table it was.
+// The span has exactly these bytes; the label names the row of a table.
 #define assert_span(got, want, label) assert_span_at((got), (want), (label), __FILE__, __LINE__)
 
-// Where everything is slow, and posix_spawn() does not tell what went wrong.
+// Under valgrind everything is slow, and posix_spawn() does not report why a program could not start.
 static inline bool under_valgrind(void)
 {
     const char *preloaded = getenv("LD_PRELOAD");
@@ -66,10 +66,10 @@ static inline void assert_row_at(bool holds, const char *label, const char *file
     _fail(file, line);
 }
 
-// The condition holds for the row of a table that the label shows.
+// The condition holds; the label names the row of a table.
 #define assert_row(condition, label) assert_row_at((condition), (label), __FILE__, __LINE__)
 
-// Runs this in a process of its own, which must abort: CHECK() did not hold.
+// Runs a function in a child process, which must abort because of a CHECK().
 static inline void assert_aborts_at(void (*run)(void), const char *file, int line)
 {
     int status = 0;

@@ -7,7 +7,7 @@ static struct bucket *hold(struct bucket_table *table, const char *key, const st
     return bucket_hold(table, span_of(key), rate, now);
 }
 
-// Takes one if there is one, and gives the slot back; says how long to wait otherwise.
+// Takes a token if there is one and returns 0, or returns how long to wait. The slot of the bucket is released.
 static int64_t take(struct bucket_table *table, const char *key, const struct bucket_rate *rate, int64_t now)
 {
     struct bucket *bucket = hold(table, key, rate, now);
@@ -19,7 +19,7 @@ static int64_t take(struct bucket_table *table, const char *key, const struct bu
     return wait;
 }
 
-// What a bucket says at each time: 0 is a call, anything else the milliseconds to wait. Ends before time began.
+// The expected wait at each time, in milliseconds; 0: the token was taken. A negative time ends the list.
 struct step {
     int64_t now, wait;
 };
@@ -45,12 +45,12 @@ static const struct {
     struct bucket_rate rate;
     const struct step *steps;
 } paces[] = {
-    {"a burst, then the pace",           {60, 60000, 3},          burst_then_pace},
+    {"a burst, then the rate",           {60, 60000, 3},          burst_then_pace},
     {"7 in 60 s, to the millisecond",    {7, 60000, 1},           seven_a_minute},
     {"more calls than milliseconds",     {1000000, 1000, 1},      many_a_millisecond},
-    {"the slowest, over all of time",    {1, 86400000, 1},        one_a_day},
+    {"1 a day, up to the largest time",  {1, 86400000, 1},        one_a_day},
     {"a clock that stands or goes back", {1, 1000, 2},            a_clock_that_stands},
-    {"no rate at all",                   {0, 60000, 0},           no_rate},
+    {"no limit",                         {0, 60000, 0},           no_rate},
 };
 // clang-format on
 
@@ -86,7 +86,7 @@ static void idle_buckets_are_dropped_and_spent_ones_kept(void **state)
         assert_int_equal(take(&table, key, &rate, 0), 0);
     }
     assert_int_equal(table.buckets.count, 100);
-    for (int i = 0; i < 100; i++) {  // later, when all of those are full again
+    for (int i = 0; i < 100; i++) {  // later, when all earlier buckets are full again
         snprintf(key, sizeof key, "later %d", i);
         assert_int_equal(take(&table, key, &rate, 500), 0);
     }
@@ -105,7 +105,7 @@ static void a_full_table_drops_its_oldest_bucket_that_is_not_held(void **state)
     struct bucket *held = hold(&table, "held", &rate, 0);
     assert_int_equal(take(&table, "a", &rate, 0), 0);
     assert_int_equal(take(&table, "b", &rate, 0), 0);
-    assert_true(take(&table, "a", &rate, 1) > 0);  // so b is the oldest
+    assert_true(take(&table, "a", &rate, 1) > 0);  // so b is the least recently used
     assert_int_equal(take(&table, "c", &rate, 2), 0);
     assert_int_equal(table.buckets.count, 3);
     assert_null(bucket_find(&table, SPAN("b")));

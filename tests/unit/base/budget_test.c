@@ -1,4 +1,5 @@
-// Tests byte budgets: which growth has room, who waits, and that no mix of answers exceeds a bound or waits for ever.
+// Tests byte budgets: when a hold may grow, when it waits, moving holds, and that a random mix of answers never exceeds a bound
+// and always ends.
 #include "budget.h"
 #include "unit.h"
 
@@ -19,7 +20,7 @@ static void on_room(struct budget_hold *hold)
     served++;
 }
 
-// ---- one growth -----------------------------------------------------------------------------
+// ---- growing --------------------------------------------------------------------------------
 
 static void a_hold_that_grows_leaves_the_reserve_and_an_eighth_for_small_holds(void **state)
 {
@@ -31,11 +32,11 @@ static void a_hold_that_grows_leaves_the_reserve_and_an_eighth_for_small_holds(v
     } rows[] = {
         {"nothing more", 16 * MIB, 8 * MIB, 0, 0, true},
         {"small", 16 * MIB, 0, 0, 1, true},
-        {"large, up to seven eighths of what is open", 16 * MIB, 0, 0, 7 * MIB, true},
+        {"large, up to seven eighths of the bytes above the reserve", 16 * MIB, 0, 0, 7 * MIB, true},
         {"one byte above that", 16 * MIB, 0, 0, 7 * MIB + 1, false},
         {"small, in the last eighth", 16 * MIB, 7 * MIB, 0, 64 * KIB, true},
         {"not small any more", 16 * MIB, 7 * MIB, 0, 64 * KIB + 1, false},
-        {"not small with what it has", 16 * MIB, 7 * MIB, 64 * KIB, 1, false},
+        {"not small with its earlier bytes", 16 * MIB, 7 * MIB, 64 * KIB, 1, false},
         {"small, in the reserve", 16 * MIB, 8 * MIB, 0, 1, false},
         {"no bound", 0, 100 * MIB, 0, 1000 * MIB, true},
         {"so much that sums would overflow", 16 * MIB, 1, 0, SIZE_MAX, false},
@@ -45,7 +46,7 @@ static void a_hold_that_grows_leaves_the_reserve_and_an_eighth_for_small_holds(v
         struct budget_hold others[256] = {0}, hold = {0};
         const struct budget *full = NULL;
         size_t left = rows[i].used;
-        for (size_t k = 0; left; k++) {  // small ones may fill everything that is open
+        for (size_t k = 0; left; k++) {  // small holds may fill all bytes above the reserve
             size_t part = left > 64 * KIB && rows[i].bound ? 64 * KIB : left;
             budget_open(&others[k], budget);
             assert_true(grow(&others[k], part));
@@ -256,8 +257,8 @@ static void only_one_hold_at_a_time_uses_the_reserve(void **state)
     budget_open(&small, all);
     assert_true(budget_await(&first, 30, NULL) && budget_await(&second, 10, NULL));
     assert_false(grow(&small, 1));
-    assert_true(budget_await(&first, 10, NULL));  // from here on its bytes are those of the reserve,
-    assert_true(grow(&small, 5));                 // and others have room
+    assert_true(budget_await(&first, 10, NULL));  // now its bytes are counted in the reserve,
+    assert_true(grow(&small, 5));                 // so that other holds may grow
     assert_true(budget_await(&second, 25, NULL));
     assert_false(budget_await(&second, 20, NULL));
     assert_true(budget_await(&first, 20, NULL));
@@ -293,7 +294,8 @@ static void a_hold_that_steps_back_frees_the_reserve_for_the_next_hold(void **st
     budget_unref(all);
 }
 
-// The reserve above is only for who has the one below: otherwise these two would wait for each other for ever.
+// A hold gets the reserve of a parent only if it has the reserve of its own budget. Otherwise two holds could each have one
+// reserve and wait for the other for ever.
 static void a_hold_takes_the_reserve_of_its_own_budget_before_that_of_the_parent(void **state)
 {
     (void)state;
@@ -303,7 +305,7 @@ static void a_hold_takes_the_reserve_of_its_own_budget_before_that_of_the_parent
     budget_open(&a, one);
     budget_open(&b, one);
     budget_open(&rest, all);
-    assert_true(budget_await(&a, 21, NULL));  // has the reserve of `one`
+    assert_true(budget_await(&a, 21, NULL));  // it has the reserve of `one`
     assert_true(grow(&rest, 19));
     assert_false(budget_await(&b, 1, NULL));  // `all` is full, and its reserve is not for b
     assert_true(budget_await(&a, 39, NULL));
@@ -316,7 +318,7 @@ static void a_hold_takes_the_reserve_of_its_own_budget_before_that_of_the_parent
     budget_unref(all);
 }
 
-// An answer on a connection that callers share is read for their tenant: nothing is spare there.
+// An answer on a connection that callers share counts for their tenant, so the spare bytes of no identity are its own.
 static void a_hold_whose_turn_it_is_drops_spare_bytes_instead_of_waiting(void **state)
 {
     (void)state;
@@ -340,10 +342,10 @@ static void a_hold_whose_turn_it_is_drops_spare_bytes_instead_of_waiting(void **
     budget_spare(&kept[0], drop_history);
     budget_spare(&kept[1], drop_history);
     budget_serve(all);
-    assert_int_equal(served, 1);  // the other one leaves alone what is kept: it is not its turn
+    assert_int_equal(served, 1);  // `next` drops no spare bytes, because it is not its turn
     assert_int_equal(hold.bytes, 40);
     assert_int_equal(kept[0].bytes + kept[1].bytes + kept[2].bytes, 40);
-    // a tenant that is full gives up its own
+    // A full tenant drops spare bytes of its own identities.
     budget_shrink(&hold, 40);
     budget_close(&next);
     budget_close(&kept[1]);
@@ -363,7 +365,7 @@ static void a_hold_whose_turn_it_is_drops_spare_bytes_instead_of_waiting(void **
     budget_unref(all);
 }
 
-// ---- any mix --------------------------------------------------------------------------------
+// ---- a random mix ---------------------------------------------------------------------------
 
 enum { IDENTITIES = 6, TENANTS = 2, CALLS = 60, ROUNDS = 400, MESSAGE = 200 * 1024, BLOCK = 16 * 1024 };
 
@@ -390,7 +392,7 @@ static void walk(struct answer *call)
     switch (call->step) {
     case STEP_BODY:
         if (grow(&call->body, call->body_size))
-            call->step = STEP_READ;  // else its caller comes again
+            call->step = STEP_READ;  // else the caller retries
         return;
     case STEP_READ: {
         size_t more = call->size - call->read.bytes < BLOCK ? call->size - call->read.bytes : BLOCK;
@@ -449,7 +451,7 @@ static void random_holds_do_not_exceed_a_bound_or_wait_forever(void **state)
             call->body_size = random_below(random_below(3) ? 100 : 60 * KIB);
             call->size = random_below(random_below(3) ? MESSAGE : 500);
             budget_open(&call->body, identities[call->identity]);
-            // some come on a pipe that is shared, and are counted for the tenant until they are known
+            // Some answers arrive on a shared pipe and count for the tenant until their call is known.
             budget_open(&call->read, random_below(3) ? identities[call->identity] : tenants[call->identity % TENANTS]);
             budget_open(&call->unread, identities[call->identity]);
             call->read.on_room = on_answer_room;

@@ -147,7 +147,7 @@ static void an_arena_returns_zeroed_aligned_memory(void **state)
                 assert_int_equal(block[k], 0);
             memset(block, (int)(n % 127) + 1, sizes[i]);
         }
-    for (size_t k = 0; k < n; k++)  // none overlaps another
+    for (size_t k = 0; k < n; k++)  // the blocks do not overlap
         for (size_t b = 0; b < sizes[k % COUNT(sizes)]; b += 97)
             assert_int_equal(blocks[k][b], (int)(k % 127) + 1);
     arena_release(&arena);

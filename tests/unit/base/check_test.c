@@ -1,6 +1,7 @@
-// Tests invariants: one that does not hold ends the process, in a release too, and standard error says where.
+// Tests CHECK(): if the condition does not hold, the process aborts, also in a release, and standard error names the place.
 //
-// tests/CMakeLists.txt builds this file twice: as every unit test, and with check.c as a release is built (base/check-release).
+// tests/CMakeLists.txt builds this file twice: like every unit test, and with check.c compiled as in a release
+// (base/check-release).
 #ifndef NDEBUG
 #define NDEBUG
 #endif
@@ -11,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-// Runs it in a child, which has to abort; gives what the child wrote to standard error.
+// Runs a function in a child, which must abort; `text` gets the standard error of the child.
 static void run_to_the_end(void (*run)(void), char text[512])
 {
     int pipes[2], status;

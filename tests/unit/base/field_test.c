@@ -1,4 +1,4 @@
-// Tests what may stand in header fields: every byte, at every place of a short and of a long value.
+// Tests which bytes are valid in header fields: each byte, at every place of a short and of a long value.
 #include "base/field.h"
 #include "unit.h"
 

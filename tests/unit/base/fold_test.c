@@ -1,4 +1,4 @@
-// Tests simple case folding: what is equal but for its case, and what only looks so.
+// Tests simple case folding: names that differ only in case, and names that only look like it.
 #include "base/fold.h"
 #include "unit.h"
 
@@ -13,7 +13,7 @@ static const struct row {
     {"name", "names", false},
     {"name", "nam", false},
     {"name", "", false},
-    {"@[`{", "`{@[", false},  // beside the letters
+    {"@[`{", "`{@[", false},  // the neighbours of the letters
     {"argument\u017f", "arguments", true},
     {"tas\u212aId", "taskid", true},
     {"\u017f", "S", true},
@@ -21,13 +21,13 @@ static const struct row {
     {"\u0131d", "id", false},  // dotless i
     {"\u0130D", "id", false},  // I with a dot
     {"gr\u00f6\u00dfe", "GR\u00d6\u1e9eE", true},
-    {"gr\u00f6\u00dfe", "GR\u00d6SSE", false},  // only full folding
+    {"gr\u00f6\u00dfe", "GR\u00d6SSE", false},  // equal with full folding only
     {"gr\u00f6\u00dfe", "gr\u00fc\u00dfe", false},
-    {"\u03c3", "\u03c2", true},  // sigma and the one at the end of words
+    {"\u03c3", "\u03c2", true},  // sigma and final sigma
     {"\u03a3", "\u03c2", true},
     {"\u01c4", "\u01c5", true},  // a digraph and its title case
     {"\u01c6", "\u01c5", true},
-    {"\u0101", "\u0100", true},  // in a run of every second one
+    {"\u0101", "\u0100", true},  // in a range where every second character folds
     {"\u0101", "\u0102", false},
     {"\uab70", "\u13a0", true},  // which folds to upper case
     {"\ufb05", "\ufb06", true},

@@ -1,9 +1,9 @@
-// Tests glob matching: against the algorithm it replaced, on patterns and texts of a few bytes, and on long texts.
+// Tests glob matching against a backtracking matcher, on all patterns and texts of a few bytes, and on long texts.
 #include "base/clock.h"
 #include "base/glob.h"
 #include "unit.h"
 
-// One pattern character at *at: its byte, or -1 for a star.
+// Reads one pattern character at *at; returns its byte, or -1 for a star.
 static int next(const char **at)
 {
     char c = *(*at)++;
@@ -14,7 +14,7 @@ static int next(const char **at)
     return (unsigned char)c;
 }
 
-// By going back to the last star: right, but at worst pattern times text.
+// Backtracks to the last star; in the worst case the time is the length of the pattern times that of the text.
 static bool match_slowly(const char *pattern, struct span text)
 {
     const char *p = pattern, *star = NULL;
@@ -84,7 +84,7 @@ static void globs_of_the_table_match_as_expected(void **state)
         assert_row(glob_match(rows[i].pattern, span_make(rows[i].text, rows[i].len)) == rows[i].want, rows[i].pattern);
 }
 
-// Each of these takes minutes if the time is pattern times text.
+// Each of these would take minutes in time proportional to the pattern times the text.
 static void a_glob_matches_a_long_text_in_one_pass(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-// Tests the log: how many lines of an event pass, and the queue before a reader that does not read.
+// Tests the log: the limit on lines of one event, and the queue for a reader that is slow.
 #include "log_limit.h"
 #include "log_queue.h"
 #include "unit.h"
@@ -58,7 +58,7 @@ static void the_count_of_suppressed_lines_is_logged_even_if_the_event_recurs_fir
     assert_true(pass("junk", "a", LOG_LIMIT_WINDOW_MS));
 }
 
-// Whoever chooses another name each time gets no further, and no line is lost from the count.
+// A new source for each line does not raise the limit, and every suppressed line is counted.
 static void a_log_event_is_bounded_over_all_its_sources(void **state)
 {
     (void)state;
@@ -101,7 +101,7 @@ static void open_pipe(void)
     reader = ends[0];
     log_queue_open(&queue, ends[1]);
     assert_int_equal(queue.sink, LOG_SINK_OPENED);
-    assert_int_equal(fcntl(ends[1], F_GETFL) & O_NONBLOCK, 0);  // as the others who have it know it
+    assert_int_equal(fcntl(ends[1], F_GETFL) & O_NONBLOCK, 0);  // other users of the descriptor expect it to block
     close(ends[1]);
 }
 
@@ -143,7 +143,7 @@ static void put(size_t number, size_t len)
     buf_release(&line);
 }
 
-// Reads until nothing waits any more, and gives all of it.
+// Reads until the queue is empty; returns the text.
 static struct buf drain(void)
 {
     struct buf all = {0};
@@ -169,7 +169,7 @@ static void log_lines_wait_for_a_slow_reader_and_arrive_whole_and_in_order(void 
         size_t next = 0, len = 0;
         opened[i]();
         for (size_t n = 0; n < 100; n++)
-            put(n, n % 3 ? 200 : 9000);  // longer than what a pipe takes at once, too
+            put(n, n % 3 ? 200 : 9000);  // some are longer than one atomic write to a pipe
         assert_false(log_queue_flush(&queue));
         struct buf all = drain();
         for (const char *at = all.at; at < all.at + all.len; at += len + 1, next++) {
@@ -193,11 +193,11 @@ static void a_full_log_queue_drops_lines_and_logs_their_number_later(void **stat
         put(i, 1000);
     assert_true(queue.waiting.len <= LOG_QUEUE_MAX && queue.waiting.len > LOG_QUEUE_MAX - 1000);
     assert_true(queue.dropped > 0);
-    assert_int_equal(log_queue_gap(&queue), 0);  // no room
+    assert_int_equal(log_queue_gap(&queue), 0);  // the queue is still full
     struct buf all = drain();
     assert_int_equal(all.len / 1000 + queue.dropped, LINES);
     assert_int_equal(log_queue_gap(&queue), queue.dropped);
-    assert_int_equal(log_queue_gap(&queue), 0);  // once
+    assert_int_equal(log_queue_gap(&queue), 0);  // it is reported once
     buf_release(&all);
     close_queue();
 }
@@ -214,7 +214,7 @@ static void log_lines_without_a_reader_are_dropped(void **state)
         put(1, 100);
         assert_int_equal(queue.dropped, 2);
         assert_true(log_queue_flush(&queue));
-        assert_int_equal(log_queue_gap(&queue), 0);  // telling it would be one more
+        assert_int_equal(log_queue_gap(&queue), 0);  // a line about it would be dropped, too
         close_queue();
     }
 }

@@ -9,7 +9,7 @@ static int values[KEYS];
 
 static struct span name_of(size_t i)
 {
-    // Short keys live in the slot, long ones are allocated: have both.
+    // Short keys are stored in the slot, and long ones are allocated.
     int len = snprintf(names[i], sizeof names[i], i % 2 ? "%zu" : "a key beyond sixteen bytes %zu", i);
     return span_make(names[i], (size_t)len);
 }

@@ -1,4 +1,4 @@
-// Tests option tables: every type, bounds, messages that name file and path, expansion, showing.
+// Tests option tables: every type, bounds, errors that name file and path, expansion of variables, and showing.
 #include "option.h"
 #include "unit.h"
 
@@ -122,7 +122,7 @@ static void every_type_of_option_is_read(void **state)
     option_release(&sample_table, &s);
 }
 
-// Everything that is refused, and what the message must say: file, path, and what is right.
+// Invalid values, the path that the error must name, and the valid value that it must describe.
 static const struct wrong_row {
     const char *text, *path, *says;
 } wrongs[] = {
@@ -201,7 +201,7 @@ static void an_unknown_key_unlike_all_others_gets_no_suggestion(void **state)
     option_release(&sample_table, &s);
 }
 
-// ---- words ----------------------------------------------------------------------------------
+// ---- units, variables and names -------------------------------------------------------------
 
 static void durations_and_sizes_are_read_with_their_units(void **state)
 {

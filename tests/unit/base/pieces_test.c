@@ -1,4 +1,4 @@
-// Tests texts in pieces: what is shared, what is copied, and how they are read.
+// Tests texts in pieces: which parts are shared and which are copied, and reading them.
 #include "base/mem.h"
 #include "base/pieces.h"
 #include "unit.h"
@@ -13,7 +13,7 @@ static struct blob *blob_of(char c, size_t len)
     return blob_take(&text);
 }
 
-// All of it, read in steps of `step` bytes.
+// Returns the whole text, read in steps of `step` bytes.
 static char *read_all(const struct blob *blob, size_t step)
 {
     struct blob_reader reader = {.blob = blob};
@@ -49,7 +49,7 @@ static void large_parts_are_shared_and_small_ones_copied(void **state)
     assert_int_equal(blob_count(whole), 5);
     assert_span(blob_part(whole, 0), SPAN("<"), "head");
     assert_ptr_equal(blob_part(whole, 1).at, shared);
-    assert_span(blob_part(whole, 2), SPAN("-yyyyyyyyyy-"), "what is between two parts is one part");
+    assert_span(blob_part(whole, 2), SPAN("-yyyyyyyyyy-"), "the text between two shared parts is one part");
     assert_int_equal(blob_part(whole, 3).len, 40000);
     assert_span(blob_part(whole, 4), SPAN(">"), "tail");
     static const size_t steps[] = {1, 7, 4096, 1 << 20};

@@ -10,8 +10,8 @@
 
 // ---- grammar --------------------------------------------------------------------------------
 
-// How far jansson agrees: it refuses numbers it cannot hold, zero bytes in keys and lone surrogates, and it does not see
-// a zero byte right after a number.
+// Whether jansson agrees: it refuses numbers that it cannot represent, zero bytes in keys, and lone surrogates, and it does not
+// see a zero byte right after a number.
 enum jansson { SAME, REFUSES, TAKES };
 
 static const struct text_row {
@@ -78,7 +78,7 @@ static const struct text_row {
     {LIT("\"\\ud83\""), false, SAME},            {LIT("\"\\ud83d\\u\""), false, SAME},
     {LIT("\"a\nb\""), false, SAME},             {LIT("\"a\tb\""), false, SAME},
     {LIT("\"\0\""), false, SAME},               {LIT("\"\x1F\""), false, SAME},
-    // UTF-8: the first and last of each length, then everything that must not pass
+    // UTF-8: the first and last character of each length, then invalid sequences
     {LIT("\"\xC2\x80\xDF\xBF\""), true, SAME},
     {LIT("\"\xE0\xA0\x80\xEF\xBF\xBF\""), true, SAME},
     {LIT("\"\xED\x9F\xBF\xEE\x80\x80\""), true, SAME},
@@ -117,7 +117,7 @@ static bool accepts(struct span text, bool strict)
     return ok;
 }
 
-// A copy of exactly that length, so that the sanitizer sees a read behind the end.
+// Scans a copy of exactly that length, so that the sanitizer detects a read beyond its end.
 static bool accepts_copy(struct span text, bool strict)
 {
     char *copy = malloc(text.len ? text.len : 1);
@@ -435,7 +435,7 @@ static void an_encoded_string_decodes_to_the_same_bytes(void **state)
         assert_span(buf_span(&back), text, "round trip");
         buf_clear(&back);
         scan_encode_lossy(text, &back);
-        if (from > 0)  // NUL is before
+        if (from > 0)  // without the zero byte
             assert_span(buf_span(&back), buf_span(&raw), "lossy is the same for UTF-8");
         buf_release(&raw);
         buf_release(&back);
@@ -573,7 +573,7 @@ static void repaired_text_is_cut_between_characters(void **state)
     assert_string_equal(err.detail, "a?|");
 }
 
-// What stands at one place of a long string: blocks of bytes are skipped at once, and no place may be special.
+// The scanner skips plain bytes in blocks, so each part is tried at every offset from a block.
 static void a_long_string_is_judged_alike_wherever_its_odd_part_is(void **state)
 {
     (void)state;
@@ -591,7 +591,7 @@ static void a_long_string_is_judged_alike_wherever_its_odd_part_is(void **state)
                                               (int)after, LETTERS);
                 struct scan scan;
                 struct span raw;
-                char *exact = malloc(len);  // so that a read beyond the end is seen
+                char *exact = malloc(len);  // so that the sanitizer detects a read beyond the end
                 memcpy(exact, text, len);
                 scan_start(&scan, span_make(exact, len), true);
                 assert_int_equal(scan_string(&scan, &raw), rows[row].good);

@@ -1,4 +1,4 @@
-// Tests the merged view: names made unique and safe, lists rendered, names and URIs led back to their server.
+// Tests the merged view: unique and safe names, the rendered lists, and finding the server of a name or URI.
 #include "base/log.h"
 #include "base/scan.h"
 #include "base/secret.h"
@@ -9,9 +9,9 @@
 
 #define SERVERS_MAX 3
 
-// What a server offers; the lists are JSON arrays, NULL is empty.
+// The lists of a server, as JSON arrays; NULL is an empty list.
 struct offer {
-    char *name, *prefix;  // prefix as in the configuration: NULL is the name, "" none
+    char *name, *prefix;  // the prefix as in the configuration: NULL: the name of the server; "": without
     char *tools, *resources, *templates;
 };
 
@@ -98,7 +98,7 @@ static void tear_down(struct fixture *f)
 
 static const struct view_naming prefixed = {"__", true, NULL}, plain = {"__", false, NULL};
 
-// The suffix of a name that was shortened or taken: a hash of the server's key and the name.
+// Appends the suffix of a name that was too long or already taken: a hash of the server's key and the name.
 static void put_suffix(struct buf *out, const char *server, struct span name)
 {
     unsigned char digest[SECRET_MAC_BYTES];
@@ -119,7 +119,7 @@ static void assert_leads_to(struct fixture *f, struct span exposed, size_t serve
     assert_span(entry->original, original, "original");
 }
 
-// The whole list is valid JSON and has that many items.
+// The rendered list is valid JSON and has this many items.
 static void assert_rendered(struct fixture *f, enum catalog_kind kind, size_t count)
 {
     struct buf out = {0};
@@ -302,7 +302,7 @@ static void a_view_is_rebuilt_when_it_is_marked_dirty(void **state)
     tear_down(&f);
 }
 
-// Who is asked before a name is said to be unknown.
+// The servers whose lists are awaited before an unlisted name counts as unknown.
 static void a_name_belongs_to_the_servers_whose_prefix_it_has(void **state)
 {
     (void)state;
@@ -333,7 +333,7 @@ static void a_name_belongs_to_the_servers_whose_prefix_it_has(void **state)
 
 struct route {
     const char *uri;
-    int server;  // -1: nobody's
+    int server;  // -1: no server has it
     const char *original;
 };
 
@@ -458,7 +458,7 @@ static void a_profile_omits_tools_that_it_does_not_allow(void **state)
     assert_leads_to(&f, SPAN("three__y"), 2, SPAN("y"));
     assert_nobody_has(&f, (const char *const[]){"one__write", "write", "two__x", "x", "read_a", NULL});
     assert_rendered(&f, CATALOG_TOOLS, 4);
-    assert_rendered(&f, CATALOG_RESOURCES, 1);  // the rest of a server comes whole
+    assert_rendered(&f, CATALOG_RESOURCES, 1);  // the profile limits only the tools
     tear_down_profile(&f, profile);
 }
 
@@ -533,12 +533,12 @@ static void names_without_prefix_belong_to_the_first_server_and_later_servers_ge
     tear_down_profile(&f, profile);
 }
 
-// What the view says of names while the lists have not come.
+// The lists have not been fetched yet.
 static void a_prefixed_name_leads_to_its_server_before_that_server_has_started(void **state)
 {
     (void)state;
     static const struct {
-        const char *exposed, *original;  // NULL: nobody would have it
+        const char *exposed, *original;  // NULL: no server can have it
     } rows[] = {{"s__a", "a"}, {"look", "b"}, {"s__b", NULL}, {"s__hidden", NULL}, {"a", NULL}, {"t__a", NULL}};
     struct profile *profile = profile_of("{\"tools\":{\"s\":{\"allow\":[\"a\",\"b\"],\"override\":{\"b\":{"
                                          "\"name\":\"look\"}}}}}");

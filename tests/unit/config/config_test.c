@@ -1,4 +1,4 @@
-// Tests the configuration: defaults, every check with the message it gives, loopback addresses, the file's place.
+// Tests the configuration: defaults, every check with its error, loopback addresses, and where the file is searched.
 #include "base/log.h"
 #include "config/config.h"
 #include "folder.h"
@@ -71,13 +71,13 @@ static void servers_are_read_with_their_type(void **state)
 #define SERVERS(text) "{\"mcpServers\":{" text "}}"
 #define LISTEN(address) "{\"listen\":[{\"address\":\"" address "\"}]}"
 
-// Servers "files" and "mem", and this profile "dev".
+// A configuration with the servers "files" and "mem" and this profile "dev".
 #define PROFILE(text) \
     "{\"mcpServers\":{\"files\":{\"command\":\"x\"},\"mem\":{\"command\":\"x\"}},\"profiles\":{\"dev\":" text "}}"
 #define TOOLS(text) PROFILE("{\"tools\":{\"files\":" text "}}")
 #define DEV "p.json: /profiles/dev"
 
-// What is wrong, where the message puts it, and what it advises.
+// An invalid configuration, the path that the error must name, and its advice.
 static const struct wrong_row {
     const char *text, *path, *says;
 } wrongs[] = {
@@ -425,7 +425,8 @@ static void an_invalid_file_in_tenants_d_stops_the_start_and_is_named(void **sta
     assert_int_equal(rename(TENANTS_D("default.json"), TENANTS_D("acme.json")), 0);
 }
 
-// What per_user and assertions need is asked for wherever a tenant stands, and the file with the server is named.
+// The requirements of per_user and of assertions are checked in the main file and in tenants.d. The error names the file that
+// has the server.
 static void H13_a_server_in_a_tenant_has_the_same_requirements_as_one_at_the_top(void **state)
 {
     (void)state;
@@ -435,7 +436,7 @@ static void H13_a_server_in_a_tenant_has_the_same_requirements_as_one_at_the_top
     "\"auth\":{\"assertion\":{\"key_file\":\"k.pem\"}}}}}"
 #define PROXY "\"policy\":\"p\",\"auth\":{\"providers\":[{\"type\":\"forwarded-user\",\"trusted_proxies\":[\"::1\"]}]}"
     static const struct {
-        const char *top, *tenant, *file_says, *inside_says;  // NULL: taken
+        const char *top, *tenant, *file_says, *inside_says;  // NULL: accepted
     } rows[] = {
         {"\"log\":{}", OWN,
          "tenants.d/acme.json: /mcpServers/files/auth/mode: \"per_user\": needs a provider in /auth/providers that "

@@ -1,5 +1,5 @@
-// What the tests of the connect flow start from: a store, an authorization server on the same loop, browsers, and a gate that
-// only remembers what it was told.
+// Shared by the tests of the connect flow: a store, an authorization server on the same loop, browsers, and a fake gate that
+// records its calls.
 #ifndef CONNECT_FIXTURE_H
 #define CONNECT_FIXTURE_H
 
@@ -33,13 +33,13 @@ static struct connect *flow;
 
 // ---- the authorization server ---------------------------------------------------------------
 
-// One connection of its own for each request.
+// Each request arrives on its own connection.
 static struct authority {
     struct loop_watch listener, peers[64];
     struct buf requests[64];
     size_t asked;
-    size_t tokens, revoked;  // requests to these endpoints
-    bool down;               // it answers 503
+    size_t tokens, revoked;  // requests to the token and revocation endpoints
+    bool down;               // answers 503
 } authority;
 
 static inline const char *authority_answer(const char *request, struct buf *body)
@@ -125,18 +125,18 @@ static inline void authority_close(void)
 // ---- the gate -------------------------------------------------------------------------------
 
 static struct fake_gate {
-    enum connect_verdict verdict;  // of credentials that are not "Bearer NAME"
+    enum connect_verdict verdict;  // for credentials other than "Bearer NAME"
     enum err_code code;
     int64_t retry_ms;
     bool waits;  // the next admission has to wait
     struct provider_wait *waiting;
-    bool revoked;                      // identities are not valid any more
-    void (*on_check)(void);            // happens when the flow asks whether one is; NULL: nothing
-    size_t added, changed, completed;  // how often it was told
+    bool revoked;                      // no identity is valid any more
+    void (*on_check)(void);            // called when the flow asks whether an identity is valid; may be NULL
+    size_t added, changed, completed;  // how often the flow reported each
     char session[64], elicitation[64];
 } gate;
 
-// "Bearer NAME" is the user NAME.
+// "Bearer NAME" authenticates the user NAME.
 static inline enum connect_verdict gate_admit(void *arg, struct connect_admission *admission)
 {
     struct fake_gate *self = arg;
@@ -197,7 +197,7 @@ static const struct connect_ops gate_ops = {gate_admit, gate_identity_valid, gat
 #define COOKIES_KEPT 16
 
 struct browser {
-    const char *user;  // NULL: shows no credential
+    const char *user;  // NULL: sends no credential
     struct connect_cookie cookies[COOKIES_KEPT];
     size_t cookie_count;
     // the last page
@@ -268,7 +268,7 @@ static inline void browser_on_page(struct connect_request *request, const struct
     browser->shown = true;
 }
 
-// Sends the request; what it asks for is in `asked`. The page comes while the loop runs.
+// Sends the request `asked`. The page arrives while the loop runs.
 static inline void browser_send_to(struct connect *connect, struct browser *browser,
                                    const struct connect_request *asked)
 {
@@ -305,7 +305,7 @@ static inline void browser_release(struct browser *browser)
 
 // ---- the steps of a login -------------------------------------------------------------------
 
-// The ticket of a new link for this browser's user.
+// Makes a link for the user of this browser; returns its ticket.
 static inline const char *get_ticket(struct browser *browser)
 {
     static const char path[] = "../connect?t=";
@@ -333,7 +333,7 @@ static inline enum connect_page_kind come_back(struct browser *browser, const ch
     return browser_ask(browser, &(struct connect_request){.op = CONNECT_OP_CALLBACK, .query = span_of(query)});
 }
 
-// Opens the ticket and consents: the state that the authorization server gets.
+// Opens the ticket and consents; returns the state that the authorization server gets.
 static inline const char *consent_to(struct browser *browser, const char *ticket)
 {
     assert_int_equal(open_ticket(browser, ticket), CONNECT_PAGE_CONSENT);
@@ -344,7 +344,7 @@ static inline const char *consent_to(struct browser *browser, const char *ticket
     return arena_copy(&browser->arena, span_make(state, strcspn(state, "&")));
 }
 
-// The query of a callback for this state.
+// Returns the query of a callback with this state.
 static inline const char *query_of(struct browser *browser, const char *format, const char *state)
 {
     char text[512];
@@ -359,7 +359,7 @@ static inline enum connect_page_kind connect_account(struct browser *browser)
     return come_back(browser, query_of(browser, "code=abc&state={}", state));
 }
 
-// How many grants of this user are in the store.
+// Counts the grants of this user in the store.
 static inline size_t grants_of(const char *user)
 {
     struct grant_request request = {0};

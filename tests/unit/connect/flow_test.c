@@ -1,4 +1,4 @@
-// Tests the connect flow from the link to the grant: which page each request of a browser gets, and what is spent by it.
+// Tests the connect flow from the link to the grant: which page each request of a browser gets, and whether it uses up the link.
 #include "fixture.h"
 
 static void an_account_is_connected(void **state)
@@ -23,7 +23,7 @@ static void an_account_is_connected(void **state)
     assert_int_equal(authority.tokens, 1);
     assert_int_equal(grants_of("ana"), 1);
     assert_int_equal(gate.changed, 1);
-    assert_int_equal(ana.cookie_count, 1);  // that of the CSRF protection; the one of the login is gone
+    assert_int_equal(ana.cookie_count, 1);  // the CSRF cookie; the cookie of the login was deleted
     browser_release(&ana);
 }
 
@@ -40,7 +40,7 @@ static void a_ticket_that_is_not_stored_is_expired(void **state)
     browser_release(&ana);
 }
 
-static void a_ticket_is_good_for_one_login(void **state)
+static void a_ticket_is_valid_for_one_login(void **state)
 {
     (void)state;
     struct browser ana = {.user = "ana"};
@@ -62,7 +62,7 @@ static void a_consent_page_may_be_opened_again(void **state)
     assert_int_equal(open_ticket(&ana, ticket), CONNECT_PAGE_CONSENT);
     size_t asked = authority.asked;
     assert_int_equal(open_ticket(&ana, ticket), CONNECT_PAGE_CONSENT);
-    assert_int_equal(authority.asked, asked);  // the login was suspended, and is restored
+    assert_int_equal(authority.asked, asked);  // the suspended login is continued, without new requests
     assert_string_equal(ana.page.issuer, origin);
     browser_release(&ana);
 }
@@ -217,7 +217,7 @@ static void a_forged_form_does_not_use_up_the_ticket(void **state)
     const char *csrf = ana.page.csrf;
     assert_int_equal(answer(&ana, first, "", true), CONNECT_PAGE_FORGED);
     assert_int_equal(answer(&ana, first, of_second, true), CONNECT_PAGE_FORGED);
-    assert_int_equal(answer(&other, first, csrf, true), CONNECT_PAGE_FORGED);  // without the cookie
+    assert_int_equal(answer(&other, first, csrf, true), CONNECT_PAGE_FORGED);  // without the CSRF cookie
     assert_int_equal(answer(&ana, first, csrf, true), CONNECT_PAGE_AUTHORIZE);
     browser_release(&ana);
     browser_release(&other);
@@ -271,7 +271,7 @@ static void H8_a_callback_before_consent_does_not_use_up_the_login(void **state)
     const char *csrf = ana.page.csrf;
     struct buf login = {0};
     unsigned char mac[SECRET_MAC_BYTES];
-    secret_mac(ticket, strlen(ticket), SPAN("state"), mac);  // whoever has the ticket can make the state
+    secret_mac(ticket, strlen(ticket), SPAN("state"), mac);  // the state is derived from the ticket
     secret_encode(&login, span_make((const char *)mac, sizeof mac));
     assert_int_equal(come_back(&other, query_of(&other, "code=abc&state={}", buf_text(&login))),
                      CONNECT_PAGE_WRONG_BROWSER);
@@ -413,7 +413,7 @@ static void the_connect_flow_can_be_freed_with_requests_in_progress(void **state
     }
 }
 
-// ---- where to go afterwards -----------------------------------------------------------------
+// ---- the return to the application ----------------------------------------------------------
 
 static void H10_a_browser_returns_only_to_allowed_origins(void **state)
 {
@@ -523,7 +523,7 @@ static void the_connect_flow_exists_only_with_per_user_servers(void **state)
 {
     (void)state;
     struct connect_parts parts = {.loop = loop, .http = http, .config = config, .ops = &gate_ops, .arg = &gate};
-    assert_null(connect_new(&parts));  // without a store
+    assert_null(connect_new(&parts));  // `parts` has no store
     parts.store = store;
     struct server *servers = config->servers.at;
     servers[0].disabled = true;
@@ -561,7 +561,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(an_account_is_connected),
         TEST(a_ticket_that_is_not_stored_is_expired),
-        TEST(a_ticket_is_good_for_one_login),
+        TEST(a_ticket_is_valid_for_one_login),
         TEST(a_consent_page_may_be_opened_again),
         TEST(two_tabs_get_the_same_consent_page),
         TEST(a_link_whose_server_is_down_can_be_opened_later),

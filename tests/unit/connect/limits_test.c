@@ -1,4 +1,4 @@
-// Tests the bounds of the connect flow: how often links are opened and callbacks come, and the logins of one browser.
+// Tests the limits of the connect flow: how often links are opened and callbacks arrive, and the logins of one browser.
 #include "fixture.h"
 #include "state.h"
 
@@ -11,7 +11,7 @@ static struct peer peer_at(const char *address)
     return peer;
 }
 
-// Asks until the limit is reached: `burst` pages of this kind, and as many more as fit into the time that this takes.
+// Asks until the limit is reached: after `burst` pages of this kind, and those that the limit refills meanwhile.
 static void exhaust(struct browser *browser, const struct connect_request *asked, enum connect_page_kind kind,
                     int64_t burst)
 {
@@ -62,7 +62,7 @@ static void H18_browsers_without_a_credential_are_limited_by_address(void **stat
     struct browser unknown = {0};
     struct peer near = peer_at("192.0.2.1"), far = peer_at("192.0.2.2");
     struct connect_request asked = {.op = CONNECT_OP_OPEN,
-                                    .credentials.peer = &near};  // without a ticket: not looked up
+                                    .credentials.peer = &near};  // without a ticket, the store is not asked
     config->hosted.allow_unbound_tickets = true;
     exhaust(&unknown, &asked, CONNECT_PAGE_EXPIRED, 120);
     asked.credentials.peer = &far;

@@ -1,4 +1,4 @@
-// Tests offers: the link a call gets, and that the session learns when it was used, in this process or another.
+// Tests offers: the link that a call gets, and the notification of its session when the link was used, in this or another process.
 #include "auth/access/access.h"
 #include "connect/offer.h"
 #include "fixture.h"
@@ -61,11 +61,11 @@ static struct connect_offer *offer(bool ready, const char *elicitation)
                                       .on_stored = on_stored};
     assert_int_equal(connect_offer_start(flow, &spec, &made), CONNECT_OFFER_STARTED);
     assert_non_null(made);
-    assert_false(stored);  // never from inside the function
+    assert_false(stored);  // never reported from inside connect_offer_start()
     return made;
 }
 
-// The ticket of an offer's link.
+// Waits until an offer is stored; returns the ticket of its link.
 static const char *ticket_of_link(void)
 {
     static const char base[] = "http://127.0.0.1:8080/oauth/connect?t=";
@@ -108,7 +108,7 @@ static void a_session_that_was_not_sent_the_link_is_not_notified(void **state)
     assert_int_equal(gate.changed, 1);
 }
 
-// A server that waited for a grant looks again; one that had another is restarted.
+// The gate tries again to start a server that waited for the grant, and restarts a server that had another one.
 static void H16_a_login_that_another_process_completes_is_noticed(void **state)
 {
     (void)state;
@@ -120,7 +120,7 @@ static void H16_a_login_that_another_process_completes_is_noticed(void **state)
         const char *ticket = ticket_of_link();
         complete(other, ticket);
         assert_int_equal(gate.completed, 0);
-        gate.added = gate.changed = 0;  // what the other one said to the gate of its process
+        gate.added = gate.changed = 0;  // `other` reports to the same fake gate
         run_until(is_complete());
         assert_int_equal(gate.added, !ready);
         assert_int_equal(gate.changed, ready);
@@ -145,7 +145,7 @@ static void a_finished_call_drops_its_offer(void **state)
     connect_offer_drop(offer(false, ELICITATION));
     assert_true(grant_store_wait(store, 10000));
     struct browser browser = {.user = "ana"};
-    (void)get_ticket(&browser);  // the loop ran
+    (void)get_ticket(&browser);  // runs the loop
     assert_false(stored);
     browser_release(&browser);
 }

@@ -1,4 +1,4 @@
-// Tests the states of an exchange: the paths that it takes, and those that would answer its caller twice.
+// Tests the states of an exchange: the valid transitions, and the abort on transitions that would answer the caller twice.
 #include "face.h"
 #include "unit.h"
 

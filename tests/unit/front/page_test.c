@@ -1,4 +1,4 @@
-// The pages: status and headers of each, and that nothing from elsewhere gets into the HTML or the headers as it is.
+// Tests the pages: the status and headers of each kind, and that every text in the HTML and the headers is escaped.
 #include "page.h"
 #include "unit.h"
 

@@ -1,5 +1,5 @@
-// Tests questions of servers to callers: which session is asked, how the answer goes back, and what a server gets when no caller
-// can answer.
+// Tests questions of servers to callers: which session is asked, how the answer reaches the server, and the error that a server
+// gets when no caller can answer.
 #include "fixture.h"
 
 #define EVERYTHING "{\"sampling\":{},\"elicitation\":{},\"roots\":{\"listChanged\":true}}"
@@ -9,7 +9,7 @@
     "{\"jsonrpc\":\"2.0\",\"id\":" id ",\"method\":\"sampling/createMessage\",\"params\":{\"messages\":[]}}"
 #define ROOTS(id) "{\"jsonrpc\":\"2.0\",\"id\":" id ",\"method\":\"roots/list\"}"
 
-// Sessions that are ready, with the server up and a call of the first in flight.
+// Two initialized sessions; the server is up, and a call of the first session is in flight.
 static char *first, *second;
 static struct exchange *call;
 
@@ -24,7 +24,7 @@ static int open_two(void **state)
     return 0;
 }
 
-// One session, without a call.
+// One initialized session without a call.
 static int open_one(void **state)
 {
     (void)state;
@@ -34,13 +34,13 @@ static int open_one(void **state)
     return 0;
 }
 
-// The server asks, and hears this before anything else.
+// The server sends a question, and this is the first answer that it gets.
 static void assert_server_gets(const char *question, const char *answer)
 {
-    size_t before = server_heard_count("");
+    size_t before = server_received_count("");
     server_says(question);
-    run_until(server_heard_count("") > before);
-    assert_json(server_heard(""), answer);
+    run_until(server_received_count("") > before);
+    assert_json(server_received(""), answer);
 }
 
 static void answer(const char *session, const char *text)
@@ -57,7 +57,7 @@ static void a_question_goes_to_the_only_caller_with_a_call_in_flight(void **stat
     run_until(call->text.len);
     json_t *question = json_loads(text_of(call), 0, NULL);
     assert_json(json_object_get(question, "method"), "\"elicitation/create\"");
-    assert_json(json_object_get(question, "params"), "{\"message\":\"[s] why\"}");  // people see which server asks
+    assert_json(json_object_get(question, "params"), "{\"message\":\"[s] why\"}");  // users see which server asks
     assert_json(json_object_get(question, "id"), "1");
     json_decref(question);
     assert_string_equal(text_of(elsewhere), "");
@@ -70,12 +70,13 @@ static void an_answer_reaches_the_server_under_the_id_of_its_question(void **sta
     server_says(SAMPLE("\"q-7\""));
     run_until(call->text.len);
     answer(first, "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"role\":\"assistant\",\"n\":1.0}}");
-    run_until(server_heard(""));
-    assert_json(server_heard(""), "{\"jsonrpc\":\"2.0\",\"id\":\"q-7\",\"result\":{\"role\":\"assistant\",\"n\":1.0}}");
+    run_until(server_received(""));
+    assert_json(server_received(""),
+                "{\"jsonrpc\":\"2.0\",\"id\":\"q-7\",\"result\":{\"role\":\"assistant\",\"n\":1.0}}");
     assert_int_equal(session_of(first)->asks.count, 0);
     assert_int_equal(server_link()->asks.count, 0);
-    assert_int_equal(call->answers, 0);  // the call goes on
-    server_answers(server_heard("tools/call"), "{}");
+    assert_int_equal(call->answers, 0);  // the call is still in flight
+    server_answers(server_received("tools/call"), "{}");
     run_until(is_over(call));
 }
 
@@ -85,11 +86,11 @@ static void an_error_of_the_caller_reaches_the_server_unchanged(void **state)
     server_says(SAMPLE("5"));
     run_until(call->text.len);
     answer(first, "{\"jsonrpc\":\"2.0\",\"id\":1,\"error\":{\"code\":-1,\"message\":\"no\"}}");
-    run_until(server_heard(""));
-    assert_json(server_heard(""), "{\"jsonrpc\":\"2.0\",\"id\":5,\"error\":{\"code\":-1,\"message\":\"no\"}}");
+    run_until(server_received(""));
+    assert_json(server_received(""), "{\"jsonrpc\":\"2.0\",\"id\":5,\"error\":{\"code\":-1,\"message\":\"no\"}}");
 }
 
-// Neither does an answer count twice, nor one of another session.
+// So is a second answer, and an answer from another session.
 static void an_answer_to_an_unknown_question_is_ignored(void **state)
 {
     (void)state;
@@ -100,11 +101,11 @@ static void an_answer_to_an_unknown_question_is_ignored(void **state)
     answer(second, "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"n\":4}}");
     answer(first, "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"n\":1}}");
     answer(first, "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"n\":5}}");
-    run_until(server_heard(""));
-    assert_json(server_heard(""), "{\"jsonrpc\":\"2.0\",\"id\":5,\"result\":{\"n\":1}}");
+    run_until(server_received(""));
+    assert_json(server_received(""), "{\"jsonrpc\":\"2.0\",\"id\":5,\"result\":{\"n\":1}}");
     assert_server_gets("{\"jsonrpc\":\"2.0\",\"id\":\"last\",\"method\":\"ping\"}",
                        "{\"jsonrpc\":\"2.0\",\"id\":\"last\",\"result\":{}}");
-    assert_int_equal(server_heard_count(""), 2);
+    assert_int_equal(server_received_count(""), 2);
 }
 
 static void a_question_is_refused_when_two_callers_have_calls_in_flight(void **state)
@@ -134,11 +135,11 @@ static void the_only_session_is_asked_for_its_roots_at_any_time(void **state)
     run_until(standalone->text.len);
     assert_string_equal(text_of(standalone), "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"roots/list\"}\n");
     answer(first, "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"roots\":[{\"uri\":\"file:///home\"}]}}");
-    run_until(server_heard(""));
-    assert_json(server_heard(""),
+    run_until(server_received(""));
+    assert_json(server_received(""),
                 "{\"jsonrpc\":\"2.0\",\"id\":\"r\",\"result\":{\"roots\":[{\"uri\":\"file:///home\"}]}}");
     answer(first, "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/roots/list_changed\"}");
-    run_until(server_heard("notifications/roots/list_changed"));
+    run_until(server_received("notifications/roots/list_changed"));
 }
 
 static void a_caller_without_the_capability_is_not_asked(void **state)
@@ -177,8 +178,8 @@ static void questions_to_a_session_that_ends_are_answered_with_an_error(void **s
     server_says(SAMPLE("5"));
     run_until(call->text.len);
     (void)arrive(ARRIVAL_END, first, NULL);
-    run_until(server_heard(""));
-    assert_json(server_heard(""),
+    run_until(server_received(""));
+    assert_json(server_received(""),
                 "{\"jsonrpc\":\"2.0\",\"id\":5,\"error\":{\"code\":-32603,\"message\":\"the caller is gone\"}}");
     assert_int_equal(server_link()->asks.count, 0);
 }
@@ -225,10 +226,11 @@ static void an_answer_that_is_not_valid_refuses_the_question(void **state)
     run_until(call->text.len);
     struct exchange *bad = send_message(first, "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{},\"error\":{}}");
     assert_int_equal(bad->code, ERR_INVALID_REQUEST);
-    assert_contains(text_of(bad), "\"id\":null");  // with the id it would look like an answer to a request
-    run_until(server_heard(""));
-    assert_json(server_heard(""), "{\"jsonrpc\":\"2.0\",\"id\":5,\"error\":{\"code\":-32603,\"message\":"
-                                  "\"the caller's answer is not valid\"}}");
+    assert_contains(text_of(bad),
+                    "\"id\":null");  // with the id of the question, it would look like the answer to a request
+    run_until(server_received(""));
+    assert_json(server_received(""), "{\"jsonrpc\":\"2.0\",\"id\":5,\"error\":{\"code\":-32603,\"message\":"
+                                     "\"the caller's answer is not valid\"}}");
 }
 
 #define TWO(test) cmocka_unit_test_setup_teardown(test, open_two, fixture_close)

@@ -1,4 +1,4 @@
-// Tests batches (2025-03-26 and before): which are taken, and how the answers of their parts come back.
+// Tests batches (revisions up to 2025-03-26): which are accepted, and how the answers of their parts are sent.
 #include "fixture.h"
 
 #define PING(id) "{\"jsonrpc\":\"2.0\",\"id\":" id ",\"method\":\"ping\"}"
@@ -13,7 +13,7 @@ static int open_small(void **state)
     return 0;
 }
 
-// Answered as a whole, before any part began.
+// The batch was answered as a whole, before any part started.
 static void assert_refused(const struct exchange *call)
 {
     assert_int_equal(call->answers, 1);
@@ -39,10 +39,10 @@ static void a_batch_waits_for_its_slowest_part(void **state)
     const char *session = open_session("2025-03-26", "{}");
     run_until(server_is_up());
     struct exchange *call = send_message(session, "[" TOOL("1") "," PING("2") "," TOOL("3") "]");
-    run_until(server_heard_count("tools/call") == 2);
+    run_until(server_received_count("tools/call") == 2);
     assert_int_equal(call->answers, 0);
-    server_answers(json_array_get(f.server.heard, 1), "{\"n\":3}");
-    server_answers(json_array_get(f.server.heard, 0), "{\"n\":1}");
+    server_answers(json_array_get(f.server.received, 1), "{\"n\":3}");
+    server_answers(json_array_get(f.server.received, 0), "{\"n\":1}");
     run_until(is_over(call));
     assert_int_equal(call->answers + call->streams, 1);
     json_t *answers = json_loads(text_of(call), 0, NULL);
@@ -125,7 +125,7 @@ static void a_batch_whose_session_ends_gets_an_answer_for_each_part(void **state
     const char *session = open_session("2025-03-26", "{}");
     run_until(server_is_up());
     struct exchange *call = send_message(session, "[" TOOL("1") "," TOOL("2") "]");
-    run_until(server_heard_count("tools/call") == 2);
+    run_until(server_received_count("tools/call") == 2);
     session_life_end(session_of(session));
     assert_int_equal(call->answers, 1);
     json_t *answers = json_loads(text_of(call), 0, NULL);
@@ -133,22 +133,22 @@ static void a_batch_whose_session_ends_gets_an_answer_for_each_part(void **state
     assert_non_null(json_object_get(json_array_get(answers, 0), "error"));
     assert_non_null(json_object_get(json_array_get(answers, 1), "error"));
     json_decref(answers);
-    run_until(server_heard_count("notifications/cancelled") == 2);
+    run_until(server_received_count("notifications/cancelled") == 2);
     assert_true(list_empty(&f.gate->calls));
 }
 
-// A part may be cancelled; the others are answered.
+// The other parts are answered.
 static void a_cancelled_part_has_no_answer_in_the_array(void **state)
 {
     (void)state;
     const char *session = open_session("2025-03-26", "{}");
     run_until(server_is_up());
     struct exchange *call = send_message(session, "[" TOOL("1") "," TOOL("2") "]");
-    run_until(server_heard_count("tools/call") == 2);
+    run_until(server_received_count("tools/call") == 2);
     (void)send_message(session,
                        "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":1}}");
     assert_int_equal(call->answers, 0);
-    server_answers(json_array_get(f.server.heard, 1), "{}");
+    server_answers(json_array_get(f.server.received, 1), "{}");
     run_until(is_over(call));
     assert_string_equal(text_of(call), "[" EMPTY("2") "]");
 }

@@ -1,8 +1,8 @@
-// A gate as `postern serve` makes it, for tests of what crosses its rooms: a real loop, configuration, policy and audit;
-// arrivals that note what becomes of them; and a server process whose words come from the test.
+// A gate as in `postern serve`, for tests that cover several rooms: a real loop, configuration, policy and audit log; arrivals
+// that record their answers; and a server process whose messages the test writes.
 //
-// The server `s` copies between its pipes and two FIFOs of the test. The fixture answers its handshake and its lists; it notes
-// all other messages and the test answers them.
+// The server `s` copies between its pipes and two FIFOs of the test. The fixture answers the handshake and the lists. It records
+// all other messages, and the test answers them.
 #ifndef GATE_FIXTURE_H
 #define GATE_FIXTURE_H
 
@@ -21,14 +21,14 @@
 #include <time.h>
 #include <unistd.h>
 
-// One arrival, and what became of it.
+// One arrival and its answer.
 struct exchange {
     struct exchange *next;
     struct arrival arrival;
-    int answers, streams;  // how often either was called
+    int answers, streams;  // how often on_answer() and on_stream() were called
     int status;
     enum err_code code;
-    char session[SESSION_ID_LEN + 1];  // that the answer gave
+    char session[SESSION_ID_LEN + 1];  // from the answer to `initialize`
     struct stream *stream;
     struct buf text;  // the answer, or the messages of the stream, each with a line end
     int cuts;
@@ -50,17 +50,17 @@ static struct fixture {
         int to, from;
         struct loop_watch watch;
         struct buf in;
-        json_t *heard;      // every message but those of the handshake and the lists
-        bool keeps_quiet;   // it does not answer `initialize`
-        json_t *unstarted;  // the `initialize` that it has not answered
+        json_t *received;   // all messages except those of the handshake and the lists
+        bool keeps_quiet;   // does not answer `initialize`
+        json_t *unstarted;  // an `initialize` without an answer
         const char *tools, *resources;
-        unsigned listed;  // how often it was asked for its tools
+        unsigned listed;  // how often its tools were requested
     } server;
 } f;
 
 // ---- the loop -------------------------------------------------------------------------------
 
-// What can happen now happens.
+// Runs everything that is due now.
 static inline void run_briefly(void) { run_loop_briefly(f.loop); }
 
 #define run_until(condition) run_loop_until(f.loop, condition)
@@ -74,7 +74,7 @@ static inline void server_says(const char *line)
     assert_int_equal(write(f.server.to, "\n", 1), 1);
 }
 
-// A result for the request: `result` is JSON.
+// The server answers the request with this result, which is JSON.
 static inline void server_answers(const json_t *request, const char *result)
 {
     struct buf line = {0};
@@ -101,7 +101,7 @@ static inline void server_starts(void)
     f.server.unstarted = NULL;
 }
 
-// Answered here: the handshake and the lists.
+// Answers the handshake and the lists; false for all other messages.
 static inline bool fixture_answer(json_t *message)
 {
     char result[512];
@@ -125,13 +125,13 @@ static inline bool fixture_answer(json_t *message)
     return true;
 }
 
-static inline void fixture_hear(struct span line)
+static inline void fixture_receive(struct span line)
 {
     static const char *const acknowledged[] = {"logging/setLevel", "resources/subscribe", "resources/unsubscribe"};
     json_t *message = json_loadb(line.at, line.len, 0, NULL);
     assert_non_null(message);
     if (!fixture_answer(message)) {
-        json_array_append(f.server.heard, message);
+        json_array_append(f.server.received, message);
         for (size_t i = 0; i < COUNT(acknowledged); i++)
             if (strcmp(fixture_method(message), acknowledged[i]) == 0)
                 server_answers(message, "{}");
@@ -149,28 +149,28 @@ static inline void fixture_on_line(struct loop_watch *watch, unsigned events)
         buf_put(in, bytes, (size_t)got);
     for (char *end; in->len && (end = memchr(in->at, '\n', in->len));) {
         size_t len = (size_t)(end - in->at);
-        fixture_hear(span_make(in->at, len));
+        fixture_receive(span_make(in->at, len));
         memmove(in->at, end + 1, in->len - len - 1);
         in->len -= len + 1;
     }
 }
 
-// The last message of this method that the server got; NULL: none. A method of "" is an answer.
-static inline json_t *server_heard(const char *method)
+// The last message with this method that the server received, or NULL. The method "" stands for answers.
+static inline json_t *server_received(const char *method)
 {
-    for (size_t i = json_array_size(f.server.heard); i--;) {
-        json_t *message = json_array_get(f.server.heard, i);
+    for (size_t i = json_array_size(f.server.received); i--;) {
+        json_t *message = json_array_get(f.server.received, i);
         if (strcmp(fixture_method(message), method) == 0)
             return message;
     }
     return NULL;
 }
 
-static inline size_t server_heard_count(const char *method)
+static inline size_t server_received_count(const char *method)
 {
     size_t i, count = 0;
     json_t *message;
-    json_array_foreach(f.server.heard, i, message)
+    json_array_foreach(f.server.received, i, message)
         count += strcmp(fixture_method(message), method) == 0;
     return count;
 }
@@ -214,7 +214,7 @@ static inline bool server_is_up(void)
            source_loaded(server_link()->source);
 }
 
-// Its process ends. The next request starts another one.
+// Ends the process of the server. The next request starts another process.
 static inline void server_dies(void)
 {
     close(f.server.to);
@@ -267,7 +267,7 @@ static inline void on_stream(struct arrival *arrival, struct stream *stream, con
     fixture_on_wake(exchange);
 }
 
-// Made, but not arrived: for tests that need it otherwise.
+// Makes an arrival that has not arrived, so that the test can change it.
 static inline struct exchange *exchange_new(enum arrival_op op, const char *session, const char *body)
 {
     static const struct arrival_ops ops = {on_answer, on_stream};
@@ -302,7 +302,7 @@ static inline bool is_over(const struct exchange *exchange)
 
 static inline const char *text_of(struct exchange *exchange) { return buf_text(&exchange->text); }
 
-// The caller is gone: nothing more is read.
+// The caller disconnects.
 static inline void hang_up(struct exchange *exchange)
 {
     gate_gone(f.gate, &exchange->arrival);
@@ -310,7 +310,7 @@ static inline void hang_up(struct exchange *exchange)
         stream_detach(exchange->stream, exchange);
 }
 
-// Opens a session that is ready; `capabilities` is JSON.
+// Opens and initializes a session; `capabilities` is JSON.
 static inline char *open_session(const char *revision, const char *capabilities)
 {
     char body[512];
@@ -336,23 +336,23 @@ static inline struct exchange *listen_to(const char *session)
     return exchange;
 }
 
-// Calls the tool of the server, which has it now.
+// Calls the tool of the server; returns when the server has received the call.
 static inline struct exchange *call_tool(const char *session, const char *id)
 {
     char body[256];
-    size_t before = server_heard_count("tools/call");
+    size_t before = server_received_count("tools/call");
     snprintf(body, sizeof body,
              "{\"jsonrpc\":\"2.0\",\"id\":%s,\"method\":\"tools/call\",\"params\":{\"name\":\"s__go\","
              "\"arguments\":{}}}",
              id);
     struct exchange *exchange = send_message(session, body);
-    run_until(server_heard_count("tools/call") > before);
+    run_until(server_received_count("tools/call") > before);
     return exchange;
 }
 
 // ---- policies -------------------------------------------------------------------------------
 
-// With one rule, which allows anonymous callers these names of the server; NULL: all.
+// A policy with one rule, which allows anonymous callers these names of the server, or all names if NULL.
 static inline struct policy *policy_allowing(const char *kind, const char *name)
 {
     struct err err = {0};
@@ -379,7 +379,7 @@ static inline void set_policy(struct policy *policy)
 
 // ---- records --------------------------------------------------------------------------------
 
-// Rows of calls in the audit with this method; `status` of the last one.
+// Counts the rows of calls with this method in the audit log; `status` gets the status of the last one.
 static inline int audit_rows(const char *method, enum audit_status *status)
 {
     struct err err = {0};
@@ -399,7 +399,7 @@ static inline int audit_rows(const char *method, enum audit_status *status)
     return count;
 }
 
-// Lines of the log about calls whose text has both parts.
+// Counts the log lines about calls that contain both texts.
 static inline int log_lines(const char *one, const char *other)
 {
     struct buf text = {0};
@@ -459,7 +459,7 @@ static inline void fixture_open(const char *options, bool with_server)
     memset(&f, 0, sizeof f);
     assert_int_equal(make_directory(NULL), 0);
     snprintf(f.audit_path, sizeof f.audit_path, "%s/audit.db", directory);
-    f.server.heard = json_array();
+    f.server.received = json_array();
     f.server.tools = "[{\"name\":\"go\",\"inputSchema\":{\"type\":\"object\"}}]";
     f.server.resources = "[{\"uri\":\"x://a\",\"name\":\"a\"},{\"uri\":\"x://b\",\"name\":\"b\"}]";
     fixture_catch_log();
@@ -519,7 +519,7 @@ static inline int fixture_close(void **state)
     loop_free(f.loop);
     config_unref(f.config);
     buf_release(&f.server.in);
-    json_decref(f.server.heard);
+    json_decref(f.server.received);
     json_decref(f.server.unstarted);
     dup2(f.stderr_copy, STDERR_FILENO);
     close(f.stderr_copy);
@@ -527,7 +527,7 @@ static inline int fixture_close(void **state)
     return remove_directory(state);
 }
 
-// For tests that need no server, and for those that need one which is up.
+// Set-ups of tests without a server, and of tests with a server that can be started.
 static inline int open_alone(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-// Tests the walk of a call through the phases: whatever becomes of it, it is answered at most once and recorded exactly
-// once, and nothing is sent that the policy in force does not allow.
+// Tests the phases of a call: with any outcome, the call is answered at most once and recorded exactly once, and no call reaches
+// a server that the policy in force does not allow.
 #include "fixture.h"
 #include "phase.h"
 
@@ -8,7 +8,7 @@
 #define CANCEL \
     "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":7,\"reason\":\"enough\"}}"
 
-// One row, with this status, and one line of the log, with the reason.
+// The audit log has one row with this status, and the log has one line with this reason.
 static void assert_recorded(const char *method, enum audit_status want, enum err_code code)
 {
     char called[64], reason[64];
@@ -34,8 +34,8 @@ static void a_call_passes_through_all_phases_and_is_recorded_once(void **state)
     const char *session = open_with_tool();
     struct exchange *call = call_tool(session, "7");
     assert_int_equal(call->answers, 0);
-    assert_json(json_object_get(json_object_get(server_heard("tools/call"), "params"), "name"), "\"go\"");
-    server_answers(server_heard("tools/call"), "{\"content\":[]}");
+    assert_json(json_object_get(json_object_get(server_received("tools/call"), "params"), "name"), "\"go\"");
+    server_answers(server_received("tools/call"), "{\"content\":[]}");
     run_until(is_over(call));
     assert_int_equal(call->answers + call->streams, 1);
     assert_int_equal(call->status, 200);
@@ -53,7 +53,7 @@ static void a_denied_call_is_recorded_once_and_does_not_reach_a_server(void **st
     assert_int_equal(call->code, ERR_DENIED);
     assert_contains(text_of(call), "\"rule\":\"default\"");
     assert_recorded("tools/call", AUDIT_DENIED, ERR_DENIED);
-    assert_int_equal(server_heard_count("tools/call"), 0);
+    assert_int_equal(server_received_count("tools/call"), 0);
 }
 
 static void a_text_that_is_not_json_is_answered_and_logged_once(void **state)
@@ -73,7 +73,7 @@ static void a_call_of_an_unauthenticated_caller_ends_before_the_session_phase(vo
     const char *session = open_session("2025-11-25", "{}");
     int before = log_lines("", "");
     struct exchange *call = exchange_new(ARRIVAL_MESSAGE, session, LIST);
-    call->arrival.credentials.local = false;  // `none` refuses it
+    call->arrival.credentials.local = false;  // the provider `none` rejects it
     gate_arrive(f.gate, &call->arrival);
     assert_int_equal(call->answers, 1);
     assert_int_equal(call->status, 401);
@@ -88,7 +88,7 @@ static void a_call_whose_caller_disconnected_is_recorded_once_as_gone(void **sta
     const char *session = open_with_tool();
     struct exchange *call = call_tool(session, "7");
     hang_up(call);
-    server_answers(server_heard("tools/call"), "{\"content\":[]}");
+    server_answers(server_received("tools/call"), "{\"content\":[]}");
     run_until(list_empty(&f.gate->calls));
     assert_int_equal(call->answers + call->streams, 0);
     assert_recorded("tools/call", AUDIT_GONE, ERR_NONE);
@@ -100,17 +100,17 @@ static void a_cancelled_call_is_recorded_once_and_its_server_gets_the_reason(voi
     const char *session = open_with_tool();
     struct exchange *call = call_tool(session, "7");
     assert_int_equal(send_message(session, CANCEL)->status, 202);
-    assert_int_equal(call->answers, 0);  // an empty stream is how a cancelled call ends
+    assert_int_equal(call->answers, 0);  // a cancelled call ends with an empty stream
     assert_int_equal(call->streams, 1);
     assert_true(is_over(call));
     assert_string_equal(text_of(call), "");
-    run_until(server_heard("notifications/cancelled"));
-    const json_t *params = json_object_get(server_heard("notifications/cancelled"), "params");
+    run_until(server_received("notifications/cancelled"));
+    const json_t *params = json_object_get(server_received("notifications/cancelled"), "params");
     assert_json(json_object_get(params, "reason"), "\"enough\"");
-    assert_true(json_equal(json_object_get(params, "requestId"), json_object_get(server_heard("tools/call"), "id")));
-    server_answers(server_heard("tools/call"), "{\"content\":[]}");  // too late
+    assert_true(json_equal(json_object_get(params, "requestId"), json_object_get(server_received("tools/call"), "id")));
+    server_answers(server_received("tools/call"), "{\"content\":[]}");  // is ignored
     server_says("{\"jsonrpc\":\"2.0\",\"id\":\"p\",\"method\":\"ping\"}");
-    run_until(server_heard(""));
+    run_until(server_received(""));
     assert_recorded("tools/call", AUDIT_CANCELLED, ERR_CANCELLED);
 }
 
@@ -136,12 +136,12 @@ static void a_gate_that_shuts_down_refuses_new_calls(void **state)
     struct exchange *late = send_message(session, CALL);
     assert_int_equal(late->answers, 1);
     assert_int_equal(late->code, ERR_SHUTTING_DOWN);
-    server_answers(server_heard("tools/call"), "{\"content\":[]}");  // those in flight may finish
+    server_answers(server_received("tools/call"), "{\"content\":[]}");  // calls in flight may finish
     run_until(f.stopped);
     assert_int_equal(waiting->status, 200);
 }
 
-// A call whose server starts again, so that it waits after it was authorized.
+// Sends a call that was authorized and waits until its server has restarted.
 static struct exchange *send_call_that_waits(const char *session)
 {
     server_dies();
@@ -164,7 +164,7 @@ static void a_waiting_call_is_denied_by_a_policy_that_took_effect_meanwhile(void
     assert_int_equal(call->code, ERR_DENIED);
     assert_recorded("tools/call", AUDIT_DENIED, ERR_DENIED);
     run_until(server_is_up());
-    assert_int_equal(server_heard_count("tools/call"), 0);
+    assert_int_equal(server_received_count("tools/call"), 0);
 }
 
 static void a_waiting_call_is_sent_if_the_new_policy_also_allows_it(void **state)
@@ -174,8 +174,8 @@ static void a_waiting_call_is_sent_if_the_new_policy_also_allows_it(void **state
     struct exchange *call = send_call_that_waits(session);
     set_policy(policy_allowing("tool", "go"));
     server_starts();
-    run_until(server_heard("tools/call"));
-    server_answers(server_heard("tools/call"), "{\"content\":[]}");
+    run_until(server_received("tools/call"));
+    server_answers(server_received("tools/call"), "{\"content\":[]}");
     run_until(is_over(call));
     assert_int_equal(call->status, 200);
     assert_recorded("tools/call", AUDIT_OK, ERR_NONE);
@@ -195,7 +195,7 @@ static void a_call_waits_for_the_lists_of_a_server_that_starts(void **state)
     assert_recorded("tools/list", AUDIT_OK, ERR_NONE);
 }
 
-// ---- what no input reaches ------------------------------------------------------------------
+// ---- invariants -----------------------------------------------------------------------------
 
 static struct call *call_at(enum phase phase)
 {

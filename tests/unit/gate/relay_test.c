@@ -1,6 +1,6 @@
-// Tests what servers say on their own: each message reaches the sessions that it is for, and no others.
+// Tests messages that servers send on their own: each reaches the sessions that it concerns, and no others.
 //
-// Where nothing is to come, something else that follows it is waited for: what a server says keeps its order.
+// To prove that a message does not reach a session, the tests wait for a later message, because messages keep their order.
 #include "fixture.h"
 
 #define LOG(level, data)                                                                                              \
@@ -17,7 +17,7 @@
     "\"working\"}}"
 
 static char *first, *second;
-static struct exchange *to_first, *to_second;  // their standalone streams
+static struct exchange *to_first, *to_second;  // the standalone streams of the sessions
 
 static int open_two(void **state)
 {
@@ -41,7 +41,7 @@ static void ask_for(const char *session, const char *method, const char *params)
     assert_int_equal(exchange->code, ERR_NONE);
 }
 
-// The server says one more thing, to both sessions.
+// The server sends a last message; waits until both sessions have it.
 static void run_to_the_end(void)
 {
     server_says(LOG("emergency", "end"));
@@ -67,15 +67,15 @@ static void a_server_gets_the_lowest_log_level_that_a_session_wants(void **state
 {
     (void)state;
     ask_for(first, "logging/setLevel", "{\"level\":\"error\"}");
-    run_until(server_heard_count("logging/setLevel") == 1);  // the second session is taken to want info
-    assert_json(json_object_get(server_heard("logging/setLevel"), "params"), "{\"level\":\"info\"}");
+    run_until(server_received_count("logging/setLevel") == 1);  // a session that set no level counts as info
+    assert_json(json_object_get(server_received("logging/setLevel"), "params"), "{\"level\":\"info\"}");
     ask_for(second, "logging/setLevel", "{\"level\":\"debug\"}");
-    run_until(server_heard_count("logging/setLevel") == 2);
-    assert_json(json_object_get(server_heard("logging/setLevel"), "params"), "{\"level\":\"debug\"}");
+    run_until(server_received_count("logging/setLevel") == 2);
+    assert_json(json_object_get(server_received("logging/setLevel"), "params"), "{\"level\":\"debug\"}");
     (void)arrive(ARRIVAL_END, second, NULL);
     level_sweep(f.gate);
-    run_until(server_heard_count("logging/setLevel") == 3);
-    assert_json(json_object_get(server_heard("logging/setLevel"), "params"), "{\"level\":\"error\"}");
+    run_until(server_received_count("logging/setLevel") == 3);
+    assert_json(json_object_get(server_received("logging/setLevel"), "params"), "{\"level\":\"error\"}");
 }
 
 static void a_log_message_without_a_valid_level_is_dropped(void **state)
@@ -103,7 +103,7 @@ static void messages_of_a_server_whose_items_are_all_denied_do_not_reach_a_sessi
     set_policy(policy_allowing("tool", "other"));
     server_says(LOG("info", "hidden"));
     server_says("{\"jsonrpc\":\"2.0\",\"id\":\"p\",\"method\":\"ping\"}");
-    run_until(server_heard(""));
+    run_until(server_received(""));
     run_until(list_empty(&server_link()->fan_outs));
     set_policy(policy_allowing("tool", "go"));
     run_to_the_end();
@@ -150,15 +150,15 @@ static void two_sessions_share_one_subscription_at_the_server(void **state)
     (void)state;
     ask_for(first, "resources/subscribe", "{\"uri\":\"postern://s/x://a\"}");
     ask_for(second, "resources/subscribe", "{\"uri\":\"postern://s/x://a\"}");
-    assert_int_equal(server_heard_count("resources/subscribe"), 1);
+    assert_int_equal(server_received_count("resources/subscribe"), 1);
     ask_for(first, "resources/unsubscribe", "{\"uri\":\"postern://s/x://a\"}");
     server_says(UPDATED("x://a"));
     run_to_the_end();
     assert_string_equal(text_of(to_first), END);
     assert_string_equal(text_of(to_second), UPDATED("postern://s/x://a") "\n" END);
-    assert_int_equal(server_heard_count("resources/unsubscribe"), 0);
+    assert_int_equal(server_received_count("resources/unsubscribe"), 0);
     (void)arrive(ARRIVAL_END, second, NULL);
-    run_until(server_heard_count("resources/unsubscribe") == 1);
+    run_until(server_received_count("resources/unsubscribe") == 1);
 }
 
 static void a_subscription_ends_when_the_policy_no_longer_allows_it(void **state)
@@ -166,22 +166,22 @@ static void a_subscription_ends_when_the_policy_no_longer_allows_it(void **state
     (void)state;
     ask_for(first, "resources/subscribe", "{\"uri\":\"postern://s/x://a\"}");
     set_policy(policy_allowing("resource", "x://b"));
-    run_until(server_heard("resources/unsubscribe"));
+    run_until(server_received("resources/unsubscribe"));
     server_says(UPDATED("x://a"));
     run_to_the_end();
     assert_string_equal(text_of(to_first), END);
 }
 
-// A call that makes a task of this id at the server.
+// Makes a call that creates a task with this id at the server.
 static void make_task(const char *session, const char *task)
 {
     char result[128];
-    size_t before = server_heard_count("tools/call");
+    size_t before = server_received_count("tools/call");
     struct exchange *call = send_message(session, "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/call\",\"params\":{"
                                                   "\"name\":\"s__go\",\"task\":{\"ttl\":60000}}}");
-    run_until(server_heard_count("tools/call") > before);
+    run_until(server_received_count("tools/call") > before);
     snprintf(result, sizeof result, "{\"task\":{\"taskId\":\"%s\",\"status\":\"working\"}}", task);
-    server_answers(server_heard("tools/call"), result);
+    server_answers(server_received("tools/call"), result);
     run_until(is_over(call));
     assert_int_equal(call->status, 200);
 }
@@ -195,24 +195,24 @@ static void the_status_of_a_task_is_sent_only_to_its_owner(void **state)
     server_says(STATUS("unknown"));
     run_to_the_end();
     assert_contains(text_of(to_first), "\"notifications/tasks/status\",\"params\":{\"taskId\":\"s.");
-    assert_null(strstr(text_of(to_first), "\"t1\""));  // its id is sealed for the owner
+    assert_null(strstr(text_of(to_first), "\"t1\""));  // the owner sees the sealed id
     assert_string_equal(text_of(to_second), END);
     server_says(STATUS("t2"));
     run_until(strstr(text_of(to_second), "tasks/status"));
 }
 
-// It comes before the answer that names the task.
+// The status arrives before the answer that names the task.
 static void the_status_of_a_task_without_an_owner_waits_for_the_answer_that_names_the_task(void **state)
 {
     (void)state;
     struct exchange *call = send_message(first, "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/call\",\"params\":{"
                                                 "\"name\":\"s__go\",\"task\":{}}}");
-    run_until(server_heard("tools/call"));
+    run_until(server_received("tools/call"));
     server_says(STATUS("early"));
     server_says("{\"jsonrpc\":\"2.0\",\"id\":\"p\",\"method\":\"ping\"}");
-    run_until(server_heard(""));
+    run_until(server_received(""));
     assert_string_equal(text_of(to_first), "");
-    server_answers(server_heard("tools/call"), "{\"task\":{\"taskId\":\"early\",\"status\":\"working\"}}");
+    server_answers(server_received("tools/call"), "{\"task\":{\"taskId\":\"early\",\"status\":\"working\"}}");
     run_until(to_first->text.len);
     assert_true(is_over(call));
     assert_contains(text_of(to_first), "tasks/status");
@@ -224,8 +224,8 @@ static void the_progress_of_a_call_reaches_its_caller_under_the_callers_token(vo
     char line[256];
     struct exchange *call = send_message(first, "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/call\",\"params\":{"
                                                 "\"name\":\"s__go\",\"_meta\":{\"progressToken\":\"mine\"}}}");
-    run_until(server_heard("tools/call"));
-    const json_t *meta = json_object_get(json_object_get(server_heard("tools/call"), "params"), "_meta");
+    run_until(server_received("tools/call"));
+    const json_t *meta = json_object_get(json_object_get(server_received("tools/call"), "params"), "_meta");
     long long token = json_integer_value(json_object_get(meta, "progressToken"));
     snprintf(line, sizeof line,
              "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{\"progressToken\":%lld,"

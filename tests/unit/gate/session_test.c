@@ -1,5 +1,5 @@
-// Tests the life of sessions as callers see it: beginning, finding one again, streams and their resumption, and the end with
-// all that is open.
+// Tests the life of sessions as callers see it: the beginning, finding a session, streams and their resumption, and the end with
+// open calls and streams.
 #include "fixture.h"
 
 #define PING "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}"
@@ -7,7 +7,7 @@
     "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"initialize\",\"params\":{\"protocolVersion\":\"2025-11-25\"," \
     "\"capabilities\":{}}}"
 
-// ---- beginning, and finding it again --------------------------------------------------------
+// ---- the beginning, and finding a session ---------------------------------------------------
 
 static void a_session_starts_with_initialize_and_is_found_by_its_id(void **state)
 {
@@ -120,7 +120,7 @@ static void a_session_with_a_call_in_flight_is_not_idle(void **state)
     run_until(loop_now(f.loop) > now);
     session_life_sweep(session_of(id));
     assert_non_null(session_of(id));
-    server_answers(server_heard("tools/call"), "{}");
+    server_answers(server_received("tools/call"), "{}");
     run_until(is_over(call));
     assert_int_equal(call->status, 200);
 }
@@ -138,7 +138,7 @@ static void a_session_that_ends_aborts_its_calls_with_an_error(void **state)
     assert_contains(text_of(first), "\"error\"");
     assert_contains(text_of(first), "The session ended");
     assert_true(list_empty(&f.gate->calls));
-    run_until(server_heard_count("notifications/cancelled") == 2);
+    run_until(server_received_count("notifications/cancelled") == 2);
 }
 
 static void a_session_ends_when_its_identity_is_no_longer_valid(void **state)
@@ -150,7 +150,7 @@ static void a_session_ends_when_its_identity_is_no_longer_valid(void **state)
     char id[SESSION_ID_LEN + 1];
     memcpy(id, hers->id, sizeof id);
     identity_unref(ann);
-    gate_recheck_identities(f.gate);  // no provider of this gate knows her
+    gate_recheck_identities(f.gate);  // no provider of this gate has the name of her provider
     assert_null(session_of(id));
     assert_non_null(session_of(ours));
 }
@@ -200,7 +200,7 @@ static void a_stream_resumes_after_the_event_that_its_caller_names(void **state)
     tell(id, "a");
     tell(id, "b");
     assert_string_equal(text_of(first), "a\nb\n");
-    struct exchange *again = resume(id, "0-1");  // although the first connection looks open
+    struct exchange *again = resume(id, "0-1");  // although the first connection still looks open
     assert_int_equal(first->cuts, 1);
     assert_string_equal(text_of(again), "b\n");
     tell(id, "c");
@@ -219,7 +219,7 @@ static void the_answer_of_a_call_waits_on_its_stream_for_a_caller_that_reconnect
     struct exchange *call = call_tool(id, "1");
     run_until(call->streams);
     hang_up(call);
-    server_answers(server_heard("tools/call"), "{\"n\":1}");
+    server_answers(server_received("tools/call"), "{\"n\":1}");
     run_until(list_empty(&f.gate->calls));
     assert_string_equal(text_of(call), "");
     struct exchange *back = resume(id, "1-0");
@@ -235,7 +235,7 @@ static void a_pipe_ends_with_its_last_call_once_it_drains(void **state)
     struct exchange *hello = exchange_new(ARRIVAL_MESSAGE, pipe->session, INITIALIZE);
     hello->arrival.pipe = true;
     gate_arrive(f.gate, &hello->arrival);
-    assert_int_equal(hello->status, 202);  // the answer goes to the pipe
+    assert_int_equal(hello->status, 202);  // the answer is sent on the pipe
     assert_contains(text_of(pipe), "\"protocolVersion\":\"2025-11-25\"");
     gate_pipe_drain(f.gate, span_of(pipe->session));
     assert_null(session_of(pipe->session));

@@ -1,4 +1,4 @@
-// Tests which addresses count as what, and what a stranger may make us connect to (N3, N4).
+// Tests the classes of addresses, and which addresses the gateway may connect to for a URL that it discovered (N3, N4).
 #include "address.h"
 #include "unit.h"
 #include <arpa/inet.h>
@@ -74,7 +74,7 @@ static void N4_a_public_server_may_not_lead_to_an_internal_address(void **state)
 {
     (void)state;
     struct address_policy policy = {.learning = true};
-    assert_true(allows(&policy, "10.0.0.1"));  // a name may lead there as well
+    assert_true(allows(&policy, "10.0.0.1"));  // while it learns, every address is allowed
     assert_true(allows(&policy, "93.184.216.34"));
     address_policy_learn(&policy, "93.184.216.34");
     policy.learning = false;
@@ -151,7 +151,7 @@ static void N4_an_allowed_block_opens_only_its_own_addresses(void **state)
     struct address_policy policy = {.allowed = (char *const[]){"10.0.0.0/8", "0.0.0.0/8", NULL}};
     assert_true(allows(&policy, "10.1.1.1"));
     assert_false(allows(&policy, "192.168.0.1"));
-    assert_false(allows(&policy, "0.0.0.0"));  // never
+    assert_false(allows(&policy, "0.0.0.0"));  // not even in an allowed block
 }
 
 static void a_zeroed_address_policy_allows_only_public_addresses(void **state)

@@ -1,5 +1,5 @@
-// Tests child processes: exit told, the ways of ending one, its descendants, environment and directory, and the death of
-// the processes that start and keep them.
+// Tests child processes: reporting the exit, the ways to end a child, its descendants, environment and folder, and the death of
+// the spawner and the keepers.
 #include "base/clock.h"
 #include "loop/child.h"
 #include "loop/spawner.h"
@@ -16,7 +16,7 @@ struct run {
     struct child *child;
     struct loop_watch out;
     struct buf said;
-    const char *wait_for;  // stop the loop when stdout has this, or when the child has exited
+    const char *wait_for;  // the loop stops when stdout contains this, or the child has exited
     char how[256];
     bool started, exited;
 };
@@ -97,7 +97,7 @@ static void wait_exit(struct run *run)
         loop_run(run->loop);
 }
 
-// Everything the child and whatever it left behind have written: the end comes when all of them are gone.
+// Reads the output of the child and its descendants; returns when all of them have ended.
 static void drain(struct run *run)
 {
     loop_unwatch(run->loop, &run->out);
@@ -115,7 +115,7 @@ static void finish(struct run *run)
     child_free(run->child);
     loop_free(run->loop);
     buf_release(&run->said);
-    assert_int_equal(waitpid(-1, NULL, WNOHANG), 0);  // the spawner is there, and no zombie
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), 0);  // the spawner still runs, and no zombie is left
 }
 
 #define SH(script) ((char *const[]){"-c", (script), NULL})
@@ -173,7 +173,7 @@ static void a_child_is_ended_by_closing_stdin_and_then_by_sigterm(void **state)
     (void)state;
     struct run run;
     start(&run, "cat", NULL);
-    child_end(run.child, 60000);  // closing stdin is enough: no signal, no waiting
+    child_end(run.child, 60000);  // the child ends when stdin is closed, so no signal is sent
     wait_exit(&run);
     assert_string_equal(run.how, "exit status 0");
     finish(&run);
@@ -197,7 +197,7 @@ static void a_child_that_ignores_sigterm_is_killed_in_time(void **state)
     wait_exit(&run);
     assert_string_equal(run.how, "signal 9 (Killed)");
     assert_in_range(clock_now_ms() - began, 150, 20000);
-    drain(&run);  // ends only when the sleep is gone too
+    drain(&run);  // returns only when `sleep` has ended, too
     finish(&run);
 }
 
@@ -213,7 +213,7 @@ static void processes_left_in_the_group_of_a_child_die_with_it(void **state)
     finish(&run);
 }
 
-// A daemon: neither in the process group nor in the session of the child, and its parent has ended.
+// Starts a daemon: it is in another process group and session than the child, and its parent has ended.
 #define DAEMON "setsid sh -c 'sh -c \"trap : TERM HUP; echo daemon; while :; do sleep 1000; done\" &'; "
 
 static void a_daemon_that_a_child_started_dies_with_it(void **state)
@@ -225,7 +225,7 @@ static void a_daemon_that_a_child_started_dies_with_it(void **state)
     child_close_stdin(run.child);
     wait_exit(&run);
     assert_string_equal(run.how, "exit status 0");
-    drain(&run);  // ends only when the daemon is gone too
+    drain(&run);  // returns only when the daemon has ended, too
     finish(&run);
 
     start(&run, "sh", SH("trap '' TERM; " DAEMON "while :; do sleep 1000; done"));
@@ -290,7 +290,7 @@ static void a_killed_spawner_is_replaced_and_its_children_keep_running(void **st
 static void the_descriptor_limit_of_a_child_is_the_original_one(void **state)
 {
     (void)state;
-    if (under_valgrind())  // which has a limit of its own
+    if (under_valgrind())  // valgrind sets its own limit
         skip();
     struct rlimit began, raised;
     struct run run;
@@ -324,7 +324,7 @@ static void every_process_tree_ends_when_the_spawner_is_stopped(void **state)
     run.child = NULL;
     spawner_stop();
     char byte;
-    assert_int_equal(read(out, &byte, 1), 0);  // it does not block: nobody has the other end any more
+    assert_int_equal(read(out, &byte, 1), 0);  // end of file, because no process has the pipe open
     close(out);
     loop_free(run.loop);
     buf_release(&run.said);
@@ -408,7 +408,7 @@ static void arguments_of_a_child_do_not_pass_through_a_shell(void **state)
 static void a_child_that_cannot_start_reports_the_reason(void **state)
 {
     (void)state;
-    if (under_valgrind())  // where posix_spawn() succeeds whatever there is to start
+    if (under_valgrind())  // posix_spawn() reports success there even if the program does not exist
         skip();
     static const struct {
         struct child_spec spec;
@@ -474,6 +474,6 @@ int main(void)
         cmocka_unit_test(a_child_that_cannot_start_reports_the_reason),
         cmocka_unit_test(signals_of_the_parent_are_not_inherited),
     };
-    alarm(60);  // a child that never ends is a failure, not a hang
+    alarm(60);  // a child that does not end fails the test
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-// Tests watching files: every way a file or folder is replaced is reported once, and what does not concern it is not.
+// Tests watching files: each way to replace a file or folder is reported once, and other changes are not reported.
 #include "loop/file_watch.h"
 #include "unit.h"
 #include <fcntl.h>
@@ -59,7 +59,7 @@ static void make_folder(const char *name) { assert_int_equal(mkdir(path_of(name)
 
 static void make_link(const char *target, const char *name) { assert_int_equal(symlink(target, path_of(name)), 0); }
 
-// From here on; the report that follows the setting is awaited.
+// Watches these paths, and waits for the report that each file_watch_set() causes.
 static void watch_paths(const char *first, const char *second)
 {
     const char *const paths[] = {path_of(first), second ? path_of(second) : NULL, NULL};
@@ -157,7 +157,7 @@ static void a_folder_replaced_by_renaming_is_watched_in_its_new_place(void **sta
     wait_for(3);
 }
 
-// As Kubernetes does it: a.json -> ..data/a.json, ..data -> ..1, and ..data is replaced by renaming.
+// As Kubernetes does it: a.json -> ..data/a.json and ..data -> ..1, and then ..data is replaced by renaming.
 static void a_config_map_that_is_swapped_is_reported(void **state)
 {
     (void)state;
@@ -175,7 +175,7 @@ static void a_config_map_that_is_swapped_is_reported(void **state)
     wait_for(3);
 }
 
-static void links_in_a_circle_end(void **state)
+static void a_cycle_of_links_can_be_watched(void **state)
 {
     (void)state;
     make_link("b", "a");
@@ -203,7 +203,7 @@ static void write_to_other(struct loop_task *task)
     write_to("other/a.json", "1");
 }
 
-// The sentinel reports a change that came later.
+// The only report is that of a later change to a second watched path.
 static void changes_beside_a_watched_file_are_not_reported(void **state)
 {
     (void)state;
@@ -247,7 +247,7 @@ int main(void)
         test(any_entry_of_a_watched_folder_is_reported),
         test(a_folder_replaced_by_renaming_is_watched_in_its_new_place),
         test(a_config_map_that_is_swapped_is_reported),
-        test(links_in_a_circle_end),
+        test(a_cycle_of_links_can_be_watched),
         test(a_burst_of_changes_is_one_report),
         test(changes_beside_a_watched_file_are_not_reported),
         test(a_path_that_is_no_longer_set_is_not_reported),

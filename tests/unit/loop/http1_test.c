@@ -1,8 +1,8 @@
-// Tests reading HTTP/1.1 answers: framing, any split, what is refused, what ends the connection.
+// Tests reading HTTP/1.1 responses: framing, any split of the input, invalid responses, and when the connection may be kept.
 #include "http1.h"
 #include "unit.h"
 
-// What was heard of an answer: "200 [keep] body|" and what came of it.
+// Reads a response in pieces: appends "200 body" to `heard`; returns the outcome.
 static const char *hear(struct http1 *answer, struct span stream, size_t piece, bool closed, struct buf *heard)
 {
     struct err err;
@@ -47,7 +47,8 @@ static const struct answer_row {
     {"close", LIT(OK "Connection: close\r\nContent-Length: 2\r\n\r\nab"), "200 ab", "whole, closed"},
     {"close in a list", LIT(OK "Connection: x, Close\r\nContent-Length: 2\r\n\r\nab"), "200 ab", "whole, closed"},
     {"kept for a time", LIT(OK "Keep-Alive: timeout=5\r\nContent-Length: 0\r\n\r\n"), "200 ", "whole, kept"},
-    {"kept for no time", LIT(OK "Keep-Alive: max=9, Timeout=0\r\nContent-Length: 0\r\n\r\n"), "200 ", "whole, closed"},
+    {"kept for 0 seconds", LIT(OK "Keep-Alive: max=9, Timeout=0\r\nContent-Length: 0\r\n\r\n"), "200 ",
+     "whole, closed"},
     {"kept for a time that is not a number", LIT(OK "Keep-Alive: timeout=-1, x\r\nContent-Length: 0\r\n\r\n"), "200 ",
      "whole, kept"},
     {"HTTP/1.0", LIT("HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nab"), "200 ab", "whole, closed"},
@@ -60,7 +61,7 @@ static const struct answer_row {
     {"interim", LIT("HTTP/1.1 100 Continue\r\n\r\n" OK "Content-Length: 2\r\n\r\nab"), "200 ab", "whole, kept"},
     {"early hints with a length",
      LIT("HTTP/1.1 103 Early\r\nContent-Length: 7\r\n\r\n" OK "Content-Length: 2\r\n\r\nab"), "200 ab", "whole, kept"},
-    {"bytes after it", LIT(OK "Content-Length: 2\r\n\r\nabHTTP/1.1"), "200 ab", "more than whole"},
+    {"bytes after the response", LIT(OK "Content-Length: 2\r\n\r\nabHTTP/1.1"), "200 ab", "more than whole"},
     {"cut in the head", LIT(OK "Content-Le"), "", "cut off"},
     {"cut in the body", LIT(OK "Content-Length: 3\r\n\r\nab"), "200 ab", "cut off"},
     {"cut in a chunk", LIT(OK "Transfer-Encoding: chunked\r\n\r\n3\r\nab"), "200 ab", "cut off"},
@@ -76,7 +77,7 @@ static const struct answer_row {
     {"a list of lengths", LIT(OK "Content-Length: 2, 2\r\n\r\nab"), "", "broken"},
     {"negative length", LIT(OK "Content-Length: -1\r\n\r\n"), "", "broken"},
     {"signed length", LIT(OK "Content-Length: +2\r\n\r\nab"), "", "broken"},
-    {"length beyond all", LIT(OK "Content-Length: 99999999999999999999\r\n\r\n"), "", "broken"},
+    {"length above the range", LIT(OK "Content-Length: 99999999999999999999\r\n\r\n"), "", "broken"},
     {"length and chunks", LIT(OK "Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n"), "", "broken"},
     {"chunks and length", LIT(OK "Transfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n"), "", "broken"},
     {"chunked twice", LIT(OK "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n"), "", "broken"},
@@ -90,7 +91,7 @@ static const struct answer_row {
     {"chunk without a size", LIT(OK "Transfer-Encoding: chunked\r\n\r\n\r\nab"), "200 ", "broken"},
     {"chunk size with a sign", LIT(OK "Transfer-Encoding: chunked\r\n\r\n-2\r\nab"), "200 ", "broken"},
     {"chunk size with a prefix", LIT(OK "Transfer-Encoding: chunked\r\n\r\n0x2\r\nab"), "200 ", "broken"},
-    {"chunk size beyond all", LIT(OK "Transfer-Encoding: chunked\r\n\r\n1000000000000000\r\n"), "200 ", "broken"},
+    {"chunk size above the range", LIT(OK "Transfer-Encoding: chunked\r\n\r\n1000000000000000\r\n"), "200 ", "broken"},
     {"chunk longer than its size", LIT(OK "Transfer-Encoding: chunked\r\n\r\n2\r\nabc\r\n"), "200 ab", "broken"},
 };
 
@@ -151,7 +152,7 @@ static void the_head_of_a_response_is_bounded(void **state)
     }
 }
 
-// Many small chunks are no large head.
+// The bound of a head does not count the lines of chunks.
 static void a_response_may_have_any_number_of_chunks(void **state)
 {
     (void)state;

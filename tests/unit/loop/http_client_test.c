@@ -1,4 +1,4 @@
-// Tests the HTTP client against a scripted server on the same loop: reuse, stale connections, cuts, cancelling.
+// Tests the HTTP client against a scripted server on the same loop: reused and stale connections, lost connections, cancelling.
 #include "base/pieces.h"
 #include "listen.h"
 #include "loop/http_client.h"
@@ -12,12 +12,12 @@
 #define ANSWER "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-Name: value\r\n\r\nok"
 #define WAIT_MS 10000
 
-// What the server does with the requests it hears, one step each, whichever connection they come on.
+// The reaction of the server to each request, in order of arrival on any connection.
 struct step {
-    const char *answer;  // NULL: none
-    bool closes;         // after that
-    size_t wants;        // bytes of the request before it acts; 0: its head
-    bool deaf;           // what follows on this connection is not heard
+    const char *answer;  // NULL: no answer
+    bool closes;         // closes the connection afterwards
+    size_t wants;        // bytes of the request to read first; 0: its head
+    bool deaf;           // reads no more from this connection
 };
 
 static struct loop *loop;
@@ -26,7 +26,7 @@ static struct http_target *target;
 static struct loop_watch listener, peers[16];
 static struct buf requests[16];
 static bool deaf[16];
-static size_t accepted, step_at, await_steps;  // the loop stops after so many; 0: not for that
+static size_t accepted, step_at, await_steps;  // the loop stops after this number of steps; 0: never
 static const struct step *steps;
 static struct loop_timer patience;
 static char url[64];
@@ -116,16 +116,16 @@ static int tear_down(void **state)
     return 0;
 }
 
-// ---- a caller that notes what it hears ------------------------------------------------------
+// ---- a caller that records its events -------------------------------------------------------
 
 struct caller {
     struct buf heard;  // "200 ok." or "200 o!CODE"
     struct http_transfer *transfer;
     struct loop_timer pause;
-    char cancel_at;  // 'h': in on_head, 'd': in on_data
-    bool pauses;     // in each on_data, for a while
-    bool refuses;    // the body
-    bool waits;      // it does not stop the loop
+    char cancel_at;  // cancels in on_head ('h') or on_data ('d')
+    bool pauses;     // pauses for a while in each on_data
+    bool refuses;    // refuses the body
+    bool waits;      // does not stop the loop
 };
 
 static void cancel(struct caller *caller)
@@ -188,7 +188,7 @@ static void start(struct caller *caller, struct span body, int64_t timeout_ms)
     caller->transfer = http_transfer_start(target, &request);
 }
 
-// Runs one exchange and checks what was heard of it.
+// Runs one exchange and compares the events.
 static void exchange(const char *want)
 {
     struct caller caller = {0};
@@ -221,7 +221,7 @@ static void a_request_is_sent_whole_and_its_connection_kept(void **state)
     exchange("200 ok.");
     exchange("200 ok.");
     caller.transfer = http_transfer_start(target, &request);
-    loop_run(loop);  // until the time is over: the request stays to be looked at
+    loop_run(loop);  // the server does not answer, so that the request can be examined after the timeout
     const char *heard = buf_text(&requests[0]);
     assert_contains(heard, "GET /mcp?x=1 HTTP/1.1\r\nHost: 127.0.0.1:");
     assert_contains(heard, "\r\nAccept: application/json\r\n");
@@ -238,7 +238,7 @@ static void close_first_peer(struct loop_task *task)
     peer_close(&peers[0]);
 }
 
-// The server closes the kept connection after the loop looked for news of it and before the request goes out.
+// The server closes the kept connection after the loop has polled it and before the request is sent.
 static void a_kept_connection_that_the_server_closed_is_not_reused(void **state)
 {
     (void)state;
@@ -251,7 +251,7 @@ static void a_kept_connection_that_the_server_closed_is_not_reused(void **state)
     assert_int_equal(step_at, 2);
 }
 
-// A server that closes a connection after a second might do so while the next request is on its way.
+// A server that announces to close after a second might do so while the next request is on its way.
 static void a_connection_that_the_server_will_close_soon_is_not_used_again(void **state)
 {
     (void)state;
@@ -282,7 +282,7 @@ static void a_safe_request_is_retried_once_when_a_kept_connection_closes(void **
     (void)state;
     steps = (const struct step[]){{ANSWER, false, 0, false}, {NULL, true, 0, false}, {ANSWER, false, 0, false}};
     exchange("200 ok.");
-    get("200 ok.");  // the server closed without a word when it heard this
+    get("200 ok.");  // the server closed the kept connection without an answer
     assert_int_equal(accepted, 2);
     assert_int_equal(step_at, 3);
 }
@@ -309,11 +309,11 @@ static void a_post_that_the_server_received_is_never_sent_again(void **state)
     assert_int_equal(step_at, 2);
 }
 
-// ---- a caller with a place for the body -----------------------------------------------------
+// ---- a caller with a buffer for the body ----------------------------------------------------
 
 struct placed {
     struct buf body;
-    size_t in_place;  // bytes of it
+    size_t in_place;  // bytes that were read directly into `body`
 };
 
 static void on_placed_head(void *arg, struct http_transfer *transfer, int status)
@@ -350,7 +350,7 @@ static void on_placed_done(void *arg, const struct err *err)
     loop_stop(loop);
 }
 
-// What follows it is seen all the same: the connection is not used again.
+// Bytes after the body are detected, too: the connection is not used again.
 static void a_body_of_known_length_is_read_into_its_final_buffer(void **state)
 {
     (void)state;
@@ -375,7 +375,7 @@ static void a_body_of_known_length_is_read_into_its_final_buffer(void **state)
     buf_release(&body);
 }
 
-// The server stopped to listen before all of the request had come to it.
+// The server stops reading before it has received the whole request.
 static void hang_up(struct loop_timer *timer)
 {
     int waiting = 0;
@@ -408,7 +408,7 @@ static void a_post_that_the_server_did_not_receive_whole_is_sent_again(void **st
     buf_release(&body);
 }
 
-// Each chunk is a callback; all of them, the end and the next exchange wait until the transfer is resumed.
+// Each chunk is a callback. The next chunk, the end, and the next exchange wait until the transfer is resumed.
 static void a_paused_transfer_does_not_deliver_data_until_it_is_resumed(void **state)
 {
     (void)state;
@@ -446,7 +446,7 @@ static void a_paused_transfer_can_be_cancelled(void **state)
     exchange("200 ok.");
 }
 
-// A text in parts, the first of which is copied: "#0123...", in all PARTS_BYTES.
+// Returns the text "#0123..." of PARTS_BYTES, in parts of which the first is copied.
 #define PARTS_BYTES ((size_t)8 << 20)
 static struct blob *text_in_parts(void)
 {
@@ -470,7 +470,7 @@ static char *flat(struct blob *text)
     return out;
 }
 
-// The body lies in parts, is not copied, and comes as it is, also when it has to be sent again.
+// The body is in parts. It is not copied and arrives unchanged, also when it is sent again.
 static void a_body_by_reference_is_sent_and_sent_again(void **state)
 {
     (void)state;
@@ -575,7 +575,7 @@ static void a_response_is_accepted_before_the_request_is_fully_sent(void **state
     loop_run(loop);
     assert_string_equal(buf_text(&caller.heard), "413 .");
     buf_release(&caller.heard);
-    exchange("200 ok.");  // not behind the rest of the first request
+    exchange("200 ok.");  // on a new connection, not after the rest of the first request
     assert_int_equal(accepted, 2);
     buf_release(&body);
 }
@@ -638,7 +638,7 @@ static void a_cancelled_transfer_is_not_called_back(void **state)
     }
     struct caller early = {0};
     start(&early, SPAN("{}"), 0);
-    http_transfer_cancel(early.transfer);  // before anything was done for it
+    http_transfer_cancel(early.transfer);  // before its connection is opened
     exchange("200 ok.");
     assert_int_equal(early.heard.len, 0);
 }
@@ -656,7 +656,7 @@ static void a_transfer_whose_body_is_refused_ends(void **state)
     buf_release(&caller.heard);
 }
 
-// A target goes while a transfer runs: the transfer still ends as it would have.
+// If its target is freed, a transfer ends as usual.
 static void a_transfer_outlives_its_target(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-// Tests the event loop: order of timers and tasks, stopping and reaping, watches that go in the same turn, stalls.
+// Tests the event loop: the order of timers and tasks, stopping and reaping, watches removed in the same turn, stalls, signals.
 #include "base/clock.h"
 #include "loop/loop.h"
 #include "unit.h"
@@ -6,7 +6,7 @@
 #include <signal.h>
 #include <unistd.h>
 
-// What happened, one letter each; the loop stops when `until` letters are there.
+// Each event appends a letter; the loop stops after `until` letters.
 static struct loop *loop;
 static char happened[64];
 static size_t count, until;
@@ -423,7 +423,7 @@ static void dawdle(struct loop_task *task)
     note('d');
 }
 
-// What was written to standard error while the loop ran until there were so many letters.
+// Runs the loop until there are this many letters; `out` gets the standard error.
 static void run_logged(size_t letters, char *out, size_t size)
 {
     int ends[2], saved = dup(STDERR_FILENO);
@@ -438,7 +438,7 @@ static void run_logged(size_t letters, char *out, size_t size)
     close(ends[1]);
 }
 
-static void a_callback_that_holds_the_loop_is_logged_and_counted(void **state)
+static void a_callback_that_blocks_the_loop_is_logged_and_counted(void **state)
 {
     (void)state;
     char log[1024];
@@ -531,10 +531,10 @@ int main(void)
         LOOP_TEST(a_watch_removed_in_the_same_turn_is_not_called),
         LOOP_TEST(a_bad_descriptor_is_an_error),
         LOOP_TEST(events_of_a_watch_can_change),
-        LOOP_TEST(a_callback_that_holds_the_loop_is_logged_and_counted),
+        LOOP_TEST(a_callback_that_blocks_the_loop_is_logged_and_counted),
         LOOP_TEST(every_kind_of_callback_is_timed),
         LOOP_TEST(signals_are_delivered_through_the_loop),
     };
-    alarm(60);  // a loop that never stops is a failure, not a hang
+    alarm(60);  // a loop that does not stop fails the test
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

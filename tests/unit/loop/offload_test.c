@@ -1,4 +1,5 @@
-// Tests the offload pool: which thread runs what, order, the bound, waiting with a limit, and stopping with work left.
+// Tests the offload pool: the thread of each callback, order, the queue limit, waiting with a time limit, and freeing a pool that
+// has jobs.
 #include "base/clock.h"
 #include "loop/offload.h"
 #include "unit.h"
@@ -12,7 +13,7 @@
 static struct loop *loop;
 static struct offload *pool;
 static pthread_t loop_thread;
-static char ran[64], done[64];  // one letter each; `ran` is the worker's until it is told about
+static char ran[64], done[64];  // a letter for each job; the worker writes `ran`, and the loop reads it after `done`
 static size_t ran_count, done_count, until;
 static sem_t gate;
 
@@ -110,7 +111,7 @@ static void a_background_worker_yields_to_the_loop(void **state)
     offload_set_background(pool);
     assert_true(offload_put(pool, &make(&one, 'x')->job));
     assert_true(offload_wait(pool, 10000));
-    assert_true(one.nice > nice || nice == 19);  // which is the most
+    assert_true(one.nice > nice || nice == 19);  // 19 is the maximum
     assert_int_equal(one.policy, SCHED_BATCH);
     assert_int_equal(getpriority(PRIO_PROCESS, 0), nice);
     assert_int_equal(sched_getscheduler(0), policy);
@@ -124,10 +125,10 @@ static void a_job_beyond_the_queue_limit_is_refused(void **state)
     assert_true(offload_put(pool, &jobs[0].job));
     for (size_t i = 1; i < COUNT(jobs); i++) {
         make(&jobs[i], (char)('0' + i));
-        while (!offload_put(pool, &jobs[i].job))  // until the worker has taken the first one
+        while (!offload_put(pool, &jobs[i].job))  // refused until the worker has taken the first job
             usleep(1000);
     }
-    // One runs, four wait.
+    // One job runs, and four wait.
     assert_false(offload_put(pool, &make(&extra, 'e')->job));
     sem_post(&gate);
     until = COUNT(jobs);

@@ -1,4 +1,4 @@
-// Tests listening unix sockets: their mode, whose file is replaced or removed, and the process at the other end.
+// Tests listening unix sockets: the mode of the file, when a file is replaced or removed, and the process of the peer.
 #include "folder.h"
 #include "loop/unix_socket.h"
 #include <errno.h>
@@ -54,7 +54,7 @@ static void a_socket_that_a_process_listens_on_is_not_replaced(void **state)
     int fd = listen_at(&file);
     refuse(path, "another process listens there already");
     close(fd);
-    close(listen_at(&other));  // the file is stale now
+    close(listen_at(&other));  // replaces the stale file
     free(file.path);
     unix_socket_remove(&other);
 }
@@ -90,7 +90,7 @@ static void a_path_that_cannot_be_a_socket_is_refused(void **state)
     assert_int_equal(access(path, F_OK), 0);
 }
 
-static void a_connection_tells_the_process_at_its_other_end(void **state)
+static void a_connection_reports_the_process_of_its_peer(void **state)
 {
     (void)state;
     struct err err = {0};
@@ -122,7 +122,7 @@ int main(void)
         TEST(a_socket_that_a_process_listens_on_is_not_replaced),
         TEST(a_socket_file_of_another_process_is_not_removed),
         TEST(a_path_that_cannot_be_a_socket_is_refused),
-        TEST(a_connection_tells_the_process_at_its_other_end),
+        TEST(a_connection_reports_the_process_of_its_peer),
     };
     log_setup(LOG_OFF, LOG_FORMAT_TEXT);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-// Tests stdio framing: lines and Content-Length mixed, any split, junk, and recovery after what is too large.
+// Tests stdio framing: lines and Content-Length mixed, any split of the input, junk, and recovery after a message that is too large.
 #include "mcp/frame.h"
 #include "unit.h"
 
@@ -8,7 +8,7 @@
 #define X100 X10 X10 X10 X10 X10 X10 X10 X10 X10 X10
 #define X1000 X100 X100 X100 X100 X100 X100 X100 X100 X100 X100
 
-// What comes out, one mark a status: "<text>" a message, "#text" with Content-Length, "!" too large, "?text" junk.
+// The output has a mark for each status: "<text>" a message, "#text>" one with Content-Length, "!" too large, "?text>" junk.
 static const struct input_row {
     const char *input;
     size_t len;
@@ -44,7 +44,7 @@ static const struct input_row {
     {LIT("Content-Length: 100\r\n\r\n" X100 "Content-Length: 2\r\n\r\n{}"), "!#{}>"},
     {LIT("Content-Length: 1000\r\n\r\n" X1000 "{}\n"), "!<{}>"},
     {LIT("Content-Length: 1000\r\n\r\n" X1000 "Content-Length: 1000\r\n\r\n" X1000 "[]\n"), "!!<[]>"},
-    {LIT("Content-Length: 65\r\n\r\n"), ""},  // it is told with how it begins
+    {LIT("Content-Length: 65\r\n\r\n"), ""},  // too large, but reported only with the beginning of its text
     {LIT("Content-Length: 1000\r\n\r\n" X100), "!"},
     {LIT("\xEF\xBB\xBF{\"a\":1}\n\xEF\xBB\xBF[1]\r\n"), "<{\"a\":1}><[1]>"},
     {LIT("\n \xEF\xBB\xBFhello\n\xEF\xBB\n{}\n"), "?hello>?\xEF\xBB><{}>"},
@@ -59,7 +59,7 @@ static void take_all(struct frame *frame, struct buf *out)
     enum frame_status status;
     while ((status = frame_next(frame, &text)) != FRAME_MORE) {
         if (status == FRAME_TOO_LARGE)
-            assert_true(text.len >= MAX);  // how it begins
+            assert_true(text.len >= MAX);  // the beginning of the message
         assert_true(text.at >= frame->in.at && text.at + text.len <= frame->in.at + frame->in.len);
         if (status == FRAME_TOO_LARGE) {
             buf_put_char(out, '!');
@@ -115,7 +115,7 @@ static void messages_are_framed_from_pieces_of_any_size(void **state)
         }
 }
 
-// What follows a message goes on without the memory that was taken with it.
+// The bytes after the message are moved to new memory.
 static void a_message_can_be_taken_with_its_memory(void **state)
 {
     (void)state;
@@ -200,7 +200,7 @@ static void a_flood_of_blank_lines_does_not_use_the_stack(void **state)
     frame_release(&frame);
 }
 
-// Where a header ends is looked for in so many bytes only: a body that comes in pieces is not searched with each of them.
+// The end of a header is searched in a limited number of bytes, so that not every piece of a long input is searched again.
 static void a_header_that_ends_too_late_is_junk(void **state)
 {
     (void)state;

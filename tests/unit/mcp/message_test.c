@@ -1,4 +1,4 @@
-// Tests reading and writing JSON-RPC messages: kinds, exact ids, what is refused and with which code.
+// Tests reading and writing JSON-RPC messages: their kinds, exact ids, and invalid messages with their error codes.
 #include "base/scan.h"
 #include "mcp/message.h"
 #include "unit.h"
@@ -62,7 +62,7 @@ static void every_kind_of_message_is_recognized(void **state)
         }
 }
 
-// What is refused in both modes, with the code, and the id if it could be read.
+// Messages that both modes refuse, with the error code, and the id if it can be read.
 static const struct refused_row {
     const char *text;
     enum err_code code;

@@ -1,4 +1,5 @@
-// Tests the members of parameters: those that the method has are found, what a server may take for a member that the method has is refused, and only that.
+// Tests the members of parameters: members of the method are found, and a member that a server could confuse with one of them is
+// refused, but no others.
 #include "base/scan.h"
 #include "mcp/params.h"
 #include "unit.h"
@@ -138,7 +139,7 @@ static void a_member_is_found_by_name(void **state)
     assert_false(params_find(&params, NULL, "other", &value));
     assert_false(params_find(&params, "other", "name", &value));
     params_read(METHOD_TOOLS_CALL, span_of("{\"Name\":1,\"arguments\":[2]}"), &params);
-    assert_found(&params, NULL, "arguments", "[2]");  // what is refused is recorded
+    assert_found(&params, NULL, "arguments", "[2]");  // the other members are found as well
     assert_true(span_is(params.ambiguous, "\"Name\""));
 }
 
@@ -148,7 +149,7 @@ static void lengths_of_params_are_bounded(void **state)
     static const struct {
         enum method method;
         const char *before, *after, *what;
-        size_t max;  // of the value
+        size_t max;  // the longest value
     } lengths[] = {
         {METHOD_TOOLS_CALL, "{\"name\":", "}", "name", PARAMS_NAME_MAX},
         {METHOD_PROMPTS_GET, "{\"name\":", "}", "name", PARAMS_NAME_MAX},

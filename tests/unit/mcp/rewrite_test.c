@@ -1,4 +1,4 @@
-// Tests rewriting by path: what a rule names changes, every other byte stays.
+// Tests rewriting by path: the members that a rule names change, and every other byte stays.
 #include "base/scan.h"
 #include "mcp/rewrite.h"
 #include "unit.h"
@@ -39,7 +39,7 @@ static bool change(void *arg, int what, struct span raw, struct buf *out)
 }
 
 static const struct {
-    const char *before, *after;  // after NULL: nothing changed
+    const char *before, *after;  // `after` NULL: unchanged
 } rows[] = {
     {"{}", NULL},
     {"[]", NULL},
@@ -91,7 +91,7 @@ static void only_members_that_a_rule_names_are_rewritten(void **state)
     }
 }
 
-// The same texts with something large in them, which is not copied.
+// The same texts with a large part, which is shared and not copied.
 static void shared_text_is_rewritten_like_any_other(void **state)
 {
     (void)state;

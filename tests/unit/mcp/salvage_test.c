@@ -1,4 +1,4 @@
-// Tests what is saved of a message that is not valid JSON: whom it answers, and a list without the items to blame.
+// Tests salvaging a message that is not valid JSON: the id that it answers, and its list without the invalid items.
 #include "mcp/salvage.h"
 #include "unit.h"
 
@@ -28,7 +28,7 @@ static void the_id_and_result_of_an_invalid_message_are_found_at_any_place(void 
         {"{\"id\":[7],\"error\":{}", MESSAGE_ANSWERS, NULL, NULL},
         {"{\"id\":7,\"id\":8,\"error\":{}", MESSAGE_ANSWERS, NULL, NULL},
         {"{\"id\":7,\"id\":8,\"id\":9,\"error\":{}", MESSAGE_ANSWERS, NULL, NULL},
-        {"{\"error\":{},\"id\":7", MESSAGE_ANSWERS, NULL, NULL},  // it may be 71
+        {"{\"error\":{},\"id\":7", MESSAGE_ANSWERS, NULL, NULL},  // the id may go on, as in 71
         {"{\"id\":7,\"method\":\"m\",\"params\":{\"a\":\"\xFF\"}}", MESSAGE_ASKS, "7", NULL},
         {"{\"params\":{\"result\":{\"a\":\"", MESSAGE_ASKS, NULL, NULL},
         {"{\"result\":{},\"method\":\"m\"", MESSAGE_ASKS, NULL, "{}"},
@@ -58,16 +58,16 @@ static void invalid_items_of_a_list_become_null(void **state)
 {
     (void)state;
     static const struct {
-        const char *items, *left;  // NULL: nothing can be saved
+        const char *items, *left;  // NULL: the list cannot be salvaged
     } rows[] = {
         {ONE ",{\"name\":\"b\",\"description\":\"\xFF\"}," ONE, ONE ",null," ONE},
         {"{\"name\":\"\xC3\x28\"} , " ONE, "null , " ONE},
         {"{\"name\":tru}," ONE, "null," ONE},
         {"{\"name\":\"\\x\"}," ONE ",{\"a\":1,}", "null," ONE ",null"},
         {"{\"name\":\"a\nb\"}", "null"},
-        {ONE "," DEEP64 DEEP64 "1", NULL},     // its brackets are not closed
-        {ONE ",{\"name\":\"b},{\"c\"", NULL},  // nor its string
-        {ONE, NULL},                           // not to blame
+        {ONE "," DEEP64 DEEP64 "1", NULL},     // brackets are not closed
+        {ONE ",{\"name\":\"b},{\"c\"", NULL},  // a string is not closed
+        {ONE, NULL},                           // no item is invalid
         {"", NULL},
     };
     for (size_t i = 0; i < COUNT(rows); i++) {
@@ -106,7 +106,7 @@ static void a_list_with_too_many_invalid_items_is_not_salvaged(void **state)
     }
 }
 
-// An item that is valid alone, but too deep for the message.
+// The item alone is valid, but nested too deeply inside the message.
 static void an_item_that_is_too_deep_becomes_null(void **state)
 {
     (void)state;

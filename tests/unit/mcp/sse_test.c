@@ -1,10 +1,10 @@
-// Tests the SSE parser (line ends, BOM, fields, any split, bounds) and the writer against it.
+// Tests the SSE parser (line ends, BOM, fields, any split, bounds), and the writer with the parser.
 #include "mcp/sse.h"
 #include "unit.h"
 
 #define MAX 256
 
-// The events of a stream as one text: "type|id|data;" each. False if one of them was too large.
+// Appends "type|id|data;" for each event; false if an event was too large.
 static bool push(struct sse_parser *parser, struct span bytes, struct buf *heard)
 {
     struct sse_event event;
@@ -12,7 +12,7 @@ static bool push(struct sse_parser *parser, struct span bytes, struct buf *heard
     bool all = true;
     while ((status = sse_next(parser, &bytes, &event)) != SSE_MORE) {
         if (status == SSE_TOO_LARGE) {
-            assert_true(event.data.len >= MAX && event.data.at[0] == 'x');  // how it begins
+            assert_true(event.data.len >= MAX && event.data.at[0] == 'x');  // the beginning of the data
             all = false;
             continue;
         }
@@ -134,7 +134,7 @@ static void input_after_an_event_waits_for_the_next_call(void **state)
     sse_release(&parser);
 }
 
-// The bytes of a large event are where they were gathered, and the parser goes on without them.
+// The caller takes the memory of the data, and the parser continues without it.
 static void the_data_of_an_event_can_be_taken(void **state)
 {
     (void)state;
@@ -155,7 +155,7 @@ static void the_data_of_an_event_can_be_taken(void **state)
     sse_release(&parser);
 }
 
-// Feeds a stream in pieces; false if an event of it was too large.
+// Feeds a stream in pieces; false if an event was too large.
 static bool feed(struct span stream, size_t piece, struct buf *heard)
 {
     struct sse_parser parser;

@@ -1,4 +1,4 @@
-// Tests how a file of an older version is migrated: step by step, in one transaction, beside others, and through kill -9.
+// Tests the migration of a file of an older version: step by step, in one transaction, beside other processes, and through kill -9.
 #include "base/mem.h"
 #include "db.h"
 #include "folder.h"
@@ -16,7 +16,7 @@ static int set_up(void **state)
     return 0;
 }
 
-// ---- notes, whose format has changed twice --------------------------------------------------
+// ---- a database of notes, whose format has changed twice ------------------------------------
 
 #define NOTES "CREATE TABLE note(id INTEGER PRIMARY KEY,text TEXT NOT NULL"
 #define DATED "ALTER TABLE note ADD COLUMN since INTEGER NOT NULL DEFAULT 7"
@@ -99,7 +99,7 @@ static void a_new_file_has_the_newest_tables_and_takes_no_step(void **state)
     db_close(&db);
 }
 
-static void a_migration_that_fails_leaves_the_file_as_it_was(void **state)
+static void a_migration_that_fails_leaves_the_file_unchanged(void **state)
 {
     (void)state;
     make_first();
@@ -111,7 +111,7 @@ static void a_migration_that_fails_leaves_the_file_as_it_was(void **state)
     db_close(&db);
 }
 
-static void a_file_of_a_newer_version_is_refused_unchanged_with_what_to_do(void **state)
+static void a_file_of_a_newer_version_is_refused_unchanged_with_advice(void **state)
 {
     (void)state;
     struct db db = open_third();
@@ -120,7 +120,7 @@ static void a_file_of_a_newer_version_is_refused_unchanged_with_what_to_do(void 
     assert_int_equal(old_file_version(path), 3);
 }
 
-static void a_file_without_a_way_to_the_present_version_is_refused_unchanged(void **state)
+static void a_file_that_cannot_be_migrated_is_refused_unchanged(void **state)
 {
     (void)state;
     make_first();
@@ -128,7 +128,7 @@ static void a_file_without_a_way_to_the_present_version_is_refused_unchanged(voi
     assert_int_equal(old_file_version(path), 1);
 }
 
-static void a_reader_reads_older_files_as_far_as_their_kind_says_and_migrates_none(void **state)
+static void a_reader_reads_older_files_if_their_kind_allows_it_and_does_not_migrate_them(void **state)
 {
     (void)state;
     struct db db;
@@ -143,7 +143,7 @@ static void a_reader_reads_older_files_as_far_as_their_kind_says_and_migrates_no
     assert_int_equal(old_file_version(path), 2);
 }
 
-static void a_seed_is_migrated_in_memory_and_stays_as_it_is(void **state)
+static void a_seed_is_migrated_in_memory_and_its_file_stays_unchanged(void **state)
 {
     (void)state;
     struct db db;
@@ -155,7 +155,7 @@ static void a_seed_is_migrated_in_memory_and_stays_as_it_is(void **state)
     assert_int_equal(old_file_version(path), 1);
 }
 
-// ---- beside others --------------------------------------------------------------------------
+// ---- beside other processes -----------------------------------------------------------------
 
 static void a_process_that_still_has_the_file_open_writes_to_it_after_the_migration(void **state)
 {
@@ -189,7 +189,7 @@ static void processes_that_open_the_same_old_file_migrate_it_once(void **state)
             struct db db;
             struct err err = {0};
             close(gate[1]);
-            (void)!read(gate[0], &byte, 1);  // all begin when the pipe is closed
+            (void)!read(gate[0], &byte, 1);  // all processes start when the pipe is closed
             _exit(db_open(&db, &third, mem_string(path), &err) ? 0 : 1);
         }
     }
@@ -253,7 +253,7 @@ static void assert_record(struct record_store *store, const char *space, struct 
 
 static void open_store_and_end(void) { record_close(open_store()); }
 
-// The version that follows one day, with a step that rebuilds the largest table.
+// A possible next version, with a step that rebuilds the largest table.
 static void migrate_store_and_end(void)
 {
     static const struct db_migration next[] = {
@@ -318,11 +318,11 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, remove_directory)
         TEST(a_file_of_an_older_version_is_migrated_through_all_steps),
         TEST(a_new_file_has_the_newest_tables_and_takes_no_step),
-        TEST(a_migration_that_fails_leaves_the_file_as_it_was),
-        TEST(a_file_of_a_newer_version_is_refused_unchanged_with_what_to_do),
-        TEST(a_file_without_a_way_to_the_present_version_is_refused_unchanged),
-        TEST(a_reader_reads_older_files_as_far_as_their_kind_says_and_migrates_none),
-        TEST(a_seed_is_migrated_in_memory_and_stays_as_it_is),
+        TEST(a_migration_that_fails_leaves_the_file_unchanged),
+        TEST(a_file_of_a_newer_version_is_refused_unchanged_with_advice),
+        TEST(a_file_that_cannot_be_migrated_is_refused_unchanged),
+        TEST(a_reader_reads_older_files_if_their_kind_allows_it_and_does_not_migrate_them),
+        TEST(a_seed_is_migrated_in_memory_and_its_file_stays_unchanged),
         TEST(a_process_that_still_has_the_file_open_writes_to_it_after_the_migration),
         TEST(processes_that_open_the_same_old_file_migrate_it_once),
         TEST(a_killed_migration_leaves_the_old_file_or_the_new_one),

@@ -1,4 +1,4 @@
-// Tests records and leases: compare-and-swap, races between processes, kill -9, full disks, damaged and foreign files.
+// Tests records and leases: compare-and-swap, races between processes, kill -9, full disks, and damaged and foreign files.
 #include "base/clock.h"
 #include "folder.h"
 #include "store/state.h"
@@ -20,7 +20,7 @@
 static char path[96];
 static struct record_store *store;
 
-// In the place of the system's: the folder is on the file system that a test says.
+// Replaces the system's function: the folder is on the file system in `pretended`.
 static __fsword_t pretended;
 int statfs(const char *where, struct statfs *out)
 {
@@ -99,7 +99,7 @@ static void S4_a_record_changes_only_from_the_generation_that_was_read(void **st
     assert_int_equal(get("a", "one"), first);
 
     stale = 0;
-    assert_int_equal(put("a", "again", &stale), RECORD_NO);  // it must not exist, and does
+    assert_int_equal(put("a", "again", &stale), RECORD_NO);  // generation 0 is for a new record, but the record exists
     assert_int_equal(stale, 0);
     second = first;
     assert_int_equal(put("a", "two", &second), RECORD_YES);
@@ -113,7 +113,7 @@ static void S4_a_record_changes_only_from_the_generation_that_was_read(void **st
     assert_int_equal(record_delete(store, name_of("a"), second, &err), RECORD_NO);
 }
 
-static void a_generation_never_comes_back_after_a_deletion(void **state)
+static void a_generation_is_never_reused_after_a_deletion(void **state)
 {
     (void)state;
     struct err err = {0};
@@ -123,10 +123,10 @@ static void a_generation_never_comes_back_after_a_deletion(void **state)
     assert_true(record_newest(store, &before, &err));
     assert_int_equal(record_delete(store, name_of("a"), old, &err), RECORD_YES);
     assert_true(record_newest(store, &newest, &err));
-    assert_true(newest > before);  // a deletion is seen as well
+    assert_true(newest > before);  // a deletion counts as a change
     assert_int_equal(put("a", "one", &new), RECORD_YES);
     assert_true(new > old);
-    assert_int_equal(put("a", "by one who read the old one", &old), RECORD_NO);
+    assert_int_equal(put("a", "from the deleted generation", &old), RECORD_NO);
     record_close(store);
     start();
     assert_int_equal(get("a", "one"), new);
@@ -203,7 +203,7 @@ static bool gather(void *arg, const struct record *record)
     struct err err = {0};
     buf_put_span(arg, record->key);
     buf_put_char(arg, ' ');
-    if (span_is(record->key, "ab2"))  // a visitor may change what it sees
+    if (span_is(record->key, "ab2"))  // the function may change the records
         assert_int_equal(record_delete(store, name_of("ab2"), record->generation, &err), RECORD_YES);
     return !span_is(record->key, "ab9");
 }
@@ -228,7 +228,7 @@ static void a_scan_sees_the_keys_with_the_prefix_in_order(void **state)
     buf_clear(&seen);
     int64_t generation = 0;
     assert_int_equal(put("ab9", "x", &generation), RECORD_YES);
-    assert_true(record_scan(store, name_of("ab"), gather, &seen, &err));  // false ends it
+    assert_true(record_scan(store, name_of("ab"), gather, &seen, &err));  // ends when the function returns false
     assert_string_equal(buf_text(&seen), "ab ab1 ab3 ab9 ");
     buf_release(&seen);
 }
@@ -238,7 +238,7 @@ static void a_scan_sees_the_keys_with_the_prefix_in_order(void **state)
 static int64_t fake_now = 1000000;
 static int64_t fake_clock(void) { return fake_now; }
 
-static void F4_a_lease_has_one_holder_until_its_time_is_over(void **state)
+static void F4_a_lease_has_one_holder_until_it_expires(void **state)
 {
     (void)state;
     struct err err = {0};
@@ -255,8 +255,8 @@ static void F4_a_lease_has_one_holder_until_its_time_is_over(void **state)
     assert_int_equal(record_lease_take(store, SPAN("g"), &two, NULL, &err), RECORD_NO);
     fake_now += 1;
     assert_int_equal(record_lease_take(store, SPAN("g"), &two, NULL, &err), RECORD_YES);
-    assert_int_equal(record_lease_renew(store, SPAN("g"), &one, &err), RECORD_NO);    // it is somebody else's now
-    assert_int_equal(record_lease_release(store, SPAN("g"), &one, &err), RECORD_NO);  // and stays so
+    assert_int_equal(record_lease_renew(store, SPAN("g"), &one, &err), RECORD_NO);    // the lease is held by `two`
+    assert_int_equal(record_lease_release(store, SPAN("g"), &one, &err), RECORD_NO);  // `one` cannot release it
     assert_int_equal(record_lease_take(store, SPAN("g"), &one, NULL, &err), RECORD_NO);
     assert_int_equal(record_lease_release(store, SPAN("g"), &two, &err), RECORD_YES);
     assert_int_equal(record_lease_take(store, SPAN("g"), &one, NULL, &err), RECORD_YES);
@@ -270,11 +270,11 @@ static void F4_a_clock_that_goes_back_does_not_hold_a_lease_for_longer_than_its_
     store = open_with((struct record_config){.clock_ms = fake_clock});
     assert_int_equal(record_lease_take(store, SPAN("g"), &one, NULL, &err), RECORD_YES);
     int64_t before = fake_now;
-    fake_now = 5;  // the machine started again
+    fake_now = 5;  // the clock was reset when the machine started again
     assert_int_equal(record_lease_take(store, SPAN("g"), &two, NULL, &err), RECORD_YES);
     fake_now += 60;
     assert_int_equal(record_lease_take(store, SPAN("g"), &one, NULL, &err), RECORD_NO);
-    fake_now -= 30;  // back, within the lease
+    fake_now -= 30;  // the clock goes back by less than the lease
     struct record_lease three = {.length_ms = 100};
     assert_int_equal(record_lease_take(store, SPAN("g"), &three, NULL, &err), RECORD_NO);
     fake_now = before;
@@ -284,7 +284,7 @@ static void F4_a_clock_that_goes_back_does_not_hold_a_lease_for_longer_than_its_
 
 enum { RACERS = 3, ROUNDS = 1000 };
 
-// The racers meet at the barrier, so that all of them have read before the first one writes.
+// The processes wait at the barrier, so that all have read before one writes.
 struct race {
     pthread_barrier_t line;
     atomic_int trouble, losses;
@@ -311,7 +311,7 @@ static void note(struct race *race, int round, enum record_answer answer)
                      1);
 }
 
-// In a child: no assertion of cmocka works here.
+// Runs in a child, where assertions of cmocka do not work.
 static void race_for_records(struct race *race)
 {
     struct err err = {0};
@@ -339,7 +339,7 @@ static void race_for_leases(struct race *race)
         pthread_barrier_wait(&race->line);
         enum record_answer got = record_lease_take(mine, SPAN("grant"), &lease, NULL, &err);
         note(race, round, got);
-        pthread_barrier_wait(&race->line);  // held until all have tried
+        pthread_barrier_wait(&race->line);  // the lease is held until all have tried
         if (got == RECORD_YES && record_lease_release(mine, SPAN("grant"), &lease, &err) != RECORD_YES)
             atomic_fetch_add(&race->trouble, 1);
     }
@@ -381,7 +381,7 @@ static void F7_exactly_one_of_several_processes_that_change_a_record_wins_each_r
     struct err err = {0};
     struct record record;
     assert_int_equal(record_get(store, name_of("counter"), &record, &err), RECORD_YES);
-    assert_int_equal(strtol(record.value.at, NULL, 10), ROUNDS);  // none was lost, none counted twice
+    assert_int_equal(strtol(record.value.at, NULL, 10), ROUNDS);  // no increment was lost or counted twice
     munmap(race, sizeof *race);
 }
 
@@ -433,7 +433,7 @@ static void F4_the_lease_of_a_process_that_was_killed_is_free_after_its_time(voi
     munmap(race, sizeof *race);
 }
 
-// The value says how long it is: a torn one would not fit.
+// The value contains its own length, so that a torn write is detected.
 static void write_for_ever(struct race *race)
 {
     struct err err = {0};
@@ -530,7 +530,7 @@ static void S13_a_network_file_system_with_unreliable_locks_is_refused(void **st
         refused("network file system", "cannot share");
     }
     pretended = 0;
-    assert_int_equal(access(path, F_OK), -1);  // nothing was made there
+    assert_int_equal(access(path, F_OK), -1);  // no file was created
     start();
 }
 
@@ -575,7 +575,7 @@ static void S5_a_file_that_is_not_a_store_of_postern_is_refused_and_kept(void **
 {
     (void)state;
     static const char text[] =
-        "this is somebody's diary, and it is longer than the header of a database would be, 100 bytes";
+        "this is a text file, and it is longer than the header of a database, which has 100 bytes in SQLite";
     write_bytes(text, sizeof text);
     refused("not a store of postern", "move the file away");
     assert_int_equal(size_of_file(), sizeof text);
@@ -657,7 +657,7 @@ static void a_full_disk_is_an_error_and_existing_records_stay(void **state)
     assert_int_equal(get("a", "small"), before);
     assert_int_equal(record_put(store, name_of("b"), span_make(value, sizeof value), &other, &err), RECORD_FAILED);
     get("b", NULL);
-    assert_int_equal(put("a", "still", &generation), RECORD_YES);  // what has room goes on
+    assert_int_equal(put("a", "still", &generation), RECORD_YES);  // a record that fits is still written
 }
 
 // ---- on the loop ----------------------------------------------------------------------------
@@ -715,13 +715,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(S4_a_record_changes_only_from_the_generation_that_was_read),
-        TEST(a_generation_never_comes_back_after_a_deletion),
+        TEST(a_generation_is_never_reused_after_a_deletion),
         TEST(a_refused_change_does_not_count_as_a_change),
         TEST(S6_a_reseal_keeps_the_generation_and_loses_against_a_change),
         TEST(keys_and_values_are_bytes),
         TEST(a_record_that_is_too_large_is_refused),
         TEST(a_scan_sees_the_keys_with_the_prefix_in_order),
-        TEST(F4_a_lease_has_one_holder_until_its_time_is_over),
+        TEST(F4_a_lease_has_one_holder_until_it_expires),
         TEST(F4_a_clock_that_goes_back_does_not_hold_a_lease_for_longer_than_its_length),
         TEST(F7_exactly_one_of_several_processes_that_change_a_record_wins_each_round),
         TEST(F4_only_one_of_several_processes_gets_a_lease),

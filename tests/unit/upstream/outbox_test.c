@@ -1,4 +1,4 @@
-// Tests the outbox of a stdio server: framing, order, a pipe that takes little at a time, and what may still be dropped.
+// Tests the outbox of a stdio server: framing, order, partial writes to a pipe, and which messages can still be dropped.
 #include "base/mem.h"
 #include "base/pieces.h"
 #include "outbox.h"
@@ -45,7 +45,7 @@ static void take(size_t max)
         buf_put(&got, block, (size_t)count);
 }
 
-// Writes and reads in turn until all is through; returns how often it wrote.
+// Writes and reads in turn until the outbox is empty; returns the number of writes.
 static size_t pass_all(size_t at_once)
 {
     size_t writes = 1;
@@ -67,7 +67,7 @@ static void messages_are_framed_and_written_in_order(void **state)
     assert_int_equal(outbox.bytes, 0);
 }
 
-// A text in parts, with line ends at their borders.
+// Returns a text in parts, with line ends at their borders.
 static struct blob *make_large(struct buf *expected)
 {
     struct pieces pieces = {0};
@@ -132,7 +132,7 @@ static void a_message_that_was_not_begun_can_be_dropped(void **state)
     free(filler);
 }
 
-// Small ones fill the pipe: all of which nothing was written stay outside.
+// Small messages fill the pipe. Those that do not fit stay in the outbox, and can be dropped if no byte of them was written.
 static void small_messages_behind_a_full_pipe_can_be_dropped(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-// Tests one upstream over stdio: states, one reply a request and never inside the send, failing, closing.
+// Tests one upstream over stdio: its states, exactly one reply for each request and never from inside the send, failures, closing.
 #include "base/log.h"
 #include "peer.h"
 #include "transport.h"
@@ -11,16 +11,16 @@ struct fixture {
     struct server server;
     struct upstream *upstream;
     int replies, ready;
-    int stop_at;      // stop the loop at so many replies
-    bool stop_ready;  // or when it is ready
+    int stop_at;      // the loop stops after this many replies
+    bool stop_ready;  // or when the upstream is ready
     bool sending;     // inside upstream_request_send()
     bool closed;
     int notifications;
-    int pause_at;              // pauses at so many notifications; 0: never
-    int turn, last_turn;       // of the loop, and of the last notification
+    int pause_at;              // pauses after this many notifications; 0: never
+    int turn, last_turn;       // the turn of the loop, and that of the last notification
     int of_turn, of_turn_max;  // notifications in one turn
     struct loop_task each_turn;
-    struct ask *when_lost;  // sent when the server is lost, while that is told
+    struct ask *when_lost;  // sent from on_state() when the server is lost
 };
 
 struct ask {
@@ -169,7 +169,7 @@ static long wait_pid(struct fixture *f)
 static void a_missing_command_fails_requests_from_the_loop(void **state)
 {
     (void)state;
-    if (under_valgrind())  // where posix_spawn() succeeds whatever there is to start
+    if (under_valgrind())  // posix_spawn() reports success there even if the program does not exist
         skip();
     struct fixture f;
     struct ask asks[3];
@@ -215,7 +215,7 @@ static void a_server_that_never_answers_the_handshake_times_out(void **state)
     (void)state;
     struct fixture f;
     struct ask ask;
-    set_up(&f, "cat");  // sends our own request back, which answers nothing
+    set_up(&f, "cat");  // sends the request back, which is not an answer
     f.server.start_timeout_ms = 30;
     send_ask(&f, &ask, "echo");
     run_for(&f, 1);
@@ -355,7 +355,7 @@ static void a_request_sent_while_the_loss_is_reported_is_answered_by_the_restart
     tear_down(&f);
 }
 
-// ---- talking --------------------------------------------------------------------------------
+// ---- notifications --------------------------------------------------------------------------
 
 static void count_turns(struct fixture *f)
 {
@@ -373,7 +373,7 @@ static void messages_from_one_read_are_delivered_over_several_turns_and_in_order
     send_ask(&f, &ask, "chatter");
     run_for(&f, 1);
     assert_int_equal(ask.failure, ERR_NONE);
-    assert_int_equal(f.notifications, PEER_CHATTER);  // all of them before the answer
+    assert_int_equal(f.notifications, PEER_CHATTER);  // all notifications arrive before the answer
     assert_true(f.of_turn_max <= 128);
     loop_task_drop(&f.each_turn);
     tear_down(&f);
@@ -488,6 +488,6 @@ int main(void)
     };
     log_setup(LOG_OFF, LOG_FORMAT_TEXT);
     signal(SIGPIPE, SIG_IGN);  // as the gateway does: a server may end while it is written to
-    alarm(60);                 // a reply that never comes is a failure, not a hang
+    alarm(60);                 // a reply that does not arrive fails the test
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

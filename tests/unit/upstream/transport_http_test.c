@@ -1,9 +1,9 @@
-// Tests the Streamable HTTP transport against a server on the same loop: JSON and streams, cuts, sessions, Retry-After.
+// Tests the Streamable HTTP transport against a server on the same loop: JSON and streams, lost connections, sessions, Retry-After.
 #include "web_peer.h"
 
 #define MAX 4096
 
-// Answers the handshake, and 405 to the standalone stream. False: it is another request.
+// Answers the handshake, and refuses the standalone stream with 405; false for all other requests.
 static bool shakes_hands(struct web *web, int fd, struct span head, struct span body)
 {
     (void)web;
@@ -254,7 +254,7 @@ static void a_request_is_sent_again_when_the_server_forgot_the_session(void **st
     struct web_ask ask;
     call_once(&web, &ask, MAX, answer_forgotten);
     assert_string_equal(ask.result, "{\"n\":1.0}");
-    assert_int_equal(web.step, 2);  // handshakes
+    assert_int_equal(web.step, 2);  // the number of handshakes
     web_tear_down(&web);
 }
 

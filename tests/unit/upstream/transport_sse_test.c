@@ -1,9 +1,9 @@
-// Tests the HTTP+SSE transport against a server on the same loop: the endpoint, answers on the stream, cuts, Retry-After.
+// Tests the HTTP+SSE transport against a server on the same loop: the endpoint, answers on the stream, lost streams, Retry-After.
 #include "web_peer.h"
 
 #define MAX 4096
 
-// Opens the stream and answers the handshake there. False: it is another request, which is accepted.
+// Opens the stream and answers the handshake on it; accepts all other requests and returns false.
 static bool shakes_hands(struct web *web, int fd, struct span head, struct span body)
 {
     if (web_has(head, "GET ")) {

@@ -1,7 +1,7 @@
-// An HTTP server on the test's own loop, and an upstream in front of it: for the tests of the HTTP transports.
+// An HTTP server on the loop of the test, and an upstream that uses it, for the tests of the HTTP transports.
 //
-// The server hands each whole request to `on_request`, which answers with web_answer() or web_stream(). "$ID" in a text stands
-// for the id of the JSON-RPC request that is answered.
+// The server passes each whole request to `on_request`, which answers with web_answer() or web_stream(). "$ID" in a text stands
+// for the id of the JSON-RPC request.
 #ifndef WEB_PEER_H
 #define WEB_PEER_H
 
@@ -36,16 +36,16 @@ struct web {
     char url[64];
     struct upstream *upstream;
     struct loop_watch listener, peers[WEB_CONNECTIONS];
-    struct buf texts[WEB_CONNECTIONS];  // what was read of each
+    struct buf texts[WEB_CONNECTIONS];  // the bytes received on each connection
     size_t accepted;
     struct loop_timer patience;
-    // Answers the request whose head and body these are, on the connection `fd`.
+    // Answers the request with this head and body on the connection `fd`.
     void (*on_request)(struct web *web, int fd, struct span head, struct span body);
     int requests, replies, stop_at, notifications;
-    bool of_request;  // the last notification came on the stream of a request
+    bool of_request;  // the last notification arrived on the stream of a request
     bool stop_ready, stop_down, closed;
-    int stream;  // the descriptor of a stream that stays open; 0: none
-    int step;    // of the test's own script
+    int stream;  // the descriptor of a stream that stays open, or 0
+    int step;    // for the script of the test
 };
 
 // ---- the server -----------------------------------------------------------------------------
@@ -75,7 +75,7 @@ static inline void web_put(int fd, const char *text, uint64_t id)
     buf_release(&out);
 }
 
-// A whole answer with a body, whose length is that of the text without "$ID": ids have one digit here.
+// Writes a whole response. Ids have one digit here, so each "$ID" in the body makes it two bytes shorter.
 static inline void web_answer(int fd, const char *status, const char *headers, const char *body, uint64_t id)
 {
     size_t len = strlen(body);

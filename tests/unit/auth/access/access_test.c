@@ -1,4 +1,5 @@
-// Tests the token of one server against a scripted token endpoint on the same loop, with a clock of its own.
+// Tests the access of one server: finding, refreshing and losing its token. The token endpoint is a script on the same loop, and
+// the test sets the clock.
 #include "access_state.h"
 #include "auth/access/access.h"
 #include "auth/grant/store.h"
@@ -19,7 +20,7 @@
 #define START 1900000000
 #define GRANTED "{\"access_token\":\"fresh\",\"token_type\":\"Bearer\",\"expires_in\":60}"
 
-// What the token endpoint answers, one after the other.
+// The answers of the token endpoint, one for each request.
 struct step {
     int status;
     const char *body;
@@ -32,8 +33,8 @@ static struct grant_store *store;
 static struct loop_watch listener, peers[16];
 static struct buf requests[16];
 static const struct step *steps;
-static void (*meanwhile)(void);  // happens before the next answer
-static size_t asked;             // requests so far: each has a connection of its own
+static void (*meanwhile)(void);  // called before the next answer
+static size_t asked;             // requests so far, each on its own connection
 static struct access_options options;
 static char *const *issuers;
 static int64_t (*wait_for_issuer)(void *arg, const char *issuer);
@@ -78,7 +79,7 @@ static void on_listener(struct loop_watch *watch, unsigned events)
     assert_true(loop_watch(loop, peer, LOOP_READ, &err));
 }
 
-// Does a parameter of this name and value stand in the request with this number?
+// True if the request with this number contains the parameter.
 static bool said(size_t request, const char *parameter)
 {
     const char *body = strstr(buf_text(&requests[request]), "\r\n\r\n");
@@ -128,7 +129,7 @@ static int tear_down(void **state)
     return remove_directory(state);
 }
 
-// ---- grants and who wants them --------------------------------------------------------------
+// ---- grants and requests for their tokens ---------------------------------------------------
 
 static const struct grant_key key = {ACCESS_TENANT, ACCESS_SHARED_USER, ISSUER, SERVER};
 
@@ -195,7 +196,7 @@ static struct access *new_access(void)
     return access_new(&spec);
 }
 
-// Asks for a token and runs until there is one, or none.
+// Asks for a token and runs the loop until the access has answered.
 static enum err_code get(struct access *access)
 {
     struct access_wait wait = {.on_ready = on_ready};
@@ -207,7 +208,7 @@ static enum err_code get(struct access *access)
     return outcome.code;
 }
 
-// The same in a process of its own, later: nothing is left of it but what is stored.
+// The same at another time and with a new access, as in another process: only the store carries state from call to call.
 static enum err_code get_elsewhere(int64_t at)
 {
     wall = at;
@@ -245,10 +246,11 @@ static void F12_three_vague_refusals_in_ten_minutes_end_a_grant(void **state)
     assert_contains(outcome.detail, "run 'postern login files'");
     assert_int_equal(asked, 5);
     assert_int_equal(stored(&request)->is.dead_at, START + GRANT_DOUBT_S);
-    assert_string_equal(request.grant->is.refresh_token.bytes, "refresh-1");  // kept, to tell why
+    assert_string_equal(request.grant->is.refresh_token.bytes,
+                        "refresh-1");  // kept, so that the error can give the reason
     grant_request_release(&request);
     assert_int_equal(get_elsewhere(START + GRANT_DOUBT_S + 60), ERR_LOGIN);
-    assert_int_equal(asked, 5);  // and not used any more
+    assert_int_equal(asked, 5);  // the ended grant is not used any more
 }
 
 static void F12_a_successful_refresh_resets_the_count_of_vague_refusals(void **state)
@@ -300,7 +302,7 @@ static void F12_a_refusal_noted_by_another_process_does_not_cause_a_retry(void *
     assert_int_equal(get(one), ERR_UNAVAILABLE);
     assert_int_equal(get(other), ERR_UNAVAILABLE);
     assert_int_equal(asked, 2);
-    assert_int_equal(get(one), ERR_UNAVAILABLE);  // it waits, whatever the other one noted
+    assert_int_equal(get(one), ERR_UNAVAILABLE);  // its back-off lasts, although the other access changed the grant
     assert_int_equal(asked, 2);
     access_free(one);
     access_free(other);
@@ -316,7 +318,7 @@ static void F5_a_process_uses_an_equal_token_that_another_process_refreshed(void
     struct access *one = new_access(), *other = new_access();
     assert_int_equal(get(one), ERR_NONE);
     assert_int_equal(get(other), ERR_NONE);
-    wall = START;  // both find that it has ended
+    wall = START;  // the token of both has expired
     assert_int_equal(get(one), ERR_NONE);
     assert_int_equal(get(other), ERR_NONE);
     assert_int_equal(asked, 1);
@@ -367,7 +369,7 @@ static void F14_all_processes_remember_an_issuer_that_rejects_the_resource_param
     assert_false(said(1, "&resource="));
     assert_int_equal(get_elsewhere(START + 100), ERR_NONE);
     assert_false(said(2, "&resource="));
-    assert_int_equal(get_elsewhere(START + 31 * 86400), ERR_NONE);  // people mend their servers
+    assert_int_equal(get_elsewhere(START + 31 * 86400), ERR_NONE);  // a month later the server may have been fixed
     assert_true(said(3, "&resource="));
     assert_int_equal(asked, 5);
 }
@@ -432,7 +434,7 @@ static void N3_N4_a_refresh_reaches_only_the_internal_network_of_the_server_at_l
     static const struct step yes[] = {{200, GRANTED}, {200, GRANTED}};
     struct grant_fields fields = expired();
     steps = yes;
-    fields.learned = 1 << ADDRESS_PUBLIC;  // the name of the token endpoint leads here since
+    fields.learned = 1 << ADDRESS_PUBLIC;  // at login, the token endpoint had a public address
     store_grant(fields);
     assert_int_equal(get_elsewhere(START), ERR_UNAVAILABLE);
     assert_contains(outcome.detail, "may not be connected to");
@@ -449,7 +451,7 @@ static void N3_N4_the_server_url_of_a_grant_without_a_recorded_network_decides_w
     struct grant_fields fields = expired();
     steps = yes;
     fields.learned = 0;
-    store_grant(fields);  // https://mcp.example.com
+    store_grant(fields);  // its server is https://mcp.example.com
     assert_int_equal(get_elsewhere(START), ERR_UNAVAILABLE);
     assert_int_equal(asked, 0);
 }
@@ -501,7 +503,7 @@ static void F15_G14_a_client_secret_is_sent_only_to_the_issuer_of_its_grant(void
     fields.auth_method = mem_string("client_secret_post");
     store_grant(fields);
     options.client_secret = "of-the-new-client";
-    assert_int_equal(get_elsewhere(START), ERR_LOGIN);  // there is no client any more
+    assert_int_equal(get_elsewhere(START), ERR_LOGIN);  // no client is configured any more
     options.client_id = "client-2";
     assert_int_equal(get_elsewhere(START), ERR_LOGIN);
     assert_contains(outcome.detail, "the client it was given to is gone");
@@ -609,7 +611,7 @@ static void H18_an_access_may_be_freed_while_it_waits_for_its_turn(void **state)
     assert_int_equal(asked, 0);
 }
 
-// ---- what no input reaches ------------------------------------------------------------------
+// ---- invariants -----------------------------------------------------------------------------
 
 static void save_what_was_not_refreshed(void) { access_set_state(new_access(), STATE_SAVING); }
 static void refresh_without_a_lease(void) { access_set_state(new_access(), STATE_REFRESHING); }

@@ -1,4 +1,4 @@
-// Tests the tokens that were got for callers: whose they are, when they end, and how many are kept.
+// Tests the table of exchanged tokens: the key of an entry, its expiry, and the bound of the table.
 #include "base/mem.h"
 #include "exchanged_tokens_use.h"
 #include "unit.h"
@@ -72,7 +72,7 @@ static void an_exchanged_token_expires(void **state)
     put(exchanged, "acme", "jwt/ana", NOW + 60);
     assert_non_null(find(exchanged, "acme", "jwt/ana", NOW + 59));
     assert_null(find(exchanged, "acme", "jwt/ana", NOW + 60));
-    assert_null(find(exchanged, "acme", "jwt/ana", NOW));  // it is gone, not only hidden
+    assert_null(find(exchanged, "acme", "jwt/ana", NOW));  // it was deleted
     exchanged_tokens_free(exchanged);
 }
 
@@ -82,7 +82,7 @@ static void only_the_refused_exchanged_token_is_dropped(void **state)
     struct exchanged_tokens *exchanged = exchanged_tokens_new();
     struct grant *old = grant_of("acme", "jwt/ana", NOW + 60), *fresh = grant_of("acme", "jwt/ana", NOW + 90);
     exchanged_tokens_put(exchanged, old);
-    exchanged_tokens_put(exchanged, fresh);  // in its place
+    exchanged_tokens_put(exchanged, fresh);  // replaces `old`
     exchanged_tokens_drop(exchanged, old);
     assert_ptr_equal(find(exchanged, "acme", "jwt/ana", NOW), fresh);
     exchanged_tokens_drop(exchanged, fresh);

@@ -1,4 +1,4 @@
-// Tests what a server is told about who calls: the claims, when they are signed anew, and when nothing is said.
+// Tests identity assertions: their claims, when an assertion is signed again, and when none is signed.
 #include "../login/assertion_options.h"
 #include "auth/access/identity_assertion.h"
 #include "base/json.h"
@@ -50,7 +50,7 @@ static struct identity *person(const char *subject, const char *role)
 
 static struct identity_assertion *assertion_of(const struct identity *owner, const char *issuer)
 {
-    struct assertion_keys *own = assertion_keys_new();  // the file may have changed
+    struct assertion_keys *own = assertion_keys_new();  // new, because the test may have changed the file
     assert_true(key_count < sizeof keys / sizeof *keys);
     keys[key_count++] = own;
     assertion_keys_add(own, &options);
@@ -140,7 +140,7 @@ static void an_assertion_without_a_call_claims_no_roles(void **state)
     identity_unref(ana);
 }
 
-// Kept for half its life, for the same claims only, and not when the clock went back.
+// It is signed again earlier for other claims, and when the clock went back.
 static void an_assertion_is_kept_for_half_its_life(void **state)
 {
     (void)state;
@@ -198,7 +198,7 @@ static void an_assertion_is_not_signed_for_another_caller_or_with_an_unusable_ke
     options.algorithm = "RS256";
     struct identity_assertion *wrong_kind = assertion_of(ana, "https://gate.example");
     options.algorithm = "ES256";
-    assert_null(identity_assertion_text(of_ana, bob, NOW, &err));  // somebody else's connection
+    assert_null(identity_assertion_text(of_ana, bob, NOW, &err));  // the connection belongs to ana
     assert_null(identity_assertion_text(of_nobody, NULL, NOW, &err));
     assert_null(identity_assertion_text(without_issuer, ana, NOW, &err));
     assert_null(identity_assertion_text(open_key, ana, NOW, &err));

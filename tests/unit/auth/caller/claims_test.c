@@ -1,5 +1,5 @@
-// Tests what verified tokens are good for: the claims that give roles, scopes and the tenant, the cache of identities, and
-// when an unknown key is fetched.
+// Tests the use of verified tokens: the claims that give roles, scopes and the tenant, the cache of identities, and when an
+// unknown key causes a fetch.
 #include "claims.h"
 #include "jwks_misses.h"
 #include "jwt_cache.h"
@@ -36,13 +36,13 @@ static void J9_the_cache_is_bounded_and_checks_expiry_again(void **state)
     put_cached(cache, "b", 100);
     put_cached(cache, "c", 100);
     assert_true(has_cached(cache, "a", 99));
-    put_cached(cache, "d", 100);  // b was used longest ago
+    put_cached(cache, "d", 100);  // evicts b, the least recently used
     assert_false(has_cached(cache, "b", 99));
     assert_true(has_cached(cache, "a", 99) && has_cached(cache, "c", 99) && has_cached(cache, "d", 99));
-    put_cached(cache, "d", 200);  // again: replaces, evicts nobody
+    put_cached(cache, "d", 200);  // replaces the entry and evicts no other
     assert_true(has_cached(cache, "a", 99) && has_cached(cache, "c", 99) && has_cached(cache, "d", 150));
     assert_false(has_cached(cache, "a", 100));
-    assert_false(has_cached(cache, "a", 99));  // gone for good
+    assert_false(has_cached(cache, "a", 99));  // it was deleted
     put_cached(cache, "never", 0);
     assert_false(has_cached(cache, "never", -5));
     assert_false(has_cached(cache, "", 0));
@@ -85,11 +85,11 @@ static void J11_unknown_kids_cause_one_fetch_a_minute_and_a_repeated_kid_one_in_
     assert_true(jwks_misses_may_fetch(&misses, SPAN("a"), now));
     assert_false(jwks_misses_may_fetch(&misses, SPAN("a"), now));
     assert_false(jwks_misses_may_fetch(&misses, SPAN("b"), now + minute - 1));
-    assert_false(jwks_misses_may_fetch(&misses, SPAN("a"), now + minute));  // it did not come with the last fetch
+    assert_false(jwks_misses_may_fetch(&misses, SPAN("a"), now + minute));  // the last fetch did not bring it
     assert_true(jwks_misses_may_fetch(&misses, SPAN("b"), now + minute));
     assert_false(jwks_misses_may_fetch(&misses, SPAN("a"), now + 5 * minute - 1));
     assert_true(jwks_misses_may_fetch(&misses, SPAN("a"), now + 5 * minute));
-    for (int i = 0; i < 3 * JWKS_MISSES_MAX; i++) {  // a storm of kids is bounded, and one fetch a minute too
+    for (int i = 0; i < 3 * JWKS_MISSES_MAX; i++) {  // many different kids also cause one fetch a minute at most
         char kid[16];
         snprintf(kid, sizeof kid, "k%d", i);
         now += minute;
@@ -98,7 +98,7 @@ static void J11_unknown_kids_cause_one_fetch_a_minute_and_a_repeated_kid_one_in_
     }
 }
 
-// ---- J14 to J16: what the claims mean -------------------------------------------------------
+// ---- J14 to J16: the meaning of the claims --------------------------------------------------
 
 static struct jwt_claims claims_of(const char *text)
 {
@@ -130,7 +130,7 @@ static struct option_pair pairs[] = {
     {"mcp.read", "reader"}, {"mcp:write", "writer"}, {"admins", "admin"}, {"readers", "reader"}};
 static char *const pointers[] = {"/realm_access/roles", "/groups", "/https:~1~1x.example~1roles", NULL};
 
-// The roles as text, with spaces; "!" is an error.
+// Writes the roles, separated by spaces, or "!" for an error.
 static void map_roles(const char *payload, struct buf *out, bool *overage)
 {
     const struct claims_role_rules rules = {.claims = pointers, .values = {.at = pairs, .count = COUNT(pairs)}};
@@ -173,7 +173,7 @@ static void J14_roles_come_only_from_the_configured_map(void **state)
         {"{\"groups\":[\"\",\"a\\nb\",\"\\u007f\"]}", ""},
         {"{\"groups\":[\"role:idp/x\"]}", ""},
         {"{\"groups\":[]}", ""},
-        // Of the wrong type: not a reason to go on with fewer roles.
+        // A claim of the wrong type is an error; a caller with fewer roles could escape a deny.
         {"{\"scope\":7}", "!"},
         {"{\"scope\":{\"mcp.read\":true}}", "!"},
         {"{\"scp\":null}", "!"},

@@ -1,4 +1,5 @@
-// Tests fetching an issuer's keys against a server on the same loop and a clock that can be set: refresh, back-off, the end.
+// Tests fetching an issuer's keys: refresh, back-off, and expiry. The issuer is a server on the same loop, and the test sets
+// the clock.
 #include "base/clock.h"
 #include "base/log.h"
 #include "jwks_source.h"
@@ -15,7 +16,7 @@
 
 static int64_t ahead_ms;
 
-// In place of base/clock.c, which is not linked because all of it is here.
+// All functions of base/clock.c, so that the linker does not take those of the library.
 int64_t clock_now_us(void)
 {
     struct timespec now;
@@ -73,7 +74,7 @@ static void on_enough(struct loop_timer *timer)
     loop_stop(loop);
 }
 
-// What is due now happens; twice, because the loop reads the clock once a turn.
+// Runs everything that is due now; twice, because the loop reads the clock once a turn.
 static void turn(void)
 {
     struct loop_timer enough = {.on_due = on_enough};
@@ -83,7 +84,7 @@ static void turn(void)
     }
 }
 
-// Time passes; gives how many fetches it brought, each of them answered.
+// Advances the clock; returns how many fetches this caused, all of them answered.
 static unsigned after(int64_t ms)
 {
     unsigned before = fetched;
@@ -138,7 +139,7 @@ static void J10_keys_are_fetched_again_at_four_fifths_of_their_lifetime(void **s
     assert_non_null(jwks_source_keys(source));
     assert_int_equal(after(795 * SECOND), 0);
     assert_int_equal(after(6 * SECOND), 1);
-    assert_int_equal(changed, 1);  // the same document
+    assert_int_equal(changed, 1);  // the second fetch brought the same document
     document = "{\"keys\":[],\"rotated\":true}";
     assert_int_equal(after(795 * SECOND), 0);
     assert_int_equal(after(6 * SECOND), 1);

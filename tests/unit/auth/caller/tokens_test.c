@@ -1,4 +1,4 @@
-// Tests static bearer tokens: P8 what is stored, P9 what a token looks like and finds, P10 what is known of each.
+// Tests caller tokens: the token file (P8), the form and lookup of a token (P9), and the properties of each entry (P10).
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/secret.h"
@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-// ---- a directory of our own -----------------------------------------------------------------
+// ---- the folder of a test -------------------------------------------------------------------
 
 static char path[96];
 
@@ -21,7 +21,7 @@ static int set_up(void **state)
     if (make_directory(state) != 0)
         return -1;
     snprintf(path, sizeof path, "%s/tokens.json", directory);
-    alarm(120);  // a test that fails may leave its lock to the next one
+    alarm(120);  // a failed test may leave its lock, for which the next test would wait
     return 0;
 }
 
@@ -52,7 +52,7 @@ static char *read_text(void)
 #define ID "Ab3dEf9h"
 #define SECRET "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefg"
 #define BODY "postern_" ID "_" SECRET
-#define TOKEN BODY "_2aQViB"  // CRC-32 of BODY, worked out with zlib
+#define TOKEN BODY "_2aQViB"  // CRC-32 of BODY, computed with zlib
 #define SHA "e3171a39fca0d7374796f515e8753330bd94043e39d30e6eedf4c8119a5ac78f"
 #define OTHER "b3171a39fca0d7374796f515e8753330bd94043e39d30e6eedf4c8119a5ac78f"
 #define NOW 1800000000  // 2027-01-15T08:00:00Z
@@ -66,7 +66,7 @@ static struct caller_tokens *load(const char *text, struct err *err)
     return caller_tokens_load(path, err);
 }
 
-// A file with one entry for TOKEN; `more` are further members of it, with a comma before.
+// Loads a file with one entry for TOKEN; `more` has further members of the entry and begins with a comma.
 static struct caller_tokens *load_one(const char *more)
 {
     struct err err;
@@ -124,7 +124,7 @@ static void P8_the_file_has_the_digest_of_the_whole_token_and_no_part_of_its_sec
 static void P8_a_secret_has_256_bits(void **state)
 {
     (void)state;
-    // 62^43 > 2^256 by a little; and every character is used, at every place.
+    // 62^43 is just above 2^256. All 62 characters must occur in every place.
     unsigned seen[CALLER_TOKEN_SECRET_CHARS][128] = {0}, total[128] = {0};
     enum { ROUNDS = 4000 };
     for (int i = 0; i < ROUNDS; i++) {
@@ -140,7 +140,7 @@ static void P8_a_secret_has_256_bits(void **state)
         bool ours = (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
         assert_int_equal(total[c] != 0, ours);
         characters += ours;
-        if (ours)  // 2774 each; six sigma is 316. A plain modulo would give the first eight 24 % more.
+        if (ours)  // 2774 of each are expected; six sigma is 316. A plain modulo would make the first eight 24 % more frequent.
             assert_in_range(total[c], expected - 320, expected + 320);
         for (size_t k = 0; ours && k < CALLER_TOKEN_SECRET_CHARS; k++)
             assert_true(seen[k][c] > 0);
@@ -164,7 +164,7 @@ static void P8_a_plaintext_token_is_refused_and_not_repeated_in_the_error(void *
          "\",\"subject\":\"a\",\"description\":\"is " TOKEN " !\"}]}",
          "/tokens/0/description:"},
         {"{\"version\":1,\"tokens\":[{\"id\":\"" ID "\",\"sha256\":\"" SHA
-         "\",\"subject\":\"a\",\"roles\":[\"x\",\"" BODY "\"]}]}",  // even without its end
+         "\",\"subject\":\"a\",\"roles\":[\"x\",\"" BODY "\"]}]}",  // a plaintext token without its checksum
          "/tokens/0/roles/1:"},
         {"{\"version\":1,\"tokens\":[{\"token\":\"" TOKEN "\"}]}", "/tokens/0/token:"},
         {"{\"version\":1,\"tokens\":[{\"" TOKEN "\":1}]}", "/tokens/0:"},
@@ -318,8 +318,8 @@ static void P9_a_credential_of_another_shape_passes_to_the_next_provider(void **
 static void P9_a_damaged_or_unknown_token_is_rejected(void **state)
 {
     (void)state;
-    struct caller_token_minted stranger;
-    caller_tokens_mint(&stranger);
+    struct caller_token_minted unknown;
+    caller_tokens_mint(&unknown);
     char same_id[CALLER_TOKEN_TOKEN_CHARS + 1], *huge = mem_alloc(1 << 20);
     memset(huge, 'a', (1 << 20) - 1);
     memcpy(huge, TOKEN, CALLER_TOKEN_TOKEN_CHARS);
@@ -336,8 +336,8 @@ static void P9_a_damaged_or_unknown_token_is_rejected(void **state)
         huge,
         "postern_" ID "-" SECRET "_2aQViB",
         "postern_aB3dEf9h_" SECRET "_2aQViB",  // damaged id
-        stranger.token,                        // right in itself, but nobody's
-        same_id,                               // the right id and its own crc, another secret
+        unknown.token,                         // well-formed, but of no entry
+        same_id,                               // the id of the entry and a valid checksum, but another secret
     };
     struct caller_tokens *file = load_one("");
     assert_int_equal(find(file, SPAN(TOKEN), NOW), PROVIDER_ACCEPT);
@@ -358,7 +358,7 @@ static void P9_a_token_with_any_single_typo_is_rejected(void **state)
             if (token[i] == (char)c)
                 continue;
             token[i] = (char)c;
-            assert_false(caller_tokens_is_token(span_of(token)));  // without the file
+            assert_false(caller_tokens_is_token(span_of(token)));  // the checksum alone detects it
             assert_int_equal(find(file, span_of(token), NOW), PROVIDER_REJECT);
         }
     caller_tokens_free(file);
@@ -375,9 +375,9 @@ static void P9_an_empty_token_file_rejects_every_token(void **state)
     caller_tokens_free(file);
 }
 
-// ---- P10: what is known of a token ----------------------------------------------------------
+// ---- P10: the properties of a token ---------------------------------------------------------
 
-static void P10_dates_of_tokens_are_read_and_refused(void **state)
+static void P10_valid_dates_of_tokens_are_read_and_others_refused(void **state)
 {
     (void)state;
     static const struct {
@@ -456,7 +456,7 @@ static void P10_an_identity_has_every_member_of_its_token_entry(void **state)
     const struct caller_token *entry;
     assert_int_equal(caller_tokens_find(file, SPAN(TOKEN), NOW, &entry), PROVIDER_ACCEPT);
     struct identity *identity = caller_tokens_identity(entry);
-    caller_tokens_free(file);  // the identity stands alone
+    caller_tokens_free(file);  // the identity does not need the file
     assert_int_equal(identity->proof, IDENTITY_BEARER);
     assert_string_equal(identity->tenant, "acme");
     assert_string_equal(identity->provider, "bearer");
@@ -484,12 +484,12 @@ static void P10_a_snapshot_of_the_token_file_does_not_change(void **state)
     struct caller_tokens *file = load_one("");
     assert_false(caller_tokens_stale(file));
     struct caller_tokens_edit *edit = caller_tokens_edit_start(path, false, &err);
-    caller_tokens_edit_remove(edit, "nobodys1");  // does nothing
+    caller_tokens_edit_remove(edit, "unknown1");  // does nothing
     caller_tokens_edit_remove(edit, ID);
     assert_true(caller_tokens_edit_save(edit, &err));
-    assert_false(caller_tokens_edit_save(edit, &err));  // it has no lock any more
+    assert_false(caller_tokens_edit_save(edit, &err));  // the first save released the lock
     caller_tokens_edit_free(edit);
-    assert_true(caller_tokens_stale(file));  // what a reload waits for
+    assert_true(caller_tokens_stale(file));  // so the file is reloaded
     assert_int_equal(find(file, SPAN(TOKEN), NOW), PROVIDER_ACCEPT);
     struct caller_tokens *next = caller_tokens_load(path, &err);
     assert_int_equal(find(next, SPAN(TOKEN), NOW), PROVIDER_REJECT);
@@ -542,7 +542,7 @@ static void P10_the_token_file_is_written_in_canonical_form(void **state)
                                  .created = "2026-01-02T03:04:05Z",
                                  .expires = "2027-02-28",
                                  .description = "d"};
-    for (int i = 0; i < 2; i++) {  // the second time nothing changes
+    for (int i = 0; i < 2; i++) {  // the second round changes nothing
         struct caller_tokens_edit *edit = caller_tokens_edit_start(path, false, &err);
         assert_non_null(edit);
         assert_true(caller_tokens_edit_put(edit, &entry, &err));
@@ -613,7 +613,8 @@ static void P10_a_failed_save_leaves_the_token_file_unchanged(void **state)
     size_t files = files_there();
     caller_tokens_edit_remove(edit, ID);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
-    tight = (struct rlimit){.rlim_cur = 10, .rlim_max = old.rlim_max};  // the disk is full after ten bytes
+    tight =
+        (struct rlimit){.rlim_cur = 10, .rlim_max = old.rlim_max};  // a write fails after ten bytes, as on a full disk
     void (*was)(int) = signal(SIGXFSZ, SIG_IGN);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &tight), 0);
     bool saved = caller_tokens_edit_save(edit, &err);
@@ -635,7 +636,7 @@ static void P10_a_save_does_not_overwrite_a_concurrent_change(void **state)
     struct err err = {0};
     caller_tokens_free(load_one(""));
     struct caller_tokens_edit *edit = caller_tokens_edit_start(path, false, &err);
-    write_text("{\"version\":1,\"tokens\":[]}");  // an editor, which does not lock
+    write_text("{\"version\":1,\"tokens\":[]}");  // as an editor does, without a lock
     assert_false(caller_tokens_edit_save(edit, &err));
     assert_contains(err.detail, "changed meanwhile");
     caller_tokens_edit_free(edit);
@@ -665,7 +666,7 @@ static void P10_an_entry_that_could_not_be_read_back_is_not_written(void **state
         assert_false(caller_tokens_edit_put(edit, &rows[i], &err));
         assert_null(strstr(err.detail, "0123456789AB"));
     }
-    good.sha256 = SHA;  // right alone, but the digest is there already
+    good.sha256 = SHA;  // valid by itself, but another entry has the digest
     assert_true(caller_tokens_edit_put(edit, &good, &err));
     assert_false(caller_tokens_edit_save(edit, &err));
     assert_contains(err.detail, "/tokens/1/sha256: is also that of an earlier token");
@@ -686,7 +687,7 @@ int main(void)
         cmocka_unit_test(P9_a_damaged_or_unknown_token_is_rejected),
         cmocka_unit_test(P9_a_token_with_any_single_typo_is_rejected),
         cmocka_unit_test(P9_an_empty_token_file_rejects_every_token),
-        cmocka_unit_test(P10_dates_of_tokens_are_read_and_refused),
+        cmocka_unit_test(P10_valid_dates_of_tokens_are_read_and_others_refused),
         cmocka_unit_test(P10_an_expired_token_is_rejected),
         cmocka_unit_test(P10_an_identity_has_every_member_of_its_token_entry),
         cmocka_unit_test(P10_a_snapshot_of_the_token_file_does_not_change),

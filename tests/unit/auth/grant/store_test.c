@@ -1,4 +1,4 @@
-// Tests the token store: whose grant is whose, what is on the disk, the cache, attempts, and refreshing once.
+// Tests the token store: keys of grants, the content of the files, the cache, registrations, attempts, and refreshing under a lease.
 #include "auth/caller/identity.h"
 #include "auth/grant/store.h"
 #include "base/clock.h"
@@ -26,7 +26,7 @@
 
 static char database[96];
 static struct loop *loop;
-static struct loop *inherited;  // by a child process, which has one of its own
+static struct loop *inherited;  // the parent's loop in a child process, which uses its own
 static struct grant_store *store;
 
 static int set_up(void **state)
@@ -115,7 +115,7 @@ static enum grant_answer find(const struct grant_key *key, const char *access)
     return answer;
 }
 
-static void S1_a_grant_comes_back_as_it_was_saved(void **state)
+static void S1_a_grant_is_read_back_as_it_was_saved(void **state)
 {
     (void)state;
     struct grant_request request = {0};
@@ -169,7 +169,7 @@ static void S1_a_grant_comes_back_as_it_was_saved(void **state)
     grant_request_release(&request);
 }
 
-// Every pair of these is two grants.
+// Each of these keys is that of a different grant.
 static void S1_H1_a_grant_is_found_only_under_its_own_key(void **state)
 {
     (void)state;
@@ -244,7 +244,7 @@ static void F7_a_save_from_an_old_generation_is_a_conflict_and_returns_the_store
         grant_store_save(store, late, stale[i], &request);
         grant_unref(late);
         assert_int_equal(wait_for(&request), GRANT_STORE_CONFLICT);
-        assert_span(secret_span(&request.grant->is.access_token), SPAN("two"), "what is there");
+        assert_span(secret_span(&request.grant->is.access_token), SPAN("two"), "the stored grant");
         assert_int_equal(request.grant->generation, second);
     }
     grant_request_release(&request);
@@ -259,13 +259,13 @@ static void F13_a_removal_deletes_only_the_generation_that_was_refused(void **st
     int64_t first = save(&alice, "one", 0);
     int64_t second = save(&alice, "two", first);
     grant_store_remove(store, &alice, first, &request);
-    assert_int_equal(wait_for(&request), GRANT_STORE_CONFLICT);  // a loser never deletes
+    assert_int_equal(wait_for(&request), GRANT_STORE_CONFLICT);  // a process that lost the race never deletes
     assert_int_equal(find(&alice, "two"), GRANT_STORE_DONE);
     grant_store_remove(store, &alice, second, &request);
     assert_int_equal(wait_for(&request), GRANT_STORE_DONE);
     assert_int_equal(find(&alice, NULL), GRANT_STORE_ABSENT);
     grant_store_remove(store, &alice, GRANT_STORE_ANY, &request);
-    assert_int_equal(wait_for(&request), GRANT_STORE_ABSENT);  // S12: once more is no error
+    assert_int_equal(wait_for(&request), GRANT_STORE_ABSENT);  // S12: a second removal is not an error
     save(&alice, "three", 0);
     grant_store_remove(store, &alice, GRANT_STORE_ANY, &request);
     assert_int_equal(wait_for(&request), GRANT_STORE_DONE);
@@ -280,14 +280,14 @@ static void T9_a_grant_is_fresh_until_shortly_before_it_expires(void **state)
         int64_t expires, obtained, now, margin, dead;
         bool fresh;
     } rows[] = {
-        {"in its life", 2000, 1000, 1500, 30, 0, true},
+        {"before expiry", 2000, 1000, 1500, 30, 0, true},
         {"within the margin", 2000, 1000, 1970, 30, 0, false},
         {"just before the margin", 2000, 1000, 1969, 30, 0, true},
         {"expired", 2000, 1000, 2001, 0, 0, false},
-        {"of unknown expiry", 0, 1000, 999999, 30, 0, true},
+        {"expiry unknown", 0, 1000, 999999, 30, 0, true},
         {"the clock went back behind obtained_at", 2000, 1000, 500, 30, 0, true},
         {"dead", 2000, 1000, 1500, 30, 1400, false},
-        {"given expired", 1000, 1000, 1000, 0, 0, false},
+        {"issued expired", 1000, 1000, 1000, 0, 0, false},
     };
     for (size_t i = 0; i < COUNT(rows); i++) {
         struct grant_fields fields = {
@@ -322,15 +322,15 @@ static void S5_damaged_keys_and_bytes_are_refused(void **state)
         size_t len;
         bool good;
     } rows[] = {
-        {"nothing said", LIT(GOOD_KEY), LIT("\1"), true},
+        {"no fields", LIT(GOOD_KEY), LIT("\1"), true},
         {"an access token", LIT(GOOD_KEY), LIT("\1\1\0\0\0\2ab"), true},
         {"a tag of a later version", LIT(GOOD_KEY), LIT("\1\177\0\0\0\2ab"), true},
         {"commas and colons in a text", LIT("5:1:a,,,1:b,1:c,0:,"), LIT("\1"), true},
         {"no bytes", LIT(GOOD_KEY), LIT(""), false},
         {"another version", LIT(GOOD_KEY), LIT("\2"), false},
-        {"half a head", LIT(GOOD_KEY), LIT("\1\1\0\0"), false},
-        {"longer than there is", LIT(GOOD_KEY), LIT("\1\1\0\0\0\5ab"), false},
-        {"longer than anything", LIT(GOOD_KEY), LIT("\1\1\377\377\377\377ab"), false},
+        {"half the head of a field", LIT(GOOD_KEY), LIT("\1\1\0\0"), false},
+        {"a length beyond the end", LIT(GOOD_KEY), LIT("\1\1\0\0\0\5ab"), false},
+        {"the largest length", LIT(GOOD_KEY), LIT("\1\1\377\377\377\377ab"), false},
         {"a time of two bytes", LIT(GOOD_KEY), LIT("\1\6\0\0\0\2ab"), false},
         {"a text twice", LIT(GOOD_KEY), LIT("\1\4\0\0\0\1a\4\0\0\0\1b"), false},
         {"a zero in a text", LIT(GOOD_KEY), LIT("\1\4\0\0\0\2a\0"), false},
@@ -339,7 +339,7 @@ static void S5_damaged_keys_and_bytes_are_refused(void **state)
         {"five texts", LIT(GOOD_KEY "1:e,"), LIT("\1"), false},
         {"no comma at the end", LIT("1:a,1:b,1:c,0:"), LIT("\1"), false},
         {"a length that is too long", LIT("1:a,1:b,1:c,9:,"), LIT("\1"), false},
-        {"a length that is none", LIT("1:a,1:b,1:c,x:,"), LIT("\1"), false},
+        {"a length that is not a number", LIT("1:a,1:b,1:c,x:,"), LIT("\1"), false},
         {"a length below zero", LIT("1:a,1:b,1:c,-1:,"), LIT("\1"), false},
         {"a length of many digits", LIT("1:a,1:b,1:c,99999999999999999999:,"), LIT("\1"), false},
     };
@@ -374,9 +374,9 @@ static void H14_grants_are_listed_and_purged_by_tenant_user_and_issuer(void **st
         {"an issuer, everywhere", {.issuer = "https://one"}, 4},
         {"a user, everywhere", {.user = "bearer/alice"}, 3},
         {"a user at an issuer, everywhere", {.user = "bearer/alice", .issuer = "https://one"}, 2},
-        {"nobody", {.tenant = "default", .user = "bearer/carol"}, 0},
-        {"nobody, everywhere", {.user = "bearer/carol"}, 0},
-        {"not a tenant", {.tenant = "defaul"}, 0},
+        {"a user without grants", {.tenant = "default", .user = "bearer/carol"}, 0},
+        {"a user without grants, everywhere", {.user = "bearer/carol"}, 0},
+        {"an unknown tenant", {.tenant = "defaul"}, 0},
     };
     start();
     for (size_t i = 0; i < COUNT(keys); i++)
@@ -425,7 +425,7 @@ static void a_cancelled_request_is_not_called_back_and_its_write_completes(void 
     assert_int_equal(find(&alice, "one"), GRANT_STORE_DONE);
 }
 
-// The worker stands still, because another process writes: 4096 wait, the others are refused.
+// The write of another process blocks the worker. 4096 requests wait, and the others are refused.
 static void requests_beyond_the_queue_fail_and_each_is_called_back_once(void **state)
 {
     (void)state;
@@ -434,7 +434,7 @@ static void requests_beyond_the_queue_fail_and_each_is_called_back_once(void **s
     size_t failed = 0;
     sqlite3 *writer;
     start();
-    assert_true(grant_store_wait(store, 20000));  // what it does by itself at the beginning
+    assert_true(grant_store_wait(store, 20000));  // for the jobs that the store starts itself when it is opened
     done_count = 0;
     assert_int_equal(sqlite3_open(database, &writer), SQLITE_OK);
     assert_int_equal(sqlite3_exec(writer, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
@@ -443,7 +443,7 @@ static void requests_beyond_the_queue_fail_and_each_is_called_back_once(void **s
         requests[i] = (struct grant_request){.on_done = on_done};
         grant_store_find(store, &alice, &requests[i]);
     }
-    assert_int_equal(done_count, 0);  // never inside the call
+    assert_int_equal(done_count, 0);  // never from inside grant_store_find()
     assert_int_equal(sqlite3_exec(writer, "COMMIT", NULL, NULL, NULL), SQLITE_OK);
     sqlite3_close(writer);
     assert_true(grant_store_wait(store, 20000));
@@ -454,7 +454,8 @@ static void requests_beyond_the_queue_fail_and_each_is_called_back_once(void **s
         assert_true(requests[i].answer == GRANT_STORE_ABSENT || requests[i].err.code == ERR_TOO_MANY);
         grant_request_release(&requests[i]);
     }
-    assert_in_range(failed, MANY - WAITING, MANY - WAITING + 1);  // the first one may not have begun yet
+    assert_in_range(failed, MANY - WAITING,
+                    MANY - WAITING + 1);  // one less waits if the worker had not taken the first one yet
 }
 
 static void closing_the_store_finishes_started_requests(void **state)
@@ -473,7 +474,7 @@ static void closing_the_store_finishes_started_requests(void **state)
     assert_int_equal(find(&alice, "one"), GRANT_STORE_DONE);
 }
 
-// ---- what is on the disk --------------------------------------------------------------------
+// ---- the files ------------------------------------------------------------------------------
 
 static bool file_has(const char *name, struct span secret)
 {
@@ -484,7 +485,7 @@ static bool file_has(const char *name, struct span secret)
     return len > 0 && memmem(text, (size_t)len, secret.at, secret.len);
 }
 
-// In every file there is: database, write-ahead log, its index.
+// Searches every file of the store (database, write-ahead log and its index) and counts them.
 static bool disk_has(const char *secret, size_t *files)
 {
     bool found = false;
@@ -555,7 +556,7 @@ static void S6_the_files_of_the_store_contain_no_secret(void **state)
         if (!closed)
             stop();
     }
-    assert_true(disk_has(ISSUER, &files));  // the search does find what is there
+    assert_true(disk_has(ISSUER, &files));  // the search finds text that is not secret
     start();
     assert_int_equal(find(&alice, "ACCESS-0123456789"), GRANT_STORE_DONE);
 }
@@ -607,14 +608,14 @@ static void S6_tampered_and_swapped_records_are_errors_and_do_not_log_a_user_out
         RECORD_YES);
     record_close(records);
     start();
-    assert_int_equal(find(&bob, NULL), GRANT_STORE_FAILED);    // alice's tokens under bob's key
-    assert_int_equal(find(&alice, NULL), GRANT_STORE_FAILED);  // one bit
+    assert_int_equal(find(&bob, NULL), GRANT_STORE_FAILED);    // the record of alice, moved to bob's key
+    assert_int_equal(find(&alice, NULL), GRANT_STORE_FAILED);  // one bit was changed
     struct grant_request request = {0};
     grant_store_list(store, &(struct grant_filter){.tenant = "default"}, &request);
     assert_int_equal(wait_for(&request), GRANT_STORE_DONE);
     assert_int_equal(request.count, 0);
     assert_contains(request.err.detail, "changed");
-    grant_store_purge(store, &(struct grant_filter){.tenant = "default"}, &request);  // the way out
+    grant_store_purge(store, &(struct grant_filter){.tenant = "default"}, &request);  // how an operator recovers
     assert_int_equal(wait_for(&request), GRANT_STORE_DONE);
     assert_int_equal(request.count, 2);
     grant_request_release(&request);
@@ -639,7 +640,7 @@ static void S7_a_store_with_another_key_does_not_open_and_keeps_its_records(void
 
 // ---- the cache ------------------------------------------------------------------------------
 
-// The time that this thread has worked, whatever else the machine does.
+// The processor time of this thread, which other load of the machine does not affect.
 static int64_t own_us(void)
 {
     struct timespec now;
@@ -664,7 +665,7 @@ static void a_cached_grant_is_found_without_the_disk_in_microseconds(void **stat
     assert_null(grant_store_cached(store, &bob));
 }
 
-// Grants of the users u0, u1, … in one transaction: so many one by one would take long.
+// Adds grants of the users u0, u1, … in one transaction, because one transaction for each would take long.
 static void fill_with_users(int count)
 {
     struct err err = {0};
@@ -720,7 +721,7 @@ static void the_cache_is_bounded_and_keeps_recently_used_grants(void **state)
         snprintf(user, sizeof user, "bearer/u%d", i);
         assert_int_equal(find(&(struct grant_key){"default", user, ISSUER, RESOURCE}, "t"), GRANT_STORE_DONE);
         if (i == GRANT_STORE_CACHE - 1)
-            assert_true(user_is_cached(0));  // used again: u1 is the oldest now
+            assert_true(user_is_cached(0));  // used again, so that u1 is now the least recently used
     }
     int kept = 0;
     for (int i = 0; i < GRANT_STORE_CACHE + MORE; i++)
@@ -769,14 +770,14 @@ static void the_cache_survives_its_checks_and_the_saves_of_its_own_process(void 
     static const struct grant_key bob = {"default", "bearer/bob", ISSUER, RESOURCE};
     start();
     save(&alice, "one", 0);
-    save(&bob, "two", 0);  // our own changes do not empty it
+    save(&bob, "two", 0);  // a change by this process does not clear the cache
     assert_non_null(grant_store_cached(store, &alice));
-    stay_until = clock_now_ms() + 3 * GRANT_STORE_STALE_MS;  // several looks at the store
+    stay_until = clock_now_ms() + 3 * GRANT_STORE_STALE_MS;  // long enough for several checks
     run_until(stayed());
     assert_false(is_not_cached());
 }
 
-// The worker stands still behind another process' write: nobody can say any more what the store holds.
+// The write of another process blocks the worker, so the cache cannot be compared with the store.
 static void a_cache_that_cannot_be_checked_is_not_used(void **state)
 {
     (void)state;
@@ -891,7 +892,7 @@ static void G10_only_the_refused_client_becomes_suspect(void **state)
     grant_store_registration_suspect(store, &key, "id", &request);
     assert_int_equal(wait_for(&request), GRANT_STORE_ABSENT);
     save_registration(&key, "id", NULL);
-    grant_store_registration_suspect(store, &key, "the one before", &request);
+    grant_store_registration_suspect(store, &key, "the previous client", &request);
     assert_int_equal(wait_for(&request), GRANT_STORE_ABSENT);
     grant_store_registration_find(store, &key, &request);
     assert_int_equal(wait_for(&request), GRANT_STORE_DONE);
@@ -917,7 +918,7 @@ static void G13_each_issuer_and_tenant_allows_one_registration_a_minute(void **s
         start_with((struct record_config){.clock_ms = clock_of_minutes});
         grant_store_registration_claim(store, "default", ISSUER, &request);
         assert_int_equal(wait_for(&request), GRANT_STORE_DONE);
-        stop();  // whoever had it ended
+        stop();  // the limit outlives the process that registered
         start_with((struct record_config){.clock_ms = clock_of_minutes});
         grant_store_registration_claim(store, "default", ISSUER, &request);
         assert_int_equal(wait_for(&request), GRANT_STORE_CONFLICT);
@@ -992,7 +993,7 @@ static void D16_a_configured_client_belongs_to_the_first_issuer(void **state)
         {{"default", "https://mcp/b", "client"}, "https://two", GRANT_STORE_DONE},
         {{"acme", "https://mcp/a", "client"}, "https://two", GRANT_STORE_DONE},
     };
-    for (size_t i = 0; i < COUNT(rows); i++) {  // each in a process of its own
+    for (size_t i = 0; i < COUNT(rows); i++) {  // each with a newly opened store, as in another process
         start();
         grant_store_client_bind(store, &rows[i].place, rows[i].issuer, &request);
         if (wait_for(&request) != rows[i].answer)
@@ -1020,7 +1021,7 @@ static void H9_another_process_reads_an_attempt_as_it_was_stored(void **state)
     assert_int_equal(wait_for(&request), GRANT_STORE_DONE);
     attempt_free(attempt);
     grant_store_attempt_add(store, SPAN("state"), request.attempt, &request);
-    assert_int_equal(wait_for(&request), GRANT_STORE_DONE);  // of the generation that is there
+    assert_int_equal(wait_for(&request), GRANT_STORE_DONE);  // a write that names the stored generation
     grant_request_release(&request);
     stop();
     start();
@@ -1107,8 +1108,8 @@ static void H9_an_attempt_expires_after_ten_minutes_and_when_the_clock_goes_back
         {"young", "UPDATE record SET updated=updated-590000 WHERE space='attempt'", 5000, true},
         {"old", "UPDATE record SET updated=updated-600000 WHERE space='attempt'", 5000, false},
         {"from the future", "UPDATE record SET updated=updated+3600000 WHERE space='attempt'", 5000, false},
-        {"its own time is over", "SELECT 1", 0, false},
-        {"its own time is too long", "SELECT 1", 3600000, false},
+        {"an expired attempt", "SELECT 1", 0, false},
+        {"an expiry too far in the future", "SELECT 1", 3600000, false},
     };
     start();
     for (size_t i = 0; i < COUNT(rows); i++) {
@@ -1144,7 +1145,7 @@ static void H9_a_user_has_five_open_attempts_at_a_server_and_a_sixth_replaces_th
     assert_true(has_attempt("alice 0"));
     set_stage("alice 0", ATTEMPT_AWAY);
     assert_int_equal(add_attempt("alice 5", "alice", "files"), GRANT_STORE_DONE);
-    assert_true(has_attempt("alice 0"));  // agreed to: not before the others
+    assert_true(has_attempt("alice 0"));  // the user has consented to it, so the others are dropped first
     assert_false(has_attempt("alice 1"));
     set_stage("alice 2", ATTEMPT_OVER);
     assert_int_equal(add_attempt("alice 6", "alice", "files"), GRANT_STORE_DONE);
@@ -1157,11 +1158,11 @@ static void H9_a_user_has_five_open_attempts_at_a_server_and_a_sixth_replaces_th
         set_stage(name, ATTEMPT_AWAY);
     }
     assert_int_equal(add_attempt("alice 7", "alice", "files"), GRANT_STORE_DONE);
-    assert_false(has_attempt("alice 0"));  // all are: the oldest
+    assert_false(has_attempt("alice 0"));  // the user has consented to all, so the oldest is dropped
     assert_true(has_attempt("alice 7"));
 }
 
-// So many that nobody can open, as if they were added now.
+// Adds so many attempts as if they were new; their records cannot be opened, but count.
 static void crowd(int count)
 {
     char sql[400];
@@ -1224,9 +1225,9 @@ static void H9_a_full_store_drops_finished_attempts_first_and_then_attempts_of_t
     assert_int_equal(count_attempts(), GRANT_STORE_ATTEMPTS);
 }
 
-// ---- what is over ---------------------------------------------------------------------------
+// ---- ended grants ---------------------------------------------------------------------------
 
-// A grant that was refused for good so long ago (0: it lives), and last changed then.
+// Saves a grant that ended this many seconds ago, its last change; 0: a grant that has not ended.
 static void save_ended(const struct grant_key *key, int64_t ago_s)
 {
     char sql[128];
@@ -1263,12 +1264,12 @@ static void F12_a_dead_grant_is_kept_for_a_day_and_then_removed(void **state)
     save_ended(&idle, 0);
     alter("UPDATE record SET updated=updated-864000000 WHERE space='grant' AND generation=(SELECT max(generation) FROM "
           "record WHERE space='grant')");
-    assert_int_equal(answer_for(&yesterday), GRANT_STORE_DONE);  // until somebody looks
+    assert_int_equal(answer_for(&yesterday), GRANT_STORE_DONE);  // removed only when the store is opened
     stop();
     start();
     assert_int_equal(answer_for(&yesterday), GRANT_STORE_ABSENT);
     assert_int_equal(answer_for(&today), GRANT_STORE_DONE);
-    assert_int_equal(answer_for(&idle), GRANT_STORE_DONE);  // not used for long, and alive
+    assert_int_equal(answer_for(&idle), GRANT_STORE_DONE);  // unused for long, but not ended
 }
 
 // ---- refreshing once ------------------------------------------------------------------------
@@ -1319,13 +1320,13 @@ static void F5_the_holder_of_the_lease_refreshes_and_a_later_process_gets_the_re
     take(&one, old, LEASE_HELD);
     assert_span(secret_span(&one.grant->is.access_token), SPAN("old"), "read under the lease");
     two.wait_ms = 200;
-    take(&two, old, LEASE_LATE);  // F6: the wait has an end
+    take(&two, old, LEASE_LATE);  // F6: the wait is bounded
     assert_int_equal(finish(&one, "new"), GRANT_STORE_DONE);
     assert_span(secret_span(&one.grant->is.access_token), SPAN("new"), "as stored");
     take(&two, old, LEASE_CHANGED);
     assert_span(secret_span(&two.grant->is.access_token), SPAN("new"), "theirs");
     grant_lease_end(&two);
-    take(&two, one.grant->generation, LEASE_HELD);  // and the lease is free again
+    take(&two, one.grant->generation, LEASE_HELD);  // the lease is free again
     grant_lease_end(&two);
     grant_lease_end(&one);
     assert_int_equal(find(&alice, "new"), GRANT_STORE_DONE);
@@ -1344,7 +1345,7 @@ static void F5_a_lease_that_ends_without_a_result_is_free_for_the_next_process(v
     assert_int_equal(find(&alice, "old"), GRANT_STORE_DONE);
 }
 
-static void a_lease_on_an_absent_grant_reports_it_gone(void **state)
+static void a_lease_on_an_absent_grant_reports_that_the_grant_is_gone(void **state)
 {
     (void)state;
     struct grant_lease lease = {0};
@@ -1388,7 +1389,7 @@ static void F3_only_one_of_many_callers_in_a_process_refreshes(void **state)
     }
     run_until(all_called());
     assert_int_equal(held_count, 1);
-    assert_true(clock_now_ms() - begin < 5000);  // they wake each other, and do not wait for clocks
+    assert_true(clock_now_ms() - begin < 5000);  // the end of each lease wakes the next caller, without a timer
 }
 
 static void leases_may_be_ended_at_any_moment(void **state)
@@ -1400,8 +1401,8 @@ static void leases_may_be_ended_at_any_moment(void **state)
     ready_count = saved_count = 0;
     grant_lease_start(store, &one, &alice, old);
     grant_lease_start(store, &two, &alice, old);
-    grant_lease_end(&one);  // on the worker
-    grant_lease_end(&two);  // waiting behind it
+    grant_lease_end(&one);  // its job is on the worker
+    grant_lease_end(&two);  // it waits for `one`
     grant_lease_end(&two);
     assert_true(grant_store_wait(store, 10000));
     assert_int_equal(ready_count, 0);
@@ -1410,13 +1411,13 @@ static void leases_may_be_ended_at_any_moment(void **state)
     saved_count = 0;
     grant_lease_save(&one, fresh);
     grant_unref(fresh);
-    grant_lease_end(&one);  // while it is saved: it is saved all the same
+    grant_lease_end(&one);  // during the save, which completes
     assert_true(grant_store_wait(store, 10000));
     assert_int_equal(saved_count, 0);
     assert_int_equal(find(&alice, "new"), GRANT_STORE_DONE);
     take(&one, old, LEASE_CHANGED);
     take(&two, one.grant->generation, LEASE_HELD);
-    stop();  // gives it back
+    stop();  // releases the lease of `two`
     grant_lease_end(&one);
     grant_lease_end(&two);
     start();
@@ -1442,7 +1443,7 @@ static void F13_a_user_who_logs_out_during_a_refresh_stays_logged_out(void **sta
     grant_request_release(&request);
 }
 
-// Leases end when a test says so, however long the machine takes for its steps.
+// A clock that only the tests move, so that leases do not expire on a slow machine.
 static int64_t lease_clock_ms = 1000000;
 static int64_t lease_clock(void) { return lease_clock_ms; }
 static void start_with_lease_clock(void) { start_with((struct record_config){.clock_ms = lease_clock}); }
@@ -1464,7 +1465,7 @@ static void hold_and_wait(int fd)
         pause();
 }
 
-static void F4_a_killed_holder_loses_its_lease_after_its_time_but_not_the_grant(void **state)
+static void F4_the_lease_of_a_killed_holder_expires_and_its_grant_stays(void **state)
 {
     (void)state;
     struct grant_lease lease = {.wait_ms = 300};
@@ -1506,7 +1507,7 @@ struct race {
 
 static struct race *race;
 
-// A rotating authorization server: the refresh token of the round works once. More than once kills the grant.
+// An authorization server that rotates refresh tokens: the token of a round works once, and a second use ends the grant.
 static bool refresh_at_server(int round) { return atomic_fetch_add(&race->refreshed[round], 1) == 0; }
 
 static int this_round;
@@ -1546,7 +1547,7 @@ static void racer(void)
         grant_store_find(store, &alice, &request);
         if (!grant_store_wait(store, 20000) || !request.grant)
             _exit(3);
-        pthread_barrier_wait(&race->line);  // all of them know the old one
+        pthread_barrier_wait(&race->line);  // now all have read the old grant
         struct grant_lease lease = {.on_ready = on_racer, .on_saved = on_racer_saved};
         grant_lease_start(store, &lease, &alice, request.grant->generation);
         loop_run(loop);
@@ -1610,11 +1611,11 @@ static void F10_a_refreshed_grant_that_cannot_be_written_is_kept_in_memory_and_w
     assert_int_equal(grant_store_unsaved(store, &why), 1);
     assert_contains(why.detail, "no room left");
     assert_span(secret_span(&grant_store_cached(store, &alice)->is.access_token), span_of(large), "in memory");
-    assert_int_equal(find(&alice, large), GRANT_STORE_DONE);  // this process goes on with it
-    take(&other, old, LEASE_LATE);                            // and nobody refreshes with the token that is used up
+    assert_int_equal(find(&alice, large), GRANT_STORE_DONE);  // this process uses the new grant
+    take(&other, old, LEASE_LATE);                            // and no process uses the spent refresh token
     grant_lease_end(&lease);
     grant_lease_end(&other);
-    grant_store_remove(store, &ballast, GRANT_STORE_ANY, &request);  // somebody makes room
+    grant_store_remove(store, &ballast, GRANT_STORE_ANY, &request);  // frees space
     assert_int_equal(wait_for(&request), GRANT_STORE_DONE);
     grant_request_release(&request);
     run_until(is_all_saved());
@@ -1628,7 +1629,7 @@ static void F10_a_refreshed_grant_that_cannot_be_written_is_kept_in_memory_and_w
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(S1_a_grant_comes_back_as_it_was_saved),
+        TEST(S1_a_grant_is_read_back_as_it_was_saved),
         TEST(S1_H1_a_grant_is_found_only_under_its_own_key),
         TEST(S1_equal_subjects_of_two_providers_are_different_users),
         TEST(F7_a_save_from_an_old_generation_is_a_conflict_and_returns_the_stored_grant),
@@ -1662,11 +1663,11 @@ int main(void)
         TEST(F12_a_dead_grant_is_kept_for_a_day_and_then_removed),
         TEST(F5_the_holder_of_the_lease_refreshes_and_a_later_process_gets_the_result),
         TEST(F5_a_lease_that_ends_without_a_result_is_free_for_the_next_process),
-        TEST(a_lease_on_an_absent_grant_reports_it_gone),
+        TEST(a_lease_on_an_absent_grant_reports_that_the_grant_is_gone),
         TEST(F3_only_one_of_many_callers_in_a_process_refreshes),
         TEST(leases_may_be_ended_at_any_moment),
         TEST(F13_a_user_who_logs_out_during_a_refresh_stays_logged_out),
-        TEST(F4_a_killed_holder_loses_its_lease_after_its_time_but_not_the_grant),
+        TEST(F4_the_lease_of_a_killed_holder_expires_and_its_grant_stays),
         TEST(F4_F7_only_one_of_several_processes_asks_the_server_to_refresh_a_grant),
         TEST(F10_a_refreshed_grant_that_cannot_be_written_is_kept_in_memory_and_written_later),
     };

@@ -1,4 +1,4 @@
-// Tests the vault: sealing and what does not open, the sources of the ring, wrong keys, and rotation beside a user of it.
+// Tests the vault: sealing, records that must not open, the sources of the ring, wrong keys, and rotation during other writes.
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -107,8 +107,8 @@ static void S6_a_sealed_secret_opens_and_two_seals_of_it_differ(void **state)
         assert_true(vault_seal(vault, grant("a"), span_of(texts[i]), &two, &err));
         assert_int_equal(one.len, strlen(texts[i]) + VAULT_OVERHEAD);
         assert_int_equal(one.at[0], 1);
-        assert_memory_equal(one.at, two.at, 9);               // the same key
-        assert_memory_not_equal(one.at + 9, two.at + 9, 12);  // never the same nonce
+        assert_memory_equal(one.at, two.at, 9);               // the version and the id of the key
+        assert_memory_not_equal(one.at + 9, two.at + 9, 12);  // the nonce
         assert_true(vault_unseal(vault, grant("a"), buf_span(&one), &plain, &err));
         assert_span(buf_span(&plain), span_of(texts[i]), texts[i]);
     }
@@ -151,7 +151,7 @@ static void S6_a_record_moved_to_another_key_or_space_does_not_open(void **state
     assert_false(
         vault_unseal(vault, (struct record_name){VAULT_CLIENTS, SPAN("alice")}, buf_span(&sealed), &plain, &err));
     assert_true(vault_unseal(vault, grant("alice"), buf_span(&sealed), &plain, &err));
-    // the border between space and key is part of it
+    // The same bytes, divided otherwise between space and key, name another record.
     assert_false(vault_unseal(vault, (struct record_name){"gran", SPAN("talice")}, buf_span(&sealed), &plain, &err));
     buf_release(&sealed);
     buf_wipe(&plain);
@@ -215,7 +215,7 @@ static void S6_the_sources_of_the_key_ring_are_tried_in_order(void **state)
     snprintf(credential, sizeof credential, "%s/postern-vault-key", directory);
     snprintf(file, sizeof file, "%s/mine.key", directory);
     write_ring(credential, KEY_TWO "\n");
-    chmod(credential, 0440);  // as systemd shows it
+    chmod(credential, 0440);  // the mode that systemd gives it
     write_ring(file, "# mine\n" KEY_TWO "\n" KEY_THREE_PLAIN "," KEY_ONE "\n");
     write_ring(ring, KEY_TWO);
     setenv("CREDENTIALS_DIRECTORY", directory, 1);
@@ -252,7 +252,7 @@ static void S6_an_invalid_key_ring_is_refused(void **state)
         setenv("POSTERN_VAULT_KEY", rows[i].text, 1);
         assert_row(!(vault = vault_open(&(struct vault_config){0}, records, &err)), rows[i].text);
         assert_contains(err.detail, rows[i].says);
-        assert_null(strstr(err.detail, "AAAA"));  // a key never reaches a message
+        assert_null(strstr(err.detail, "AAAA"));  // an error never quotes a key
     }
 }
 
@@ -273,7 +273,7 @@ static void S2_a_key_file_that_others_may_read_is_refused(void **state)
 
 // ---- rotation -------------------------------------------------------------------------------
 
-// As if the last rotation had been an hour ago.
+// Makes the last rotation an hour old.
 static void age_ring(void)
 {
     struct timespec then[2] = {{.tv_sec = time(NULL) - 3600}, {.tv_sec = time(NULL) - 3600}};
@@ -295,7 +295,7 @@ static void S6_a_rotation_reseals_every_record_and_keeps_generations(void **stat
     }
     assert_true(vault_status(vault, records, &status, &err));
     assert_int_equal(status.count, 1);
-    assert_int_equal(status.keys[0].records, 21);  // with the check record
+    assert_int_equal(status.keys[0].records, 21);  // including the check record
     char old[VAULT_ID_CHARS + 1];
     memcpy(old, status.keys[0].id, sizeof old);
 
@@ -317,12 +317,12 @@ static void S6_a_rotation_reseals_every_record_and_keeps_generations(void **stat
         snprintf(key, sizeof key, "key%d", i);
         assert_true(opens(key, key, &err));
         assert_int_equal(record_get(records, grant(key), &record, &err), RECORD_YES);
-        assert_int_equal(record.generation, generation[i]);  // who refreshes meanwhile is not disturbed
+        assert_int_equal(record.generation, generation[i]);  // so a refresh in progress can still save
     }
     assert_true(vault_rotate(vault, records, &rotation, &err));
-    assert_int_equal(rotation.dropped, 0);  // the previous one stays, for who is in the middle of something
+    assert_int_equal(rotation.dropped, 0);  // the previous key stays for processes that still write with it
     assert_true(vault_rotate(vault, records, &rotation, &err));
-    assert_int_equal(rotation.dropped, 0);  // and all of them, so soon
+    assert_int_equal(rotation.dropped, 0);  // within the hour, older keys stay as well
     age_ring();
     assert_true(vault_rotate(vault, records, &rotation, &err));
     assert_int_equal(rotation.dropped, 2);
@@ -338,11 +338,11 @@ static void S6_another_process_follows_a_rotation(void **state)
     put("before", "one");
     struct vault *other = vault_open(&(struct vault_config){0}, records, &err);
     assert_true(vault_rotate(other, records, &rotation, &err));
-    assert_true(opens("before", "one", &err));  // sealed with a key this one has not seen
+    assert_true(opens("before", "one", &err));  // this vault has not read the new key yet
     put("after", "two");
     struct vault_status status;
     assert_true(vault_status(other, records, &status, &err));
-    assert_int_equal(status.keys[0].records, 3);  // and it seals with the new key at once
+    assert_int_equal(status.keys[0].records, 3);  // `after` was sealed with the new key
     vault_free(other);
 }
 
@@ -376,7 +376,7 @@ static void S7_a_rotation_is_refused_while_a_key_is_missing(void **state)
     put("a", "secret");
     write_ring(ring, KEY_TWO "\n" KEY_ONE);
     put("b", "secret");
-    assert_true(vault_rotate(vault, records, &rotation, &err));  // all is under a new key now
+    assert_true(vault_rotate(vault, records, &rotation, &err));  // all records are sealed with a new key
     put("c", "secret");
     char text[512] = {0};
     int fd = open(ring, O_RDONLY);
@@ -391,7 +391,7 @@ static void S7_a_rotation_is_refused_while_a_key_is_missing(void **state)
     assert_true(opens("c", "secret", &err));
 }
 
-// A rotation that is killed at any moment: everything opens, and the next rotation finishes.
+// After the kill, every record opens. The next round rotates again.
 static void S6_a_rotation_may_be_killed_at_any_moment(void **state)
 {
     (void)state;
@@ -425,8 +425,8 @@ static void S6_a_rotation_may_be_killed_at_any_moment(void **state)
     }
 }
 
-// In a child: seals and stores without an end, as a gateway does.
-static void store_for_ever(int fd)
+// In a child: seals and stores records until it is killed, as a gateway does.
+static void store_until_killed(int fd)
 {
     struct err err = {0};
     struct record_store *mine = record_open(&(struct record_config){0}, &err);
@@ -457,8 +457,8 @@ static void S6_a_rotation_beside_a_gateway_that_writes_loses_no_record(void **st
     assert_int_equal(pipe(ends), 0);
     pid_t child = fork();
     if (child == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);  // also when the test fails
-        store_for_ever(ends[1]);
+        prctl(PR_SET_PDEATHSIG, SIGKILL);  // the child ends also if the test fails
+        store_until_killed(ends[1]);
     }
     assert_int_equal(read(ends[0], &byte, 1), 1);
     for (int i = 0; i < 12; i++) {
@@ -468,7 +468,7 @@ static void S6_a_rotation_beside_a_gateway_that_writes_loses_no_record(void **st
     }
     kill(child, SIGKILL);
     waitpid(child, &status, 0);
-    assert_true(WIFSIGNALED(status));  // it never failed by itself
+    assert_true(WIFSIGNALED(status));  // the child did not fail before
     close(ends[0]);
     close(ends[1]);
     assert_true(opens("still", "still", &err));

@@ -1,4 +1,4 @@
-// Tests tokens and key sets, each test named after what it guards; it signs with code of its own and fresh keys.
+// Tests the verification of JWTs and the import of key sets. The tests sign with their own code and with keys of this run.
 #include "auth/jose/jwt.h"
 #include "base/secret.h"
 #include "jwk.h"
@@ -65,7 +65,7 @@ static void put_param(struct buf *out, const char *name, const EVP_PKEY *key, co
     BN_free(number);
 }
 
-// {"kty":…, and the public members, and what else is given (beginning with a comma)}.
+// Writes a JWK with kty, the public members, and `rest`, which begins with a comma.
 static void put_jwk(struct buf *out, const struct key *key, const char *rest)
 {
     buf_printf(out, "{\"kty\":\"%s\"", key->kty);
@@ -98,7 +98,7 @@ static struct jwks *parse_set(struct buf *text)
     return parsed;
 }
 
-// A set of one key or two, each with its own rest.
+// A set of one or two keys, each with further members.
 static struct jwks *set_of(int a, const char *rest_a, int b, const char *rest_b)
 {
     struct buf text = {0};
@@ -169,7 +169,7 @@ static enum jwt_outcome judge_at(const struct jwt_rules *rules, const struct jwk
     enum jwt_outcome outcome = jwt_verify(rules, with, token, now, &claims, &why);
     assert_true((outcome == JWT_ACCEPTED) == (why.code == ERR_NONE));
     assert_true((outcome == JWT_ACCEPTED) == (claims.tree != NULL));
-    assert_int_equal(ERR_peek_error(), 0);  // nothing is left for the next user of OpenSSL
+    assert_int_equal(ERR_peek_error(), 0);  // the error queue of OpenSSL is empty again
     jwt_claims_release(&claims);
     return outcome;
 }
@@ -179,7 +179,7 @@ static enum jwt_outcome judge(const struct jwks *with, const struct buf *token)
     return judge_at(&usual, with, buf_span(token), NOW);
 }
 
-// Signed by the right Ed25519 key.
+// Judges a token with this header that is signed with the Ed25519 key.
 static enum jwt_outcome judge_header(const char *header)
 {
     struct buf token = {0};
@@ -307,7 +307,7 @@ static void J3_a_token_has_three_segments_in_strict_base64url(void **state)
     const char *text = buf_text(&good), *first = strchr(text, '.'), *last = strrchr(text, '.');
     struct span head = span_make(text, (size_t)(first - text));
     struct span body = span_make(first + 1, (size_t)(last - first - 1)), tail = span_of(last + 1);
-    // 64 bytes are 86 digits, the last with four spare bits that must be zero.
+    // 64 bytes are 86 digits, of which the last has four spare bits that must be zero.
     char spare[87];
     memcpy(spare, tail.at, 87);
     spare[85]++;
@@ -473,7 +473,7 @@ static void J4_a_token_of_an_algorithm_that_is_not_allowed_is_rejected_before_it
     static const int with[] = {RS384, RS512, PS384, PS512, ES384, ES512};
     for (size_t i = 0; i < COUNT(off); i++) {
         struct buf header = {0}, token = {0};
-        // A kid nobody has: the algorithm is refused before the key is looked for.
+        // The kid is unknown, but the algorithm is refused before the key is looked up.
         buf_printf(&header, "{\"alg\":\"%s\",\"kid\":\"unknown\"}", off[i]);
         put_token(&token, buf_text(&header), GOOD, with[i]);
         assert_row(judge(set, &token) == JWT_REJECTED, off[i]);
@@ -551,24 +551,24 @@ static void J4_keys_in_the_header_of_a_token_are_ignored(void **state)
 static void J5_a_token_with_an_unknown_kid_is_distinguished_from_a_rejected_one(void **state)
 {
     (void)state;
-    assert_int_equal(judge_header("{\"alg\":\"EdDSA\",\"kid\":\"nobody\"}"), JWT_UNKNOWN_KEY);
+    assert_int_equal(judge_header("{\"alg\":\"EdDSA\",\"kid\":\"unknown\"}"), JWT_UNKNOWN_KEY);
     assert_int_equal(judge_header("{\"alg\":\"EdDSA\",\"kid\":\"\"}"), JWT_UNKNOWN_KEY);
     assert_int_equal(judge_header("{\"alg\":\"EdDSA\",\"kid\":\"4 \"}"), JWT_UNKNOWN_KEY);
     assert_int_equal(judge_header("{\"alg\":\"EdDSA\",\"kid\":4}"), JWT_REJECTED);
     assert_int_equal(judge_header("{\"alg\":\"EdDSA\",\"kid\":null}"), JWT_REJECTED);
-    // No set yet: a fetch may help, with a kid or without.
+    // Without a key set, a fetch may help, with a kid or without.
     assert_int_equal(judge_with(NULL, "{\"alg\":\"EdDSA\",\"kid\":\"4\"}", EDDSA), JWT_UNKNOWN_KEY);
     assert_int_equal(judge_with(NULL, "{\"alg\":\"EdDSA\"}", EDDSA), JWT_UNKNOWN_KEY);
-    // A kid of the wrong type is not the same as none.
+    // A kid of the wrong type does not count as absent.
     assert_int_equal(judge_with(set_of(ED25519, "", 0, NULL), "{\"alg\":\"EdDSA\"}", EDDSA), JWT_ACCEPTED);
     assert_int_equal(judge_with(set_of(ED25519, "", 0, NULL), "{\"alg\":\"EdDSA\",\"kid\":4}", EDDSA), JWT_REJECTED);
     assert_int_equal(judge_with(set_of(ED25519, "", 0, NULL), "{\"alg\":\"EdDSA\",\"kid\":null}", EDDSA), JWT_REJECTED);
-    // The kid is known: fetching again would not help.
+    // The kid is known, so another fetch would not help.
     assert_int_equal(judge_header("{\"alg\":\"EdDSA\",\"kid\":\"5\"}"), JWT_REJECTED);
     assert_int_equal(judge_header("{\"alg\":\"EdDSA\",\"kid\":\"0\"}"), JWT_REJECTED);
-    // What would be rejected anyhow is not worth a fetch.
+    // A token that would be rejected with any key does not cause a fetch.
     struct buf token = {0};
-    put_token(&token, "{\"alg\":\"EdDSA\",\"kid\":\"nobody\"}", CLAIMS("\"exp\":1"), EDDSA);
+    put_token(&token, "{\"alg\":\"EdDSA\",\"kid\":\"unknown\"}", CLAIMS("\"exp\":1"), EDDSA);
     assert_int_equal(judge(set, &token), JWT_REJECTED);
     buf_release(&token);
 }
@@ -584,7 +584,7 @@ static void J5_a_token_without_a_kid_needs_exactly_one_matching_key(void **state
     assert_int_equal(judge_with(set_of(OTHER_RSA, "", RSA_KEY, ""), header, RS256), JWT_REJECTED);
     assert_contains(why.detail, "2 keys fit");
     assert_int_equal(judge_with(set_of(P256, "", P384, ""), header, RS256), JWT_REJECTED);
-    // The same key listed twice is no choice.
+    // The same key, listed twice, is not ambiguous.
     assert_int_equal(judge_with(set_of(RSA_KEY, "", RSA_KEY, ""), header, RS256), JWT_ACCEPTED);
 }
 
@@ -606,7 +606,7 @@ static void J5_a_key_must_match_in_kid_type_curve_use_operations_and_alg(void **
         {",\"kid\":\"k\",\"alg\":\"RSA-OAEP\"", JWT_REJECTED},
         {",\"kid\":\"other\"", JWT_UNKNOWN_KEY},
         {"", JWT_UNKNOWN_KEY},
-        // Broken keys are not in the set at all.
+        // Malformed keys are left out of the set.
         {",\"kid\":\"k\",\"use\":1", JWT_UNKNOWN_KEY},
         {",\"kid\":\"k\",\"key_ops\":\"verify\"", JWT_UNKNOWN_KEY},
         {",\"kid\":[\"k\"]", JWT_UNKNOWN_KEY},
@@ -615,14 +615,14 @@ static void J5_a_key_must_match_in_kid_type_curve_use_operations_and_alg(void **
         assert_row(judge_with(set_of(RSA_KEY, rows[i].rest, 0, NULL), "{\"alg\":\"RS256\",\"kid\":\"k\"}", RS256) ==
                        rows[i].want,
                    rows[i].rest);
-    // One kid for two types: the algorithm decides. For two keys that fit: nobody does.
+    // If keys of two types have one kid, the algorithm selects the key. If both fit, the token is rejected.
     assert_int_equal(judge_with(set_of(RSA_KEY, ",\"kid\":\"k\"", P256, ",\"kid\":\"k\""),
                                 "{\"alg\":\"ES256\",\"kid\":\"k\"}", ES256),
                      JWT_ACCEPTED);
     assert_int_equal(judge_with(set_of(RSA_KEY, ",\"kid\":\"k\"", OTHER_RSA, ",\"kid\":\"k\""),
                                 "{\"alg\":\"RS256\",\"kid\":\"k\"}", RS256),
                      JWT_REJECTED);
-    // ES256 goes with P-256 only, and so on.
+    // Each ES algorithm fits one curve only.
     static const int curve[] = {P256, P384, P521};
     static const char *const algs[] = {"ES256", "ES384", "ES512"};
     for (int key = 0; key < 3; key++)
@@ -637,7 +637,7 @@ static void J5_a_key_must_match_in_kid_type_curve_use_operations_and_alg(void **
 
 // ---- J6: importing --------------------------------------------------------------------------
 
-// A set of this one key beside a good one: how many stay, and what is said of the other.
+// Imports a set of this key and a good one, of which `want` keys must remain; `problem` is the reason for the one left out.
 static void import_beside_good(const char *jwk, size_t want, const char *problem)
 {
     struct buf text = {0};
@@ -683,7 +683,7 @@ static void J6_an_rsa_key_with_an_unsafe_modulus_or_exponent_is_refused(void **s
     import_beside_good("{\"kty\":\"RSA\",\"e\":\"AQAB\",\"n\":7}", 1, "n or e");
     EVP_PKEY_free(small);
     EVP_PKEY_free(odd_size);
-    // All ones: 8200 bits, 8192 bits (so large that divisors are not looked for), 2048 bits (3 divides it), even.
+    // All bits one: 8200 bits; 8192 bits (too large to search for divisors); 2048 bits (divisible by 3); even.
     static const struct {
         size_t len;
         char last;
@@ -712,7 +712,7 @@ static void J6_a_key_whose_point_is_not_on_its_curve_is_refused(void **state)
     static const struct {
         const char *jwk, *problem;
     } rows[] = {
-        // (1, 1) is on none of them; the coordinates are padded.
+        // (1, 1) is not on any of the curves; the coordinates are padded.
         {"{\"kty\":\"EC\",\"crv\":\"P-256\",\"x\":\"AQ\",\"y\":\"AQ\"}", "take"},
         {"{\"kty\":\"EC\",\"crv\":\"P-384\",\"x\":\"AQ\",\"y\":\"AQ\"}", "take"},
         {"{\"kty\":\"EC\",\"crv\":\"P-521\",\"x\":\"AQ\",\"y\":\"AQ\"}", "take"},
@@ -728,7 +728,7 @@ static void J6_a_key_whose_point_is_not_on_its_curve_is_refused(void **state)
     };
     for (size_t i = 0; i < COUNT(rows); i++)
         import_beside_good(rows[i].jwk, 1, rows[i].problem);
-    // A point of another curve, and the right one with its halves swapped.
+    // A point of another curve, and a valid point with x and y swapped.
     struct buf jwk = {0};
     buf_put_text(&jwk, "{\"kty\":\"EC\",\"crv\":\"P-521\"");
     put_param(&jwk, "x", keys[P384].key, OSSL_PKEY_PARAM_EC_PUB_X, 48);
@@ -747,7 +747,7 @@ static void J6_a_key_whose_point_is_not_on_its_curve_is_refused(void **state)
 static void J6_short_coordinates_of_a_key_are_padded(void **state)
 {
     (void)state;
-    // A key whose x or y begins with a zero byte turns up about every 128th time.
+    // About every 128th key has an x or y that begins with a zero byte.
     struct key key = {"EC", "P-256", NULL};
     struct buf jwk = {0};
     unsigned char x[32];
@@ -881,7 +881,7 @@ static void J7_every_algorithm_accepts_its_signature_and_rejects_a_tampered_one(
             first++;
         while (token.at[last - 1] != '.')
             last--;
-        // Digits of the header, the payload and all over the signature; the last digit has spare bits.
+        // Changes digits of the header, the payload and the signature, except the last digit, which has spare bits.
         for (size_t at = 1; at < token.len - 1; at += at < last ? 11 : 7) {
             char was = token.at[at];
             if (was == '.')
@@ -898,7 +898,7 @@ static void J7_every_algorithm_accepts_its_signature_and_rejects_a_tampered_one(
     }
 }
 
-// The signature of one scheme under the name of each other: only those of the same name and key are accepted.
+// A signature by each scheme is tried under the name of every scheme, and accepted only under its own.
 static void J7_a_signature_does_not_verify_under_another_algorithm(void **state)
 {
     (void)state;
@@ -965,7 +965,7 @@ static void J7_the_pss_salt_is_as_long_as_the_digest(void **state)
     }
 }
 
-// RFC 7515 A.2 and A.3, RFC 8037 A.4: made by others.
+// The examples of RFC 7515 A.2 and A.3 and of RFC 8037 A.4.
 static void J7_published_signatures_verify(void **state)
 {
     (void)state;
@@ -1110,7 +1110,7 @@ static void J8_times_must_be_numbers_and_saturate(void **state)
     }
     assert_int_equal(judge_payload(&usual, CLAIMS("\"exp\":253402300799,\"nbf\":-1e300,\"iat\":1e300"), NOW),
                      JWT_ACCEPTED);
-    // A large number elsewhere does no harm.
+    // A number that is out of range does not matter in another claim.
     assert_int_equal(judge_payload(&usual, CLAIMS("\"exp\":1700000060,\"n\":18446744073709551616"), NOW), JWT_ACCEPTED);
 }
 
@@ -1123,7 +1123,7 @@ static void J8_the_claims_of_an_accepted_token_are_returned(void **state)
     put_token(&token, "{\"alg\":\"EdDSA\",\"kid\":\"4\"}",
               CLAIMS("\"exp\":1700000060,\"jti\":\"t1\",\"a~/b\":{\"c\":[1]}"), EDDSA);
     assert_int_equal(jwt_verify(&usual, set, buf_span(&token), NOW, &claims, &err), JWT_ACCEPTED);
-    buf_release(&token);  // the claims do not live in it
+    buf_release(&token);  // the claims do not refer to it
     assert_string_equal(claims.subject, "alice");
     assert_string_equal(claims.token_id, "t1");
     assert_int_equal(claims.expires, 1700000090);
@@ -1165,7 +1165,7 @@ static void J8_the_subject_is_absent_or_a_plain_string(void **state)
     }
 }
 
-// Whatever is wrong, the operator's detail has nothing of the token in it. SECRET stands in every place.
+// Each token has SECRET in another place, which the detail for the operator must not contain.
 static void J8_error_details_never_quote_the_token(void **state)
 {
     (void)state;
@@ -1202,7 +1202,7 @@ static void J8_error_details_never_quote_the_token(void **state)
     }
 }
 
-// ---- J10: how long keys are kept ------------------------------------------------------------
+// ---- J10: the lifetime of a key set ---------------------------------------------------------
 
 static void J10_a_key_set_is_valid_for_its_max_age_between_5_minutes_and_a_day(void **state)
 {

@@ -1,4 +1,4 @@
-// The table of the login flow: complete, connected, and the only way from one state to another.
+// Tests the state table of the login flow: it is complete and connected, and no transition happens that it does not list.
 #include "flow_state.h"
 #include "unit.h"
 #include <fcntl.h>
@@ -31,7 +31,8 @@ static void every_state_that_waits_for_a_reply_has_a_reply_function(void **state
 {
     (void)state;
     for (int i = 0; i < FLOW_STATES; i++) {
-        bool quiet = i == FLOW_AUTHORIZING || i == FLOW_ENDED;  // the browser's return is login_flow_callback()
+        bool quiet = i == FLOW_AUTHORIZING ||
+                     i == FLOW_ENDED;  // the return of the browser arrives through login_flow_callback()
         assert_row(quiet == !flow_rows[i].on_reply, flow_rows[i].name);
     }
 }

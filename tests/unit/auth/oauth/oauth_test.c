@@ -1,4 +1,4 @@
-// Tests OAuth's pure part as tables: challenges, URLs, metadata, registration, callbacks, tokens; rows carry requirement numbers.
+// Tests the functions of OAuth that do no I/O: challenges, URLs, metadata, scopes, clients, callbacks and tokens, mostly as tables.
 #include "auth/oauth/oauth.h"
 #include "base/secret.h"
 #include "unit.h"
@@ -159,7 +159,7 @@ static void D8_server_metadata_are_looked_for_at_well_known_urls(void **state)
     }
 }
 
-// What is joined from a URL of the greatest length is longer than one: every place that is told is a URL itself.
+// A well-known URL that is derived from a URL of maximum length would exceed that length itself.
 static void D8_a_metadata_url_that_would_be_too_long_is_left_out(void **state)
 {
     (void)state;
@@ -555,7 +555,7 @@ static void G7_G14_only_the_known_members_of_a_registration_response_are_kept(vo
     assert_string_equal(got.management_token, "t");
     assert_string_equal(got.management_uri, "https://as/reg/c");
     assert_string_equal(got.scope, "read");
-    assert_string_equal(got.redirect_uri, "http://127.0.0.1/callback");  // ours, whatever it says
+    assert_string_equal(got.redirect_uri, "http://127.0.0.1/callback");  // that of the request, not of the response
     static const char *const never[] = {"0", "-5", "null", "\"soon\"", "[]"};
     for (size_t i = 0; i < COUNT(never); i++) {
         char text[128];
@@ -681,7 +681,7 @@ static void A5_A6_A11_the_authorization_url_has_the_required_parameters_and_rese
     const char *text = buf_text(&url);
     assert_int_equal(strncmp(text, "https://as/a?tenant=x&response_type=code&client_id=c&", 53), 0);
     assert_contains(text, "&redirect_uri=http%3A%2F%2F127.0.0.1%3A8085%2Fcallback&");
-    assert_contains(text, "&resource=https%3A%2F%2Fh%2Fmcp%2F");  // its slash stays
+    assert_contains(text, "&resource=https%3A%2F%2Fh%2Fmcp%2F");  // the final slash stays
     assert_contains(text, "&resource=https%3A%2F%2Fsecond");
     assert_contains(text, "&scope=a%20b&");
     assert_contains(text, "&audience=x%20y");
@@ -738,7 +738,7 @@ static void B2_B3_B4_B5_B6_callbacks_are_accepted_or_refused(void **state)
         {"code=&state=STATE", false, OAUTH_CALLBACK_REJECTED},
         {"error=access_denied&state=STATE", false, OAUTH_CALLBACK_DENIED},
         {"error=server_error&error_description=x&state=STATE", false, OAUTH_CALLBACK_REFUSED},
-        // iss: advertised or not, present or not
+        // iss advertised or not, and present or not
         {"code=x&state=STATE&iss=https%3A%2F%2Fas", true, OAUTH_CALLBACK_CODE},
         {"code=x&state=STATE", true, OAUTH_CALLBACK_REJECTED},
         {"code=x&state=STATE&iss=https%3A%2F%2Fas", false, OAUTH_CALLBACK_CODE},
@@ -920,7 +920,7 @@ static void T7_T8_T9_the_expiry_of_a_token_is_read_or_ignored_when_invalid(void 
     (void)state;
     static const struct {
         const char *member;
-        int64_t expires;  // after NOW; -1: unknown
+        int64_t expires;  // seconds after NOW; -1: unknown
     } rows[] = {
         {"", -1},
         {",\"expires_in\":3600", 3600},

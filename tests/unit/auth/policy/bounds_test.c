@@ -1,4 +1,5 @@
-// Tests the bounds of policies: what is too much (E6, E7, W12), rules by chance (X20), and patterns made to be slow (X21).
+// Tests the bounds of policies: size and depth (E6, E7, W12), bounds of a call (X8), and slow patterns (X21); and that compiled
+// random rules decide like a rule-by-rule evaluation (X20).
 #include "auth/policy/policy.h"
 #include "auth/policy/uri.h"
 #include "base/json.h"
@@ -32,7 +33,7 @@ static void put_rule(struct buf *out, int i)
                i ? "," : "", i, i);
 }
 
-// W12: comfort ends at 500 rules in a file.
+// W12: 500 rules in a file are the most without a warning.
 static void test_many_rules(void **state)
 {
     (void)state;
@@ -51,9 +52,9 @@ static void test_many_rules(void **state)
     }
 }
 
-// ---- what is too much -----------------------------------------------------------------------
+// ---- policies that are too large ------------------------------------------------------------
 
-// E6: each level has two groups with both of the next one, 2^31 ways down: refused, and soon.
+// E6: each of the two groups of a level contains both groups of the next level, so there are 2^31 paths.
 static void test_groups_explode(void **state)
 {
     (void)state;
@@ -93,7 +94,7 @@ static void test_too_large(void **state)
     assert_null(policy_load(&how, &findings, &err));
     assert_contains(err.detail, "big.json: E7 larger than 4194304 bytes; split it");
     policy_findings_release(&findings);
-    // Deeper than anybody writes.
+    // Nested too deeply.
     struct buf deep = {0};
     buf_put_text(&deep, FILE_HEAD "\"rules\":");
     for (int i = 0; i < 10000; i++)
@@ -102,7 +103,7 @@ static void test_too_large(void **state)
     assert_string_equal(findings.at[0].code, "E7");
     policy_findings_release(&findings);
     buf_release(&deep);
-    // To leave out one of too many files could leave out a deny.
+    // With too many files the policy is refused as a whole, because a file left out may contain a deny.
     empty_directory();
     for (int i = 0; i <= 1000; i++) {
         char name[32];
@@ -121,7 +122,7 @@ static void test_too_large(void **state)
     policy_findings_release(&findings);
 }
 
-// ---- X20: compiled and in words, the same ---------------------------------------------------
+// ---- X20: compiled and rule by rule ---------------------------------------------------------
 
 static void put_random_rule(struct buf *out, int i)
 {
@@ -184,7 +185,7 @@ static void test_compiled_agrees(void **state)
     assert_true(allowed > 500 && allowed < 11500);
 }
 
-// What a caller sends is looked at once for each condition, so there is a bound: more keys than that cannot be judged.
+// Every condition searches the arguments, so they may have 4096 keys at most. With more, no condition can be judged.
 static void test_many_keys(void **state)
 {
     (void)state;
@@ -211,7 +212,7 @@ static void test_many_keys(void **state)
     policy_findings_release(&findings);
 }
 
-// A name that a caller made up may be as long as its message.
+// A name is as long as the caller likes, up to the length of the message.
 static void test_long_names(void **state)
 {
     (void)state;
@@ -235,7 +236,7 @@ static void test_long_names(void **state)
     policy_findings_release(&findings);
 }
 
-// X21: a glob that others take exponential time for is done in pattern times text.
+// X21: a glob that takes exponential time with backtracking takes the length of the pattern times that of the text.
 static void test_bad_globs(void **state)
 {
     (void)state;
@@ -270,7 +271,7 @@ static void test_bad_globs(void **state)
     buf_release(&text);
 }
 
-// X21: what would take too much work cannot be judged: no allow matches, and every deny does.
+// X21: conditions that would take too much work cannot be judged, so the allow does not match and the deny does.
 static void test_too_much_work(void **state)
 {
     (void)state;

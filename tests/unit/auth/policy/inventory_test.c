@@ -1,4 +1,4 @@
-// Tests the findings that need a configuration or an inventory: E4, W5, W6, W9, W10, each with what it must not say.
+// Tests the findings that need a configuration or an inventory (E4, W5, W6, W9, W10), each also with policies that must not get it.
 #include "auth/policy/policy.h"
 #include "folder.h"
 #include <time.h>
@@ -46,7 +46,8 @@ static const struct {
     {"W5", RULES(R("a", "allow", ENG, "\"s\",\"x*\"", TOOLS, "\"get_a\"", "")), NOW, NULL,
      "/rules/0/servers/1: \"x*\" takes no server of the inventory"},
     {"W5", RULES(R("a", "allow", ENG, "\"x\"", TOOLS, "\"nothing\"", "")), NOW, NULL, "/rules/0/servers/0"},
-    {"W5", RULES(R("a", "allow", ENG, S, "\"prompt\"", "\"greet\"", "")), NOW, NULL, NULL},  // nobody asked for prompts
+    {"W5", RULES(R("a", "allow", ENG, S, "\"prompt\"", "\"greet\"", "")), NOW, NULL,
+     NULL},  // the inventory has no prompts
     {"W5", RULES(R("a", "allow", ENG, S, "\"prompt\"", "\"greet\"", "")), NOW PROMPTS, NULL, NULL},
     {"W5", RULES(R("a", "allow", ENG, S, "\"prompt\"", "\"get_a\"", "")), NOW "\n" PROMPTS, NULL,
      "\"get_a\" takes nothing"},
@@ -58,16 +59,16 @@ static const struct {
     {"W5", WITH_SET("\"get_*\",\"gte_*\"", ALLOW("\"set:few\"")), NOW, NULL,
      "/sets/few/names/1: \"gte_*\" takes nothing"},
     {"W5", WITH_SET("\"get_*\",\"put_a\"", ALLOW("\"set:few\"")), NOW, NULL, NULL},
-    {"W5", WITH_SET("\"gte_*\"", ALLOW("\"get_*\"")), NOW, NULL, NULL},  // a set that nobody uses
+    {"W5", WITH_SET("\"gte_*\"", ALLOW("\"get_*\"")), NOW, NULL, NULL},  // no rule uses the set
     {"W5", RULES(R("a", "allow", ENG, S, TOOLS, "\"gone\"", ",\"expires\":\"2020-01-01\"")), NOW, NULL, NULL},
     {"W5", RULES(DENY("\"put_*\",\"delete_*\"")), NOW, NULL, "/rules/0/names/1: \"delete_*\""},
-    {"W5", RULES(DENY("\"delete_*\"")), NOW, NULL, NULL},  // W10 says it
+    {"W5", RULES(DENY("\"delete_*\"")), NOW, NULL, NULL},  // this is W10
 
     {"W6", RULES(ALLOW("\"get_*\"")), NOW, "[" T("get_a", "") "," T("put_a", "") "]",
      "/rules/0/names/0: \"get_*\" now takes what was not there before: s get_b; deny it"},
     {"W6", RULES(ALLOW("\"get_*\"")), NOW, NOW, NULL},
     {"W6", RULES(ALLOW("\"get_*\"")), NOW, NULL, NULL},
-    {"W6", RULES(ALLOW("\"get_b\"")), NOW, "[" T("get_a", "") "]", NULL},  // written out, so it was meant
+    {"W6", RULES(ALLOW("\"get_b\"")), NOW, "[" T("get_a", "") "]", NULL},  // a literal name is intended
     {"W6", RULES(R("a", "allow", ENG, "\"*\"", TOOLS, "\"get_b\"", "")), NOW, "[" T("get_a", "") "]", "s get_b"},
     {"W6", RULES(ALLOW("\"*\"")), NOW, "[" T("other", "") "]", "s get_a, s get_b, s put_a;"},
     {"W6", RULES(ALLOW("\"*\"")), "[" T("1", "") "," T("2", "") "," T("3", "") "," T("4", "") "," T("5", "") "]",
@@ -86,7 +87,7 @@ static const struct {
     {"W9", RULES(TO(ENG, "\"put_*\"")), NOW, NULL, NULL},
     {"W9", RULES(TO("\"anonymous\"", "\"put_*\"")), NOW, NULL, NULL},
     {"W9",
-     HEAD "\"groups\":{\"all\":{\"description\":\"everybody here\",\"members\":[\"authenticated\"]}},\"rules\":[" TO(
+     HEAD "\"groups\":{\"all\":{\"description\":\"every user here\",\"members\":[\"authenticated\"]}},\"rules\":[" TO(
          "\"group:all\"", "\"put_*\"") "]}",
      NOW, NULL, "s put_a"},
     {"W9", RULES(R("d", "deny", "\"*\"", S, TOOLS, "\"put_*\"", "")), NOW, NULL, NULL},
@@ -96,7 +97,8 @@ static const struct {
     {"W10", RULES(DENY("\"put_*\"")), NOW, NULL, NULL},
     {"W10", RULES(DENY("\"delete_*\"")), NOW, NULL, "/rules/0/names: it never denies: takes nothing in the inventory"},
     {"W10", RULES(DENY("\"delete_*\",\"put_a\"")), NOW, NULL, NULL},
-    {"W10", RULES(R("d", "deny", "\"*\"", S, "\"prompt\"", "\"put_a\"", "")), NOW, NULL, NULL},  // no prompts asked for
+    {"W10", RULES(R("d", "deny", "\"*\"", S, "\"prompt\"", "\"put_a\"", "")), NOW, NULL,
+     NULL},  // the inventory has no prompts
     {"W10", RULES(R("d", "deny", "\"*\"", S, "\"prompt\"", "\"put_a\"", "")), NOW PROMPTS, NULL, "it never denies"},
     {"W10", RULES(R("d", "deny", "\"*\"", "\"u*\"", TOOLS, "\"*\"", "")), NULL, NULL,
      "/rules/0/servers: it never denies: no such server"},
@@ -118,7 +120,7 @@ static const struct {
           "\"subjects\":[\"role:a\"],\"servers\":[\"s\"],\"kinds\":[\"tool\"],\"names\":[\"n\"]}]}",
      NULL, NULL, "/rules/0/tenants: no tenant \"acm\" in the configuration; did you mean \"acme\"?"},
     {"E4",
-     HEAD "\"groups\":{\"g\":{\"description\":\"somebody else\",\"members\":[\"user:ldap:x\"]}},\"rules\":[" R(
+     HEAD "\"groups\":{\"g\":{\"description\":\"another user\",\"members\":[\"user:ldap:x\"]}},\"rules\":[" R(
          "a", "allow", "\"group:g\"", S, TOOLS, "\"n\"", "") "]}",
      NULL, NULL, "/groups/g: \"user:ldap:x\": no provider \"ldap\""},
 };

@@ -1,7 +1,7 @@
-// Tests policies: the truth table in policy/table.tsv (X1 to X13), listing (X9), findings E1 to E13, digests, speed.
+// Tests policies: the truth table in table.tsv (X1 to X13), listing (X9), findings (E1 to E13 and warnings), digests, speed.
 //
-// Each row of the table is decided four ways that must agree: compiled; rule by rule, slowly; with the
-// rules of every file in the reverse order; and as the row says.
+// Each row of the table has a verdict that three evaluations must give: compiled; rule by rule (slowly.h); and compiled
+// from the same rules in the reverse order.
 #include "auth/policy/policy.h"
 #include "base/json.h"
 #include "base/mem.h"
@@ -30,7 +30,7 @@ static struct policy *load(const char *path)
 
 // ---- the truth table ------------------------------------------------------------------------
 
-// The same rules, the last one first, the last file first.
+// Loads the same rules in the reverse order, also of the files.
 static struct policy *load_reversed(const char *path)
 {
     struct err err = {0};
@@ -112,7 +112,7 @@ static void read_row(char *line, struct row *row)
     }
     row->question =
         (struct policy_question){row->who, row->cells[SERVER], POLICY_TOOL, span_of(row->cells[NAME]), row->args};
-    if (row->cells[NAME][0] == '"') {  // written as JSON
+    if (row->cells[NAME][0] == '"') {  // a JSON string
         row->name = json_loads(row->cells[NAME], JSON_DECODE_ANY, NULL);
         row->question.name = span_of(json_string_value(row->name));
     }
@@ -126,7 +126,7 @@ static void release_row(struct row *row)
     json_decref(row->name);
 }
 
-// The rule is one of "a|b".
+// True if the rule is one of "a|b".
 static bool is_by(const char *choices, const char *by)
 {
     size_t len = strlen(by);
@@ -142,11 +142,11 @@ static bool check_row(const struct row *row)
     enum verdict wanted = strcmp(row->cells[VERDICT], "allow") == 0 ? VERDICT_ALLOW : VERDICT_DENY;
     struct policy_decision fast = policy_decide(loaded->memo, &row->question);
     struct policy_decision turned = policy_decide(loaded->reversed_memo, &row->question);
-    bool early = strcmp(row->cells[BY], "uri_not_canonical") == 0;  // before any rule
+    bool early = strcmp(row->cells[BY], "uri_not_canonical") == 0;  // denied before a rule is evaluated
     enum verdict slow = early ? VERDICT_DENY : decide_slowly(loaded->policy, &row->question);
     bool ok = fast.verdict == wanted && is_by(row->cells[BY], fast.by) && turned.verdict == wanted &&
               is_by(row->cells[BY], turned.by) && slow == wanted;
-    // What is allowed is listed, without and with its arguments.
+    // An item whose call is allowed must be listed, too.
     ok = ok && (wanted == VERDICT_DENY || policy_visible(loaded->memo, &row->question));
     if (!ok)
         print_error("%s %s %s %s %s: wanted %s by %s, got %d by %s, slowly %d, reversed %d by %s (%s)\n",
@@ -156,7 +156,7 @@ static bool check_row(const struct row *row)
     return ok;
 }
 
-// ITEMS is the one list of what the table is about: each is a test of its own.
+// The requirements that the table covers; the rows of each are one test.
 #define ITEMS(X) X("X1") X("X2") X("X3") X("X4") X("X5") X("X6") X("X7") X("X11") X("X12") X("X13")
 
 static bool is_item(const char *text)
@@ -166,7 +166,7 @@ static bool is_item(const char *text)
 #undef SAME
 }
 
-// The rows of one item, which is the state.
+// Checks the rows of the requirement in `state`.
 static void test_truth_table(void **state)
 {
     char line[4096];
@@ -200,7 +200,7 @@ static void test_truth_table(void **state)
     }
 }
 
-// ---- nobody, nothing, everything ------------------------------------------------------------
+// ---- without a policy, without an identity, and with the policy that allows everything ------
 
 static void test_zero_denies(void **state)
 {
@@ -251,8 +251,8 @@ static void test_zero_denies(void **state)
 #define OVERLAP(effect, subject, server, names)                                                                       \
     FILE_HEAD "\"groups\":{\"g\":{\"description\":\"two of the roles\",\"members\":[\"role:a\",\"role:b\"]},"         \
               "\"h\":{\"description\":\"they and another\",\"members\":[\"role:c\",\"group:g\"]}},"                   \
-              "\"sets\":{\"read\":{\"description\":\"what only reads\",\"names\":[\"get_*\",\"get_it\"]},"            \
-              "\"wide\":{\"description\":\"more than that\",\"names\":[\"g*\",\"put\"]}},\"rules\":[" RULE_HEAD       \
+              "\"sets\":{\"read\":{\"description\":\"reading tools\",\"names\":[\"get_*\",\"get_it\"]},"              \
+              "\"wide\":{\"description\":\"those and more\",\"names\":[\"g*\",\"put\"]}},\"rules\":[" RULE_HEAD       \
               "\"tenants\":[\"acme\"],\"subjects\":[\"group:g\"],\"servers\":[\"s\"],\"kinds\":[\"tool\"],"           \
               "\"names\":[\"set:read\"]},{\"id\":\"d\",\"effect\":\"" effect "\",\"description\":\"the other rule\"," \
               "\"tenants\":[\"*\"],\"subjects\":[\"" subject "\"],\"servers\":[" server "],\"kinds\":[\"*\"],"        \
@@ -274,7 +274,7 @@ static struct policy *load_text(const char *text, struct policy_findings *findin
 #define CODES(X) \
     X("E1 an unknown key is an error") X("E2 a name that is given twice is an error") \
     X("E3 a missing or short description is an error") X("E4 an unknown group or set is an error") \
-    X("E5 an empty selector is an error") X("E6 a circle of groups is an error") \
+    X("E5 an empty selector is an error") X("E6 a cycle of groups is an error") \
     X("E7 bad syntax is an error") X("E8 a rule open to every caller is an error") \
     X("E9 a failing test is an error") X("E10 a test of an unknown rule is an error") \
     X("E11 a text that looks like a secret is an error") X("E12 a deny that expires is an error") \
@@ -284,7 +284,7 @@ static struct policy *load_text(const char *text, struct policy_findings *findin
     X(" a valid policy has no findings")
 // clang-format on
 
-// Is the row about the code that the test's name, its state, begins with?
+// True if the name of the test, which is the state, begins with this code.
 static bool is_about(const char *code, void *const *state)
 {
     const char *name = *state;
@@ -326,7 +326,8 @@ static const struct {
     {"E5", RULES(RULE_HEAD "\"subjects\":[\"role:a\"],\"servers\":[\"s\"],\"kinds\":[\"tool\"],\"names\":[\"n\"]}"),
      "tenants"},
     {"E5", FILE_HEAD "\"sets\":{\"g\":{\"description\":\"an empty one\",\"names\":[]}}}", "empty"},
-    {"E6", FILE_HEAD "\"groups\":{\"g\":{\"description\":\"of itself\",\"members\":[\"group:g\"]}}}", "of itself"},
+    {"E6", FILE_HEAD "\"groups\":{\"g\":{\"description\":\"a group with a cycle\",\"members\":[\"group:g\"]}}}",
+     "of itself"},
     {"E6",
      FILE_HEAD "\"groups\":{\"g\":{\"description\":\"by another\",\"members\":[\"group:h\"]},"
                "\"h\":{\"description\":\"by the first\",\"members\":[\"group:g\"]}}}",
@@ -403,7 +404,7 @@ static const struct {
                      "\"names\":[\"n\",\"*\"]}"),
      "acknowledge"},
     {"E8",
-     FILE_HEAD "\"groups\":{\"g\":{\"description\":\"everybody\",\"members\":[\"*\"]},\"h\":{\"description\":"
+     FILE_HEAD "\"groups\":{\"g\":{\"description\":\"all callers\",\"members\":[\"*\"]},\"h\":{\"description\":"
                "\"and again\",\"members\":[\"group:g\"]}},\"sets\":{\"all\":{\"description\":\"everything\","
                "\"names\":[\"**\"]}},\"rules\":[" RULE_HEAD "\"tenants\":[\"acme\"],\"subjects\":[\"group:h\"],"
                "\"servers\":[\"s\"],\"kinds\":[\"tool\"],\"names\":[\"set:all\"]}]}",
@@ -442,7 +443,7 @@ static const struct {
     {"W1", OVERLAP("deny", "authenticated", "\"s\"", "\"*et_*\""), "never decides"},
     {"W2", OVERLAP("allow", "group:h", "\"s\"", "\"set:wide\""), "adds nothing"},
     {"W2", OVERLAP("allow", "anonymous\",\"authenticated", "\"s\"", "\"set:wide\",\"other\""), "adds nothing"},
-    {"W7", FILE_HEAD "\"groups\":{\"g\":{\"description\":\"of nobody at all\",\"members\":[]}}}", "no members"},
+    {"W7", FILE_HEAD "\"groups\":{\"g\":{\"description\":\"without members\",\"members\":[]}}}", "no members"},
     {"W7", FILE_HEAD "\"groups\":{\"g\":{\"description\":\"not used at all\",\"members\":[\"role:x\"]}}}",
      "nothing is"},
     {"W8", RULES(RULE_HEAD SELECTORS "\"names\":[\"n\"],\"expires\":\"2020-01-01\"}"), "expired"},
@@ -473,7 +474,7 @@ static void test_findings(void **state)
     assert_true(count > 0);
 }
 
-// What is fine says nothing of the kind.
+// Valid policies, each similar to one that gets the finding.
 static void test_no_findings(void **state)
 {
     (void)state;
@@ -531,12 +532,12 @@ static void test_expiring_soon(void **state)
     assert_int_equal(findings.count, 1);
     assert_string_equal(findings.at[0].code, "W8");
     int64_t left = policy_rule_at(policy, 0)->expires_at - (int64_t)soon;
-    assert_true(left > 0 && left <= 86400);  // its last day counts to the end
+    assert_true(left > 0 && left <= 86400);  // the rule applies until the end of its last day
     policy_unref(policy);
     policy_findings_release(&findings);
 }
 
-// The first finding with this code stands in this line, and belongs to this rule.
+// The first finding with this code must name this line and this rule.
 static void assert_place(const struct policy_findings *findings, const char *code, int line, const char *rule)
 {
     for (size_t i = 0; i < findings->count; i++)
@@ -557,9 +558,9 @@ static void test_lines(void **state)
     assert_string_equal(findings.at[0].rule, "r");
     assert_contains(findings.at[0].text, "p.json:4");
     policy_findings_release(&findings);
-    // Where a pointer leads, when no id is there to be found.
+    // The line is that of the member, also where no rule has an id.
     assert_null(load_text(
-        FILE_HEAD "\n\"groups\": {\n\"a/b\": {\"description\": \"of nobody at all\",\n\"members\": [\"group:x\"]}},\n"
+        FILE_HEAD "\n\"groups\": {\n\"a/b\": {\"description\": \"without members\",\n\"members\": [\"group:x\"]}},\n"
                   "\"rules\": [\n{\"id\":\n\"r\", \"effect\": \"allow\",\n\"description\": \"short\"}, {}]}",
         &findings));
     assert_place(&findings, "E4", 3, NULL);
@@ -583,7 +584,7 @@ static void test_lines(void **state)
     policy_findings_release(&findings);
 }
 
-// ---- X9: what is listed ---------------------------------------------------------------------
+// ---- X9: listed items -----------------------------------------------------------------------
 
 static void test_visible(void **state)
 {
@@ -602,9 +603,9 @@ static void test_visible(void **state)
         {"corp:cat", "eng", "x", "tool", "new", true},
         {"anonymous", NULL, "time", "tool", "now", true},
         {"anonymous", NULL, "time", "tool", "zone", false},
-        {"corp:cat", "a", "w", "tool", "eq", true},  // with some arguments
+        {"corp:cat", "a", "w", "tool", "eq", true},  // some arguments are allowed
         {"corp:cat", "a", "w", "tool", "none", false},
-        {"corp:cat", "d", "w", "tool", "eq", true},  // not with some
+        {"corp:cat", "d", "w", "tool", "eq", true},  // some arguments are denied
         {"corp:cat", "x", "w", "tool", "eq", false},
     };
     struct policy *base = load("base.json"), *when = load("when.json");
@@ -624,7 +625,7 @@ static void test_visible(void **state)
     policy_unref(when);
 }
 
-// Whose arguments are read: those of what a rule with conditions is about, for this caller.
+// Arguments are read if a rule with conditions is about this item and this caller.
 static void test_looks_at_arguments(void **state)
 {
     (void)state;
@@ -685,7 +686,7 @@ static void test_shadow(void **state)
     memo = policy_memo_new(policy);
     json_t *args = json_pack("{s:s}", "a", "x");
     question = (struct policy_question){who, "s", POLICY_TOOL, SPAN("n"), args};
-    assert_non_null(policy_shadow(memo, &question));  // X7 holds in the shadow too
+    assert_non_null(policy_shadow(memo, &question));  // X7 applies to shadow rules, too
     json_decref(args);
     policy_memo_free(memo);
     policy_unref(policy);
@@ -764,7 +765,7 @@ static void test_via(void **state)
     policy_unref(policy);
 }
 
-// A name too long to be kept is judged all the same, and a literal of that length is itself.
+// Names too long for the cache are decided as well, also by a literal name of that length.
 static void test_long_names(void **state)
 {
     (void)state;
@@ -784,7 +785,7 @@ static void test_long_names(void **state)
     assert_int_equal(policy_decide(memo, &question).verdict, VERDICT_DENY);
     name.at[0] = 'z';
     assert_int_equal(policy_decide(memo, &question).verdict, VERDICT_ALLOW);
-    for (int i = 0; i < 20000; i++) {  // more than are kept
+    for (int i = 0; i < 20000; i++) {  // more names than the cache keeps
         char other[32];
         snprintf(other, sizeof other, "%c%d", i % 2 ? 'z' : 'y', i);
         question.name = span_of(other);
@@ -798,7 +799,7 @@ static void test_long_names(void **state)
     policy_findings_release(&findings);
 }
 
-// ---- the written form -----------------------------------------------------------------------
+// ---- the format -----------------------------------------------------------------------------
 
 static void test_format(void **state)
 {
@@ -813,8 +814,8 @@ static void test_format(void **state)
     assert_non_null(text);
     assert_true(strstr(text, "\"version\"") < strstr(text, "\"rules\""));
     assert_true(strstr(text, "\"id\"") < strstr(text, "\"names\""));
-    assert_contains(text, "\"names\": [\"a\", \"b\"]");  // selectors have no order
-    assert_contains(text, "\"names\": [\"b\", \"a\"]");  // arguments do
+    assert_contains(text, "\"names\": [\"a\", \"b\"]");  // the order of selectors has no meaning
+    assert_contains(text, "\"names\": [\"b\", \"a\"]");  // the order of arguments has
     assert_true(text[strlen(text) - 1] == '\n');
     write_in_directory("f.json", text);
     char *again = policy_format(path, &err);
@@ -837,7 +838,7 @@ static void test_fingerprint(void **state)
     assert_true(two != policy_fingerprint(directory));
 }
 
-// ---- several threads (build-tsan: nothing of a policy is written after it is loaded) ---------
+// ---- several threads (in build-tsan, this proves that a loaded policy is never written) ------
 
 struct asking {
     pthread_t thread;
@@ -888,7 +889,7 @@ static void test_threads(void **state)
     policy_unref(policy);
 }
 
-// ---- speed (X21; tests/bench/run holds it to its bar) ---------------------------------------
+// ---- speed (X21; tests/bench/run measures it against its bar) -------------------------------
 
 static void write_many(int rules)
 {
@@ -944,7 +945,7 @@ static void measure(int rules)
     print_message("%6d rules: %lld ns a decision, %lld ns when callers take turns; loaded in %lld ms\n", rules,
                   (long long)each, (long long)turns, (long long)((loaded - start) / 1000000));
     assert_true(allowed >= DECISIONS / 2 && allowed < DECISIONS);
-    assert_true(each < 100000);  // even with sanitizers
+    assert_true(each < 100000);  // a bound that holds with sanitizers, too
     policy_memo_free(memo);
     policy_unref(policy);
     identity_unref(who);
@@ -979,9 +980,9 @@ int main(void)
         TEST("X18 an explanation shows the condition that failed", test_words, NULL)
         TEST("X18 an explanation shows the groups that lead to a rule", test_via, NULL)
         TEST("X20 names too long or too many for the cache are decided alike", test_long_names, NULL)
-        TEST("X17 a policy has one written form", test_format, NULL)
+        TEST("X17 a policy has one canonical format", test_format, NULL)
         TEST("X14 the fingerprint of a folder changes with its files", test_fingerprint, NULL)
-        TEST("several threads ask one policy, each through a memo of its own", test_threads, NULL)
+        TEST("several threads evaluate one policy, each with its own memo", test_threads, NULL)
         TEST("X21 a decision is fast with 10000 rules", test_speed, NULL)
     };
     // clang-format on

@@ -1,11 +1,11 @@
-// A second, slow opinion for the tests of policies: each rule is asked in words.
+// A slow reference for the compiled policy: evaluates one rule after the other, as `policy explain` does.
 #ifndef SLOWLY_H
 #define SLOWLY_H
 
 #include "auth/policy/policy.h"
 #include "unit.h"
 
-// Every rule asked in words, as `policy explain` does.
+// Every rule must also explain why it does not match, and only then.
 static inline enum verdict decide_slowly(const struct policy *policy, const struct policy_question *question)
 {
     bool allowed = false, denied = false;

@@ -1,4 +1,4 @@
-// Tests the canonical form of URIs: which spellings are canonical, what the others are in that form, templates and patterns.
+// Tests the canonical spelling of URIs: canonical ones, the canonical spelling of others, templates, and patterns.
 #include "unit.h"
 #include "uri_form.h"
 
@@ -52,14 +52,14 @@ static const char *const canonical[] = {
     "x://h/p?-._~!$&'()*,;=:@/?AZ09",
     "x://h/p?%20%22%23%25%2B%3C%3E%5B%5D%5E%60%7B%7C%7D%C3%A9",
     "x://h/p?url=https://example.com/a",
-    // In a host of no web scheme.
+    // In the host of a scheme that is not one of the web.
     "note://my%20note",
     "users://ann%40example.com/profile",
     "x://-._~!$&'()*+,;=",
     "x://h/" HUNDRED HUNDRED HUNDRED HUNDRED HUNDRED HUNDRED HUNDRED HUNDRED,
 };
 
-// Other spellings, and the canonical one; NULL: there is none.
+// Other spellings, each with the canonical one, or NULL if a URI has no canonical spelling.
 static const struct {
     const char *uri, *canonical;
 } others[] = {
@@ -90,7 +90,7 @@ static const struct {
     {"file:///srv/a%5bb", "file:///srv/a%5Bb"},
     {"file:///C%3A/a", "file:///C:/a"},
     {"x://h/p?a%3Db", "x://h/p?a=b"},
-    {"x://h/p?a%2Fb", NULL},  // a slash that was escaped may have been meant otherwise
+    {"x://h/p?a%2Fb", NULL},  // a server may distinguish the two slashes
     {"x://h/p?a%3Fb", "x://h/p?a?b"},
     {"x://h/p?a+b", "x://h/p?a%2Bb"},
     {"x://h/p?a%26b", NULL},
@@ -111,7 +111,7 @@ static const struct {
     {"file:///srv/a\1b", NULL},
     {" file:///srv/a", NULL},
     {"file:///srv/a ", "file:///srv/a%20"},
-    // What no spelling makes safe.
+    // Bytes and escapes that servers may read differently.
     {"file:///srv/a%2Fb", NULL},
     {"file:///srv/a%2fb", NULL},
     {"file:///srv/a\\b", NULL},
@@ -292,7 +292,7 @@ static const struct {
     {"{+uri}", true},
     {"file:///srv//{path}", false},
     {"file:////{path}", false},
-    {"file:/{path}", true},  // could become file:///
+    {"file:/{path}", true},  // an expansion could begin with file:///
     {"file:/srv/{path}", false},
     {"file:srv/{path}", false},
     {"file://localhost/{path}", false},
@@ -332,7 +332,7 @@ static void canonical_uri_templates_match_the_table(void **state)
 
 static const struct {
     const char *pattern;
-    bool resource, template;  // takes some
+    bool resource, template;  // the pattern can match an item of this kind
 } patterns[] = {
     {"*", true, true},
     {"*.pem", true, true},

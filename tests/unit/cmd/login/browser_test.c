@@ -1,4 +1,4 @@
-// Logins at the command line: which browser is started where, and where tokens of well-known services are made.
+// Tests logins at the command line: whether and which browser is started, and the hints on where to create a token.
 #include "state.h"
 #include "unit.h"
 #include <fcntl.h>
@@ -25,7 +25,7 @@ static char *new_root(void)
     return root;
 }
 
-static void L6_a_browser_is_started_where_a_window_would_open(void **state)
+static void L6_a_browser_is_started_only_on_a_local_desktop(void **state)
 {
     (void)state;
     char *root = new_root();
@@ -42,7 +42,7 @@ static void L6_a_browser_is_started_where_a_window_would_open(void **state)
     rmdir(root);
 }
 
-static void L6_a_container_is_known_by_its_files(void **state)
+static void L6_a_container_is_recognized_by_its_files(void **state)
 {
     static const char *const files[] = {".dockerenv", "run/.containerenv"};
     (void)state;
@@ -104,8 +104,8 @@ static void L15_a_hint_applies_to_its_host_and_subdomains(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(L6_a_browser_is_started_where_a_window_would_open, at_a_desk),
-        cmocka_unit_test_setup(L6_a_container_is_known_by_its_files, at_a_desk),
+        cmocka_unit_test_setup(L6_a_browser_is_started_only_on_a_local_desktop, at_a_desk),
+        cmocka_unit_test_setup(L6_a_container_is_recognized_by_its_files, at_a_desk),
         cmocka_unit_test(L15_a_hint_applies_to_its_host_and_subdomains),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,5 @@
-// Tests narrowing (X9): what a caller may pass, by the rules, and the inputSchema that says so; every other byte stays.
+// Tests narrowing (X9): the values that the rules allow a caller to pass, and the inputSchema cut down to them. All other bytes of
+// the tool stay unchanged.
 #include "auth/policy/policy.h"
 #include "draw.h"
 #include "rows.h"
@@ -21,7 +22,7 @@ static int remove_file(void **state)
     return unlink(path);
 }
 
-// Allow rules about one tool, with these conditions: an array, null for a rule without.
+// A policy with an allow rule about one tool for each element of the array: its conditions, or null for a rule without.
 static struct policy *policy_of(const json_t *conditions, const char *more)
 {
     size_t i;
@@ -57,7 +58,7 @@ static struct identity *ann(void) { return identity_new(IDENTITY_BEARER, "defaul
 #define OBJECT(properties) "{ \"type\":\"object\",\"properties\":{" properties "},\"required\":[\"a\"]}"
 #define ONE(schema) TOOL(OBJECT("\"a\":" schema ",\"z\":{ }"))
 
-// `out` NULL: nothing changes.
+// `out` NULL: the schema is not narrowed.
 static const struct {
     const char *item, *conditions, *in, *out;
 } rows[] = {
@@ -69,32 +70,32 @@ static const struct {
     {"an empty schema", "[{\"/a\":{\"eq\":true}}]", ONE("{ }"), ONE("{ \"enum\":[true]}")},
     {"the schema true", "[{\"/a\":{\"eq\":1}}]", ONE("true"), ONE("{\"enum\":[1]}")},
     {"the schema false", "[{\"/a\":{\"eq\":1}}]", ONE("false"), NULL},
-    {"a schema that is none", "[{\"/a\":{\"eq\":1}}]", ONE("\"string\""), NULL},
+    {"an invalid schema", "[{\"/a\":{\"eq\":1}}]", ONE("\"string\""), NULL},
     {"union over rules", "[{\"/a\":{\"in\":[\"x\",\"y\"]}},{\"/a\":{\"in\":[\"y\",\"z\"]}}]", ONE("{}"),
      ONE("{\"enum\":[\"x\",\"y\",\"z\"]}")},
     {"a rule without when", "[{\"/a\":{\"eq\":\"x\"}},null]", ONE("{}"), NULL},
     {"a rule about another argument", "[{\"/a\":{\"eq\":\"x\"}},{\"/z\":{\"eq\":\"x\"}}]", ONE("{}"), NULL},
     {"a rule that only bounds it", "[{\"/a\":{\"eq\":1}},{\"/a\":{\"lt\":5}}]", ONE("{}"), NULL},
     {"other operators only", "[{\"/a\":{\"glob\":\"x*\"}}]", ONE("{}"), NULL},
-    {"not_in says nothing", "[{\"/a\":{\"not_in\":[\"x\"]}}]", ONE("{}"), NULL},
+    {"not_in alone", "[{\"/a\":{\"not_in\":[\"x\"]}}]", ONE("{}"), NULL},
     {"other operators beside it", "[{\"/a\":{\"in\":[1,5,9],\"lt\":9,\"ne\":1}}]", ONE("{}"), ONE("{\"enum\":[5]}")},
     {"eq and in", "[{\"/a\":{\"in\":[1,5],\"eq\":5}}]", ONE("{}"), ONE("{\"enum\":[5]}")},
-    {"nothing can pass", "[{\"/a\":{\"in\":[1,5],\"gt\":9}}]", ONE("{}"), NULL},
+    {"no value can pass", "[{\"/a\":{\"in\":[1,5],\"gt\":9}}]", ONE("{}"), NULL},
     {"must be absent", "[{\"/a\":{\"in\":[1],\"present\":false}}]", ONE("{}"), NULL},
     {"a list as value", "[{\"/a\":{\"eq\":[1]}}]", ONE("{}"), NULL},
     {"an object among values", "[{\"/a\":{\"in\":[1,{}]}}]", ONE("{}"), NULL},
     {"an integer beyond doubles", "[{\"/a\":{\"eq\":9007199254740993}}]", ONE("{}"), NULL},
-    {"its enum is cut", "[{\"/a\":{\"in\":[\"x\",\"q\"]}}]", ONE("{\"enum\" : [ \"w\", \"x\" ,\"y\"],\"k\":0}"),
+    {"the enum of the schema", "[{\"/a\":{\"in\":[\"x\",\"q\"]}}]", ONE("{\"enum\" : [ \"w\", \"x\" ,\"y\"],\"k\":0}"),
      ONE("{\"enum\" : [\"x\"],\"k\":0}")},
-    {"its enum, other spellings", "[{\"/a\":{\"in\":[\"\xC3\xA9\",100]}}]", ONE("{\"enum\":[\"\\u00e9\",1.0e2,7]}"),
+    {"the enum in other spellings", "[{\"/a\":{\"in\":[\"\xC3\xA9\",100]}}]", ONE("{\"enum\":[\"\\u00e9\",1.0e2,7]}"),
      ONE("{\"enum\":[\"\\u00e9\",1.0e2]}")},
-    {"its enum is narrower", "[{\"/a\":{\"in\":[\"x\",\"y\"]}}]", ONE("{\"enum\":[\"x\"]}"), NULL},
-    {"its enum has nothing of it", "[{\"/a\":{\"eq\":\"x\"}}]", ONE("{\"enum\":[\"y\"]}"), NULL},
-    {"its enum is none", "[{\"/a\":{\"eq\":\"x\"}}]", ONE("{\"enum\":\"y\"}"), NULL},
+    {"an enum that is narrower", "[{\"/a\":{\"in\":[\"x\",\"y\"]}}]", ONE("{\"enum\":[\"x\"]}"), NULL},
+    {"an enum without the value", "[{\"/a\":{\"eq\":\"x\"}}]", ONE("{\"enum\":[\"y\"]}"), NULL},
+    {"an invalid enum", "[{\"/a\":{\"eq\":\"x\"}}]", ONE("{\"enum\":\"y\"}"), NULL},
     {"any", "[{\"any\":[{\"/a\":{\"eq\":1}},{\"/a\":{\"in\":[2,3]}}]}]", ONE("{}"), ONE("{\"enum\":[1,2,3]}")},
-    {"any, one is open", "[{\"any\":[{\"/a\":{\"eq\":1}},{\"/z\":{\"eq\":1}}]}]", ONE("{}"), NULL},
-    {"and any beside it", "[{\"/a\":{\"in\":[1,2]},\"any\":[{\"/a\":{\"eq\":1}},{\"/z\":{\"eq\":1}}]}]", ONE("{}"),
-     ONE("{\"enum\":[1,2]}")},
+    {"any, with an open alternative", "[{\"any\":[{\"/a\":{\"eq\":1}},{\"/z\":{\"eq\":1}}]}]", ONE("{}"), NULL},
+    {"any beside another condition", "[{\"/a\":{\"in\":[1,2]},\"any\":[{\"/a\":{\"eq\":1}},{\"/z\":{\"eq\":1}}]}]",
+     ONE("{}"), ONE("{\"enum\":[1,2]}")},
     {"two arguments", "[{\"/a\":{\"eq\":1},\"/z\":{\"eq\":\"q\"}}]", TOOL(OBJECT("\"z\":{},\"y\":{},\"a\":{}")),
      TOOL(OBJECT("\"z\":{\"enum\":[\"q\"]},\"y\":{},\"a\":{\"enum\":[1]}"))},
     {"inside an object", "[{\"/o/a\":{\"eq\":1}}]",
@@ -113,8 +114,8 @@ static const struct {
     {"no such property", "[{\"/b\":{\"eq\":1}}]", ONE("{}"), NULL},
     {"no properties", "[{\"/a\":{\"eq\":1}}]", TOOL("{\"type\":\"object\"}"), NULL},
     {"no schema", "[{\"/a\":{\"eq\":1}}]", "{\"name\":\"s__t\"}", NULL},
-    {"another member named so", "[{\"/a\":{\"eq\":1}}]", "{\"outputSchema\":" OBJECT("\"a\":{}") ",\"inputSchema\":{}}",
-     NULL},
+    {"a schema in another member", "[{\"/a\":{\"eq\":1}}]",
+     "{\"outputSchema\":" OBJECT("\"a\":{}") ",\"inputSchema\":{}}", NULL},
     {"texts are quoted", "[{\"/a\":{\"eq\":\"\\\"\\\\\\n\"}}]", ONE("{}"), ONE("{\"enum\":[\"\\\"\\\\\\n\"]}")},
 };
 
@@ -140,7 +141,7 @@ static void input_schemas_are_narrowed_as_in_the_table(void **state)
     identity_unref(who);
 }
 
-// Whose rules count: those that are in force, about this caller, and allow.
+// A rule counts if it allows, is in force, and is about this tool and this caller.
 static void only_the_rules_about_a_tool_and_its_caller_narrow_its_schema(void **state)
 {
     (void)state;
@@ -182,7 +183,7 @@ static void only_the_rules_about_a_tool_and_its_caller_narrow_its_schema(void **
     identity_unref(who);
 }
 
-// A list of many values is no help to anybody: it is left out.
+// A list of so many values would not help a caller.
 static void an_enum_of_more_than_256_values_does_not_narrow_a_schema(void **state)
 {
     (void)state;
@@ -247,7 +248,7 @@ static json_t *draw_condition(bool nested)
     return when;
 }
 
-// Whatever passes has, at every narrowed pointer, one of the values that are shown.
+// If random arguments are allowed, each has one of the values that the narrowed schema shows.
 static void a_narrowed_schema_never_allows_more_than_the_original(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-// Tests messages of servers on their way to many sessions: slices, order, fairness, and sessions and scopes that go meanwhile.
+// Tests the fan-out of messages of servers to many sessions: slices, order, fairness, and sessions and scopes that end meanwhile.
 #include "../server/room.h"
 #include "room.h"
 #include "unit.h"
@@ -6,7 +6,7 @@
 
 enum { SESSIONS = 100, LINKS = 2 };
 
-// A gate with two servers; each has two scopes, whose sessions note what they are told.
+// A gate with two servers and two scopes for each; their sessions record the messages that they get.
 struct fixture {
     struct gate gate;
     struct server server;
@@ -121,7 +121,7 @@ static void each_session_gets_a_message_once_and_in_slices(void **state)
     (void)state;
     char text[] = "a";
     say(0, text);
-    *text = '?';  // the message is gone when the first call returns
+    *text = '?';  // the memory of the message is reused after fan_out_start()
     assert_true(under_way(0));
     for (int i = 0; i < 100 && under_way(0); i++)
         run_turns(2);
@@ -159,7 +159,7 @@ static void servers_with_messages_take_turns(void **state)
     for (int i = 0; i < 20 && under_way(1); i++)
         run_turns(2);
     assert_false(under_way(1));
-    assert_true(under_way(0));  // it had no more turns than the other one
+    assert_true(under_way(0));  // both servers had as many turns
     assert_all_told(1, "b");
     run_turns(100);
     assert_all_told(0, "aaaaaaaa");
@@ -170,7 +170,7 @@ static void a_session_may_end_during_a_fan_out(void **state)
 {
     (void)state;
     say(0, "a");
-    for (int i = 0; i < SESSIONS; i += 2) {  // the next one among them
+    for (int i = 0; i < SESSIONS; i += 2) {  // the next session of the fan-out is one of them
         fan_out_session_ends(&f.sessions[0][0][i]);
         list_remove(&f.sessions[0][0][i].scope_node);
         memset(&f.sessions[0][0][i], 0xee, sizeof f.sessions[0][0][i]);

@@ -1,4 +1,4 @@
-// Tests what ends by itself (X15): subscriptions when the rule behind them expires, or their caller's roles are others.
+// Tests that permissions are checked again (X15): subscriptions end when their rule expires or the roles of their caller change.
 #include "auth/policy/policy.h"
 #include "room.h"
 #include "unit.h"
@@ -7,7 +7,7 @@
 
 static time_t now = 4070908800;  // 2099-01-01
 
-// Instead of the system's: rules expire by the day.
+// Replaces the system's function, because rules expire at the end of a day.
 time_t time(time_t *timer)
 {
     if (timer)
@@ -107,7 +107,8 @@ static void X15_a_subscription_ends_when_its_rule_expires(void **state)
     recheck_sweep(&f.gate);
     assert_true(subscribed(&f, "x://day") && subscribed(&f, "x://role"));
     now++;
-    assert_int_equal(policy_decide(f.tenant.memo, &other).verdict, VERDICT_ALLOW);  // which notes the time as well
+    assert_int_equal(policy_decide(f.tenant.memo, &other).verdict,
+                     VERDICT_ALLOW);  // the decision also updates the time of the memo
     recheck_sweep(&f.gate);
     assert_true(!subscribed(&f, "x://day") && subscribed(&f, "x://role"));
     assert_true(f.tenant.recheck_at == INT64_MAX);
@@ -132,7 +133,7 @@ static void X15_a_subscription_ends_with_the_role_that_allowed_it(void **state)
     tear_down(&f);
 }
 
-// What a server is told of a caller, and when it is started for one, hangs on this.
+// Visibility decides whether a server is started for a caller, and whether it gets the caller's log level and roots.
 static void X10_a_server_is_visible_if_a_rule_allows_an_item_of_it(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-// Tests calls as objects: their states go forward only, and an answer goes to the connection, the stream or the batch.
+// Tests the object of a call: its states only advance, and its answer goes to the connection, the stream or the batch.
 #include "base/log.h"
 #include "room.h"
 #include "unit.h"
@@ -10,7 +10,7 @@ static struct fixture {
     int answers, streams, runs;
     int status;
     struct buf text;
-    bool ended;  // the stream was over when it was handed over
+    bool ended;  // the stream had ended when on_stream() got it
 } f;
 
 static void on_answer(struct arrival *arrival, struct answer *answer)
@@ -124,7 +124,7 @@ static void the_state_of_a_call_only_advances(void **state)
     assert_true(call_is_open(f.call));
     call_set_state(f.call, CALL_DISPATCHED);
     call_set_state(f.call, CALL_OFFERED);
-    assert_true(call_is_open(f.call));  // until it is being ended
+    assert_true(call_is_open(f.call));  // until it is ending
     call_set_state(f.call, CALL_ENDING);
     assert_false(call_is_open(f.call));
     call_set_state(f.call, CALL_RECORDED);
@@ -158,7 +158,7 @@ static void assert_delivered(int status, const char *text)
     assert_int_equal(f.streams, 0);
     assert_int_equal(f.status, status);
     assert_string_equal(buf_text(&f.text), text);
-    assert_null(f.arrival.call);  // neither knows the other any more
+    assert_null(f.arrival.call);  // the call and its arrival have no pointers to each other any more
     assert_null(f.call->arrival);
 }
 
@@ -243,7 +243,7 @@ static void answers_of_parts_are_gathered_and_the_last_one_resumes_the_batch(voi
     (void)state;
     f.call->parts_left = 3;
     deliver_part("{\"id\":1}");
-    deliver_part("");  // of a notification
+    deliver_part("");  // a notification
     assert_int_equal(f.runs, 0);
     deliver_part("{\"id\":3}");
     assert_int_equal(f.runs, 1);
@@ -275,7 +275,7 @@ static void answers_of_parts_are_sent_one_by_one_on_the_stream_of_the_batch(void
 
 int main(void)
 {
-    log_setup(LOG_OFF, LOG_FORMAT_TEXT);  // invariants that do not hold are meant here
+    log_setup(LOG_OFF, LOG_FORMAT_TEXT);  // the tests break invariants on purpose
     const struct CMUnitTest tests[] = {
         TEST(the_phase_of_a_call_only_advances),
         TEST(the_state_of_a_call_only_advances),

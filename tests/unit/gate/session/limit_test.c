@@ -1,17 +1,17 @@
-// Tests limits: which row counts a call, slots, and failed authentication.
+// Tests limits: which row of limits.rates applies to a call, slots of calls in flight, and failed authentication.
 #include "base/log.h"
 #include "room.h"
 #include "unit.h"
 #include <arpa/inet.h>
 #include <netinet/in.h>
 
-// ---- which row ------------------------------------------------------------------------------
+// ---- the row of a call ----------------------------------------------------------------------
 
 #define ROWS_MAX 3
 
 enum { NO_ROW, T, I };  // per tenant, per identity
 
-// Rows, the call, and which row counts it for each `per`; -1: none.
+// Rows, a call, and the row that applies for each `per`, or -1.
 static const struct choice {
     const char *name;
     struct {
@@ -40,13 +40,13 @@ static const struct choice {
     {"same tool: server decides",        {{NULL, "push", USER, T}, {"git", "push", NULL, T}}, "git", "push", 1, -1},
     {"same tool and server: subject",    {{"git", "push", NULL, T}, {"git", "push", USER, T}}, "git", "push", 1, -1},
     {"a user beats a role",              {{NULL, NULL, "role:dev", T}, {NULL, NULL, USER, T}}, "git", "push", 1, -1},
-    {"a role beats nothing",             {{ANY, T}, {NULL, NULL, "role:dev", T}}, "git", "push", 1, -1},
-    {"another's role",                   {{ANY, T}, {NULL, NULL, "role:boss", T}}, "git", "push", 0, -1},
-    {"another's name",                   {{ANY, T}, {NULL, NULL, "user:bearer:bob", T}}, "git", "push", 0, -1},
-    {"the same name elsewhere",          {{ANY, T}, {NULL, NULL, "user:jwt:ana", T}}, "git", "push", 0, -1},
-    {"of two roles the earlier",         {{NULL, NULL, "role:ops", T}, {NULL, NULL, "role:dev", T}}, "git", "push", 0, -1},
-    {"of two patterns the earlier",      {{NULL, "*h", NULL, T}, {NULL, "p*", NULL, T}}, "git", "push", 0, -1},
-    {"no tool: its row is not about it", {{NULL, "*", NULL, T}, {"git", NULL, NULL, T}}, "git", NULL, 1, -1},
+    {"a role beats no subject",          {{ANY, T}, {NULL, NULL, "role:dev", T}}, "git", "push", 1, -1},
+    {"a role that she does not have",    {{ANY, T}, {NULL, NULL, "role:boss", T}}, "git", "push", 0, -1},
+    {"another user",                     {{ANY, T}, {NULL, NULL, "user:bearer:bob", T}}, "git", "push", 0, -1},
+    {"the same name of another provider", {{ANY, T}, {NULL, NULL, "user:jwt:ana", T}}, "git", "push", 0, -1},
+    {"two roles: the earlier row",       {{NULL, NULL, "role:ops", T}, {NULL, NULL, "role:dev", T}}, "git", "push", 0, -1},
+    {"two patterns: the earlier row",    {{NULL, "*h", NULL, T}, {NULL, "p*", NULL, T}}, "git", "push", 0, -1},
+    {"no tool: rows for tools do not apply", {{NULL, "*", NULL, T}, {"git", NULL, NULL, T}}, "git", NULL, 1, -1},
     {"no tool and only rows for tools",  {{NULL, "*", NULL, T}}, "git", NULL, -1, -1},
     {"each per by itself",               {{"git", "push", NULL, T}, {ANY, I}, {"git", NULL, NULL, I}}, "git", "push", 0, 2},
     {"the other per does not matter",    {{ANY, T}, {"git", "push", USER, I}}, "git", "push", 0, 1},
@@ -139,10 +139,10 @@ static void a_slot_of_a_call_is_freed_once(void **state)
     assert_int_equal(three.err.code, ERR_LIMITED);
     assert_int_equal(three.hold.retry_ms, 1000);
     assert_contains(three.err.detail, "limits/rates/0: too many calls in flight");
-    limit_leave(&three.hold);  // it holds nothing
+    limit_leave(&three.hold);  // a refused call has no slot
     assert_false(enter(limit, ana, "push", 0, &three));
     limit_leave(&one.hold);
-    limit_leave(&one.hold);  // and not twice
+    limit_leave(&one.hold);  // a second release does nothing
     assert_true(enter(limit, ana, "push", 0, &three));
     assert_false(enter(limit, ana, "push", 0, &one));
     limit_leave(&two.hold);
@@ -155,7 +155,7 @@ static void a_slot_of_a_call_is_freed_once(void **state)
 static void a_refused_call_does_not_count_towards_any_limit(void **state)
 {
     (void)state;
-    // The tenant has 1 call a second, each identity 1 an hour: who is refused by the one must not pay at the other.
+    // The tenant has 1 call a second, and each identity 1 an hour. A call that one of the two refuses must not count for the other.
     struct config *config =
         parse("[{\"calls\":1,\"window\":\"1s\"},{\"per\":\"identity\",\"calls\":1,\"window\":\"1h\"}]");
     struct limit *limit = limit_new(&config->limits.rates);
@@ -165,9 +165,9 @@ static void a_refused_call_does_not_count_towards_any_limit(void **state)
     limit_leave(&entry.hold);
     assert_false(enter(limit, bob, "push", 0, &entry));  // the tenant's second is used up
     assert_int_equal(entry.hold.retry_ms, 1000);
-    assert_false(enter(limit, ana, "push", 1000, &entry));  // her own hour is: the longer wait is told
+    assert_false(enter(limit, ana, "push", 1000, &entry));  // her hour is used up, and the longer wait counts
     assert_int_equal(entry.hold.retry_ms, 3600000 - 1000);
-    assert_true(enter(limit, bob, "push", 1000, &entry));  // neither refusal took anything away
+    assert_true(enter(limit, bob, "push", 1000, &entry));  // the refused calls were not counted
     limit_leave(&entry.hold);
     identity_unref(ana);
     identity_unref(bob);
@@ -224,7 +224,7 @@ static void identities_beyond_the_number_of_buckets_are_refused(void **state)
     config_unref(config);
 }
 
-// What is wrong with rows, and what the message says.
+// Invalid rows, and the error for each.
 static void rate_rows_without_a_sensible_meaning_are_refused(void **state)
 {
     (void)state;
@@ -279,10 +279,10 @@ static struct peer peer_of(const char *address)
 static void P6_an_address_may_fail_authentication_a_limited_number_of_times(void **state)
 {
     (void)state;
-    // Who fails, and who is then not heard.
+    // An address that fails, a second address, and whether the second may still authenticate.
     static const struct {
         const char *fails, *other;
-        bool heard;
+        bool allowed;
     } rows[] = {
         {"192.0.2.1", "192.0.2.1", false},
         {"192.0.2.1", "192.0.2.2", true},
@@ -301,8 +301,8 @@ static void P6_an_address_may_fail_authentication_a_limited_number_of_times(void
             throttle_failed(&throttle, &fails, 0);
         }
         assert_int_equal(throttle_wait(&throttle, &fails, 0), 10000);
-        assert_row((throttle_wait(&throttle, &other, 0) == 0) == rows[i].heard, rows[i].other);
-        throttle_failed(&throttle, &fails, 0);  // one that slipped through costs no more
+        assert_row((throttle_wait(&throttle, &other, 0) == 0) == rows[i].allowed, rows[i].other);
+        throttle_failed(&throttle, &fails, 0);  // a further failure does not extend the wait
         assert_int_equal(throttle_wait(&throttle, &fails, 9999), 1);
         assert_int_equal(throttle_wait(&throttle, &fails, 10000), 0);
         throttle_failed(&throttle, &fails, 10000);
@@ -344,7 +344,7 @@ static void P6_a_caller_without_an_address_is_not_counted(void **state)
     }
     assert_int_equal(throttle_wait(&throttle, NULL, 0), 0);
     assert_int_equal(throttle_wait(&throttle, &local, 0), 0);
-    assert_int_equal(throttle_wait(&throttle, &unknown, 0), 1000);  // an address that cannot be told is one, too
+    assert_int_equal(throttle_wait(&throttle, &unknown, 0), 1000);  // all unknown addresses count as one
     throttle_release(&throttle);
 }
 

@@ -1,4 +1,4 @@
-// Tests sessions as objects: how many there may be, finding one, and which of its streams are kept for resumption.
+// Tests the object of a session: limits on their number, finding a session, and which of its streams are kept for resumption.
 #include "room.h"
 #include "unit.h"
 
@@ -32,7 +32,7 @@ static int set_up(void **state)
     return 0;
 }
 
-// As the relay does it, for a session without calls, questions and scope.
+// Ends a session as the relay does, without calls, questions and scope.
 static void end(struct session *session)
 {
     map_remove(&f.gate.sessions, span_of(session->id));
@@ -155,7 +155,7 @@ static void an_ended_session_gets_no_messages(void **state)
     struct stream *stream = stream_ref(session->standalone);
     session_tell(session, blob_copy(SPAN("a")));
     assert_int_equal(stream_waiting(stream), 1);
-    session->call_count = 1;  // which keeps it here
+    session->call_count = 1;  // the session exists until its calls have ended
     end(session);
     session_tell(session, blob_copy(SPAN("b")));
     assert_int_equal(stream_waiting(stream), 1);
@@ -177,10 +177,10 @@ static void a_stream_is_found_by_its_number(void **state)
     assert_ptr_equal(session_stream_find(session, stream_index(session->standalone)), session->standalone);
     assert_null(session_stream_find(session, 99));
     assert_true(stream_resumable(one));
-    assert_false(stream_resumable(open_session(f.bob, true)->standalone));  // of a pipe
+    assert_false(stream_resumable(open_session(f.bob, true)->standalone));  // the session is a pipe
 }
 
-// Finishes a stream that holds so many bytes.
+// Makes a stream with this many bytes and finishes it.
 static unsigned finish_stream(struct session *session, size_t bytes)
 {
     struct buf text = {0};
@@ -246,7 +246,7 @@ static void finished_streams_are_kept_for_a_limited_time(void **state)
     (void)state;
     struct loop_timer timer = {.on_due = on_due, .arg = f.gate.loop};
     loop_timer_set(f.gate.loop, &timer, 1);
-    loop_run(f.gate.loop);  // a time of 0 means that it still runs
+    loop_run(f.gate.loop);  // the clock must not be 0, which marks a stream that has not finished
     struct session *session = open_session(f.ann, false);
     unsigned index = finish_stream(session, 1);
     session_sweep_streams(session);

@@ -1,4 +1,4 @@
-// Tests message streams: order, replay and its window, slow callers, and what is kept while nobody reads.
+// Tests message streams: order, replay and its window, slow callers, and which messages are kept without a reader.
 #include "room.h"
 #include "unit.h"
 
@@ -25,7 +25,7 @@ static void push_all(struct stream *stream, const char *letters)
         push(stream, text);
 }
 
-// Pulls at most so many and compares: "1a2b" is sequence 1 with "a", then 2 with "b"; "-" is a priming event.
+// Pulls at most `at_most` messages and compares: "1a2b" is sequence 1 with "a", then 2 with "b"; "-" is a priming event.
 static void assert_pulls(struct stream *stream, size_t at_most, const char *want)
 {
     struct buf got = {0};
@@ -149,7 +149,7 @@ static void a_stream_may_be_rewound_repeatedly_and_recounts_its_waiting_bytes(vo
         assert_pulls(stream, 1, "1aaaa");
     }
     attach(stream, &sink);
-    push(stream, "cccc");  // 8 bytes wait: within bounds
+    push(stream, "cccc");  // 8 bytes wait, which is within the bound
     assert_int_equal(sink.cut, 0);
     push(stream, "dddd");
     assert_int_equal(sink.cut, 1);
@@ -225,8 +225,8 @@ static void a_gap_among_unsent_messages_is_not_hidden(void **state)
     assert_all(stream, "1a2b");
     push(stream, "cc");
     push(stream, "dd");
-    push(stream, "ee");                      // 3 is dropped: nobody reads
-    assert_false(stream_rewind(stream, 2));  // who has 2 would miss 3 without knowing
+    push(stream, "ee");                      // 3 is dropped, because no sink is attached
+    assert_false(stream_rewind(stream, 2));  // a caller that has 2 would miss 3
     assert_true(stream_rewind(stream, 3));
     assert_all(stream, "4dd5ee");
     stream_unref(stream);
@@ -320,7 +320,7 @@ static void messages_kept_for_replay_are_dropped_first_when_the_budget_is_full(v
     attach(stream, &sink);
     push_all(old, "abc");
     assert_pulls(old, 2, "1a2b");
-    push_all(stream, "def");  // the first of the other makes room
+    push_all(stream, "def");  // replaces the first message of the other stream
     assert_int_equal(sink.cut, 0);
     assert_false(stream_rewind(old, 0));
     assert_true(stream_rewind(old, 1));
@@ -367,7 +367,7 @@ static void a_caller_that_is_behind_is_disconnected_when_the_budget_is_full(void
     push_all(stream, "bc");
     assert_int_equal(sink.cut, 0);
     stream_prime(other);
-    push_all(other, "xyz");  // a little may always wait: it may all be of one turn
+    push_all(other, "xyz");  // a few messages may always wait, because all may have been written in one turn
     assert_int_equal(quick.cut, 0);
     push(stream, "d");
     assert_int_equal(sink.cut, 1);

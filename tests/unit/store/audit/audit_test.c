@@ -1,4 +1,4 @@
-// Tests the audit: the chain and what breaks it, retention, crashes, full queues and disks, readers beside the writer.
+// Tests the audit log: the chain and changes that break it, retention, crashes, full queues and disks, readers during writes.
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -17,11 +17,11 @@
 
 #define DAY_MS 86400000LL
 
-// ---- a directory and a loop of our own ------------------------------------------------------
+// ---- the folder and the loop of a test ------------------------------------------------------
 
 static char path[96], lines[96];
 static struct loop *loop;
-static struct loop *inherited;  // by a child process, which has one of its own
+static struct loop *inherited;  // the parent's loop in a child process, which uses its own
 static struct audit *audit;
 
 static int set_up(void **state)
@@ -97,7 +97,7 @@ static struct audit_record record(const char *name)
                                  .bytes_out = 2000};
 }
 
-static int64_t moment;  // of the records to come; 0: now
+static int64_t moment;  // the time of the next records; 0: now
 
 static void put(size_t count)
 {
@@ -184,7 +184,7 @@ static void assert_found(const char *text)
 
 #define CHANGED(seq) "row " #seq " does not match its hash: it was changed, or the row before it replaced"
 
-// ---- what a row is --------------------------------------------------------------------------
+// ---- rows -----------------------------------------------------------------------------------
 
 static struct audit_reader *reader;
 
@@ -291,7 +291,7 @@ static void a_row_whose_caller_was_encoded_in_advance_is_the_same(void **state)
     size_t len = (size_t)((const char *)memmem(row.json.at, row.json.len, ",\"prev\"", 7) - row.json.at);
     char *first = mem_copy(row.json.at, len);
     assert_true(next(&row));
-    assert_memory_equal(row.json.at + 8, first + 8, len - 8);  // all but seq
+    assert_memory_equal(row.json.at + 8, first + 8, len - 8);  // equal except for seq
     assert_true(span_is(row.record.roles, "[\"eng\"]"));
     audit_reader_close(reader);
     stop();
@@ -299,14 +299,14 @@ static void a_row_whose_caller_was_encoded_in_advance_is_the_same(void **state)
     free(who);
 }
 
-// What is the same is kept once; what only looks the same when it is strung together is not.
+// Rows with equal members share one copy. Members that are equal only when they are concatenated are not shared.
 static void rows_share_equal_members_and_no_others(void **state)
 {
     (void)state;
     char longer[2000], longest[2000];
     memset(longer, 'x', sizeof longer);
     memset(longest, 'x', sizeof longest);
-    longest[1025] = 'y';  // which is cut off
+    longest[1025] = 'y';  // beyond the part that is kept
     struct audit_record all[12];
     for (size_t i = 0; i < COUNT(all); i++)
         all[i] = record("read");
@@ -366,7 +366,7 @@ static void invalid_texts_are_kept_as_utf8_and_long_ones_truncated(void **state)
     odd.rule = SPAN("");
     start((struct audit_config){0});
     assert_true(audit_put(audit, &odd));
-    free(huge);  // it was copied
+    free(huge);  // the record was copied
     run_until(is_drained());
     stop();
     assert_clean(1, 1);
@@ -464,7 +464,7 @@ static void failed_json_lines_are_counted_and_unhealthy_when_required(void **sta
     assert_clean(1, 5);
 }
 
-// ---- what verify finds ----------------------------------------------------------------------
+// ---- findings of verify ---------------------------------------------------------------------
 
 #define SET(what) "UPDATE segment SET rows=json_set(rows," what ")"
 #define REMOVE(what) "UPDATE segment SET rows=json_remove(rows," what ")"
@@ -479,23 +479,23 @@ static void a_verification_finds_changed_and_removed_rows(void **state)
         const char *label, *sql, *found;
     } rows[] = {
         {"edited", SET_SHARED("'$[4].subject','bob'"), "5: " CHANGED(5)},
-        {"edited to nothing", "UPDATE segment SET shared=json_remove(shared,'$[4].subject')", "5: " CHANGED(5)},
+        {"a member removed", "UPDATE segment SET shared=json_remove(shared,'$[4].subject')", "5: " CHANGED(5)},
         {"empty for absent", REPLACE("tool-4", "tool-4\",\"method\":\"\",\"x\":\""), "5: " NEVER(5)},
-        {"a word that is none", SET_SHARED("'$[4].decision','maybe'"), "5: " NEVER(5)},
+        {"an unknown word", SET_SHARED("'$[4].decision','maybe'"), "5: " NEVER(5)},
         {"shared with another", SET("'$[4][2]',3"), "5: " CHANGED(5)},
-        {"shared with nobody", SET("'$[4][2]',10"), "5: " NEVER(5)},
+        {"shared with an absent row", SET("'$[4][2]',10"), "5: " NEVER(5)},
         {"shared with nothing", SET_SHARED("'$[4]',json('{}')"), "5: " NEVER(5)},
         {"shared with no object", SET_SHARED("'$[4]','x'"), "5: " NEVER(5)},
         {"nothing shared", REMOVE("'$[4][2]'"), "5: " NEVER(5)},
-        {"more in it", SET("'$[4][#]','bob'"), "5: " NEVER(5)},
+        {"an additional element", SET("'$[4][#]','bob'"), "5: " NEVER(5)},
         {"an object", SET("'$[4]',json('{}')"), "5: " NEVER(5)},
         {"absent", SET("'$[4][3]',null"), "5: " CHANGED(5)},
         {"white space after its time", "UPDATE segment SET rows=replace(rows,'Z\",4,','Z\", 4,')", "5: " NEVER(5)},
         {"white space after its number", "UPDATE segment SET rows=replace(rows,'\",4,','\",4 ,')", "5: " CHANGED(5)},
-        {"white space in its own", "UPDATE segment SET rows=replace(rows,'\",4,','\",4, ')", "5: " CHANGED(5)},
+        {"white space after its separator", "UPDATE segment SET rows=replace(rows,'\",4,','\",4, ')", "5: " CHANGED(5)},
         {"no UTF-8", "UPDATE segment SET shared=replace(shared,'tool-4',CAST(x'746fff' AS TEXT))",
          "1: rows 1 to 10 were changed: they are nothing that was ever written"},
-        {"no JSON to share", "UPDATE segment SET shared='{}'",
+        {"shared members of the wrong type", "UPDATE segment SET shared='{}'",
          "1: rows 1 to 10 were changed: they are nothing that was ever written"},
         {"no JSON", "UPDATE segment SET rows=rows||'x'",
          "1: rows 1 to 10 were changed: they are nothing that was ever written"},
@@ -515,14 +515,14 @@ static void a_verification_finds_changed_and_removed_rows(void **state)
         {"deleted in the middle", REMOVE("'$[4]','$[4]','$[4]'"), "5: rows 5 to 7 are missing"},
         {"deleted at the end", REMOVE("'$[8]','$[8]'"), "9: rows 9 to 10 are missing"},
         {"deleted at the beginning", REMOVE("'$[0]','$[0]'"), "1: rows 1 to 2 are missing at the beginning"},
-        {"all of it", "DELETE FROM segment", "1: rows 1 to 10 are missing at the end"},
+        {"all rows deleted", "DELETE FROM segment", "1: rows 1 to 10 are missing at the end"},
         {"two places", "UPDATE segment SET rows=json_remove(json_set(rows,'$[8][3]','x'),'$[1]')",
          "2: row 2 is missing\n9: " CHANGED(9)},
         {"reordered", SET("'$[4]',json_extract(rows,'$[5]'),'$[5]',json_extract(rows,'$[4]')"),
          "5: row 5 is missing\n5: row 5 is out of order: it stands where row 7 belongs"},
-        {"told twice", SET("'$[4]',json_extract(rows,'$[3]')"),
+        {"copied over the next row", SET("'$[4]',json_extract(rows,'$[3]')"),
          "4: row 4 is out of order: it stands where row 5 belongs\n5: row 5 is missing"},
-        {"what comes before", "UPDATE segment SET prev=replace(prev,'0','1')",
+        {"the hash of the previous row", "UPDATE segment SET prev=replace(prev,'0','1')",
          "1: row 1 does not follow row 0: one of them was replaced, or rows between them taken out"},
         {"the segment's place", "UPDATE segment SET seq=2", "2: the segment of row 2 is not labelled as its rows are"},
         {"the segment's end", "UPDATE segment SET last=11",
@@ -537,7 +537,8 @@ static void a_verification_finds_changed_and_removed_rows(void **state)
     };
     char copy[120];
     struct buf command = {0};
-    moment = clock_wall_ms();  // all of them: a segment without its first or last row is still labelled right
+    moment =
+        clock_wall_ms();  // one time for all rows, so that the labels of a segment fit without its first or last row
     write_rows(10);
     moment = 0;
     assert_clean(1, 10);
@@ -560,7 +561,7 @@ static void a_verification_finds_changed_and_removed_rows(void **state)
     assert_clean(1, 10);
 }
 
-// The row is changed and gets a new hash that is right for it: the row after it tells.
+// The changed row gets a valid new hash, but does not fit the hash in the next row.
 static void a_verification_finds_a_row_that_was_changed_and_rehashed(void **state)
 {
     (void)state;
@@ -612,7 +613,7 @@ static void the_chain_continues_after_a_change_that_stays_visible(void **state)
     buf_release(&findings);
 }
 
-// Whoever has sqlite3 sees the rows one by one.
+// With sqlite3, an operator reads rows one by one, although the file has segments.
 static void the_audit_view_has_the_rows_and_their_members(void **state)
 {
     (void)state;
@@ -640,7 +641,7 @@ static void old_rows_are_deleted_and_the_chain_still_verifies(void **state)
         struct audit_record one = record("old");
         one.time_ms = (int64_t)now.tv_sec * 1000 - (i < 10000 ? 31 : 29) * DAY_MS;
         assert_true(audit_put(audit, &one));
-        if (i == 9999)  // old and young ones are in segments of their own
+        if (i == 9999)  // old and new rows are in separate segments
             run_until(is_drained());
     }
     run_until(is_drained());
@@ -651,7 +652,7 @@ static void old_rows_are_deleted_and_the_chain_still_verifies(void **state)
     put(1);
     run_until(is_drained());
     stop();
-    int64_t last = number("SELECT max(seq) FROM audit");  // with one row for each chunk
+    int64_t last = number("SELECT max(seq) FROM audit");  // each deleted chunk has added a row
     assert_in_range(last, 10012, 10020);
     assert_clean(10001, last);
     assert_int_equal(number("SELECT sum(count) FROM audit WHERE event='retention'"), 10000);
@@ -700,7 +701,7 @@ static void the_audit_file_stays_below_its_maximum_size(void **state)
     struct stat file;
     assert_int_equal(stat(path, &file), 0);
     print_message("%" PRId64 " rows kept in %lld bytes\n", verdict.rows, (long long)file.st_size);
-    assert_in_range(file.st_size, LIMIT / 2, LIMIT + LIMIT);  // what came between two looks may be on top
+    assert_in_range(file.st_size, LIMIT / 2, LIMIT + LIMIT);  // the file may grow between two checks
 }
 
 static void put_event(enum audit_event event, const char *name, int count)
@@ -720,7 +721,7 @@ static void assert_no_findings(void)
     buf_release(&findings);
 }
 
-// Whoever sends requests without end, or calls, or refreshes tokens, deletes no rows of another kind.
+// A caller that sends endless requests or calls, or refreshes tokens, cannot displace rows of another kind.
 static void a_flood_of_one_kind_of_row_does_not_delete_rows_of_another(void **state)
 {
     (void)state;
@@ -754,7 +755,7 @@ static void a_flood_of_one_kind_of_row_does_not_delete_rows_of_another(void **st
     }
 }
 
-// Where retention has deleted rows of one chain, a row of another that somebody took out is still found.
+// Retention has deleted rows of one chain; a row that was removed from another chain is still detected.
 static void a_verification_distinguishes_missing_rows_from_deleted_ones(void **state)
 {
     (void)state;
@@ -789,12 +790,12 @@ static void a_full_queue_drops_counts_and_records_the_gap(void **state)
     assert_false(audit_losing(audit, clock_now_ms()));
     for (int i = 0; i < 5; i++)
         assert_false(audit_put(audit, &one));
-    assert_true(audit_healthy(audit));  // not required
+    assert_true(audit_healthy(audit));  // because the audit log is not required
     assert_int_equal(audit_stats(audit).dropped, 5);
     assert_int_equal(audit_stats(audit).queued, 8);
-    assert_true(audit_losing(audit, clock_now_ms() + 3600000));  // as long as it is not on record
+    assert_true(audit_losing(audit, clock_now_ms() + 3600000));  // until the gap is recorded
     run_until(is_drained());
-    assert_true(audit_losing(audit, clock_now_ms()));  // and for a while, for those who look now and then
+    assert_true(audit_losing(audit, clock_now_ms()));  // and for a while afterwards, for monitoring that polls
     assert_false(audit_losing(audit, clock_now_ms() + 60000));
     put(2);
     run_until(is_drained());
@@ -816,7 +817,7 @@ static void a_nearly_full_queue_is_unhealthy_when_required(void **state)
     assert_true(audit_healthy(audit));
     put(1);
     assert_false(audit_healthy(audit));
-    assert_true(audit_put(audit, &one));  // for calls on their way there is room
+    assert_true(audit_put(audit, &one));  // records of calls in flight still fit
     assert_true(audit_put(audit, &one));
     assert_false(audit_put(audit, &one));
     run_until(is_drained());
@@ -849,7 +850,7 @@ static void queued_rows_are_written_when_the_audit_is_closed(void **state)
 {
     (void)state;
     start((struct audit_config){0});
-    put(500);  // the loop never ran
+    put(500);  // without a turn of the loop
     stop();
     assert_clean(1, 500);
     start((struct audit_config){0});
@@ -857,7 +858,7 @@ static void queued_rows_are_written_when_the_audit_is_closed(void **state)
     assert_clean(1, 500);
 }
 
-// What was dropped is known when the last write is done; it is written too, and nothing is left behind in the loop.
+// The number of dropped records is known after the last write. It is written as well, and no timer or task stays in the loop.
 static void the_gap_record_is_written_when_the_audit_is_closed(void **state)
 {
     (void)state;
@@ -878,7 +879,7 @@ static void the_gap_record_is_written_when_the_audit_is_closed(void **state)
 
 enum { WAITS = 3 };
 static struct audit_wait waits[WAITS];
-static int64_t rows_then[WAITS];  // that somebody else sees in the file when a wait is over
+static int64_t rows_then[WAITS];  // rows that another connection sees in the file when a wait ends
 static size_t waits_over;
 
 static void on_row(struct audit_wait *wait)
@@ -910,7 +911,7 @@ static void a_waiter_is_called_when_the_row_is_in_the_file(void **state)
         assert_true(waits[i].written);
         assert_int_equal(rows_then[i], WAITS);
     }
-    assert_int_equal(number("SELECT count(*) FROM segment"), 1);  // one transaction for those of one turn
+    assert_int_equal(number("SELECT count(*) FROM segment"), 1);  // the records of one turn are one transaction
     stop();
     assert_clean(1, WAITS);
 }
@@ -962,7 +963,7 @@ static void rows_that_fit_on_a_full_disk_verify_and_a_required_audit_is_unhealth
         assert_false(audit_wait(audit, &(struct audit_wait){.done = on_row}));
         for (int i = 0; i < 32; i++)
             assert_true(audit_put(audit, &one));
-        assert_false(audit_put(audit, &one));  // bounded
+        assert_false(audit_put(audit, &one));  // the queue is bounded
         int64_t began = clock_now_ms();
         stop();
         assert_true(clock_now_ms() - began < 4000);
@@ -971,7 +972,7 @@ static void rows_that_fit_on_a_full_disk_verify_and_a_required_audit_is_unhealth
     }
 }
 
-// Starts with ten rows in the file, and then a disk that is full; gives the limit that ends this when it is set again.
+// Writes ten rows, and then simulates a full disk by a limit on the file size. Setting the returned limit frees the disk.
 static struct rlimit start_and_fill_disk(void)
 {
     struct rlimit before, small;
@@ -1011,12 +1012,12 @@ static void a_waiter_is_called_when_the_row_cannot_be_written(void **state)
     for (int i = 0; i < WAITS; i++)
         assert_false(waits[i].written);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
-    run_until(is_drained());  // they are written nevertheless, once that is possible
+    run_until(is_drained());  // the rows are written later
     stop();
     assert_clean(1, 510 + WAITS);
 }
 
-// As somebody who may have no more threads, and later may again.
+// Runs as a user whose limit allows no new thread for a while.
 static void write_without_threads(void)
 {
     struct rlimit before, none;
@@ -1166,7 +1167,7 @@ static void a_killed_writer_leaves_a_chain_that_verifies_and_continues(void **st
         for (int tries = 0; row.seq < last + 500 && tries < 20000; tries++) {
             usleep(1000);
             if (!(reader = audit_reader_open(path, &newest, &err)))
-                continue;  // not made yet
+                continue;  // the file does not exist yet
             (void)next(&row);
             audit_reader_close(reader);
         }
@@ -1261,7 +1262,7 @@ static void audit_filters_select_rows(void **state)
     } rows[] = {
         {"all", {0}, "1 2 3 4 5 6 "},
         {"last", {.limit = 2}, "5 6 "},
-        {"more than there are", {.limit = 20}, "1 2 3 4 5 6 "},
+        {"a limit above the number of rows", {.limit = 20}, "1 2 3 4 5 6 "},
         {"subject", {.subject = "bob"}, "2 4 "},
         {"subject, last", {.subject = "bob", .limit = 1}, "4 "},
         {"tenant", {.tenant = "globex"}, "5 "},
@@ -1311,7 +1312,7 @@ static void audit_filters_select_rows(void **state)
     assert_false(next(&row));
     put(3);
     run_until(is_drained());
-    for (int i = 7; i <= 9; i++) {  // going on, the limit is over
+    for (int i = 7; i <= 9; i++) {  // the limit does not apply to rows that are added later
         assert_true(next(&row));
         assert_int_equal(row.seq, i);
     }

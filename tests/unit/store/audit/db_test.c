@@ -1,10 +1,10 @@
-// Tests that an audit database of the previous version is migrated, verifies together with new rows, and survives kill -9.
+// Tests the migration of an audit database of the previous version: its rows verify together with new rows, also after kill -9.
 #include "db.h"
 #include "folder.h"
 #include "old_files.h"
 #include <inttypes.h>
 
-enum { OLD_ROWS = 3 };  // in format-5.sql
+enum { OLD_ROWS = 3 };  // the rows in format-5.sql
 
 static char path[96];
 
@@ -49,10 +49,10 @@ static void add_row(void)
         fail_msg("%s", err.detail);
 }
 
-static void a_database_of_the_previous_version_is_migrated_and_its_chains_go_on(void **state)
+static void a_database_of_the_previous_version_is_migrated_and_its_chains_continue(void **state)
 {
     (void)state;
-    assert_rows(OLD_ROWS);  // a reader does not need the migration
+    assert_rows(OLD_ROWS);  // readers read the old version
     assert_int_equal(old_file_version(path), 5);
     add_row();
     assert_int_equal(old_file_version(path), 6);
@@ -80,7 +80,7 @@ static void a_killed_migration_loses_no_row_and_breaks_no_chain(void **state)
     assert_true(older > 10 && newer > 10);
 }
 
-static void a_database_of_another_version_is_refused_with_what_to_do(void **state)
+static void a_database_of_another_version_is_refused_with_advice(void **state)
 {
     (void)state;
     struct audit_db db = {0};
@@ -100,9 +100,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, remove_directory)
-        TEST(a_database_of_the_previous_version_is_migrated_and_its_chains_go_on),
+        TEST(a_database_of_the_previous_version_is_migrated_and_its_chains_continue),
         TEST(a_killed_migration_loses_no_row_and_breaks_no_chain),
-        TEST(a_database_of_another_version_is_refused_with_what_to_do),
+        TEST(a_database_of_another_version_is_refused_with_advice),
     };
     log_setup(LOG_OFF, LOG_FORMAT_TEXT);
     return cmocka_run_group_tests(tests, NULL, NULL);

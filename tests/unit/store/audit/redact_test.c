@@ -1,4 +1,4 @@
-// Tests redaction of recorded arguments: which keys tell, which places are meant, and what is too long or no object.
+// Tests the redaction of recorded arguments: keys of secrets, pointers to secrets, and arguments that are too long or not an object.
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/scan.h"
@@ -29,7 +29,7 @@ static const struct {
 } table[] = {
     {"nothing to hide",       "{\"a\":1,\"b\":[true,null,\"x\"]}",       "{\"a\":1,\"b\":[true,null,\"x\"]}"},
     {"empty",                 "{}",                                      "{}"},
-    {"all else stays as sent", " { \"a\" :\n[ 1 , 2 ] ,\"pwd\" : 3 } ", "{ \"a\" :\n[ 1 , 2 ] ,\"pwd\" : " HIDDEN " }"},
+    {"other bytes stay as sent", " { \"a\" :\n[ 1 , 2 ] ,\"pwd\" : 3 } ", "{ \"a\" :\n[ 1 , 2 ] ,\"pwd\" : " HIDDEN " }"},
     {"numbers stay as sent",  "{\"a\":1.50e+3,\"b\":12345678901234567890}", "{\"a\":1.50e+3,\"b\":12345678901234567890}"},
     {"escapes in values stay", "{\"a\":\"\\u0000\\\"\\ud83d\\ude00\"}",  "{\"a\":\"\\u0000\\\"\\ud83d\\ude00\"}"},
 
@@ -59,7 +59,7 @@ static const struct {
 
     {"nested",                "{\"a\":{\"b\":{\"secret\":\"p\",\"c\":1}}}", "{\"a\":{\"b\":{\"secret\":" HIDDEN ",\"c\":1}}}"},
     {"in arrays",             "{\"a\":[[{\"jwt\":\"p\"}],{\"jwt\":\"p\"},1]}", "{\"a\":[[{\"jwt\":" HIDDEN "}],{\"jwt\":" HIDDEN "},1]}"},
-    {"a value is no key",     "{\"a\":\"password\"}",                    "{\"a\":\"password\"}"},
+    {"a value, not a key",    "{\"a\":\"password\"}",                    "{\"a\":\"password\"}"},
 
     {"a pointer",             "{\"user\":{\"mail\":\"m\",\"name\":\"n\"},\"mail\":\"n\"}",
                               "{\"user\":{\"mail\":" HIDDEN ",\"name\":\"n\"},\"mail\":\"n\"}"},
@@ -71,7 +71,7 @@ static const struct {
                               "{\"items\":[{\"pin\":" HIDDEN ",\"n\":2},{\"pin\":" HIDDEN "},[],\"pin\"]}"},
     {"all members",           "{\"items\":{\"k\":{\"pin\":1}}}",         "{\"items\":{\"k\":{\"pin\":" HIDDEN "}}}"},
     {"one element",           "{\"list\":[0,1,2]}",                      "{\"list\":[0," HIDDEN ",2]}"},
-    {"one member of that name", "{\"list\":{\"1\":0,\"01\":1}}",         "{\"list\":{\"1\":" HIDDEN ",\"01\":1}}"},
+    {"a number as a name", "{\"list\":{\"1\":0,\"01\":1}}",         "{\"list\":{\"1\":" HIDDEN ",\"01\":1}}"},
     {"~0 and ~1",             "{\"a/b\":{\"~c\":1,\"c\":2}}",            "{\"a/b\":{\"~c\":" HIDDEN ",\"c\":2}}"},
     {"steps after *",         "{\"any\":[{\"x\":{\"y\":1,\"z\":2}},{\"y\":3}]}", "{\"any\":[{\"x\":{\"y\":" HIDDEN ",\"z\":2}},{\"y\":3}]}"},
     {"the empty key",         "{\"\":1,\"b\":{\"\":2}}",                 "{\"\":" HIDDEN ",\"b\":{\"\":2}}"},
@@ -93,7 +93,7 @@ static void secret_members_are_redacted_as_in_the_table(void **state)
     buf_release(&out);
 }
 
-// ---- the whole ------------------------------------------------------------------------------
+// ---- markers in place of the arguments ------------------------------------------------------
 
 static void marked(struct span got, const char *why, const char *json, size_t len)
 {
@@ -121,7 +121,7 @@ static void arguments_that_are_too_long_become_a_marker(void **state)
         else
             marked(got, "too long", json.at, json.len);
     }
-    buf_clear(&json);  // long, but not what is kept of it
+    buf_clear(&json);  // too long before redaction, but not after it
     buf_put_text(&json, "{\"secret\":\"");
     for (size_t i = 0; i < 2 * REDACT_MAX; i++)
         buf_put_char(&json, 'x');
