@@ -1,4 +1,4 @@
-// Owns the files of listening unix sockets, and connections to them.
+// Owns the files of listening unix sockets.
 //
 // A unix socket is created under a lock on its folder, so that of two gateways that start at once one finds the other. A file
 // that is there already is replaced only if it is a socket on which no process accepts.
@@ -137,23 +137,4 @@ void unix_socket_remove(struct unix_socket_file *file)
         log_warn("cannot remove the socket", LOG_STR("path", file->path), LOG_STR("detail", strerror(errno)));
     free(file->path);
     *file = (struct unix_socket_file){0};
-}
-
-int unix_socket_connect(const char *path, struct err *err)
-{
-    struct sockaddr_un name;
-    int fd = set_name(&name, path) ? connect_to(&name) : (errno = ENAMETOOLONG, -1);
-    if (fd < 0)
-        (void)err_set(err, ERR_UNAVAILABLE, "%s: %s", path, strerror(errno));
-    return fd;
-}
-
-bool unix_socket_peer(int fd, struct unix_socket_peer *peer)
-{
-    struct ucred who;
-    socklen_t len = sizeof who;
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len) < 0 || len != sizeof who)
-        return false;
-    *peer = (struct unix_socket_peer){who.pid, who.uid};
-    return true;
 }
