@@ -145,16 +145,16 @@ describe('X17 policy check', () => {
         write(all, inventory);
         const findings = (...args) => policy('check', file, ...args, '--json').json().filter(({ code }) => code !== 'W3').map(({ code, rule: id, text }) => `${code} ${id} ${text}`);
         const said = findings('--config', config, '--inventory', inventory, '--inventory-before', 'HEAD:inventory.json');
-        assert.match(said.find(text => text.startsWith('W5')), /^W5 typo \/rules\/0\/names\/0: "ehco" takes nothing in the inventory/);
-        assert.match(said.find(text => text.startsWith('W6')), /^W6 all \/rules\/2\/names\/0: "a\*" now takes what was not there before: demo add;/);
-        assert.match(said.find(text => text.startsWith('W10')), /^W10 idle \/rules\/4\/names: it never denies/);
+        assert.match(said.find(text => text.startsWith('W5')), /^W5 typo \/rules\/0\/names\/0: "ehco" matches nothing in the inventory/);
+        assert.match(said.find(text => text.startsWith('W6')), /^W6 all \/rules\/2\/names\/0: "a\*" now also matches new items: demo add;/);
+        assert.match(said.find(text => text.startsWith('W10')), /^W10 idle \/rules\/4\/names: the rule never denies/);
         assert.equal(said.filter(text => /^W(5|6|10)/.test(text)).length, 3, said.join('\n'));
         assert.deepEqual(findings(), []);
         write('[{"server":"demo","name":"now","inputSchema":{}}]', inventory);
-        assert.ok(findings('--inventory', inventory).some(text => text.startsWith('W9 public /rules/3/subjects: everybody may call')));
+        assert.ok(findings('--inventory', inventory).some(text => text.startsWith('W9 public /rules/3/subjects: every caller may call')));
         for (const [args, status, says] of [
             [['--inventory-before', inventory], 2, /needs --inventory/],
-            [['--inventory', file], 3, /no inventory; it is the JSON that/],
+            [['--inventory', file], 3, /not an inventory; expected the JSON that/],
             [['--inventory', inventory, '--inventory-before', 'HEAD:nothing.json'], 3, /nothing\.json/]
         ]) {
             const wrong = policy('check', file, ...args);
@@ -173,7 +173,7 @@ describe('X17 policy check', () => {
         const folder = join(directory.path, 'd'), big = join(folder, 'big.json'), locked = join(folder, 'locked.json');
         mkdirSync(folder);
         const said = () => policy('check', folder, '--json').json().map(({ code, file: where, text }) => `${code} ${where} ${text}`);
-        assert.deepEqual(said(), [`E7 ${folder} no *.json file in it; name the folder of the policy files`]);
+        assert.deepEqual(said(), [`E7 ${folder} the folder contains no *.json file; name the folder of the policy files`]);
         writeFileSync(big, `{"version":1,"description":"${'x'.repeat(10 << 20)}"}`);
         mkdirSync(locked);
         assert.deepEqual(said(), [`E7 ${big} larger than 4194304 bytes; split it into files of one folder`, `E7 ${locked} cannot be read: Is a directory`]);
@@ -288,7 +288,7 @@ describe('X17 policy fmt', () => {
         assert.match(list.stderr, /p\.json: must be an object/);
         mkdirSync(join(directory.path, 'empty'));
         const none = policy('fmt', 'empty');
-        assert.deepEqual([none.status, none.stderr], [3, 'postern: empty: no *.json file in it\n']);
+        assert.deepEqual([none.status, none.stderr], [3, 'postern: empty: the folder contains no *.json file\n']);
     });
 });
 
