@@ -100,5 +100,5 @@ test('S11 a seed that cannot be used stops the start', async () => {
     assert.equal(keyless.status, CONFIG, keyless.stderr);
     assert.match(keyless.stderr, /say where the keys are/);
     const both = await run({ ...servers(), store: { seed: 'a.db', path: 'b.db' } }, ['config', 'check']);
-    assert.match(both.stderr, /\/store: give either "path" or "seed"/);
+    assert.match(both.stderr, /\/store: set either "path" or "seed", not both/);
 });

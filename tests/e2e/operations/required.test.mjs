@@ -126,7 +126,7 @@ describe('an audit that cannot be written', { concurrency: true }, () => {
             assert.match(gateway.log(), /answer withheld/);
             assert.equal((await call(3, {})).error.data.reason, 'overloaded');
             unlock();
-            await gateway.line(/the audit is written again/, WAIT_MS);
+            await gateway.line(/audit writes resumed/, WAIT_MS);
             assert.ok((await call(4, {})).result);
             const told = rowsIn(file).filter(({ method }) => method === 'tools/call').map(({ status, reason }) => [status, reason]);
             assert.deepEqual(told, [['ok', undefined], ['ok', undefined], ['error', 'overloaded'], ['ok', undefined]], 'what was done is on record, late');
@@ -137,7 +137,7 @@ describe('an audit that cannot be written', { concurrency: true }, () => {
         const answer = await send(gateway.url, { headers: post(), body: initialize('2025-11-25') });
         assert.deepEqual([answer.status, answer.headers['mcp-session-id'], reply(answer).error?.data.reason], [200, undefined, 'audit_unavailable']);
         unlock();
-        await gateway.line(/the audit is written again/, WAIT_MS);
+        await gateway.line(/audit writes resumed/, WAIT_MS);
         await Session.open(gateway.url);
     }));
 });

@@ -1606,10 +1606,10 @@ static void F10_a_refreshed_grant_that_cannot_be_written_is_kept_in_memory_and_w
     take(&lease, old, LEASE_HELD);
     memset(large, 'y', sizeof large - 1);
     assert_int_equal(finish(&lease, large), GRANT_STORE_FAILED);
-    assert_contains(lease.err.detail, "no room left");
+    assert_contains(lease.err.detail, "free disk space");
     struct err why = {0};
     assert_int_equal(grant_store_unsaved(store, &why), 1);
-    assert_contains(why.detail, "no room left");
+    assert_contains(why.detail, "free disk space");
     assert_span(secret_span(&grant_store_cached(store, &alice)->is.access_token), span_of(large), "in memory");
     assert_int_equal(find(&alice, large), GRANT_STORE_DONE);  // this process uses the new grant
     take(&other, old, LEASE_LATE);                            // and no process uses the spent refresh token

@@ -327,11 +327,11 @@ static const struct {
      "tenants"},
     {"E5", FILE_HEAD "\"sets\":{\"g\":{\"description\":\"an empty one\",\"names\":[]}}}", "empty"},
     {"E6", FILE_HEAD "\"groups\":{\"g\":{\"description\":\"a group with a cycle\",\"members\":[\"group:g\"]}}}",
-     "of itself"},
+     "contains itself"},
     {"E6",
      FILE_HEAD "\"groups\":{\"g\":{\"description\":\"by another\",\"members\":[\"group:h\"]},"
                "\"h\":{\"description\":\"by the first\",\"members\":[\"group:g\"]}}}",
-     "of itself"},
+     "contains itself"},
     {"E7", "not JSON", ""},
     {"E7", "{\"version\":2,\"description\":\"of the future\"}", "version"},
     {"E7", RULES(RULE_HEAD SELECTORS "\"names\":[\"a\\\\b\"]}"), "pattern"},
@@ -445,7 +445,7 @@ static const struct {
     {"W2", OVERLAP("allow", "anonymous\",\"authenticated", "\"s\"", "\"set:wide\",\"other\""), "adds nothing"},
     {"W7", FILE_HEAD "\"groups\":{\"g\":{\"description\":\"without members\",\"members\":[]}}}", "no members"},
     {"W7", FILE_HEAD "\"groups\":{\"g\":{\"description\":\"not used at all\",\"members\":[\"role:x\"]}}}",
-     "nothing is"},
+     "is not used"},
     {"W8", RULES(RULE_HEAD SELECTORS "\"names\":[\"n\"],\"expires\":\"2020-01-01\"}"), "expired"},
     {"W11", RULES(RULE_HEAD SELECTORS "\"names\":[\"n**\"]}"), "one star"},
 };
