@@ -298,10 +298,10 @@ describe('unknown servers and absent logins', () => {
         test(`${command} of an unknown server suggests a similar name`, () => fails([command, 'dmo', '--config', working], CONFIG, /no server "dmo" .*did you mean "demo"\?/, state()));
     test('logout reports an absent login', async () => {
         const web = configure({ mcpServers: { web: { url: 'http://127.0.0.1:1/mcp' } } }, 'web.json');
-        for (const [args, said] of [[['web'], 'There was no login to web\n'], [['--all'], 'There was no login\n']])
+        for (const [args, said] of [[['web'], 'Not logged in to web\n'], [['--all'], 'Not logged in\n']])
             assert.deepEqual(await run(['logout', ...args, '--config', web], state()), { status: OK, stdout: '', stderr: said });
     });
-    test('connections reports on a terminal that it is empty', async () => assert.match((await onTerminal(['connections', '--config', working], state())).shown, /^There are no logins; 'postern login SERVER' makes one\n$/));
+    test('connections reports on a terminal that it is empty', async () => assert.match((await onTerminal(['connections', '--config', working], state())).shown, /^No logins yet; to log in, run 'postern login SERVER'\n$/));
 });
 
 describe('call', () => {

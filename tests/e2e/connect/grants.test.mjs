@@ -144,7 +144,7 @@ describe('revocation of grants', () => {
             await place.start(changed, liar);
             const { status, stderr } = await place.run('logout', 'files', '--subject', `forwarded-user:${user}`);
             assert.equal(status, 0, stderr);
-            assert.match(stderr, /Not revoked, only deleted here: .*the client it was given to is gone/);
+            assert.match(stderr, /Not revoked, only deleted locally: .*the client it was given to is gone/);
             assert.deepEqual(await liar.seen('/revoke'), []);
             assert.deepEqual(JSON.parse((await place.run('connections', '--json')).stdout), []);
         }));

@@ -505,7 +505,7 @@ describe('L10 several processes that need the same login', () => {
         };
         await login();
         await opened(1);
-        assert.match(await login(), /A browser was started for this login \d+ seconds ago; open the address yourself, or say --force/);
+        assert.match(await login(), /A browser was started for this login \d+ seconds ago; open the address yourself, or use --force/);
         await opened(1);
         await login('--force');
         await opened(2);
@@ -542,7 +542,7 @@ describe('L8 a login in two commands', () => {
         for (const wrong of [back.href.replace(/state=[^&]+/, 'state=other'), redirect]) {
             const refused = await finish(alice, id, wrong);
             assert.equal(refused.status, ANSWER, refused.stderr);
-            assert.match(refused.stderr, /it can still be finished/);
+            assert.match(refused.stderr, /the attempt can still be completed/);
         }
         const elsewhere = await finish(alice, id, back.href, 'other');
         assert.equal(elsewhere.status, USAGE, elsewhere.stderr);
@@ -687,7 +687,7 @@ describe('other rules of a login', () => {
         const { port } = await browse(await addressOf(login));
         login.child.kill('SIGINT');
         assert.equal((await login.exited).code, 130);
-        assert.match(login.log(), /the login was given up/);
+        assert.match(login.log(), /login interrupted/);
         await assert.rejects(fetch(`http://127.0.0.1:${port}/`));
         assert.deepEqual(JSON.parse((await alice.run('connections')).stdout), []);
         const store = new DatabaseSync(join(alice.state, 'store.db'));

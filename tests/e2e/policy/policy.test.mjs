@@ -244,7 +244,7 @@ describe('X18 policy explain', () => {
             [['check', file, '--role', 'x'], /takes no --role/],
             [['fmt', file, '--json'], /takes no --json/],
             [['diff', file], /usage: postern policy diff/],
-            [['lint', file], /there are check, explain, fmt, who-can, diff, replay and coverage/]
+            [['lint', file], /use one of check, explain, fmt, who-can, diff, replay, coverage/]
         ]) {
             const { status, stdout, stderr } = policy(...args);
             assert.equal(status, 2, `${args}: ${stderr}`);
@@ -369,7 +369,7 @@ describe('X17 policy diff', () => {
         write(JSON.stringify(Array.from({ length: 20_001 }, (_, i) => ({ server: 's', name: `n${i}`, inputSchema: {} }))), inventory);
         const both = more => diff([rule('a', 'allow')], [rule('a', 'allow')], '--inventory', inventory, ...more).status;
         assert.equal(both(['--fail-on-new-access']), 1);
-        assert.match(policy('diff', old(), file, '--inventory', inventory).stderr, /only the first 20000 things were compared/);
+        assert.match(policy('diff', old(), file, '--inventory', inventory).stderr, /only the first 20000 items were compared/);
         assert.equal(both([]), 0);
     });
     test('diff reports callers that gain when a deny beside an allow is removed', () => {
@@ -403,7 +403,7 @@ describe('X17 policy diff', () => {
         assert.deepEqual([status, rows.length], [1, 800], 'n0_*_secret, n0_secret and so on');
         const more = rule('a', 'allow', { names: Array.from({ length: 1001 }, (_, i) => `n${i}_*`) });
         assert.equal(diff([more], [more], '--fail-on-new-access').status, 1);
-        assert.match(policy('diff', old(), file).stderr, /the answer is not whole.*overlaps of patterns/);
+        assert.match(policy('diff', old(), file).stderr, /the result is incomplete.*overlaps of patterns/);
     });
     test('diff reports that it is incomplete for too many users and roles', () => {
         const roles = (word, count) => Array.from({ length: count }, (_, i) => `role:${word}${i}`);
@@ -414,7 +414,7 @@ describe('X17 policy diff', () => {
         const { status, stdout, stderr } = policy('diff', old(), file, '--fail-on-new-access');
         assert.equal(status, 1);
         assert.match(stdout, /^0 gained, 201 lost/m);
-        assert.match(stderr, /the answer is not whole.*50000 callers with two of the principals/);
+        assert.match(stderr, /the result is incomplete.*50000 callers with two of the principals/);
     });
     test('diff does not count a shadow rule as access', () => {
         assert.deepEqual(diff([rule('a', 'allow')], [rule('a', 'allow'), rule('b', 'allow', { names: ['put'], mode: 'shadow' })]).rows, []);
@@ -436,7 +436,7 @@ describe('X17 policy diff', () => {
         assert.equal(unknown.status, 3);
         assert.match(unknown.stderr, /git ls-tree: fatal: .*nowhere/);
         assert.equal(policy('diff', 'HEAD:nothing', 'policy').status, 3);
-        assert.match(policy('diff', 'HEAD', 'policy').stderr, /^postern: HEAD: no such file or folder; of a git revision it is REVISION:PATH$/m);
+        assert.match(policy('diff', 'HEAD', 'policy').stderr, /^postern: HEAD: no such file or folder; for a git revision, write REVISION:PATH$/m);
         write('{', path);
         git('commit', '-qam', 'broken');
         for (const side of ['HEAD:policy', 'HEAD:policy/10-engineering.json']) {
