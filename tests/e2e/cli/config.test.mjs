@@ -125,18 +125,18 @@ const mistakes = {
     'J1 a repeated issuer': [issuers({ issuer: 'https://a.example', name: 'a' }, { issuer: 'https://a.example', name: 'b' }), ' /auth/providers/1: a second provider for the same issuer'],
     'P2 a name shared by issuers of two listeners': [
         { ...jwt(), listen: [{ auth: jwt({ issuer: 'https://other.example' }).auth }] },
-        ' /listen/0/auth/providers/0: another provider is called "jwt" already'
+        ' /listen/0/auth/providers/0: another provider has the name "jwt" already'
     ],
     'P2 a name shared by token files of two listeners': [
         { policy: 'p.json', listen: [{ auth: { providers: [{ type: 'bearer', tokens: 'a.json' }] } }, { auth: { providers: [{ type: 'bearer', tokens: 'b.json' }] } }] },
-        ' /listen/1/auth/providers/0: another provider is called "bearer" already'
+        ' /listen/1/auth/providers/0: another provider has the name "bearer" already'
     ],
-    'P2 a name of a provider with a colon': [jwt({ name: 'a:b' }), ' /auth/providers/0/name: 1 to 64 letters'],
+    'P2 a name of a provider with a colon': [jwt({ name: 'a:b' }), ' /auth/providers/0/name: must be 1 to 64 letters'],
     'P7 openness of a provider that proves identities': [{ auth: { providers: [{ type: 'bearer', tokens: 't.json', i_know_this_is_open: true }] } }, ' /auth/providers/0/i_know_this_is_open: only for the type "none"'],
     'P11 a forwarded user without trusted proxies': [forwarded({}), ' /auth/providers/0/trusted_proxies: name the addresses of the proxy'],
     'P11 an empty list of trusted proxies': [forwarded({ trusted_proxies: [] }), ' /auth/providers/0/trusted_proxies: name the addresses'],
-    'P11 a trusted proxy that is not an address': [forwarded({ trusted_proxies: ['proxy.example'] }), ' /auth/providers/0/trusted_proxies: "proxy.example" is no address or network'],
-    'P11 a network with an invalid prefix length': [forwarded({ trusted_proxies: ['10.0.0.0/33'] }), ' /auth/providers/0/trusted_proxies: "10.0.0.0/33" is no address or network'],
+    'P11 a trusted proxy that is not an address': [forwarded({ trusted_proxies: ['proxy.example'] }), ' /auth/providers/0/trusted_proxies: "proxy.example" is not an address or network'],
+    'P11 a network with an invalid prefix length': [forwarded({ trusted_proxies: ['10.0.0.0/33'] }), ' /auth/providers/0/trusted_proxies: "10.0.0.0/33" is not an address or network'],
     'P12 a proxy beyond loopback without a secret or a certificate': [forwarded({ trusted_proxies: ['10.0.0.5'] }), ' /auth/providers/0/secret: a proxy beyond loopback must also show a secret'],
     'P12 every address as a trusted proxy': [forwarded({ trusted_proxies: ['0.0.0.0/0'] }), ' /auth/providers/0/secret: a proxy beyond loopback must'],
     'P12 a secret that is too short': [forwarded({ trusted_proxies: ['10.0.0.5'], secret: 'x'.repeat(31) }), ' /auth/providers/0/secret: at least 32 characters'],

@@ -159,7 +159,7 @@ const REFUSED = [
     ['state-twice', ANSWER, /another login attempt/, ['/token']],
     ['code-twice', ANSWER, /another login attempt/, ['/token']],
     ['code-large', ANSWER, /another login attempt/, ['/token']],
-    ['back-elsewhere', ANSWER, /no way back/, ['/token']],
+    ['back-elsewhere', ANSWER, /without a redirect/, ['/token']],
     ['denied-by-stranger', ANSWER, /^(?![^]*call this number)/, ['/token']],
     ['iss-missing', ANSWER, /iss/, ['/token']],
     ['iss-wrong', ANSWER, /another issuer/, ['/token']],

@@ -39,7 +39,8 @@ static const struct {
     const char *code, *rules, *now, *before, *says;
 } rows[] = {
     {"W5", RULES(ALLOW("\"get_*\"")), NOW, NULL, NULL},
-    {"W5", RULES(ALLOW("\"gte_*\"")), NOW, NULL, "/rules/0/names/0: \"gte_*\" matches nothing in the inventory; correct"},
+    {"W5", RULES(ALLOW("\"gte_*\"")), NOW, NULL,
+     "/rules/0/names/0: \"gte_*\" matches nothing in the inventory; correct"},
     {"W5", RULES(ALLOW("\"get_*\",\"get_c\"")), NOW, NULL, "/rules/0/names/1: \"get_c\" matches nothing"},
     {"W5", RULES(ALLOW("\"get_c\"")), NULL, NULL, NULL},
     {"W5", RULES(ALLOW("\"*\"")), NOW, NULL, NULL},
@@ -95,11 +96,13 @@ static const struct {
     {"W9", RULES(TO("\"authenticated\"", "\"put_*\"")), NULL, NULL, NULL},
 
     {"W10", RULES(DENY("\"put_*\"")), NOW, NULL, NULL},
-    {"W10", RULES(DENY("\"delete_*\"")), NOW, NULL, "/rules/0/names: the rule never denies: matches nothing in the inventory"},
+    {"W10", RULES(DENY("\"delete_*\"")), NOW, NULL,
+     "/rules/0/names: the rule never denies: matches nothing in the inventory"},
     {"W10", RULES(DENY("\"delete_*\",\"put_a\"")), NOW, NULL, NULL},
     {"W10", RULES(R("d", "deny", "\"*\"", S, "\"prompt\"", "\"put_a\"", "")), NOW, NULL,
      NULL},  // the inventory has no prompts
-    {"W10", RULES(R("d", "deny", "\"*\"", S, "\"prompt\"", "\"put_a\"", "")), NOW PROMPTS, NULL, "the rule never denies"},
+    {"W10", RULES(R("d", "deny", "\"*\"", S, "\"prompt\"", "\"put_a\"", "")), NOW PROMPTS, NULL,
+     "the rule never denies"},
     {"W10", RULES(R("d", "deny", "\"*\"", "\"u*\"", TOOLS, "\"*\"", "")), NULL, NULL,
      "/rules/0/servers: the rule never denies: no such server"},
     {"W10", RULES(R("d", "deny", "\"*\"", "\"t*\"", TOOLS, "\"*\"", "")), NULL, NULL, NULL},
