@@ -4,7 +4,7 @@
 #include "subcommands.h"
 #include <stdlib.h>
 
-#define NOBODYS "?"  // the provider of callers that are known by a role alone
+#define NO_PROVIDER "?"  // the provider of callers that are known by a role alone
 
 bool policy_askers_has(const struct policy_askers *askers, const char *label, const char *tenant)
 {
@@ -24,7 +24,7 @@ static void add(struct policy_askers *askers, const char *label, struct identity
 static void add_asker(struct policy_askers *askers, const char *who, const char *tenant)
 {
     const char *roles[2] = {strncmp(who, "role:", 5) == 0 ? who + 5 : NULL, NULL};
-    const char *subject = strncmp(who, "user:", 5) == 0 ? who + 5 : NOBODYS ":somebody";
+    const char *subject = strncmp(who, "user:", 5) == 0 ? who + 5 : NO_PROVIDER ":somebody";
     if (policy_askers_has(askers, who, tenant))
         return;
     if (strcmp(who, "anonymous") == 0)
@@ -123,7 +123,7 @@ void policy_askers_release(struct policy_askers *askers)
 }
 
 // A single user or role, without any other property.
-static bool is_user(const struct identity *who) { return strcmp(who->provider, NOBODYS) != 0; }
+static bool is_user(const struct identity *who) { return strcmp(who->provider, NO_PROVIDER) != 0; }
 static bool is_single(const struct identity *who)
 {
     return who->proof != IDENTITY_ANONYMOUS && who->role_count + is_user(who) == 1;

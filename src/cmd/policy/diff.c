@@ -250,17 +250,17 @@ static struct stand ask(struct comparison *all, const struct policy_asker *asker
 
 // May a caller with the principals of both `a` and `d` gain or lose access that neither does alone? One side allows it to `a`
 // and the other denies it to `d`, differently on the two sides, and each for more than being of the tenant.
-static bool may_differ(const struct stand *a, const struct stand *d, const struct stand *stranger)
+static bool may_differ(const struct stand *a, const struct stand *d, const struct stand *unknown)
 {
     for (int side = OLD; side <= NEW && d->denies[OLD] != d->denies[NEW]; side++)
-        if (a->allows[side] != stranger->allows[side] && d->denies[!side] != stranger->denies[!side])
+        if (a->allows[side] != unknown->allows[side] && d->denies[!side] != unknown->denies[!side])
             return true;
     return false;
 }
 
-// Tries every caller for one item, then pairs of principals that one caller may have. `strangers`: for each caller, the index
+// Tries every caller for one item, then pairs of principals that one caller may have. `unknowns`: for each caller, the index
 // of the caller of the same tenant without a name or role. False: there were too many.
-static bool ask_all(struct comparison *all, const struct policy_askers *askers, const size_t *strangers,
+static bool ask_all(struct comparison *all, const struct policy_askers *askers, const size_t *unknowns,
                     const struct policy_item *item)
 {
     struct stand *stands = mem_alloc((askers->count + 1) * sizeof *stands);
@@ -269,7 +269,7 @@ static bool ask_all(struct comparison *all, const struct policy_askers *askers, 
         stands[i] = ask(all, &askers->at[i], item);
     for (size_t d = 0; d < askers->count; d++)
         for (size_t a = 0; a < askers->count; a++) {
-            if (strangers[a] != strangers[d] || !may_differ(&stands[a], &stands[d], &stands[strangers[d]]) ||
+            if (unknowns[a] != unknowns[d] || !may_differ(&stands[a], &stands[d], &stands[unknowns[d]]) ||
                 !policy_askers_join(&askers->at[d], &askers->at[a], &both))
                 continue;
             bool said[CHANGES] = {[CHANGE_NONE] = true};
@@ -282,7 +282,7 @@ static bool ask_all(struct comparison *all, const struct policy_askers *askers, 
     return all->joined <= JOINED_MAX;
 }
 
-static size_t *find_strangers(const struct policy_askers *askers)
+static size_t *find_unknowns(const struct policy_askers *askers)
 {
     size_t *all = mem_alloc((askers->count + 1) * sizeof *all);
     for (size_t i = 0; i < askers->count; i++)
@@ -396,9 +396,9 @@ int policy_diff(const struct flags *flags)
         add_items(&items, all.sides[NEW]);
         combine(&items);
         add_inventory(&items, inventory);
-        size_t *strangers = find_strangers(&askers);
-        for (size_t i = 0; i < items.count && ask_all(&all, &askers, strangers, &items.at[i]); i++) {}
-        free(strangers);
+        size_t *unknowns = find_unknowns(&askers);
+        for (size_t i = 0; i < items.count && ask_all(&all, &askers, unknowns, &items.at[i]); i++) {}
+        free(unknowns);
         code = report(flags, &all, &items);
     }
     items_release(&items);
