@@ -243,7 +243,7 @@ enum flow_state login_discovery_fetch_server(struct login_flow *flow)
         return bind_client(flow);
     }
     if (!flow->last.code)
-        (void)err_set(&flow->last, ERR_UNAVAILABLE, "no metadata found of the authorization server \"%.200s\"",
+        (void)err_set(&flow->last, ERR_UNAVAILABLE, "no metadata found for the authorization server \"%.200s\"",
                       flow->resource.servers[0]);
     return flow_end(flow, LOGIN_END_DISCOVERY, &flow->last);
 }

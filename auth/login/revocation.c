@@ -77,9 +77,7 @@ static void revoke(struct login_revocation *revocation)
 static void end_unproven(struct login_revocation *revocation)
 {
     struct err err;
-    (void)err_set(&err, ERR_CONFIG,
-                  "the grant was not revoked at \"%.200s\": the client that it was issued to is not registered or "
-                  "configured any more",
+    (void)err_set(&err, ERR_CONFIG, "the client that the grant at \"%.200s\" was issued to is not known any more",
                   revocation->spec.grant->issuer);
     end(revocation, &err);
 }

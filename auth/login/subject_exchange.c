@@ -53,7 +53,7 @@ enum flow_state login_subject_exchange_find_provider(struct login_flow *flow)
 {
     struct err err;
     if (flow->url_at == flow->url_count) {
-        (void)err_set(&err, ERR_UNAVAILABLE, "no metadata found of the identity provider \"%.200s\"",
+        (void)err_set(&err, ERR_UNAVAILABLE, "no metadata found for the identity provider \"%.200s\"",
                       flow->spec.options->idp.issuer);
         return flow_end(flow, LOGIN_END_TOKEN, &err);
     }
