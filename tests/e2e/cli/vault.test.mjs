@@ -172,7 +172,7 @@ test('a second rotation at the same time is refused', () => {
     db.prepare('INSERT INTO lease VALUES(?,?,?,?)').run(Buffer.from('vault rotation'), randomBytes(16), until, 60_000);
     const { status, stderr } = vault(['rotate']);
     assert.equal(status, 4);
-    assert.match(stderr, /another rotation is under way/);
+    assert.match(stderr, /another rotation is in progress/);
 });
 
 test('S7 a store without its key is not recreated and the error says what to do', () => {
@@ -187,7 +187,7 @@ test('S7 a store without its key is not recreated and the error says what to do'
     }
     const wrong = vault(['status'], { POSTERN_VAULT_KEY: newKey() });
     assert.equal(wrong.status, 3);
-    assert.match(wrong.stderr, /not in POSTERN_VAULT_KEY: put that key back/);
+    assert.match(wrong.stderr, /not in POSTERN_VAULT_KEY: restore that key/);
     copyFileSync(`${ring}.aside`, ring);
     chmodSync(ring, 0o644);
     const open = vault(['status']);
@@ -283,7 +283,7 @@ test('S6 a keyring holds the key and no record', async () => {
     const desk = desktop(KEEPS);
     const login = await desk.login();
     assert.equal(login.status, 0, login.stderr);
-    assert.match(login.stderr, /a new key was made.*Secret Service/);
+    assert.match(login.stderr, /generated a new key.*Secret Service/);
     assert.ok(!existsSync(desk.file));
     assert.equal(Buffer.from(desk.kept(), 'base64url').length, 32);
     assert.ok(desk.asked().every(words => words.endsWith(`service postern store ${desk.file}`)), desk.asked().join());
@@ -292,7 +292,7 @@ test('S6 a keyring holds the key and no record', async () => {
     assert.equal((await desk.run(['vault', 'status'])).status, 0);
     const elsewhere = await desk.run(['connections'], { DBUS_SESSION_BUS_ADDRESS: '' });
     assert.notEqual(elsewhere.status, 0);
-    assert.match(elsewhere.stderr, /run this in the desktop session whose keyring has them; nothing was changed/);
+    assert.match(elsewhere.stderr, /run this command in the desktop session whose keyring contains them; nothing was changed/);
     assert.ok(!existsSync(desk.file));
 });
 

@@ -179,7 +179,7 @@ for (const mode of Object.keys(auth))
             const error = await (await open(await peer.caller('ana'))).call();
             assert.equal(error.code, -32003);
             assert.deepEqual(peer.asked, []);
-            await gateway.line(/neither from nor meant for/, 5_000);
+            await gateway.line(/neither from nor for/, 5_000);
         });
     });
 
@@ -190,7 +190,7 @@ test('H12 a server that names another authorization server does not get a token,
     const error = await (await open(await peer.caller('ana'))).call();
     assert.equal(error.code, -32002);
     assert.deepEqual(peer.asked, []);
-    await gateway.line(/does not take tokens of .*the issuer of the configuration/, 5_000);
+    await gateway.line(/does not accept tokens of .*the configured issuer/, 5_000);
 });
 
 test('a caller without an exchangeable token gets an error that says which token is needed', async () => {

@@ -137,7 +137,7 @@ describe('L14 exit status of a device login', () => {
         ['with 11 when the server says that the code has expired', () => (script = [[400, { error: 'expired_token' }]]), 11, /log in again/],
         ['with 11 when the code expires while the server says pending', () => ((script = [PENDING]), (device[1].expires_in = 2)), 11, /log in again/],
         ['with 15 when the token endpoint refuses', () => (script = [[400, { error: 'unsupported_grant_type' }]]), 15, /unsupported_grant_type/],
-        ['with 14 when the server has no device endpoint', () => (device = undefined), 14, /no codes for devices/],
+        ['with 14 when the server has no device endpoint', () => (device = undefined), 14, /does not support the device flow/],
         ['with 17 when the answer has no code', () => delete device[1].device_code, 17, /no usable code/],
         ['with 17 when the code cannot be shown', () => (device[1].user_code = 'A\u001b[31m'), 17, /no usable code/],
         ['with 17 when the address is not safe', () => (device[1].verification_uri = 'http://evil.example/'), 17, /no usable code/],

@@ -25,7 +25,7 @@ function lifetime({ stderr }) {
 
 const lasts = seconds => (_liar, login) => assert.ok(Math.abs(lifetime(login) - seconds) < 60, login.stderr);
 const lastsUntilRefused = (_liar, login) => assert.match(login.stderr, /good until it is refused/);
-const warnedOf = (_liar, login) => assert.match(login.stderr, /expires_in is no time[^]*good until it is refused/);
+const warnedOf = (_liar, login) => assert.match(login.stderr, /ignoring invalid expires_in[^]*good until it is refused/);
 const refreshedFirst = async liar => assert.equal((await liar.get('/state')).refreshes, 1);
 const asked = path => async liar => assert.equal((await liar.seen(path)).length, 1);
 const never = (...paths) => liar => assertNeverAsked(liar, paths);
@@ -109,8 +109,8 @@ describe('lies that a login survives', () => {
 
 // The lie, the exit status of the login, what it says, and what must not have been asked.
 const REFUSED = [
-    ['insecure-metadata', DISCOVERY, /no https URL/, ['/register']],
-    ['file-metadata', DISCOVERY, /no https URL/, ['/register']],
+    ['insecure-metadata', DISCOVERY, /metadata document is not https/, ['/register']],
+    ['file-metadata', DISCOVERY, /metadata document is not https/, ['/register']],
     ['link-local-metadata', DISCOVERY, /may not be connected to/, ['/register']],
     ['resource-500', DISCOVERY, /HTTP 500/, ['/.well-known/oauth-authorization-server', '/register']],
     ['resource-hangup', DISCOVERY, /./, ['/.well-known/oauth-authorization-server', '/register']],
@@ -120,7 +120,7 @@ const REFUSED = [
     ['resource-mismatch', DISCOVERY, /another resource.*other\.example/, ['/register', '/authorize']],
     ['resource-sibling', DISCOVERY, /another resource/, ['/register', '/authorize']],
     ['legacy-mismatch', DISCOVERY, /another issuer/, ['/register']],
-    ['issuer-path-nowhere', DISCOVERY, /no metadata of the authorization server.*tenant/, ['/.well-known/oauth-authorization-server', '/register']],
+    ['issuer-path-nowhere', DISCOVERY, /no metadata found for the authorization server.*tenant/, ['/.well-known/oauth-authorization-server', '/register']],
     ['metadata-503', DISCOVERY, /HTTP 503/, ['/register']],
     ['link-local-server', DISCOVERY, /may not be connected to/, ['/register']],
     ['link-local-decimal', DISCOVERY, /may not be connected to/, ['/register']],
@@ -140,10 +140,10 @@ const REFUSED = [
     ['register-link-local', REGISTRATION, /may not be connected to/, ['/authorize']],
     ['pkce-absent', DISCOVERY, /assume_s256/, ['/register']],
     ['pkce-plain', DISCOVERY, /does not do PKCE/, ['/register']],
-    ['no-code', DISCOVERY, /no authorization codes/, ['/register']],
+    ['no-code', DISCOVERY, /does not support authorization codes/, ['/register']],
     ['no-register', REGISTRATION, /client_id/, ['/authorize']],
     ['register-refused', REGISTRATION, /HTTP 400: invalid_redirect_uri: no\\x1b\[31m loopback.*127\.0\.0\.1/, ['/authorize']],
-    ['register-page', REGISTRATION, /HTTP 403: <html>go\\x1b away.*submitted was \{.*"redirect_uris":\["http:\/\/127\.0\.0\.1:.*"application_type":"native"/, ['/authorize']],
+    ['register-page', REGISTRATION, /HTTP 403: <html>go\\x1b away.*the request was \{.*"redirect_uris":\["http:\/\/127\.0\.0\.1:.*"application_type":"native"/, ['/authorize']],
     ['register-html', REGISTRATION, /not a JSON object/, ['/authorize']],
     ['register-redirect', REGISTRATION, /HTTP 307/, ['away', '/authorize']],
     ['register-no-id', REGISTRATION, /no client_id/, ['/authorize']],

@@ -707,7 +707,7 @@ describe('other rules of a login', () => {
     test('S6 the first login reports where the new key is stored', async () => {
         const alice = person(authority.url);
         const first = await alice.run('login', 'authority', '--start');
-        assert.match(first.stderr, new RegExp(`^.* warn +a new key was made for the tokens of users: keep a copy of it.*${alice.state}/vault\\.key`, 'm'));
+        assert.match(first.stderr, new RegExp(`^.* warn +generated a new key for the users' tokens: keep a copy of it.*${alice.state}/vault\\.key`, 'm'));
         assert.equal((await alice.run('login', 'authority', '--start')).stderr, '');
     });
 

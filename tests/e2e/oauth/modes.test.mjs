@@ -199,7 +199,7 @@ for (const [name, mode] of Object.entries(modes))
             const { error } = await session.call('server__whoami');
             assert.equal(error.code, -32002);
             assert.deepEqual(peer.asked, []);
-            await gateway.line(/does not take tokens of/, 5_000);
+            await gateway.line(/does not accept tokens of/, 5_000);
         });
     });
 

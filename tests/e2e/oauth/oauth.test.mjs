@@ -327,7 +327,7 @@ describe('use of a grant', () => {
                 await liar.control({ expire: true, revoke: true, moved: other.origin });
                 const again = await liar.run('login', 'liar', '--headless');
                 assert.equal(again.status, 14, again.stderr);
-                assert.match(again.stderr, /has moved from the authorization server .*; set "issuer" if that is right/);
+                assert.match(again.stderr, /has moved from the authorization server .*; set "issuer" if the new one is correct/);
                 for (const path of ['/register', '/authorize', '/token']) assert.deepEqual(await other.seen(path), []);
             })
         ));

@@ -98,7 +98,7 @@ test('S11 a seed that cannot be used stops the start', async () => {
     }
     const keyless = await run({ listen: [{ address: '127.0.0.1:0' }], ...seeded() }, ['serve'], { POSTERN_STATE: folder('nowhere') });
     assert.equal(keyless.status, CONFIG, keyless.stderr);
-    assert.match(keyless.stderr, /say where the keys are/);
+    assert.match(keyless.stderr, /set vault\.key_file to the location of the keys/);
     const both = await run({ ...servers(), store: { seed: 'a.db', path: 'b.db' } }, ['config', 'check']);
     assert.match(both.stderr, /\/store: set either "path" or "seed", not both/);
 });
