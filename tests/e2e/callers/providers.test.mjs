@@ -97,7 +97,7 @@ describe('P1 a list of providers for each listener', () => {
         const id = (await open(urls[2], bob)).headers['mcp-session-id'];
         const other = (await open(urls[0], issuer.sign())).headers['mcp-session-id'];
         token('revoke', bob.split('_')[1]);
-        await until(() => gateway.log().includes('session ended: its credential is no longer good'), WAIT_MS, 'the end of the session');
+        await until(() => gateway.log().includes('session ended: its credential is no longer valid'), WAIT_MS, 'the end of the session');
         assert.equal((await inSession(urls[2], bob, id)).status, 401);
         assert.equal((await inSession(urls[0], issuer.sign(), other)).status, 200);
     });

@@ -246,7 +246,7 @@ describe('large answers', () => {
             await look;
             for (const answer of answers) assertAnswered(answer, form);
             assert.ok(most > 0 && most <= BOUND, `${most} bytes were held`);
-            if (name !== 'stdio') await gateway.line(/reading from a server waits for room server=big limit=limits\.memory/, WAIT_MS);
+            if (name !== 'stdio') await gateway.line(/reading from a server waits for memory server=big limit=limits\.memory/, WAIT_MS);
             if (form === EVENTS_FORM) await Promise.all(callers.map(({ end }) => end()));
             await until(async () => (await gateway.memory()).held < KIB, WAIT_MS, 'nothing is held afterwards');
         });
@@ -289,7 +289,7 @@ describe('large answers', () => {
             t.after(() => socket.destroy());
             return socket.on('error', () => {});
         });
-        await gateway.line(/reading from a server waits for room server=big limit=limits\.identity_memory/, WAIT_MS);
+        await gateway.line(/reading from a server waits for memory server=big limit=limits\.identity_memory/, WAIT_MS);
         for (let id = 0; id < 2; id++) assert.equal(reply(await bob.ask(act(id))).result.content[0].text.length, size);
         assert.equal(reply(await alice.ask(ping())).error, undefined, 'not even its own small calls');
         for (const socket of unread) socket.destroy();

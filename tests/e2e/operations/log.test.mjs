@@ -116,7 +116,7 @@ describe('a flood of log lines', () => {
             assert.equal(resultText(await session.call('bad__act')), 'flooded');
             const windows = Math.ceil((Date.now() - began) / 10_000) + 1;
             await gateway.stop();
-            const { written, leftOut, told } = count(gateway.log(), 'server wrote something that is no message', 'bad');
+            const { written, leftOut, told } = count(gateway.log(), 'server wrote a line that is not a message', 'bad');
             assert.equal(written + leftOut, LINES);
             assert.ok(written <= windows * SOURCE_LINES, `${written} lines written`);
             assert.ok(told.length >= 1);

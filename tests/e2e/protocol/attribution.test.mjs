@@ -52,8 +52,8 @@ const HARMLESS = {
 const HARMLESS_IN_COMMON = {
     'a line of a log in JSON': ['{"level":"error","error":"connection lost","result":null}', /server sent an invalid message/g],
     'a list of no messages': ['[1, 2', /server sent an invalid message/g],
-    'a late answer': ['{"jsonrpc":"2.0","id":1,"result":{}}', /answer to no request of ours/g],
-    'a late answer with its id as a string': ['{"jsonrpc":"2.0","id":"1","result":{}}', /answer to no request of ours/g],
+    'a late answer': ['{"jsonrpc":"2.0","id":1,"result":{}}', /late answer ignored/g],
+    'a late answer with its id as a string': ['{"jsonrpc":"2.0","id":"1","result":{}}', /late answer ignored/g],
     'a late answer that is not valid': ['{"jsonrpc":"2.0","id":1,"result":null}', /server sent an invalid message/g],
     'a text above limits.max_message': ['FILL', /server sent a message that is too large/g]
 };

@@ -117,7 +117,7 @@ describe('servers that send requests and do not accept answers', () => {
                 assert.ok(descriptors(gateway) < DESCRIPTORS_MAX, `${descriptors(gateway)} descriptors`);
                 assert.equal(resultText(await session.call('bad__act')), 'done');
                 flood(FLOOD);
-                await gateway.line(/server lost.*does not take what it is sent/, WAIT_MS);
+                await gateway.line(/server lost.*does not accept messages/, WAIT_MS);
                 await stillGood(session);
                 assert.ok(descriptors(gateway) < DESCRIPTORS_MAX, `${descriptors(gateway)} descriptors`);
             });
