@@ -131,8 +131,9 @@ static bool prepare_tokens(struct serve *serve, const struct config *next, struc
 static bool prepare_audit(const struct serve *serve, const struct config *next, struct err *err)
 {
     return serve->audit || !config_audited(next) ||
-           err_set(err, ERR_CONFIG,
-                   "/auth: the first provider that proves who calls needs an audit log, which only a restart opens");
+           err_set(
+               err, ERR_CONFIG,
+               "/auth: the first provider that authenticates callers needs an audit log, which only a restart opens");
 }
 
 static void on_drop(void *arg)

@@ -162,6 +162,6 @@ char *configuration_audit_path(const struct flags *flags, int *exit_code)
     if (!path)
         *exit_code =
             fail_with(EXIT_CONFIG, "the configuration has no audit log: give it audit.path, or a provider that "
-                                   "proves who calls; --file DB reads another");
+                                   "authenticates callers; --file DB reads another");
     return path;
 }

@@ -554,7 +554,7 @@ describe('grants in mode per_user', () => {
         withLiar('none', { mode: 'per_user' }, async liar => {
             const { status, stderr } = await liar.run('servers');
             assert.equal(status, CONFIG);
-            assert.match(stderr, /per_user.*proves who calls/);
+            assert.match(stderr, /per_user.*authenticates callers/);
         }));
 });
 

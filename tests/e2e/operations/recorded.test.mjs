@@ -93,7 +93,7 @@ describe('postern audit without --file', () => {
         test(`postern ${name} of a configuration without an audit log says how to enable it`, () => {
             const { status, stdout, stderr } = postern(['audit', ...verify, '--config', join(folder.path, 'off.json')]);
             assert.deepEqual([status, stdout], [3, '']);
-            assert.match(stderr, /has no audit log: give it audit\.path, or a provider that proves who calls; --file DB/);
+            assert.match(stderr, /has no audit log: give it audit\.path, or a provider that authenticates callers; --file DB/);
         });
         test(`postern ${name} reads the path relative to the configuration`, () => {
             const where = new RegExp(`${folder.path}/a\\.db: No such file`);
