@@ -159,7 +159,7 @@ describe('the socket file', () => {
         for (const name of ['file', 'link', 'dangling']) {
             const { status, stderr } = await refused(at(name));
             assert.equal(status, 3, stderr);
-            assert.match(stderr, new RegExp(`${name}: something that is not a socket is there; move it away`));
+            assert.match(stderr, new RegExp(`${name}: the existing file is not a socket; move it away`));
         }
         assert.equal(readFileSync(at('file'), 'utf8'), 'precious');
         assert.equal(existsSync(at('nowhere')), false);
