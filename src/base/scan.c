@@ -90,8 +90,8 @@ AVX2 static __m256i find_simple(__m256i bytes)
     return _mm256_cmpgt_epi8(common, _mm256_setzero_si256());
 }
 
-// Those that are escaped. In a run of backslashes every second one is, and what follows it is if the run is odd: the
-// subtraction carries through each run to its end (as in simdjson).
+// Finds escaped bytes. In a run of backslashes every second one is escaped, and so is the byte after a run of odd length:
+// the subtraction carries through each run to its end (as in simdjson).
 static uint64_t find_escaped(uint64_t slashes)
 {
     const uint64_t odd = 0xAAAAAAAAAAAAAAAAU;
