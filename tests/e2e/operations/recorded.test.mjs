@@ -259,7 +259,7 @@ describe('postern token and an audit that cannot be written', () => {
     test('a required audit that cannot be written refuses new tokens but not revocations', () => {
         const refused = postern(['token', 'new', '--subject', 'b', '--file', file, '--config', config(true)]);
         assert.deepEqual([refused.status, refused.stdout], [3, '']);
-        assert.match(refused.stderr, /nothing is changed, because it cannot be recorded/);
+        assert.match(refused.stderr, /nothing was changed, because the change cannot be recorded/);
         assert.equal(tokens(), 1);
         const [{ id }] = JSON.parse(readFileSync(file, 'utf8')).tokens;
         assert.equal(postern(['token', 'revoke', id, '--file', file, '--config', config(true)]).status, 0);
