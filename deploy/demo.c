@@ -284,8 +284,8 @@ static json_t *on_prompts_list(struct demo *d, json_t *params)
     if (json_object_get(params, "cursor"))
         return fail(d, RPC_PARAMS, "Unknown cursor: there is one page", NULL);
     return json_pack("{s:[{s:s, s:s, s:s, s:[{s:s, s:s, s:s, s:b}]}]}", "prompts", "name", "introduce", "title",
-                     "Introduce somebody", "description", "Asks the model to introduce a person to the group.",
-                     "arguments", "name", "name", "title", "Name", "description", "Who is to be introduced.",
+                     "Introduce a person", "description", "Asks the model to introduce a person to the group.",
+                     "arguments", "name", "name", "title", "Name", "description", "The person to introduce.",
                      "required", 1);
 }
 
@@ -303,7 +303,7 @@ static json_t *on_prompts_get(struct demo *d, json_t *params)
     if (!name)
         return fail(d, RPC_PARAMS, "The prompt needs the argument: name", NULL);
     text = json_sprintf("Please introduce %s to the group in two friendly sentences.", name);
-    return json_pack("{s:s, s:[{s:s, s:{s:s, s:o}}]}", "description", "Introduces somebody", "messages", "role", "user",
+    return json_pack("{s:s, s:[{s:s, s:{s:s, s:o}}]}", "description", "Introduces a person", "messages", "role", "user",
                      "content", "type", "text", "text", text);
 }
 

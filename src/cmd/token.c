@@ -385,8 +385,7 @@ const struct command token_command = {
         "rotate  creates a new token with the data of ID, which stays valid for --overlap\n"
         "revoke  removes the token ID from the file\n\n"
         "If the configuration has an audit log, each change is recorded there with the user who made it.\n\n"
-        "A subject has at most two active tokens. ID may also be the whole token. Exit status 1: the token
-        "
+        "A subject has at most two active tokens. ID may also be the whole token. Exit status 1: the token\n"
         "does not exist, or the subject has two active tokens already.",
     .flags = flags_table,
     .min_args = 1,
