@@ -1,4 +1,4 @@
-// Owns texts that are made of parts of others.
+// Owns texts that are composed of parts of other texts.
 #include "base/pieces.h"
 #include "base/mem.h"
 #include <stdlib.h>
@@ -6,7 +6,8 @@
 #define COPIED_MAX \
     1024  // bytes that are cheaper to copy than to refer to; also bounds the parts of a text of many changes
 #define FLAT_MAX \
-    ((size_t)64 << 10)  // what is larger is a part, even if it is the only one: its readers do not copy it whole
+    ((size_t)64  \
+     << 10)  // a larger text becomes a part even if it is the only one, since its readers do not copy it as a whole
 
 static void add(struct pieces *pieces, struct blob *owner, struct span text)
 {
@@ -18,7 +19,7 @@ static void add(struct pieces *pieces, struct blob *owner, struct span text)
     pieces->len += text.len;
 }
 
-// The text of its own becomes a part.
+// Makes a part of the text in `tail`.
 static void seal(struct pieces *pieces)
 {
     if (!pieces->tail.len)

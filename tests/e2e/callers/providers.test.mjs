@@ -204,7 +204,7 @@ describe('standard input with a token of an issuer', () => {
     test('J5 a rejected token ends the stdio session with an error', async () => {
         const { out, err } = serve(issuer.sign(issuer.claims({ aud: 'https://elsewhere.example' })));
         assert.deepEqual(await out.exited, { code: 4, signal: null }, err.log());
-        assert.match(err.log(), /standard input is not let in/);
+        assert.match(err.log(), /caller on standard input refused/);
     });
     test('J12 a stdio session that ends before authentication leaves no processes', async () => {
         const asked = () => issuer.fetches['/.well-known/openid-configuration'] ?? 0, before = asked();

@@ -119,7 +119,7 @@ const mistakes = {
         { policy: 'p.json', listen: [{ auth: { providers: [{ type: 'forwarded-user', trusted_proxies: ['10.0.0.5'] }] } }] },
         ' /listen/0/auth/providers/0/secret: a proxy beyond loopback must also show a secret'
     ],
-    'a listener that proves identities without a policy': [{ listen: [{ auth: { providers: [{ type: 'bearer', tokens: 't.json' }] } }] }, ' /policy: a provider proves who calls'],
+    'a listener that proves identities without a policy': [{ listen: [{ auth: { providers: [{ type: 'bearer', tokens: 't.json' }] } }] }, ' /policy: a provider authenticates callers'],
     'P1 a second provider of a type that may occur once': [{ auth: { providers: [{ type: 'none' }, { type: 'none', name: 'b' }] } }, ' /auth/providers/1: a second provider of the type "none"'],
     'J1 a name shared by two issuers': [issuers({ issuer: 'https://a.example' }, { issuer: 'https://b.example' }), ' /auth/providers/1: a second provider of the same name; give it a `name`'],
     'J1 a repeated issuer': [issuers({ issuer: 'https://a.example', name: 'a' }, { issuer: 'https://a.example', name: 'b' }), ' /auth/providers/1: a second provider for the same issuer'],
@@ -289,7 +289,7 @@ describe('servers that config check examines', () => {
     });
     test('serve starts with a server that cannot work and logs a warning', async () => {
         const gateway = await startGateway({ mcpServers: { a: { command: 'npx -y some-server' } } });
-        assert.match(gateway.log(), /a server cannot work as it is configured.*\/mcpServers\/a\/command.*put its arguments in/);
+        assert.match(gateway.log(), /server cannot work as configured.*\/mcpServers\/a\/command.*put its arguments in/);
         await gateway.stop();
     });
     test('config check counts servers of tenants', async () => {

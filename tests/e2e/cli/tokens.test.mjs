@@ -236,7 +236,7 @@ test('wrong usage of token exits with 2 and does not write the file', () => {
         [['revoke'], /usage: postern token revoke ID/],
         [['revoke', 'abc'], /ID must be 8 letters and digits/],
         [['revoke', 'abcdefgh', '--expires', '1d'], /takes no --expires/],
-        [['make'], /there are new, list, rotate and revoke/],
+        [['make'], /use new, list, rotate or revoke/],
         [['new', '--subjekt', 'a'], /did you mean --subject/]
     ]) {
         const { status, stdout, stderr } = token(...args);

@@ -227,7 +227,7 @@ test('wrong usage and a missing store are errors', () => {
     assert.equal(vault([]).status, 2);
     const { status, stderr } = vault(['status'], { POSTERN_STATE: join(directory.path, 'elsewhere') });
     assert.equal(status, 1);
-    assert.match(stderr, /there is no store yet/);
+    assert.match(stderr, /the store does not exist yet/);
     assert.equal(existsSync(join(directory.path, 'elsewhere')), false);
 });
 

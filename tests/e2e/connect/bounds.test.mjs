@@ -375,7 +375,7 @@ describe('owners of grants', () => {
         const { status, stderr } = spawnSync(binary, ['serve', '--config', path], { encoding: 'utf8', timeout: 10_000 });
         assert.equal(status, 3, stderr);
         assert.ok(stderr.includes(join(own, 'tenants.d/acme.json')) && stderr.includes('/mcpServers/files/auth/mode'), stderr);
-        assert.ok(stderr.includes(`proves who calls, in ${path}`), stderr);
+        assert.ok(stderr.includes(`authenticates callers, in ${path}`), stderr);
     });
     test('H15 a user whom a new policy denies is stopped at once, and the grant is kept', async () => {
         const own = await world.start();

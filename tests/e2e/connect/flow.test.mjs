@@ -277,7 +277,7 @@ describe('refused links and callbacks', () => {
         const theirs = await other.newPage();
         assert.equal((await theirs.goto(link)).status(), 403);
         await shot(theirs, 'wrong-user');
-        assert.equal(await heading(theirs), 'This link is for somebody else');
+        assert.equal(await heading(theirs), 'This link is for another user');
         assert.equal((await page.goto(link)).status(), 409, 'burnt for its owner, too');
         await other.close();
         await context.close();
@@ -287,7 +287,7 @@ describe('refused links and callbacks', () => {
         const address = await stopAtCallback(page, link);
         await context.setExtraHTTPHeaders({ 'x-forwarded-user': newUser() });
         assert.equal((await page.goto(address)).status(), 403);
-        assert.equal(await heading(page), 'This link is for somebody else');
+        assert.equal(await heading(page), 'This link is for another user');
         assert.equal((await calls.call()).error.code, -32003);
         await context.close();
     });
@@ -530,7 +530,7 @@ describe('browsers without authentication', () => {
         const page = await context.newPage();
         assert.equal((await page.goto(linkOf(await calls.call()))).status(), 403);
         await shot(page, 'nobody');
-        assert.equal(await heading(page), 'This gateway cannot tell who you are');
+        assert.equal(await heading(page), 'You are not signed in');
         await context.close();
     });
     test('H6 a link works in one unauthenticated browser with allow_unbound_tickets and shows its user', async () => {

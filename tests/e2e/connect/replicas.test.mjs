@@ -262,8 +262,8 @@ describe('a gateway that restarts with another configuration during a login', ()
         ['a client that was registered', { mode: 'per_user' }, { mode: 'per_user' }, () => ({}), 200, 'Connected'],
         ['another client_id', agent, { ...agent, client_id: 'another' }, () => ({}), 410, 'This link is not valid any more'],
         ['another public_url', { mode: 'per_user' }, { mode: 'per_user' }, () => ({ public_url: `http://localhost:${port}` }), 410, 'This link is not valid any more'],
-        ['another URL of the server', { mode: 'per_user' }, { mode: 'per_user' }, () => ({ mcpServers: { files: { url: liar.url.replace('/mcp', '/other'), auth: { mode: 'per_user' } } } }), 400, 'This answer belongs to no login'],
-        ['a configuration without the server', { mode: 'per_user' }, { mode: 'per_user' }, () => ({ mcpServers: { other: { url: liar.url, auth: { mode: 'per_user' } } } }), 400, 'This answer belongs to no login']
+        ['another URL of the server', { mode: 'per_user' }, { mode: 'per_user' }, () => ({ mcpServers: { files: { url: liar.url.replace('/mcp', '/other'), auth: { mode: 'per_user' } } } }), 400, 'This response does not belong to a login'],
+        ['a configuration without the server', { mode: 'per_user' }, { mode: 'per_user' }, () => ({ mcpServers: { other: { url: liar.url, auth: { mode: 'per_user' } } } }), 400, 'This response does not belong to a login']
     ])
         test(`H9 A4 a restart with ${what} shows: ${shown}`, async () => {
             const user = newUser(), jar = new Jar(user);

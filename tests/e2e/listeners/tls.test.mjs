@@ -280,7 +280,7 @@ describe('replaced certificates', () => {
             const before = errors();
             damage();
             await until(() => errors() > before, WAIT_MS, 'a line in the log');
-            assert.match(gateway.log(), /error certificate not replaced; the one before stays in use detail=.*used\.(crt|key)/);
+            assert.match(gateway.log(), /error certificate not replaced; the previous one stays in use detail=.*used\.(crt|key)/);
             assert.equal(await shown(gateway), 'two');
             await sleep(2_500);
             assert.equal(errors(), before + 1);
@@ -366,7 +366,7 @@ describe('mistakes in the configuration of TLS', () => {
         'with the key of another certificate': [() => ({ ...tlsOf('one'), key: at('two.key') }), /tls\.key: .*two\.key: does not belong to the certificate/],
         'with a certificate alone': [() => ({ certificate: at('one.crt') }), /\/listen\/0\/tls\/key: missing; TLS needs a certificate and its key/],
         'with authorities alone': [() => ({ client_ca: at('ca.crt') }), /\/listen\/0\/tls\/certificate: missing/],
-        'with a mode': [() => tlsOf('one'), /\/listen\/0\/mode: only for a unix socket/, { mode: '0600' }],
+        'with a mode': [() => tlsOf('one'), /\/listen\/0\/mode: applies only to a unix socket/, { mode: '0600' }],
         'beyond loopback without a provider': [() => tlsOf('one'), /\/listen\/0\/address: 0\.0\.0\.0:0 is not loopback/, { address: '0.0.0.0:0' }]
     };
     for (const [name, [tls, message, more = {}]] of Object.entries(wrong))

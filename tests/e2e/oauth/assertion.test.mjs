@@ -193,7 +193,7 @@ describe('mistakes in the configuration of assertions', () => {
     for (const [name, config, message] of [
         ['for a shared connection', () => configure(undefined, { isolation: 'shared' }), /"isolation"/],
         ['without public_url', () => configure(undefined, {}, { public_url: undefined }), /public_url/],
-        ['without authentication of callers', () => configure(undefined, {}, { auth: undefined, policy: undefined }), /proves who calls/],
+        ['without authentication of callers', () => configure(undefined, {}, { auth: undefined, policy: undefined }), /authenticates callers/],
         ['in the header of the token', () => configure({ header: 'Authorization' }), /header/],
         ['in a header that is already set', () => configure(undefined, { headers: { 'x-postern-identity': 'me' } }), /carries the assertion/],
         ['with a shared secret', () => configure({ algorithm: 'HS256' }), /algorithm/],

@@ -419,7 +419,7 @@ describe('F10 a refreshed token that cannot be stored', () => {
 
     test('F10 a call waits and reports it while another process has locked the store', () =>
         withSpoilt('BEGIN IMMEDIATE', async (liar, call, db) => {
-            await until(() => /a refreshed token is not stored yet, trying for \d+ seconds: .*locked/.test(call.log()), 30_000, 'the line');
+            await until(() => /a refreshed token is not stored yet; retrying for \d+ seconds: .*locked/.test(call.log()), 30_000, 'the line');
             db.exec('ROLLBACK');
             const { status, stdout, stderr } = await call.ended;
             assert.equal(status, OK, stderr);

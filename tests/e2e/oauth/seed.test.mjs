@@ -55,7 +55,7 @@ test('S11 a gateway refreshes a seed repeatedly in memory and does not change th
     const bytes = readFileSync(folder('secret/grants.db'));
     const gateway = await startGateway(seeded(), [], { variables: { POSTERN_VAULT_KEY: key } });
     try {
-        await gateway.line(/the store is a seed: tokens that are refreshed are kept in memory, and lost at the end/, 10_000);
+        await gateway.line(/the store is a seed: refreshed tokens are kept in memory only, and lost at the end/, 10_000);
         const session = await Session.open(gateway.url);
         for (let round = 0; round < 3; round++) {
             await sleep(LIFETIME_MS + 200); // the token's own lifetime; each refresh needs the refresh token of the last one

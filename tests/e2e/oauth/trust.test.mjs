@@ -178,7 +178,7 @@ describe('untrusted certificates', () => {
             const listed = await run(config, ['tools']);
             assert.equal(listed.status, UNAVAILABLE, listed.stderr);
             assert.match(listed.stderr, message);
-            assert.match(listed.stderr, /must be for this name, in date, and of an authority that is trusted: the system's, or those of the server's tls\.ca_file/);
+            assert.match(listed.stderr, /must be valid for this name and date, and issued by a trusted authority: one of the system's, or one in the server's tls\.ca_file/);
             const gateway = await startGateway(config);
             const channel = await Channel.open(gateway.url);
             const { error } = await channel.request('tools/call', { name: 'm__reply', arguments: {} });

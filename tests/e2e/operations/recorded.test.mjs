@@ -93,7 +93,7 @@ describe('postern audit without --file', () => {
         test(`postern ${name} of a configuration without an audit log says how to enable it`, () => {
             const { status, stdout, stderr } = postern(['audit', ...verify, '--config', join(folder.path, 'off.json')]);
             assert.deepEqual([status, stdout], [3, '']);
-            assert.match(stderr, /has no audit log: give it audit\.path, or a provider that proves who calls; --file DB/);
+            assert.match(stderr, /has no audit log: give it audit\.path, or a provider that authenticates callers; --file DB/);
         });
         test(`postern ${name} reads the path relative to the configuration`, () => {
             const where = new RegExp(`${folder.path}/a\\.db: No such file`);
@@ -259,7 +259,7 @@ describe('postern token and an audit that cannot be written', () => {
     test('a required audit that cannot be written refuses new tokens but not revocations', () => {
         const refused = postern(['token', 'new', '--subject', 'b', '--file', file, '--config', config(true)]);
         assert.deepEqual([refused.status, refused.stdout], [3, '']);
-        assert.match(refused.stderr, /nothing is changed, because it cannot be recorded/);
+        assert.match(refused.stderr, /nothing was changed, because the change cannot be recorded/);
         assert.equal(tokens(), 1);
         const [{ id }] = JSON.parse(readFileSync(file, 'utf8')).tokens;
         assert.equal(postern(['token', 'revoke', id, '--file', file, '--config', config(true)]).status, 0);

@@ -122,7 +122,7 @@ describe('an audit that cannot be written', { concurrency: true }, () => {
             lock();
             const { id, error } = await call(2, {});
             assert.deepEqual([id, error?.code, error?.data.reason], [2, -32000, 'audit_unavailable']);
-            assert.match(error.message, /the server may have done what was asked/);
+            assert.match(error.message, /the server may have/);
             assert.match(gateway.log(), /answer withheld/);
             assert.equal((await call(3, {})).error.data.reason, 'overloaded');
             unlock();

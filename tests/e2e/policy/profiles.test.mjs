@@ -237,7 +237,7 @@ describe('profiles on stdio', () => {
     test('an unknown profile stops the start', () => {
         const { status, stderr } = run('--stdio', '--profile', 'two');
         assert.equal(status, 3, stderr);
-        assert.match(stderr, /--profile two: .*no such profile/);
+        assert.match(stderr, /--profile two: .*does not exist/);
     });
     test('--profile without --stdio is an error', () => {
         const { status, stderr } = run('--profile', 'one');

@@ -440,10 +440,9 @@ static void H13_a_server_in_a_tenant_has_the_same_requirements_as_one_at_the_top
     } rows[] = {
         {"\"log\":{}", OWN,
          "tenants.d/acme.json: /mcpServers/files/auth/mode: \"per_user\": needs a provider in /auth/providers that "
-         "proves "
-         "who calls, in other.json",
+         "authenticates callers, in other.json",
          "other.json: /tenants/acme/mcpServers/files/auth/mode: \"per_user\": needs a provider in /auth/providers that "
-         "proves who calls"},
+         "authenticates callers"},
         {PROXY ",\"public_url\":\"http://gateway.example\"", OWN,
          "other.json: /public_url: users connect accounts there (server \"files\" in tenants.d/acme.json has",
          "other.json: /public_url: users connect accounts there (server \"files\" in other.json has"},
@@ -451,8 +450,9 @@ static void H13_a_server_in_a_tenant_has_the_same_requirements_as_one_at_the_top
          "tenants.d/acme.json: /mcpServers/files/auth/assertion: needs /public_url, as the issuer, in other.json",
          "other.json: /tenants/acme/mcpServers/files/auth/assertion: needs /public_url, as the issuer"},
         {"\"public_url\":\"https://gateway.example\"", TOLD,
-         "tenants.d/acme.json: /mcpServers/files/auth/assertion: needs a provider in /auth/providers that proves who "
-         "calls, "
+         "tenants.d/acme.json: /mcpServers/files/auth/assertion: needs a provider in /auth/providers that "
+         "authenticates "
+         "callers, "
          "in other.json",
          "other.json: /tenants/acme/mcpServers/files/auth/assertion: needs a provider"},
         {PROXY ",\"public_url\":\"https://gateway.example\"", OWN, NULL, NULL},
