@@ -3,11 +3,10 @@
 #include "base/mem.h"
 #include <stdlib.h>
 
-#define COPIED_MAX \
-    1024  // bytes that are cheaper to copy than to refer to; also bounds the parts of a text of many changes
-#define FLAT_MAX \
-    ((size_t)64  \
-     << 10)  // a larger text becomes a part even if it is the only one, since its readers do not copy it as a whole
+// Bytes that are cheaper to copy than to refer to. This also bounds the parts of a text with many changes.
+#define COPIED_MAX 1024
+// A larger text becomes a part even if it is the only one, since its readers do not copy it as a whole.
+#define FLAT_MAX ((size_t)64 << 10)
 
 static void add(struct pieces *pieces, struct blob *owner, struct span text)
 {

@@ -309,7 +309,8 @@ void http_transfer_opened(struct http_connection *connection, CURLcode code)
     if (code == CURLE_OK)
         curl_easy_getinfo(connection->easy, CURLINFO_ACTIVESOCKET, &fd);
     if (connection->disallowed) {
-        transfer_fail(transfer, ERR_DENIED, "connections to its address are not allowed; see docs/security.md");
+        transfer_fail(transfer, ERR_DENIED,
+                      "connections to its address are not allowed; see allow_addresses in docs/oauth.md");
         return;
     }
     if (fd == CURL_SOCKET_BAD) {

@@ -154,8 +154,8 @@ static _Noreturn void run(int socket, const struct rlimit *files)
 // One for the process, which all loops share.
 static struct {
     bool known;  // `files` is set
-    struct rlimit
-        files;  // as at the start: a new spawner gives its children this limit, even if the gateway raised its own since
+    // As at the start: a new spawner gives its children this limit, even if the gateway raised its own since.
+    struct rlimit files;
     pid_t pid;  // 0: not running
     int socket;
 } spawner;
