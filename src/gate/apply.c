@@ -7,7 +7,7 @@
 //   sessions        ended with their tenant or profile; the others get a new scope if theirs was detached
 //
 // The reload does not affect a server that is equal in both configurations: its links, scopes, sessions and calls continue. Calls in
-// flight keep the configuration that they began with. Nothing here can fail: config/reload.c has done before what may fail.
+// flight keep the configuration that they began with. Nothing here can fail: the checks that may fail run before it, in config/reload.c.
 // Guarded by tests/e2e/operations/live-reload.test.mjs.
 #include "apply.h"
 #include "auth/access/exchanged_tokens.h"

@@ -256,7 +256,7 @@ static void end_early(struct call *call, const struct err *why, bool silent)
     call->err = *why;
     buf_clear(&call->error_data);
     struct buf text = {0};
-    buf_printf(&text, "%s%s", why->detail, sent ? "; the server may have done what was asked" : "");
+    buf_printf(&text, "%s%s", why->detail, sent ? "; the server may have executed the call" : "");
     call->error_text = arena_copy(&call->arena, buf_span(&text));
     buf_release(&text);
     call_set_phase(call, PHASE_SHAPE);

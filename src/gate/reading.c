@@ -5,9 +5,9 @@
 // The worker finds everything that a later phase would have to search a large message for. It uses only the reading and its body,
 // never the call, which may end meanwhile; then the result is discarded.
 //
-// The messages of a session stay in order: a message behind a large one waits until that one has been read (session->unread). A call
-// whose message has not been read ends early only with its session or with the gateway, as do all calls behind it. While the gateway
-// stops, waiting messages are still read (call->in_turn). Guarded by tests/e2e/protocol/large.test.mjs.
+// The messages of a session stay in order: a message behind a large one waits until that one has been read (session->unread). Before
+// its message has been read, a call ends early only with its session or with the gateway, as do all calls behind it. While the
+// gateway stops, waiting messages are still read (call->in_turn). Guarded by tests/e2e/protocol/large.test.mjs.
 #include "reading.h"
 #include "base/mem.h"
 #include "base/scan.h"
