@@ -1,4 +1,4 @@
-// Real SDK clients in front of the gateway, behind one small interface whatever the SDK and the transport.
+// Real SDK clients in front of the gateway, behind one small interface for every SDK and transport.
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 
@@ -26,7 +26,7 @@ const gatewayOnStdio = path => ({ command: binary, args: ['serve', '--stdio', '-
 /** Connects to a running gateway. */
 export const connect = (gateway, how = 'SDK 1 over Streamable HTTP', handlers = {}) => Peer.open(overHttp[how](gateway), handlers);
 
-/** Starts a gateway on stdio and connects to it; closing the peer ends it and checks that nothing is left. */
+/** Starts a gateway on stdio and connects to it; closing the peer stops it and checks that no process remains. */
 export async function connectStdio(config, how = 'SDK 1 over stdio', handlers = {}) {
     const mark = randomUUID();
     const directory = temporaryDirectory();
@@ -44,7 +44,7 @@ export async function connectStdio(config, how = 'SDK 1 over stdio', handlers = 
 export const connectServer = ({ command, args, env }, handlers = {}) =>
     Peer.open([ClientV1, new StdioTransportV1({ command, args, env: { ...process.env, ...env }, stderr: 'ignore' })], handlers);
 
-/** The methods a client may be asked with, their capability and their schema in SDK 1. */
+/** The methods of requests to a client, with their capability and their schema in SDK 1. */
 const ASKABLE = {
     sampling: ['sampling/createMessage', schemas.CreateMessageRequestSchema, {}],
     elicitation: ['elicitation/create', schemas.ElicitRequestSchema, { form: {} }],
@@ -109,7 +109,7 @@ class Peer {
     prompt = (name, args) => this.client.getPrompt({ name, arguments: args });
     complete = params => this.client.complete(params);
 
-    /** The first notification of this method that fits, also one that has already come. */
+    /** The first notification of this method that matches, including those already received. */
     notified(method, fits = () => true) {
         const find = () => this.notifications.find(({ method: has, params }) => has === method && fits(params ?? {}));
         return new Promise((resolve, reject) => {

@@ -1,4 +1,4 @@
-// Who and whether through the running gateway: bearer tokens, 401, the policy on calls and lists, reload and revocation.
+// Authentication and authorization through the running gateway: bearer tokens, 401, the policy on calls and lists, reload and revocation.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { renameSync, writeFileSync } from 'node:fs';
@@ -15,7 +15,7 @@ const rule = (id, effect, more) => policyRule(id, effect, { tenants: ['default']
 
 const policy = {
     version: 1,
-    description: 'Who may do what in this test',
+    description: 'The policy of this test',
     rules: [
         rule('echo-for-all', 'allow', { names: ['echo'] }),
         rule('add-for-clerks', 'allow', { subjects: ['role:clerk'], names: ['add'], when: { '/a': { le: 10 } } }),
@@ -24,7 +24,7 @@ const policy = {
     ],
     tests: [
         {
-            description: 'anybody with a token may echo',
+            description: 'every caller with a token may echo',
             as: { tenant: 'default', subject: 'bearer:ana' },
             server: 'demo',
             kind: 'tool',
@@ -41,7 +41,7 @@ function token(...args) {
     return execFileSync(binary, ['token', ...args, '--file', join(folder.path, 'tokens.json')], { encoding: 'utf8' }).trim();
 }
 
-/** Replaces a file as editors and git do: by a rename. */
+/** Replaces a file by a rename, as editors and git do. */
 function replace(name, text) {
     writeFileSync(join(folder.path, `${name}.new`), text);
     renameSync(join(folder.path, `${name}.new`), join(folder.path, name));
@@ -170,7 +170,7 @@ test('every call, denial and refusal is in the audit log and its chain verifies'
     const rows = () => audit().trim().split('\n').map(line => JSON.parse(line));
     await until(() => rows().some(({ name, decision }) => name === 'echo' && decision === 'allow'), 5_000, 'the call');
     const all = rows();
-    assert.ok(all.some(({ event, status }) => event === 'authentication' && status === 'denied'), 'who was not let in');
+    assert.ok(all.some(({ event, status }) => event === 'authentication' && status === 'denied'), 'refused callers are recorded');
     const denied = all.find(({ rule }) => rule === 'no-now');
     assert.deepEqual([denied.decision, denied.subject, denied.server, denied.kind, denied.name, denied.status], ['deny', 'ana', 'demo', 'tool', 'now', 'denied']);
     assert.match(denied.policy, /^[0-9a-f]{64}$/);

@@ -1,5 +1,5 @@
-// The bounds of the hosted connect flow: how many, how often, where a browser may be sent, what never leaves the gateway, and whose a
-// grant stays.
+// The bounds of the hosted connect flow: number and rate of logins, targets of redirects, secrets that never leave the gateway, and the
+// owners of grants.
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
@@ -70,7 +70,7 @@ describe('bounds on open logins', () => {
 });
 
 describe('rates of connecting', () => {
-    /** As many are answered with `status` as the limit of a minute has, and those it has regained meanwhile; the rest wait. Gives one of those. */
+    /** As many are answered with `status` as the limit of a minute allows, and those regained meanwhile; the rest get 429. Returns one of these. */
     async function holds(ask, status, limit) {
         const began = Date.now();
         const answers = await Promise.all(Array.from({ length: limit + 40 }, ask));
@@ -107,7 +107,7 @@ describe('rates of connecting', () => {
             const strange = () => send(`${bare.origin}/oauth/callback?code=x&state=${'A'.repeat(43)}`, { method: 'GET' });
             await holds(strange, 400, 30);
             const guess = () => send(`${bare.origin}/oauth/connect?t=${'A'.repeat(43)}`, { method: 'GET' });
-            await holds(guess, 410, 90); // nor are tickets guessed without end
+            await holds(guess, 410, 90); // guesses of tickets are limited as well
         } finally {
             await bare.stop();
         }
@@ -155,7 +155,7 @@ describe('requests for more scope', () => {
             const calls = await caller(user, own.url, { capabilities });
             const echo = (session = calls) => session.request('tools/call', { name: 'files__echo', arguments: {} });
             for (let logins = 0; logins < 4; logins++) {
-                await echo(); // links that nobody uses are not counted
+                await echo(); // unused links are not counted
                 await connect(jar, linkOf(await echo()));
             }
             for (const session of [calls, await caller(user, own.url)]) {
@@ -425,7 +425,7 @@ describe('the audit log of failed logins', () => {
         ['wrong_browser', 'ended in another browser', 403, async (jar, link) => new Jar(jar.user).visit(await jar.callback(link))],
         ['strange', 'with two codes', 400, async (jar, link) => jar.visit(`${await jar.callback(link)}&code=again`)],
         ['not_granted', 'from another issuer', 502, async (jar, link) => jar.visit(changed(await jar.callback(link), 'iss', 'https://evil.example'))],
-        ['ask_again', 'with a code that is none', 502, async (jar, link) => jar.visit(changed(await jar.callback(link), 'code', 'none'))],
+        ['ask_again', 'with an invalid code', 502, async (jar, link) => jar.visit(changed(await jar.callback(link), 'code', 'none'))],
         ['used', 'a second time', 409, async (jar, link) => {
             const address = await jar.callback(link);
             assert.equal(title(await comeBack(jar, address)), 'Connected');
