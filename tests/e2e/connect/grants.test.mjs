@@ -1,5 +1,5 @@
-// What users have connected, and what becomes of it: which client is shown to whom, how it is revoked (on the pages and by commands), in
-// whatever tenant, and what is recorded of it.
+// Grants of users after the login: which client is sent to which authorization server, how grants are revoked (on the pages and by
+// commands) in every tenant, and what is recorded in the audit log.
 import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
 import { generateKeyPairSync } from 'node:crypto';
@@ -29,7 +29,7 @@ async function startLiar(lie = 'none') {
     return liar;
 }
 
-/** Gateways with one state folder, one after the other, and commands beside them. */
+/** One state folder, used by a sequence of gateways and by commands. */
 class Place {
     state = temporaryDirectory();
     async start(auth, liar, more = {}) {
@@ -77,7 +77,7 @@ class Place {
     }
 }
 
-/** A liar and a place; `body` uses them. */
+/** Runs `body` with a liar and a place. */
 async function withPlace(lie, body) {
     const liar = await startLiar(lie), place = new Place();
     try {
@@ -107,7 +107,7 @@ test('D16 a configured client is sent only to the authorization server of the fi
             for (const path of ['/token', '/authorize', '/revoke']) assert.deepEqual(await other.seen(path), [], path);
             await place.start({ ...agent, issuer: other.origin }, liar);
             const address = await new Jar(first).callback(await place.link(first));
-            assert.ok(address, 'the operator has said so');
+            assert.ok(address, 'the operator has configured the issuer');
         } finally {
             await other.stop();
         }
@@ -192,7 +192,7 @@ test('H16 a call during the start of a server with a new grant waits for the ser
         await liar.control({ hold: '/mcp', bearer: true });
         const login = await place.run('login', 'files', '--subject', `forwarded-user:${user}`, '--headless');
         assert.equal(login.status, 0, login.stderr);
-        await fetch(`${liar.origin}/held`); // nobody has asked: the gateway has looked again of itself
+        await fetch(`${liar.origin}/held`); // without a call: the gateway has noticed the new grant and starts the server
         const answer = echo();
         assert.equal(await Promise.race([answer, calls.request('ping')]).then(({ error }) => error), undefined, 'no link, and others do not wait');
         await liar.control({ release: true });
@@ -301,6 +301,6 @@ describe('the audit log of disconnections', () => {
             writeFileSync(config, JSON.stringify({ mcpServers: { files: { url: liar.url } } }));
             const env = { ...process.env, POSTERN_STATE: place.state.path };
             for (const args of [['login', 'files', '--headless'], ['logout', 'files']]) execFileSync(binary, [...args, '--config', config], { env, stdio: 'ignore' });
-            assert.throws(() => execFileSync(binary, ['audit', '--file', join(place.state.path, 'audit.db')], { stdio: 'ignore' }), 'there is none');
+            assert.throws(() => execFileSync(binary, ['audit', '--file', join(place.state.path, 'audit.db')], { stdio: 'ignore' }), 'the audit log does not exist');
         }));
 });
