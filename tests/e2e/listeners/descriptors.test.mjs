@@ -16,7 +16,7 @@ import { post } from '../raw.mjs';
 const peer = name => ({ command: peerPath(name), args: name === 'pusher' ? ['p'] : [] });
 const WAIT_MS = 20_000;
 const TIMES = 4;
-const LARGE = 2 << 20; // more than the kernel takes for a caller that does not read
+const LARGE = 2 << 20; // more than the kernel buffers for a caller that does not read
 
 const directory = temporaryDirectory();
 after(() => directory.remove());
@@ -66,7 +66,7 @@ const kinds = {
     'an HTTP+SSE pipe at /sse': way => ask(way, { path: '/sse' })
 };
 
-/** What may be the case when a caller leaves. */
+/** The states of a connection in which a caller may drop it. */
 const states = {
     'before the first event': async line => line.drop(),
     'while it is idle': async line => {
@@ -178,7 +178,7 @@ const others = {
     }
 };
 
-/** Does it many times, and waits until the gateway has no more descriptors than when it had done nothing. */
+/** Repeats an action many times, and waits until the gateway has no more descriptors than before. */
 async function returnsToBase({ gateway, base }, body) {
     await Promise.all(Array.from({ length: TIMES }, body));
     await until(() => descriptors(gateway) <= base, WAIT_MS, `${base} descriptors again; there are ${descriptors(gateway)}`);

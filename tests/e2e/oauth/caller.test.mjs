@@ -1,4 +1,4 @@
-// Tokens for callers, got by exchanging the token each came with: modes token_exchange and enterprise with `subject: "caller"`, through the
+// Tokens for callers, obtained by exchanging the token of each caller: modes token_exchange and enterprise with `subject: "caller"`, through the
 // running gateway, with a real OpenID provider as the callers' issuer.
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
@@ -14,8 +14,8 @@ import { initialize, post, reply, send } from '../raw.mjs';
 const AUDIENCE = 'https://gateway.example/mcp';
 const policy = {
     version: 1,
-    description: 'Everybody known may do everything in this test',
-    rules: [{ id: 'all', effect: 'allow', description: 'all who are known', tenants: ['*'], subjects: ['authenticated'], servers: ['*'], kinds: ['*'], names: ['*'] }]
+    description: 'Every authenticated caller may do everything in this test',
+    rules: [{ id: 'all', effect: 'allow', description: 'every authenticated caller', tenants: ['*'], subjects: ['authenticated'], servers: ['*'], kinds: ['*'], names: ['*'] }]
 };
 
 let folder, peer, gateway;
@@ -55,10 +55,10 @@ const configure = (mode, more = {}, server = {}, top = {}) => ({
     ...top
 });
 
-/** A session of this caller; `call` gives what the server says, or the error. */
+/** A session of this caller; `call` returns the answer of the server, or the error. */
 async function open(token) {
     const headers = post({ authorization: `Bearer ${token}` });
-    // 503: the issuer's keys are still on their way to the gateway.
+    // 503: the gateway is still fetching the keys of the issuer.
     const opened = await until(async () => {
         const answer = await send(gateway.url, { headers, body: initialize('2025-11-25') });
         return answer.status !== 503 && answer;

@@ -1,4 +1,4 @@
-// `postern login --device` (L14, RFC 8628): a code that a person enters elsewhere, and every way that can go.
+// `postern login --device` (L14, RFC 8628): a code that a user enters on another device, and every outcome of that.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';

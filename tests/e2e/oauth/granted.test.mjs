@@ -1,4 +1,4 @@
-// What a command changes at the token store while a gateway runs: the very next list and the very next call go by it.
+// Changes that a command makes to the token store while a gateway runs take effect at the very next list and the very next call.
 import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -11,7 +11,7 @@ import { resultText } from '../raw.mjs';
 
 const LOGIN = -32003;
 
-/** A liar, a gateway in front of it with the servers below, and what alice and the command line do. */
+/** Runs `body` with a liar, and a session of alice at a gateway that has the servers above. */
 const servers = {
     shared: { auth: { mode: 'shared' } },
     own: { auth: { mode: 'per_user' } },
@@ -21,7 +21,7 @@ const servers = {
 async function withGateway(body) {
     await withLiar('none', null, async liar => {
         const policy = join(liar.directory.path, 'policy.json');
-        writeFileSync(policy, JSON.stringify({ version: 1, description: 'Who may do what here', rules: [everybody] }));
+        writeFileSync(policy, JSON.stringify({ version: 1, description: 'The policy of this test', rules: [everybody] }));
         const mcpServers = Object.fromEntries(Object.entries(servers).map(([name, server]) => [name, { url: liar.url, ...server }]));
         const config = { auth: { providers: [forwarded] }, policy, mcpServers, timeouts: { list: '30s' } };
         liar.config = join(liar.directory.path, 'serve.json');
@@ -49,7 +49,7 @@ const grantOf = async (alice, server) => Number(/for grant (\d+)$/.exec(resultTe
 const called = async liar => (await liar.seen('/mcp')).filter(({ body }) => body.includes('"tools/call"')).length;
 const asked = async liar => (await liar.seen('/mcp')).length;
 
-/** So many times one after the other, long enough for pauses to have grown. */
+/** Lists `times` times in sequence, long enough for the pauses between attempts to grow. */
 async function listOften(alice, times) {
     for (let i = 0; i < times; i++) assert.deepEqual(await listed(alice), []);
 }
@@ -59,7 +59,7 @@ for (const server of Object.keys(servers))
         test('the tools of a server are listed after a login', () =>
             withGateway(async (liar, alice) => {
                 await listOften(alice, 20);
-                assert.equal(await asked(liar), 0, 'nobody went there without a grant');
+                assert.equal(await asked(liar), 0, 'no request is sent without a grant');
                 await command(liar, 'login', server);
                 assert.ok((await listed(alice)).includes(`${server}__echo`));
             }));

@@ -1,4 +1,4 @@
-// Logging in, and what follows: what is sent, what is kept, who may use it. The tables of lies are in liar.test.mjs.
+// Logins and their consequences: the requests, the stored grants, and which callers may use them. The tables of lies are in liar.test.mjs.
 import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -14,7 +14,7 @@ import { initialize, post, reply, send } from '../raw.mjs';
 
 const { OK, USAGE, CONFIG, UNAVAILABLE, ANSWER, DISCOVERY, STORE, TOKEN } = EXIT;
 
-/** Logins of one command go to one port, whatever others listen at meanwhile: another one would have to be registered. */
+/** All logins of a test use one port, even if other tests run meanwhile: another port would need another registration. */
 const withOwnPort = async (lie, body) => withLiar(lie, { callback_port: await freePort() }, body);
 
 describe('bounded retries of a login', () => {
@@ -245,7 +245,7 @@ describe('one login attempt', () => {
             const login = liar.login();
             await liar.held();
             const looks = (await liar.seen()).filter(({ path }) => path.startsWith('/.well-known')).length;
-            await liar.control({ lie: 'token-link-local', release: true }); // what the metadata say now
+            await liar.control({ lie: 'token-link-local', release: true }); // the current metadata
             assert.equal((await login).status, OK);
             assert.equal((await liar.seen()).filter(({ path }) => path.startsWith('/.well-known')).length, looks);
             const [{ query }] = await liar.seen('/authorize');
@@ -431,7 +431,7 @@ describe('use of a grant', () => {
             await liar.login();
             const looks = async () => (await liar.seen()).filter(({ path }) => path.startsWith('/.well-known')).length;
             const before = await looks();
-            await liar.control({ expire: true, lie: 'token-link-local' }); // what the metadata would say now
+            await liar.control({ expire: true, lie: 'token-link-local' }); // the metadata if they were fetched now
             assert.equal((await liar.call()).status, OK);
             assert.equal(await looks(), before);
         }));
@@ -491,12 +491,12 @@ describe('use of a grant', () => {
 describe('grants in mode per_user', () => {
     const policy = {
         version: 1,
-        description: 'Everybody with a token may call the server of this test',
+        description: 'Every caller with a token may call the server of this test',
         rules: [
             {
                 id: 'all',
                 effect: 'allow',
-                description: 'whoever has a token may call the tool',
+                description: 'every caller with a token may call the tool',
                 tenants: ['default'],
                 subjects: ['authenticated'],
                 servers: ['liar'],

@@ -5,7 +5,7 @@ import { describe, test } from 'node:test';
 import { EXIT, withLiar } from '../liar.mjs';
 import { Session } from '../raw.mjs';
 
-/** Somebody is logged in to the liar's HTTP+SSE server; `body` starts a gateway in front of it. */
+/** Logs in to the HTTP+SSE server of the liar; `body` starts a gateway in front of it. */
 async function withStream(body) {
     await withLiar('resource-parent', {}, async liar => {
         liar.url = `${liar.origin}/sse`;
