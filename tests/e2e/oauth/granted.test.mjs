@@ -11,13 +11,13 @@ import { resultText } from '../raw.mjs';
 
 const LOGIN = -32003;
 
-/** Runs `body` with a liar, and a session of alice at a gateway that has the servers above. */
 const servers = {
     shared: { auth: { mode: 'shared' } },
     own: { auth: { mode: 'per_user' } },
     alone: { auth: { mode: 'shared' }, isolation: 'session' }
 };
 
+/** Runs `body` with a liar, and a session of alice at a gateway that has these servers. */
 async function withGateway(body) {
     await withLiar('none', null, async liar => {
         const policy = join(liar.directory.path, 'policy.json');

@@ -1,5 +1,5 @@
 // The modes without user interaction, through the running gateway, at real OpenID providers: the requests, renewal before expiry and after a refusal,
-// one request for many calls, the errors when there is no token, more scope.
+// one request for many calls, errors without a token, more scope.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { generateKeyPairSync } from 'node:crypto';
@@ -178,7 +178,7 @@ for (const [name, mode] of Object.entries(modes))
             await gateway.line(/wants the scope \\?"mcp:write/, 5_000);
             assert.equal(said(await session.call('server__whoami')), mode.sub);
         });
-        if (name !== 'token_exchange')  // whose configuration names the issuer
+        if (name !== 'token_exchange')  // mode token_exchange always has a configured issuer
             test('D16 a server that moves to another authorization server does not cause secrets to be sent there', async () => {
                 const session = await start(mode);
                 assert.equal(said(await session.call('server__whoami')), mode.sub);

@@ -21,7 +21,7 @@ const at = name => join(directory.path, name);
 const openssl = (...args) => execFileSync('openssl', args, { cwd: directory.path, stdio: ['ignore', 'ignore', 'pipe'] });
 const KEY = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-noenc'];
 
-/** Makes NAME.crt and NAME.key, signed by the authority if it exists. */
+/** Makes NAME.crt and NAME.key, signed by the authority, or self-signed without one. */
 function certificate(name, { authority, names = 'DNS:localhost,IP:127.0.0.1', days = 30 } = {}) {
     openssl('req', '-new', ...KEY, '-keyout', `${name}.key`, '-out', `${name}.csr`, '-subj', `/CN=${name}`, '-addext', `subjectAltName=${names}`);
     const by = authority ? ['-CA', `${authority}.crt`, '-CAkey', `${authority}.key`] : ['-signkey', `${name}.key`];

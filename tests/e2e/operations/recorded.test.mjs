@@ -1,5 +1,5 @@
-// What the running gateway and `postern token` write to the audit log: arguments and roles, tokens, policies, timeouts, callers that
-// vanish, and what happens while nothing can be written.
+// The rows that the running gateway and `postern token` write to the audit log: arguments and roles, tokens, policies, timeouts, callers
+// that disconnect; and the behavior while the log cannot be written.
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
@@ -20,7 +20,7 @@ function postern(args, options = {}) {
     return { status, stdout, stderr };
 }
 
-/** The rows as `postern audit` gives them, found through the configuration; it is asked until `enough` says so. */
+/** The rows as `postern audit` prints them, found through the configuration; it is run until `enough` accepts them. */
 async function rowsOf(gateway, enough = () => true) {
     const config = join(gateway.state, 'postern.json');
     let rows;
@@ -293,11 +293,11 @@ describe('calls that end without an answer', () => {
     });
     const slow = (seconds, id = 1) =>
         ({ jsonrpc: '2.0', id, method: 'tools/call', params: { name: 'everything__trigger-long-running-operation', arguments: { duration: seconds, steps: 1 } } });
-    /** The rows of calls after `seen` of them, once there are `count` more and time for another has passed. */
+    /** The rows of calls after `seen` of them, once there are `count` more and a further row has had time to appear. */
     async function more(seen, count) {
         await rowsOf(gateway, rows => calls(rows).length >= seen + count);
         const session = await Session.open(gateway.url);
-        await session.call('everything__echo', { message: 'after' });  // rows are written in order: whatever came before is in
+        await session.call('everything__echo', { message: 'after' });  // rows are written in order, so all earlier rows exist
         const rows = calls(await rowsOf(gateway, all => calls(all).length > seen + count)).slice(seen);
         assert.equal(rows.pop().name, 'echo');
         return rows;
@@ -414,7 +414,7 @@ describe('a locked audit database', () => {
                 assert.deepEqual(await echo(), [200, undefined]);
                 await rowsOf(gateway, rows => calls(rows).length === 1);
                 lock.exec('BEGIN IMMEDIATE');
-                assert.deepEqual(await echo(), [200, required ? 'audit_unavailable' : undefined], 'when it came, nobody knew');
+                assert.deepEqual(await echo(), [200, required ? 'audit_unavailable' : undefined], 'the failure was not known when the call arrived');
                 await until(() => gateway.log().includes('the audit cannot be written'), 15_000, 'the failure in the log');
                 assert.match(gateway.log(), required ? /cannot be written.*calls=refused/ : /cannot be written.*calls="?go on/);
                 assert.deepEqual(await echo(), required ? [503, 'overloaded'] : [200, undefined]);

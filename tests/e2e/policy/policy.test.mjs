@@ -1,4 +1,4 @@
-// The command `postern policy`, and that what it says of a call is what the running gateway does with it.
+// The command `postern policy`, and that its verdicts agree with those of the running gateway.
 import assert from 'node:assert/strict';
 import { execFileSync, spawn, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
@@ -374,7 +374,7 @@ describe('X17 policy diff', () => {
     });
     test('diff reports callers that gain when a deny beside an allow is removed', () => {
         const allow = rule('a', 'allow'), denies = [rule('d', 'deny', { subjects: ['user:bearer:cat'] }), rule('e', 'deny', { subjects: ['group:guests'] })];
-        const groups = { guests: { description: 'Who is here for a while', members: ['role:contractor'] } };
+        const groups = { guests: { description: 'Temporary users', members: ['role:contractor'] } };
         const pairs = (before, after, ...more) => {
             write(written(before, { groups }), old());
             write(written(after, { groups }));

@@ -1,4 +1,4 @@
-// Profiles at /mcp/NAME: what callers of one see and can do, and that nothing leads from one to another.
+// Profiles at /mcp/NAME: the lists and calls of their callers, and the separation of profiles.
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
 import { mkdirSync, realpathSync, writeFileSync } from 'node:fs';
@@ -250,7 +250,7 @@ describe('several tenants, one of them in tenants.d', () => {
     const selected = { tenants: ['*'], subjects: ['authenticated'], kinds: ['tool'] };
     const policy = {
         version: 1,
-        description: 'Everybody may echo, and add in acme',
+        description: 'Every caller may echo, and add in acme',
         rules: [
             { ...selected, id: 'echo', effect: 'allow', description: 'echo is harmless everywhere', servers: ['*'], names: ['echo'] },
             { ...selected, id: 'add', effect: 'allow', description: 'acme is allowed to add', tenants: ['acme'], servers: ['demo'], names: ['add'] }

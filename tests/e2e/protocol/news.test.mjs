@@ -1,4 +1,4 @@
-// What notifications say arrives whole, in both directions: only the ids that each side has its own of are exchanged.
+// Notifications arrive unchanged in both directions, except for ids that differ between the two sides, which are translated.
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 
@@ -18,7 +18,7 @@ const task = id => `{"task":{"taskId":"${id}","status":"working","createdAt":"20
 let gateway;
 before(async () => {
     const server = { command: teller, args: [CAPABILITIES] };
-    const timeouts = { stream_after: '5m' }; // answers are JSON, however busy the machine is
+    const timeouts = { stream_after: '5m' }; // answers are JSON, even on a busy machine
     gateway = await startGateway({ timeouts, mcpServers: { t: server, own: { ...server, isolation: 'session' } } });
 });
 after(() => gateway?.stop());
@@ -27,7 +27,7 @@ const open = () => Session.open(gateway.url, { capabilities: { sampling: {}, eli
 let nextId = 1000;
 const request = (method, params, id = nextId++) => ({ jsonrpc: '2.0', id, method, params });
 const calling = (session, name, args, more) => session.postStream(request('tools/call', { name, arguments: args, ...more }));
-/** The first message that the server heard and that contains this. */
+/** The first message received by the server that contains this text. */
 const heard = async (session, about, server = 't') => resultText(await session.call(`${server}__heard`, { about }));
 const create = async (session, id, more = {}) => (await session.request('tools/call', { name: 't__say', arguments: { raw: task(id) }, task: {}, ...more })).result.task.taskId;
 
@@ -38,7 +38,7 @@ describe('notifications of callers', () => {
     for (const [name, rest] of Object.entries({ 'its reason and all other members': String.raw`"reason":"no \u0041 longer",${MORE}`, nothing: '' }))
         test(`a cancellation reaches its server with ${name}`, async () => {
             const events = await calling(session, 't__hang', { key: name, raws: [notification('progress', '{"progressToken":@token,"progress":1}')] }, { _meta: { progressToken: 'p' } });
-            await events.message(); // so it is there
+            await events.message(); // so the server has the call
             const params = id => `{${rest}${rest && ','}"requestId":${id}}`;
             await session.post(notification('cancelled', params(nextId - 1)));
             const seen = await heard(session, 'notifications/cancelled');
@@ -66,7 +66,7 @@ describe('notifications of callers', () => {
         for (const [method, params] of [['progress', '{"progressToken":"none-asked","progress":1}'], ['cancelled', '{"requestId":"none-asked"}'], ['tasks/status', '{"taskId":"none-asked","status":"working"}']])
             assert.equal((await session.post(notification(method, params))).status, 202);
         const events = await calling(session, 't__hang', { key: 'mark', raws: [notification('progress', '{"progressToken":@token,"progress":1}')] }, { _meta: { progressToken: 'p' } });
-        await events.message(); // so it is there
+        await events.message(); // so the server has the call
         await session.post(notification('cancelled', `{"requestId":${nextId - 1},"reason":"after none-asked"}`));
         assert.match(await heard(session, 'none-asked'), /"reason":"after none-asked"/);
     });
@@ -81,7 +81,7 @@ describe('notifications of servers', () => {
     let session;
     before(async () => (session = await open()));
 
-    /** Lets the server say something during a call of its own and gives what arrives on the call's stream. */
+    /** Lets the server send messages during a call and returns the messages that arrive on the stream of the call. */
     async function said(raws, count = raws.length, more = {}) {
         const events = await calling(session, 't__say', { raws }, more);
         const texts = [];
@@ -206,7 +206,7 @@ describe('status of a task before the answer that creates it', () => {
     });
     after(() => [annHears, bobHears].forEach(events => events?.drop()));
 
-    /** What a session has heard on its own stream until now: all that comes before a mark. */
+    /** The messages that a session has received on its stream so far: all those before a mark that is sent now. */
     let marks = 0;
     async function heardBy(session, events) {
         const mark = `mark ${++marks}`, all = [];
@@ -218,7 +218,7 @@ describe('status of a task before the answer that creates it', () => {
             all.push(data);
         }
     }
-    /** A call that asks for a task, once the server has it; `answered` gives the id of the task. */
+    /** A call that asks for a task, once the server has it; `answered` resolves with the id of the task. */
     async function begin(session, key, raws = []) {
         const events = await calling(session, 't__hang', { key, raws: [...raws, notification('progress', '{"progressToken":@token,"progress":1}')] }, { ...wanted, _meta: { progressToken: key } });
         await events.notification('notifications/progress');
@@ -268,7 +268,7 @@ describe('status of a task before the answer that creates it', () => {
             assert.deepEqual(await heardBy(ann, annHears), []);
             assert.deepEqual(await heardBy(bob, bobHears), []);
         }
-        await ann.call('t__say', { raws: [status('e7')] }); // nobody waits for a task
+        await ann.call('t__say', { raws: [status('e7')] }); // no call waits for a task
         await create(ann, 'e7');
         assert.deepEqual(await heardBy(ann, annHears), []);
     });

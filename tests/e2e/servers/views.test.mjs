@@ -1,5 +1,5 @@
-// Lists that are fresh, and waiting only for the servers that are needed: what a server registers while it runs is there at once,
-// and a server that starts or lists slowly holds up its own calls and no others.
+// Lists are fresh, and requests wait only for the servers they need: an item that a server registers while it runs is available at once,
+// and a server that starts or lists slowly delays only its own calls.
 import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -13,7 +13,7 @@ const TIMES = 10, UNDER_WAY_MS = 300;
 const growing = peerPath('growing.mjs');
 const onStdio = (...args) => ({ command: node, args: [growing, 'stdio', ...args] });
 
-/** For each kind: how a new one is used, and where it is listed. */
+/** For each kind of item: its use, and its list. */
 const kinds = {
     tool: [(session, server, name) => session.call(`${server}__${name}`), 'tools/list', 'tools', 'name', (server, name) => `${server}__${name}`],
     prompt: [(session, server, name) => session.request('prompts/get', { name: `${server}__${name}` }), 'prompts/list', 'prompts', 'name', (server, name) => `${server}__${name}`],
@@ -86,7 +86,7 @@ describe('items that a server registers while it runs', () => {
             }
             assert.deepEqual(missing, { used: 0, listed: 0 });
             const name = await grow(session, `${server}__grow`, 'tool');
-            await sleep(UNDER_WAY_MS); // after which an announcement would have come
+            await sleep(UNDER_WAY_MS); // an announcement would have arrived by then
             assert.ok((await listed(session, kinds.tool)).includes(`${server}__${name}`));
         });
     test('unknown names do not make the gateway fetch lists over and over', async () => {
