@@ -176,7 +176,7 @@ class Liar {
 }
 
 /**
- * Checks every request, for every lie: there are no cookies; no address contains a secret except the state of the authorization
+ * Checks every request, for every lie: none has a cookie; no address contains a secret except the state of the authorization
  * request; bearer tokens went only to the MCP server, and other secrets only to the endpoints for tokens.
  */
 async function assertNothingAstray(liar) {

@@ -1,4 +1,4 @@
-// The command `postern token`: what it prints and writes, concurrent runs, and its exit codes.
+// The command `postern token`: its output and files, concurrent runs, and its exit codes.
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';

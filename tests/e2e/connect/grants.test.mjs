@@ -1,5 +1,5 @@
 // Grants of users after the login: which client is sent to which authorization server, how grants are revoked (on the pages and by
-// commands) in every tenant, and what is recorded in the audit log.
+// commands) in every tenant, and their rows in the audit log.
 import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
 import { generateKeyPairSync } from 'node:crypto';

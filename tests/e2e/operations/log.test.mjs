@@ -16,7 +16,7 @@ const SOURCE_LINES = 100; // of one event and source in ten seconds: src/base/lo
 const directory = temporaryDirectory();
 after(() => directory.remove());
 
-/** Two ends of a pipe: one for the gateway, and one that is read when `text()` is called. */
+/** Two ends of a pipe: one for the gateway, and one that the test reads after `read()`. */
 function makePipe(name) {
     const path = join(directory.path, name);
     execFileSync('mkfifo', [path]);

@@ -143,7 +143,7 @@ describe('an audit that cannot be written', { concurrency: true }, () => {
 });
 
 describe('while a row is being written', () => {
-    /** A call that the server has answered and whose row is waiting for the lock. */
+    /** A call that the server has answered; its row waits for the lock. */
     async function waiting({ gateway, at, lock }, id = 1) {
         const session = await Session.open(gateway.url);
         const begun = at(`begun-${id}`), go = at(`go-${id}`);

@@ -161,7 +161,7 @@ const CALLERS = {
     })
 };
 
-/** One server is tested with every pair of mode and caller except stdio, which needs a separate gateway; the others with each mode and caller once. */
+/** Family `low` is tested with every pair of mode and caller (stdio, which needs a separate gateway, with two modes only); the others once with each mode. */
 const CALLERS_OF = {
     low: { stdio: ['streamable HTTP', 'HTTP+SSE', 'stdio'], http: ['streamable HTTP', 'HTTP+SSE', 'stdio'], json: ['streamable HTTP', 'HTTP+SSE'], stateless: ['streamable HTTP', 'HTTP+SSE'], sse: ['streamable HTTP', 'HTTP+SSE'] },
     others: { stdio: ['streamable HTTP'], http: ['HTTP+SSE'], json: ['streamable HTTP'], stateless: ['HTTP+SSE'], sse: ['stdio'], time: ['streamable HTTP'], git: ['HTTP+SSE'], fetch: ['stdio'] }
