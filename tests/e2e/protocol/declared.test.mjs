@@ -11,7 +11,7 @@ import { policyRule } from '../policy.mjs';
 import { post, reply, resultText, send } from '../raw.mjs';
 
 const mirror = peerPath('mirror');
-const TOOLS = ['--tools', '["greeting","ask","ask_later","heard"]'];
+const TOOLS = ['--tools', '["greeting","ask","ask_later","received"]'];
 const server = (isolation, ...args) => ({ command: mirror, args: [...TOOLS, ...args], isolation });
 const rule = (id, more) => policyRule(id, 'allow', { servers: ['*'], kinds: ['*'], names: ['*'], ...more });
 // ann and ben may do everything, dora may call a tool that does not exist, and no rule names eve.
@@ -168,7 +168,7 @@ describe('tasks that callers run for servers', () => {
         await peer.sample('two', 't2');
         for (const taskId of ['t1', 't2', 'other'])
             await peer.client.notification({ method: 'notifications/tasks/status', params: { taskId, status: 'completed', createdAt: 'x', lastUpdatedAt: 'x', ttl: null } });
-        const statuses = async name => (await peer.call(`${name}__heard`)).split('\n').map(JSON.parse).filter(({ method }) => method === 'notifications/tasks/status').map(({ params }) => params.taskId);
+        const statuses = async name => (await peer.call(`${name}__received`)).split('\n').map(JSON.parse).filter(({ method }) => method === 'notifications/tasks/status').map(({ params }) => params.taskId);
         assert.deepEqual([await statuses('one'), await statuses('two')], [['t1'], ['t2']]);
         await peer.end();
     });
@@ -259,7 +259,7 @@ describe('roots of callers at a shared server', () => {
     const withRoots = (subject, capabilities = { roots: { listChanged: true } }) =>
         connect(gateway, subject, capabilities, { 'roots/list': () => ({ roots: [{ uri: `file:///home/${subject}` }] }) });
     const seen = async peer => (await peer.asked('shared', 'roots/list')).roots.map(({ uri }) => uri);
-    const changes = async peer => (await peer.call('shared__heard')).split('\n').filter(text => text.includes('roots/list_changed')).length;
+    const changes = async peer => (await peer.call('shared__received')).split('\n').filter(text => text.includes('roots/list_changed')).length;
 
     test('roots reach a shared server while one identity uses it and are withdrawn when another one does', async () => {
         const ann = await withRoots('ann');

@@ -258,14 +258,14 @@ describe('members that are resource URIs', () => {
                 assert.equal(data, `{"jsonrpc":"2.0","id":${message.id},"method":"${method}","params":{${wrapped(text).replace('"message":"m"', '"message":"[t] m"')}}}`);
                 const echoed = `{"content":${LINK},"contents":[{"uri":"postern://t/x:///a"}]}`;
                 await session.post(`{"jsonrpc":"2.0","id":${message.id},"result":${echoed}}`);
-                assert.ok(resultText(await session.call('t__heard', { about: '"q"' })).endsWith(`"result":${echoed}}`));
+                assert.ok(resultText(await session.call('t__received', { about: '"q"' })).endsWith(`"result":${echoed}}`));
             }
         });
     test('arguments of callers are not wrapped', async () => {
         const args = `{"raw":"{}","content":[{"type":"resource_link","uri":"postern://t/x:///a"}],"uri":"postern://t/x:///a"}`;
         await session.call('t__next', { method: 'prompts/get', raws: ['"result":{"messages":[]}'] });
         await exchange(session, 'prompts/get', callParams('t__ask', args));
-        assert.ok(resultText(await session.call('t__heard', { about: 'resource_link' })).endsWith(`"params":${callParams('ask', args)}}`));
+        assert.ok(resultText(await session.call('t__received', { about: 'resource_link' })).endsWith(`"params":${callParams('ask', args)}}`));
     });
 });
 

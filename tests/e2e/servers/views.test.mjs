@@ -28,12 +28,12 @@ const listed = async (session, [, method, member, key]) => (await session.reques
 describe('items that a server registers while it runs', () => {
     let gateway, peers, next = 0;
     before(async () => {
-        peers = await Promise.all([startPeer(node, growing, 'http'), startPeer(node, growing, 'sse'), startPeer(node, growing, 'http', 'quiet'), startPeer(node, growing, 'http', 'unheard')]);
-        const [http, sse, quiet, unheard] = peers.map(({ url }) => ({ url }));
+        peers = await Promise.all([startPeer(node, growing, 'http'), startPeer(node, growing, 'sse'), startPeer(node, growing, 'http', 'quiet'), startPeer(node, growing, 'http', 'streamless')]);
+        const [http, sse, quiet, streamless] = peers.map(({ url }) => ({ url }));
         gateway = await startGateway({
             mcpServers: {
                 stdio: onStdio(), http, sse: { ...sse, type: 'sse' }, user: { ...onStdio(), isolation: 'user' }, session: { ...onStdio(), isolation: 'session' },
-                quiet, unheard, quietly: onStdio('quiet')
+                quiet, streamless, quietly: onStdio('quiet')
             },
             profiles: { bare: { servers: ['stdio', 'http'], prefix: false } },
             timeouts: { list: '60s' }
@@ -76,7 +76,7 @@ describe('items that a server registers while it runs', () => {
         const template = await grow(session, 'grow', 'template');
         assert.equal((await session.request('resources/read', { uri: `grown-${template}://x` })).result?.contents[0].text, template);
     });
-    for (const server of ['quiet', 'quietly', 'unheard'])
+    for (const server of ['quiet', 'quietly', 'streamless'])
         test(`an item registered later by ${server} is used at once without an announcement`, async () => {
             const session = await Session.open(gateway.url), missing = { used: 0, listed: 0 };
             for (let i = 0; i < TIMES; i++) {
