@@ -9,7 +9,7 @@ function readMark(text, where) {
     return [key, text.slice(key.length + 1).trim() || true];
 }
 
-/** The fenced blocks of a text that have a language: [{line, language, text, marks}]. Drawings and output have none. */
+/** The fenced blocks of a text that have a language: [{line, language, text, marks}]. Blocks of drawings and output have no language. */
 export function blocksOf(name, markdown) {
     const blocks = [];
     let open = null, marks = {};

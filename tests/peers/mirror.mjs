@@ -11,7 +11,7 @@
 //   ask {method, params} sends a request with the text `params`, and answers with the text of the response
 //   ask_later {method, file}   answers, and then sends a request; the file gets the response
 //   push {method, raw}   sends a notification with the text `raw` as its params
-//   received                answers with the notifications it received, as text
+//   received             answers with the notifications it received, as text
 // Its tool `odd` has a definition full of odd but valid JSON. --tools has the names of further tools, which answer with
 // their own names; --resources and --templates have URIs in place of its own; --capabilities has the text of further
 // capabilities, --instructions the text of its instructions; %PID% stands for its process id in both.
