@@ -120,14 +120,14 @@ describe('J12 callers that wait for keys', () => {
             issuer.serve = () => {};
             const { status, headers } = await open(gateway, issuer.sign(issuer.claims(), { alg: 'ES256', kid: 'rotated' }, 'rotated'));
             assert.deepEqual([status, /^\d+$/.test(headers['retry-after'])], [503, true]);
-            assert.equal((await open(gateway, issuer.sign(issuer.claims({ jti: 'known' })))).status, 200, 'the keys that are known');
+            assert.equal((await open(gateway, issuer.sign(issuer.claims({ jti: 'known' })))).status, 200, 'known keys stay in use');
         }));
     test('J12 a caller that waits is answered when the keys arrive', () => {
         let answer;
         return withIssuer({}, async ({ issuer, gateway }) => {
             await until(() => answer, 15_000, 'the request for the keys');
             const waiting = open(gateway, issuer.sign());
-            await until(() => open(gateway).then(({ status }) => status === 401), 15_000, 'the gateway to have read the request before');
+            await until(() => open(gateway).then(({ status }) => status === 401), 15_000, 'the gateway has read the previous request');
             const held = answer;
             issuer.serve = undefined;
             held.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify(issuer.metadata()));
@@ -191,7 +191,7 @@ describe('J15 required scopes', () => {
             }
             for (const claims of [{ scope: 'mcp:admin x mcp:use' }, { scope: 'mcp:use', scp: ['mcp:admin'] }])
                 assert.equal((await open(gateway, issuer.sign(issuer.claims(claims)))).status, 200);
-            assert.equal((await open(gateway, `${issuer.sign(issuer.claims({ scope: '' })).slice(0, -4)}AAAA`)).status, 401, 'only a good token is worth a 403');
+            assert.equal((await open(gateway, `${issuer.sign(issuer.claims({ scope: '' })).slice(0, -4)}AAAA`)).status, 401, 'an invalid token gets 401 and not 403');
             const { body } = await send(`${origin}/.well-known/oauth-protected-resource`, { method: 'GET' });
             assert.deepEqual(JSON.parse(body).scopes_supported, ['mcp:use', 'mcp:admin']);
             const refused = () =>

@@ -210,7 +210,7 @@ describe('standard input with a token of an issuer', () => {
         const asked = () => issuer.fetches['/.well-known/openid-configuration'] ?? 0, before = asked();
         issuer.serve = () => {};
         const { out, err, child } = serve(issuer.sign());
-        await until(() => asked() > before, WAIT_MS, 'the question for the keys');
+        await until(() => asked() > before, WAIT_MS, 'the request for the keys');
         child.kill('SIGTERM');
         assert.deepEqual(await out.exited, { code: 0, signal: null }, err.log());
     });

@@ -37,7 +37,7 @@ function run(config, args = ['config', 'check'], env) {
 function refused({ status, stdout, stderr }, ...wanted) {
     assert.equal(status, 3, stderr || stdout);
     assert.equal(stdout, '');
-    assert.match(stderr, /^postern: .*\n$/, 'one line, and no complaint of a sanitizer');
+    assert.match(stderr, /^postern: .*\n$/, 'one line, without a report of a sanitizer');
     assert.ok(stderr.startsWith(`postern: ${file}`), stderr);
     for (const part of wanted) assert.ok(stderr.includes(part), `${part} in: ${stderr}`);
 }

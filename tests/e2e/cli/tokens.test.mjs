@@ -37,7 +37,7 @@ function onTerminal(...args) {
 function make(...args) {
     const { status, stdout, stderr } = token('new', ...args);
     assert.equal(status, 0, stderr);
-    assert.equal(stderr, '', 'nothing but the token, away from a terminal');
+    assert.equal(stderr, '', 'without a terminal only the token is printed');
     assert.match(stdout.trimEnd(), SHAPE);
     return { text: stdout.trimEnd(), id: SHAPE.exec(stdout.trimEnd())[1] };
 }

@@ -287,7 +287,7 @@ test('S6 a keyring holds the key and no record', async () => {
     assert.ok(!existsSync(desk.file));
     assert.equal(Buffer.from(desk.kept(), 'base64url').length, 32);
     assert.ok(desk.asked().every(words => words.endsWith(`service postern store ${desk.file}`)), desk.asked().join());
-    assert.ok(!desk.asked().join().includes(desk.kept()), 'not as an argument');
+    assert.ok(!desk.asked().join().includes(desk.kept()), 'the key is not passed as an argument');
     assert.equal((await desk.run(['connections'])).status, 0);
     assert.equal((await desk.run(['vault', 'status'])).status, 0);
     const elsewhere = await desk.run(['connections'], { DBUS_SESSION_BUS_ADDRESS: '' });
@@ -316,7 +316,7 @@ for (const [what, body, more] of [['hangs', 'exec sleep 60'], ['fails', 'echo "C
         const asked = desk.asked().length;
         assert.equal(desk.asked().length > 0, Boolean(body && !more));
         assert.equal((await desk.run(['connections'], more)).status, 0);
-        assert.equal(desk.asked().length, asked, 'with the file there the keyring is not asked');
+        assert.equal(desk.asked().length, asked, 'the keyring is not asked while a key file exists');
     });
 
 for (const kind of ['a file', 'a pipe'])

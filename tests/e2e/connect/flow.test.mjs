@@ -358,7 +358,7 @@ describe('refused links and callbacks', () => {
         assert.equal((await consent({}, { cookie })).status, 403, 'no token');
         assert.equal((await consent({ csrf }, { cookie, origin: 'http://localhost:1' })).status, 403, 'another site');
         const taken = await consent({ csrf }, { cookie, origin: gateway.origin });
-        assert.equal(taken.status, 200, 'and the right one is');
+        assert.equal(taken.status, 200, 'a valid consent is accepted');
         assert.ok(taken.headers['set-cookie'].some(line => /^postern_oa_[0-9a-f]{8}=[\w-]{43}\.\d{13}; Path=\/; Max-Age=\d+; HttpOnly; SameSite=Lax$/.test(line)));
         await context.close();
     });
@@ -468,10 +468,10 @@ describe('the page of connections', () => {
         await page.getByRole('link', { name: 'Connect files' }).waitFor();
         const after = await (await fetch(new URL('/count', authority.url))).json();
         assert.equal(after.revoked, (before.revoked ?? 0) + 1, 'the refresh token was revoked');
-        assert.equal((await calls.call()).error.code, -32003, 'at once, in the same session');
+        assert.equal((await calls.call()).error.code, -32003, 'the disconnection takes effect at once in the same session');
         const elsewhere = await person(browser, user);
         await connect(await elsewhere.newPage(), linkOf(await calls.call()), 'greta');
-        assert.equal(resultText(await calls.call()), 'greta', 'another account, and nothing left of the first');
+        assert.equal(resultText(await calls.call()), 'greta', 'only the second account is used');
         await elsewhere.close();
         await context.close();
     });
@@ -667,6 +667,6 @@ describe('the audit log of a login', () => {
         assert.match(steps()[3].name, /^http:\/\/127\.0\.0\.1:\d+$/);
         assert.match(JSON.stringify(steps()[2]), /127\.0\.0\.1/);
         const ticket = new URL(link).searchParams.get('t');
-        assert.ok(!JSON.stringify(rows()).includes(ticket) && !gateway.log().includes(ticket), 'the ticket is nowhere');
+        assert.ok(!JSON.stringify(rows()).includes(ticket) && !gateway.log().includes(ticket), 'the ticket is not recorded');
     });
 });

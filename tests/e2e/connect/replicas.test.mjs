@@ -67,7 +67,7 @@ describe('two gateways with one state folder', () => {
             assert.deepEqual(statuses.sort(), [200, 409], `round ${round}`);
             const after = await world.count();
             assert.equal(after.authorization_code, (before.authorization_code ?? 0) + 1, 'one code was exchanged');
-            assert.equal(after.refused, before.refused, 'and none a second time');
+            assert.equal(after.refused, before.refused, 'no code was exchanged twice');
             assert.equal(resultText(await calls.call()), `account-of-${user}`);
         }
     });
@@ -160,7 +160,7 @@ test('H9 a login continues at the next gateway after a kill at any step, and exi
         assert.equal(title(await jar.visit(next)), 'Connected');
         assert.equal(resultText(await (await caller(user, gateway.url)).call()), `account-of-${user}`);
         await killed();
-        assert.equal((await jar.visit(next)).status, 409, 'and not a second time');
+        assert.equal((await jar.visit(next)).status, 409, 'a callback cannot be repeated');
         assert.equal(resultText(await (await caller(connected, gateway.url)).call()), `account-of-${connected}`);
         assert.equal(resultText(await (await caller(user, gateway.url)).call()), `account-of-${user}`);
     } finally {
@@ -232,7 +232,7 @@ describe('a gateway that is killed in the middle of a step', () => {
                 await new Jar(other).connect(await held.link(other));
                 const link = await held.link(user), address = await jar.callback(link);
                 await held.kill(() => jar.visit(address));
-                assert.equal((await jar.visit(address)).status, 409, 'the code may have been seen: it is not sent again');
+                assert.equal((await jar.visit(address)).status, 409, 'the code may have been redeemed, so it is not sent again');
                 assert.equal((await jar.visit(link)).status, 409);
                 assert.equal((await held.echo(user)).error.code, -32003);
                 assert.equal((await held.grants()).length, 1);

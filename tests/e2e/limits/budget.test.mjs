@@ -100,14 +100,14 @@ describe('bytes of request bodies', () => {
         chunked.req.end();
         const res = await chunked.answer;
         assertRefused({ status: res.statusCode, headers: res.headers, body: await text(res) });
-        assert.equal((await gateway.memory()).largest_identity, session + 2 * MIB, 'nothing is kept of it');
+        assert.equal((await gateway.memory()).largest_identity, session + 2 * MIB, 'the bytes of the refused body are released');
     });
 
     test('unauthenticated callers use up only their shared bound', async t => {
         const gateway = await start(t, { limits: { max_body: 32 * KIB, max_message: 64 * KIB, identity_memory: 128 * KIB } });
         const alice = await open(gateway, 'alice');
         for (let i = 0; i < 4; i++) await hang(t, gateway, {}, { length: 16 * KIB });
-        await until(async () => (await gateway.memory()).unauthenticated === 64 * KIB, WAIT_MS, 'they have used it up');
+        await until(async () => (await gateway.memory()).unauthenticated === 64 * KIB, WAIT_MS, 'the shared bound is used up');
         assert.equal((await send(gateway.url, { headers: post(), body: ping() })).status, 401);
         assert.equal(reply(await alice.ask(ping())).error, undefined);
     });
@@ -130,7 +130,7 @@ describe('bytes of calls in flight', () => {
         assertRefused(await alice.ask(act(3)));
         for (const requestId of [1, 2]) await alice.ask({ jsonrpc: '2.0', method: 'notifications/cancelled', params: { requestId } });
         await Promise.all(calls);
-        await until(async () => (await gateway.memory()).held < KIB, WAIT_MS, 'nothing is held for calls that are over');
+        await until(async () => (await gateway.memory()).held < KIB, WAIT_MS, 'ended calls do not hold bytes');
     });
 
     for (const version of ['2025-11-25', '2025-03-26'])
@@ -153,7 +153,7 @@ describe('bytes of calls in flight', () => {
             await alice.ask({ jsonrpc: '2.0', method: 'notifications/cancelled', params: { requestId: 1 } });
             await call;
             assert.ok((await gateway.memory()).largest_identity > 900 * KIB, 'it may be sent once more');
-            await until(async () => (await gateway.memory()).held < KIB, WAIT_MS, 'its transfer is given up');
+            await until(async () => (await gateway.memory()).held < KIB, WAIT_MS, 'its transfer is abandoned');
         });
 });
 
@@ -291,7 +291,7 @@ describe('large answers', () => {
         });
         await gateway.line(/reading from a server waits for room server=big limit=limits\.identity_memory/, WAIT_MS);
         for (let id = 0; id < 2; id++) assert.equal(reply(await bob.ask(act(id))).result.content[0].text.length, size);
-        assert.equal(reply(await alice.ask(ping())).error, undefined, 'not even its own small calls');
+        assert.equal(reply(await alice.ask(ping())).error, undefined, 'small calls of the same caller are answered');
         for (const socket of unread) socket.destroy();
         assert.equal(reply(await alice.ask(act(9))).result.content[0].text.length, size);
     });

@@ -252,7 +252,7 @@ describe('rates of calls', () => {
             assertLimitedAnswer(await caller.ask(method, params));
         assertPasses((await caller.ask('resources/unsubscribe', { uri })).message);
         assertPasses((await caller.ask('tools/list')).message);
-        assert.equal((await caller.call('m__forbidden')).error.code, 403, 'policy comes first');
+        assert.equal((await caller.call('m__forbidden')).error.code, 403, 'the policy is asked before the limit');
     });
     test('each part of a batch counts as a call', async t => {
         const rates = [{ calls: 2, window: '1h' }];
@@ -529,11 +529,11 @@ describe('failed authentication', () => {
         ];
         const gateway = await gatewayFor(t, throttledAfter('p6proxy.json', { auth: { providers } }));
         const proxy = { 'x-postern-secret': secret, 'x-forwarded-user': 'ana' };
-        for (let i = 0; i < 8; i++) assert.equal((await open(gateway.url, { ...proxy, ...wrong })).status, 401, 'one of its callers is wrong');
+        for (let i = 0; i < 8; i++) assert.equal((await open(gateway.url, { ...proxy, ...wrong })).status, 401, 'a wrong token behind an authenticated proxy');
         assert.equal((await open(gateway.url, proxy)).status, 200);
         const forged = { ...proxy, 'x-postern-secret': `${secret}x` };
         for (let i = 0; i < 3; i++) assert.equal((await open(gateway.url, forged)).status, 401);
         assertThrottled(await open(gateway.url, forged));
-        assert.equal((await open(gateway.url, proxy)).status, 200, 'the real one on the same host');
+        assert.equal((await open(gateway.url, proxy)).status, 200, 'the authenticated proxy on the same host is not throttled');
     });
 });

@@ -117,8 +117,8 @@ test('a policy and a certificate that could not be read without descriptors are 
         for (const { socket } of lines) socket.destroy();
         await gateway.line(/policy loaded .*rules=1/, WAIT_MS);
         await gateway.line(/certificate replaced/, WAIT_MS);
-        assert.equal(count(gateway.log(), /policy not reloaded/g), 1, 'it is logged once');
-        assert.equal(count(gateway.log(), /certificate not replaced/g), 1, 'and so is this');
+        assert.equal(count(gateway.log(), /policy not reloaded/g), 1, 'the failed reload is logged once');
+        assert.equal(count(gateway.log(), /certificate not replaced/g), 1, 'the failed replacement is logged once');
     } finally {
         for (const { socket } of lines) socket.destroy();
         await gateway.stop();
@@ -192,17 +192,17 @@ describe('unauthenticated connections', () => {
                 flood.push(line(promise()));
                 if (i % 256 === 0) await once(flood.at(-1).socket, 'connect');
             }
-            await until(() => flood.filter(({ closed }) => closed).length >= 3, WAIT_MS, 'the oldest go for those that come');
+            await until(() => flood.filter(({ closed }) => closed).length >= 3, WAIT_MS, 'the oldest connections are closed for new ones');
             await works(gateway, token);
             for (const { socket } of streams) await once(socket, 'data'); // heartbeats
             assert.ok(streams.every(({ closed }) => !closed));
-            assert.ok(flood.filter(({ closed }) => closed).length < 1_000, 'only as many go as is needed');
+            assert.ok(flood.filter(({ closed }) => closed).length < 1_000, 'only the necessary number of connections is closed');
         }));
 
     test('4,097 unauthenticated connections of one address do not block other addresses', () =>
         within({ unauthenticated_connections: 256 }, async (gateway, line) => {
             const flood = Array.from({ length: 400 }, () => line(promise(), '127.0.0.2'));
-            await until(() => flood.filter(({ closed }) => closed).length === 400 - 256, WAIT_MS, '256 are left');
+            await until(() => flood.filter(({ closed }) => closed).length === 400 - 256, WAIT_MS, '256 connections remain');
             await works(gateway, token);
             await gateway.line(/closed unauthenticated or idle connections.*limits\.unauthenticated_connections/, WAIT_MS);
         }));

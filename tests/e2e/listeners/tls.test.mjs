@@ -285,7 +285,7 @@ describe('replaced certificates', () => {
             await sleep(2_500);
             assert.equal(errors(), before + 1);
             install('one', 'used');
-            await until(async () => (await shown(gateway)) === 'one', WAIT_MS, 'the mended one');
+            await until(async () => (await shown(gateway)) === 'one', WAIT_MS, 'the repaired certificate');
         });
 
     test('a certificate that is overwritten in place takes effect', async () => {

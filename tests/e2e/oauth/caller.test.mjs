@@ -132,12 +132,12 @@ for (const mode of Object.keys(auth))
             assert.equal(await session.call(), 'ana');
             assert.equal((await session.ping(next)).status, 200); // the session does not end with the first token
             const { exp } = JSON.parse(Buffer.from(first.split('.')[1], 'base64url'));
-            await until(() => Date.now() / 1000 >= exp + 0.05, 8_000, 'the end of the token, also by a clock that ticks every few ms');
+            await until(() => Date.now() / 1000 >= exp + 0.05, 8_000, 'the token has expired, even by a coarse clock');
             assert.equal(await session.call('server__whoami', next), 'ana');
             assert.deepEqual(exchanges().map(({ subject_token }) => subject_token), [first, next]);
             const jtis = peer.seen.filter(({ method }) => method === 'tools/call').map(({ who }) => who?.jti);
             assert.equal(new Set(jtis).size, 2);
-            assert.equal(jtis.length, 2, 'the old one was not sent again');
+            assert.equal(jtis.length, 2, 'the old token was not sent again');
         });
         test('F2 F3 an exchanged token that the server refuses is replaced once for 50 calls', async () => {
             gateway = await startGateway(configure(mode));
@@ -170,7 +170,7 @@ for (const mode of Object.keys(auth))
             await gateway.line(/cannot get a token.*user=jwt\/eve.*eve has left the company/, 5_000);
             assert.ok(!gateway.log().includes(token));
             peer.state.refuse = {};
-            assert.equal(await eve.call('server__whoami', await peer.caller('eve')), 'eve', 'another token is another chance');
+            assert.equal(await eve.call('server__whoami', await peer.caller('eve')), 'eve', 'a new token is exchanged');
         });
         test('H12 a token of another issuer or audience is not sent to be exchanged', async () => {
             const elsewhere = mode === 'enterprise' ? { idp: { ...auth.enterprise().idp, issuer: peer.as } } : { issuer: peer.as };

@@ -74,7 +74,7 @@ for (const server of Object.keys(servers))
                 const before = await called(liar);
                 await command(liar, 'logout', server);
                 assert.equal((await echo(alice, server)).error?.code, LOGIN);
-                assert.equal(await called(liar), before, 'nothing was sent with a grant that is gone');
+                assert.equal(await called(liar), before, 'no call was sent after the logout');
                 await command(liar, 'login', server);
                 assert.equal(await grantOf(alice, server), second + 1);
             }));
@@ -106,5 +106,5 @@ test('a token that expires while commands use the store is refreshed for every c
             calls.push(grantOf(alice, 'shared'));
             assert.deepEqual(new Set(await Promise.all(calls)).size, 1);
         }
-        assert.ok((await liar.get('/state')).refreshes <= 5, 'one refresh for each that ended');
+        assert.ok((await liar.get('/state')).refreshes <= 5, 'one refresh for each expired token');
     }));

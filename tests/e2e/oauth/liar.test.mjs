@@ -369,7 +369,7 @@ describe('F12 a token that expires while the token endpoint fails', () => {
         withPause('token-429', async (liar, session) => {
             const { error } = await session.call('liar__echo');
             assert.ok(error.data.retryAfterMs > 0 && error.data.retryAfterMs <= 3300, JSON.stringify(error));
-            await until(async () => (await tokenRequests(liar)) === 2, 15_000, 'a second try');
+            await until(async () => (await tokenRequests(liar)) === 2, 15_000, 'a second refresh');
             const [first, second] = (await liar.seen('/token')).slice(1);
             assert.ok(second.at - first.at > 2900, `${second.at - first.at} ms`);
         }));
@@ -423,7 +423,7 @@ test('F1 F18 an idle gateway refreshes a token before it expires', () =>
         assert.ok((await session.call('liar__echo')).result);
         const [called, asked] = [(await liar.seen('/mcp')).length, (await liar.seen('/token')).length];
         await until(async () => (await liar.seen('/token')).length > asked, WAIT_MS, 'a refresh');
-        assert.equal((await liar.seen('/mcp')).length, called, 'that no call asked for');
+        assert.equal((await liar.seen('/mcp')).length, called, 'the refresh did not need a call');
         await liar.control({ lie: 'none' });
         await until(async () => Date.parse((await liar.connections())[0].expires) > Date.now() + 600_000, WAIT_MS, 'a token that lasts');
         await liar.control({ lie: 'token-503' }); // from now on only the token in memory works

@@ -191,7 +191,7 @@ describe('the listener of a login', () => {
         const alice = person(authority.url);
         const login = await alice.run('login', 'authority', '--no-browser', '--timeout', '1s');
         assert.equal(login.status, TIMEOUT, login.stderr);
-        assert.doesNotMatch(login.stderr, /waiting/, 'for a terminal alone');
+        assert.doesNotMatch(login.stderr, /waiting/, 'the countdown is shown only on a terminal');
         const first = /client_id=([^&]+)/.exec(login.stderr)[1];
         aMinuteLater(alice.state);
         const again = alice.start('login', 'authority', '--no-browser');
@@ -201,7 +201,7 @@ describe('the listener of a login', () => {
         await again.exited;
         aMinuteLater(alice.state);
         const third = alice.start('login', 'authority', '--no-browser');
-        assert.notEqual(/client_id=([^&]+)/.exec(await addressOf(third))[1], second, 'given up is left lying, too');
+        assert.notEqual(/client_id=([^&]+)/.exec(await addressOf(third))[1], second, 'an interrupted login also makes the next one register again');
         third.child.kill('SIGINT');
         await third.exited;
     });
@@ -212,7 +212,7 @@ describe('a login on a terminal', () => {
         const login = person(authority.url).onTerminal('login', 'authority', '--no-browser', '--timeout', '3s');
         assert.equal((await login.exited).code, TIMEOUT, login.log());
         const seconds = [...login.log().matchAll(/waiting: (\d) s \r/g)].map(([, second]) => Number(second));
-        assert.equal(seconds[0], 3, 'all of it, however long it took to get there');
+        assert.equal(seconds[0], 3, 'the whole timeout, even if the start was slow');
         for (let i = 1; i < seconds.length; i++) assert.ok(seconds[i] < seconds[i - 1], login.log());
         assert.ok(seconds.length > 1, login.log());
         assert.match(login.log(), /\rpostern: the login was not completed in the browser within \d+ seconds/);
@@ -424,7 +424,7 @@ describe('F10 a refreshed token that cannot be stored', () => {
             const { status, stdout, stderr } = await call.ended;
             assert.equal(status, OK, stderr);
             assert.match(stdout, /"content"/);
-            assert.equal((await liar.call()).status, OK, 'the grant lives');
+            assert.equal((await liar.call()).status, OK, 'the grant is still valid');
         }));
     test('F10 a call under a store that stays locked prints its answer, reports the loss and exits with 16', () =>
         withSpoilt('ALTER TABLE record RENAME TO away', async (liar, call, db) => {
@@ -509,7 +509,7 @@ describe('L10 several processes that need the same login', () => {
         await opened(1);
         await login('--force');
         await opened(2);
-        assert.match(locks().join(), /^login-[0-9a-f]{32}\.lock$/, 'S4: no names in it');
+        assert.match(locks().join(), /^login-[0-9a-f]{32}\.lock$/, 'S4: the name does not contain user or server');
         assert.equal((await alice.run('logout', 'authority')).status, OK);
         assert.deepEqual(locks(), []);
         await login();
@@ -586,7 +586,7 @@ describe('L8 a login in two commands', () => {
         const alice = person(authority.url, { callback_port: await freePort() });
         const client = url => new URL(url).searchParams.get('client_id');
         const first = client((await begin(alice)).url);
-        assert.equal(client((await begin(alice)).url), first, 'it may still be finished');
+        assert.equal(client((await begin(alice)).url), first, 'the first login may still be finished');
         const store = new DatabaseSync(join(alice.state, 'store.db'));
         assert.equal(store.prepare("UPDATE record SET updated = updated - 600001 WHERE space = 'attempt'").run().changes, 2);
         store.close();

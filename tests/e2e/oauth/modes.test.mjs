@@ -100,7 +100,7 @@ for (const [name, mode] of Object.entries(modes))
             await until(() => kinds().length >= 2 * mode.grants.length, WAIT_MS, 'another token');
             assert.equal(calls().length, 1, 'the renewal did not need a call');
             await until(async () => said(await session.call('server__whoami')) === mode.sub && calls().at(-1).who.jti !== first.jti, WAIT_MS, 'the next token in use');
-            assert.ok(peer.seen.every(({ who, token }) => who || !token), 'none was refused');
+            assert.ok(peer.seen.every(({ who, token }) => who || !token), 'no token was refused');
         });
         test('F12 a provider that is down is logged, asked again after a pause, and not needed once there is a token', async () => {
             const session = await start(mode, {}, {}, () => (peer.state.down = true));
@@ -189,7 +189,7 @@ for (const [name, mode] of Object.entries(modes))
                 assert.deepEqual(peer.asked, []);
                 await gateway.line(/has moved from the authorization server/, 5_000);
                 peer.state.servers = undefined;
-                await until(async () => said(await session.call('server__whoami')) === mode.sub, 15_000, 'the first one again');
+                await until(async () => said(await session.call('server__whoami')) === mode.sub, 15_000, 'the first authorization server is used again');
             });
         test('D16 a server that names another authorization server does not cause secrets to be sent there', async () => {
             const [own, other] = mode.url().includes('exchange') ? ['idp', 'as'] : ['as', 'idp'];
@@ -240,8 +240,8 @@ describe('A9 scope beyond a grant', () => {
         const { error } = await session.call('server__write');
         assert.deepEqual([error.code, error.data.reason], [-32003, 'authorization_required']);
         await gateway.line(line, 5_000);
-        assert.equal(said(await session.call('server__whoami')), 'gateway', 'the rest goes on');
-        assert.equal(calls().filter(({ who }) => who).length, 2, 'nothing was tried again');
+        assert.equal(said(await session.call('server__whoami')), 'gateway', 'other calls continue');
+        assert.equal(calls().filter(({ who }) => who).length, 2, 'no call was repeated');
     }
     test('A9 a call in mode static that needs more scope fails and the log says to change the configuration', async () => {
         const token = await given();

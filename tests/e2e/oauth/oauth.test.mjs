@@ -245,14 +245,14 @@ describe('one login attempt', () => {
             const login = liar.login();
             await liar.held();
             const looks = (await liar.seen()).filter(({ path }) => path.startsWith('/.well-known')).length;
-            await liar.control({ lie: 'token-link-local', release: true }); // the current metadata
+            await liar.control({ lie: 'token-link-local', release: true }); // the metadata from now on
             assert.equal((await login).status, OK);
             assert.equal((await liar.seen()).filter(({ path }) => path.startsWith('/.well-known')).length, looks);
             const [{ query }] = await liar.seen('/authorize');
             const form = new URLSearchParams((await liar.seen('/token'))[0].body);
             for (const name of ['redirect_uri', 'resource', 'client_id']) assert.equal(form.get(name), query[name], `T1: ${name}`);
             assert.equal((await liar.seen(metadata)).length, 1);
-            assert.equal((await liar.login()).status, TOKEN, 'nothing of the first look is kept');
+            assert.equal((await liar.login()).status, TOKEN, 'the metadata are not cached');
             assert.equal((await liar.seen(metadata)).length, 2);
         }));
     test('T12 a grant is stored before success is reported, and a grant that cannot be stored is a failure', () =>
@@ -272,14 +272,14 @@ describe('one login attempt', () => {
             assert.doesNotMatch(stderr, /Logged in/);
             db.exec('ALTER TABLE away RENAME TO record');
             db.close();
-            assert.equal((await liar.call()).status, OK, 'the grant from before is whole');
+            assert.equal((await liar.call()).status, OK, 'the earlier grant is intact');
         }));
     test('T12 a refused call is sent exactly once more', () =>
         withOwnPort('step-up', async liar => {
             const call = await liar.run('call', 'liar', 'echo', '{}', '--headless');
             assert.equal(call.status, OK, call.stderr);
             const methods = (await liar.seen('/mcp')).map(({ body }) => body && JSON.parse(body).method);
-            assert.equal(methods.filter(method => method === 'tools/call').length, 2, 'one was refused for its scope');
+            assert.equal(methods.filter(method => method === 'tools/call').length, 2, 'the first was refused for its scope');
         }));
 });
 
@@ -348,7 +348,7 @@ describe('use of a grant', () => {
             }
             const status = await liar.run('vault', 'status', '--json'), rotated = await liar.run('vault', 'rotate');
             assert.deepEqual([status.status, JSON.parse(status.stdout).damaged], [1, 1]);
-            assert.equal(rotated.status, 1, 'the others have a new key');
+            assert.equal(rotated.status, 1, 'only the damaged record keeps the old key');
             assert.partialDeepStrictEqual(JSON.parse(rotated.stdout), { new: true, resealed: 3, damaged: 1 });
             assert.match(rotated.stderr, /1 records are damaged, and were left as they are/);
             const purged = await liar.run('connections', '--purge', '--issuer', liar.origin);

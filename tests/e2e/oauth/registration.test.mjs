@@ -56,7 +56,7 @@ describe('G10 a client that the authorization server forgot', () => {
             assert.match((await liar.call()).stderr, /invalid_client/);
             assert.equal((await liar.connections())[0].ended, false);
             await liar.control({ lie: 'none' });
-            assert.equal((await liar.call()).status, OK, 'if it was a mistake nothing is lost');
+            assert.equal((await liar.call()).status, OK, 'the grant works again when the server knows the client');
             await login();
             assert.deepEqual(await clientsOf(liar), ['client-1', 'client-2']);
         }));
@@ -194,7 +194,7 @@ describe('one hosted client for many users', () => {
             assert.equal(await registrations(liar), 1);
             assert.match(gateway.log(), /1 grants were given to it: 'postern connections --purge --issuer'/);
             await liar.control({ lie: 'none', expire: true });
-            assert.ok((await alice.call()).result, 'hers still works');
+            assert.ok((await alice.call()).result, 'the grant of alice still works');
             assert.equal((await liar.run('connections', '--purge', '--issuer', liar.origin)).status, OK);
             await liar.control({ lie: 'client-forgotten' });
             await assert.rejects(connects(bob)); // bob needs a new link

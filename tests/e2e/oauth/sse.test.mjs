@@ -40,7 +40,7 @@ describe('F2 over HTTP+SSE', () => {
                     assert.equal(await refreshes(liar), round);
                 }
                 assert.equal(await streams(liar), 1);
-                assert.equal(await sent(liar, 'tools/call'), 7, 'two of five were refused');
+                assert.equal(await sent(liar, 'tools/call'), 7, 'two of five messages were refused');
             })
         ));
     test('F3 many concurrent calls cause one refresh and each is answered', () =>

@@ -57,7 +57,7 @@ describe('servers', () => {
         await heard(news, 'notifications/tools/list_changed');
         assert.ok(await has(session, 'b__two'));
         assert.ok((await session.call('b__two')).result);
-        assert.ok((await gateway.servers()).includes(before), 'the other server runs on');
+        assert.ok((await gateway.servers()).includes(before), 'the other server keeps running');
         news.drop();
     });
 
@@ -156,7 +156,7 @@ describe('profiles', () => {
         const session = await Session.open(`${gateway.url}/dev`);
         assert.ok((await names(session)).every(name => name.startsWith('b__')));
         await gateway.reconfigure({ mcpServers, profiles: { dev: { servers: ['a'] } } });
-        assert.ok((await names(session)).every(name => name.startsWith('a__')), 'it has other servers now');
+        assert.ok((await names(session)).every(name => name.startsWith('a__')), 'the session uses the servers of the changed profile');
         await gateway.reconfigure({ mcpServers });
         assert.equal((await session.post({ jsonrpc: '2.0', id: 1, method: 'ping' })).status, 404);
         assert.ok(await has(whole, 'a__one'));

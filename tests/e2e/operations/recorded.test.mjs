@@ -181,7 +181,7 @@ describe('tokens and policies', () => {
         assert.match(events(rows, 'reload').at(-1).reason, /tokens\.json: \/tokens\/0/);
         replace('tokens.json', good);
         await rowsOf(gateway, all => events(all, 'reload').at(-1).status === 'ok');
-        assert.equal(events(await rowsOf(gateway), 'reload').filter(({ status }) => status === 'error').length, 1, 'one problem is one row');
+        assert.equal(events(await rowsOf(gateway), 'reload').filter(({ status }) => status === 'error').length, 1, 'a repeated failure is recorded once');
     });
 
     test('a call is recorded with everything that the policy decides by', async () => {
@@ -224,7 +224,7 @@ describe('tokens and policies', () => {
     test('X16 a policy that is loaded or refused is recorded', async () => {
         const policies = rows => rows.filter(({ event }) => event === 'policy');
         const known = policies(await rowsOf(gateway)).length;
-        assert.ok(known >= 1, 'the one at the start');
+        assert.ok(known >= 1, 'the policy loaded at the start is recorded');
         replace('policy.json', '{"version":1}');
         const [broken] = policies(await rowsOf(gateway, rows => policies(rows).length > known)).slice(known);
         assert.deepEqual([broken.status, broken.policy], ['error', undefined]);
@@ -419,7 +419,7 @@ describe('a locked audit database', () => {
                 assert.match(gateway.log(), required ? /cannot be written.*calls=refused/ : /cannot be written.*calls="?go on/);
                 assert.deepEqual(await echo(), required ? [503, 'overloaded'] : [200, undefined]);
                 lock.exec('ROLLBACK');
-                await until(() => gateway.log().includes('the audit is written again'), 15_000, 'the end of it in the log');
+                await until(() => gateway.log().includes('the audit is written again'), 15_000, 'the recovery in the log');
                 assert.deepEqual(await echo(), [200, undefined]);
                 const statuses = calls(await rowsOf(gateway, rows => calls(rows).length === 4)).map(({ status }) => status);
                 assert.deepEqual(statuses, required ? ['ok', 'ok', 'error', 'ok'] : ['ok', 'ok', 'ok', 'ok']);

@@ -63,7 +63,7 @@ test('S9 the gateway does not leave a core file and only root can inspect it', a
     await gateway.line(/listening/, WAIT_MS);
     assert.match(readFileSync(`/proc/${child.pid}/status`, 'utf8'), new RegExp(`^Uid:\\s+${uid}\\s`, 'm'));
     const spawner = readFileSync(`/proc/${child.pid}/task/${child.pid}/children`, 'utf8').trim(); // it has the same environment
-    for (const pid of [child.pid, spawner]) assert.equal(statSync(`/proc/${pid}/environ`).uid, 0, 'its files in /proc are those of root');
+    for (const pid of [child.pid, spawner]) assert.equal(statSync(`/proc/${pid}/environ`).uid, 0, 'its files in /proc belong to root');
     child.kill('SIGTERM');
     assert.equal((await gateway.exited).code, 0, gateway.log());
 });
@@ -78,7 +78,7 @@ test('S9 the vault key is in memory once, in a locked page that is not dumped', 
         assert.equal(found.length, 1, JSON.stringify(found));
         assert.ok(found[0].flags.includes('dd'), `not to be dumped: ${found[0].flags}`);
         if (!sanitized) assert.ok(found[0].flags.includes('lo'), `locked: ${found[0].flags}`);
-        assert.deepEqual(holders(gateway.pid, Buffer.from(key.toString('base64'))), [], 'as text it is nowhere');
+        assert.deepEqual(holders(gateway.pid, Buffer.from(key.toString('base64'))), [], 'the encoded key is not in memory');
     } finally {
         await gateway.stop();
     }

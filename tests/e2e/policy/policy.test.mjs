@@ -265,7 +265,7 @@ describe('X17 policy fmt', () => {
         assert.equal(policy('fmt', file).stdout, `${file}\n`);
         const text = readFileSync(file, 'utf8');
         assert.match(text, /^ {6}"names": \["a", "b"\]$/m);
-        assert.deepEqual(JSON.parse(text).tests[0].args, { names: ['b', 'a'] }, 'arguments have an order');
+        assert.deepEqual(JSON.parse(text).tests[0].args, { names: ['b', 'a'] }, 'the order of arguments is kept');
         assert.ok(text.endsWith('}\n'));
         assert.equal(statSync(file).mode & 0o777, 0o640);
         assert.deepEqual(readdirSync(directory.path), ['p.json']);
@@ -387,7 +387,7 @@ describe('X17 policy diff', () => {
         assert.deepEqual(pairs([allow, ...denies], [allow, ...denies]), { status: 0, rows: [] });
         const when = n => rule('d', 'deny', { subjects: ['role:late'], when: { '/n': { lt: n } } });
         assert.deepEqual(pairs([allow, when(5)], [allow, when(9)], '--fail-on-new-access'), { status: 1, rows: ['~ role:late with role:eng'] });
-        assert.deepEqual(pairs([allow, denies[1]], [rule('a', 'allow', { subjects: ['role:eng', 'role:contractor'] })]).rows, ['+ role:contractor'], 'what one of them gains alone is said once');
+        assert.deepEqual(pairs([allow, denies[1]], [rule('a', 'allow', { subjects: ['role:eng', 'role:contractor'] })]).rows, ['+ role:contractor'], 'access gained by a single subject is listed once');
     });
     test('diff compares servers that two patterns share and tenants without a name', () => {
         const allow = rule('a', 'allow', { servers: ['gh-*'] }), deny = rule('d', 'deny', { subjects: ['*'], servers: ['*-prod'] });

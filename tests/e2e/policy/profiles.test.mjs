@@ -100,7 +100,7 @@ describe('profiles of one tenant', () => {
         const [theirs, ours] = await Promise.all([listed(gateway.url), listed(at(gateway, 'dev').url)]);
         const original = theirs.tools.find(({ name }) => name === 'files__read_text_file');
         assert.ok(original.title && original.inputSchema.$schema);
-        assert.ok(theirs.text.includes(JSON.stringify(original)), 'the server writes as JSON.stringify does');
+        assert.ok(theirs.text.includes(JSON.stringify(original)), 'the server writes the bytes of JSON.stringify');
         assert.ok(ours.text.includes(JSON.stringify({ ...original, name: 'cat', title: 'Print a file', description: DESCRIPTION })));
     });
 

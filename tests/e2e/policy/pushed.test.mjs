@@ -184,7 +184,7 @@ test('X15 J14 a renewed token with fewer roles ends what the roles allowed, and 
         await until(() => updates() === 1, 5_000, 'an update');
         session.renew(groups('w'));
         await session.call('touch', { uri: 'x://open' });
-        await until(() => session.texts().includes('resources/list_changed'), 5_000, 'the news that there is less to see');
+        await until(() => session.texts().includes('resources/list_changed'), 5_000, 'the notification of the shorter list');
         session.renew(groups('r'));  // ended subscriptions are not renewed automatically
         await session.call('touch', { uri: 'x://open' });
         await session.ask('ping');

@@ -257,7 +257,7 @@ describe('invalid answers of callers', () => {
             assert.equal(message.method, 'sampling/createMessage');
             const { status, body } = await caller.post(`{"jsonrpc":"2.0","id":${message.id},${members}}`);
             assert.equal(status, 400);
-            assert.equal(JSON.parse(body).id, null, 'the id is of the question, and not of a request of the caller');
+            assert.equal(JSON.parse(body).id, null, 'the id belongs to the question and not to a request of the caller');
             const answer = await soon(stream.message(), 'the answer');
             assert.deepEqual(JSON.parse(resultText(answer.message)), { code: -32603, message: "the caller's answer is not valid" });
             await caller.delete();

@@ -230,7 +230,7 @@ for (const server of Object.values(FAMILIES)) {
         for (const { mode, caller, name } of server.runs) {
             test(`a caller over ${caller} sees a server over ${mode} as without the gateway`, () => {
                 const { target } = server.runs.find(run => run.name === name);
-                assert.ok(Object.keys(server.seen[mode].steps).length > 15, 'the client took all steps');
+                assert.ok(Object.keys(server.seen[mode].steps).length > 15, 'the client performed all steps');
                 assert.deepEqual(differences(shaped(server.seen[mode], target, true), shaped(server.seen[name], target, false)), []);
             });
         }

@@ -94,7 +94,7 @@ describe('items that a server registers while it runs', () => {
         const counts = async () => Number(resultText(await session.call('quietly__counts')));
         const before = await counts();
         for (let i = 0; i < TIMES; i++) assert.equal((await session.call(`quietly__no${i}`)).error.data.reason, 'unknown_tool');
-        assert.ok((await counts()) <= before + 1, 'one answer, one fetch');
+        assert.ok((await counts()) <= before + 1, 'unknown names cause at most one fetch');
     });
     test('a completion of a new prompt is answered', async () => {
         const session = await Session.open(gateway.url);
@@ -159,7 +159,7 @@ describe('a server that starts slowly', () => {
         assert.equal(await reason(session.call('empty__nothing')), 'unknown_tool');
         await listed(session, kinds.prompt);
         await session.call('good__grow', { kind: 'prompt', name: 'news' });
-        assert.equal((await events.message()).message.method, 'notifications/prompts/list_changed', 'the first news');
+        assert.equal((await events.message()).message.method, 'notifications/prompts/list_changed', 'the first announcement');
         writeFileSync(file('go'), '');
         for (const answer of await Promise.all(own)) assert.equal(resultText(answer), 'fine');
         for (let seen = ''; !/slow.*own|own.*slow/.test(seen); seen = (await listed(session, kinds.tool)).join())
@@ -183,7 +183,7 @@ describe('a server without announcements that is slow to list its tools', () => 
         assert.ok((await listed(session, kinds.tool)).includes('quiet__hold'));
         await session.call('quiet__hold', { file });
         await session.call('quiet__grow', { kind: 'tool', name: 'new' });
-        assert.ok(!(await listed(session, kinds.tool)).includes('quiet__new'), 'as it was known');
+        assert.ok(!(await listed(session, kinds.tool)).includes('quiet__new'), 'the known list is shown');
         const called = session.call('quiet__new');
         assert.equal(await settles(called, 100), false, 'a call of a name that is not known waits');
         writeFileSync(file, '');
