@@ -1,8 +1,9 @@
 // A real OpenID provider (npm oidc-provider) with registration, PKCE, rotation with reuse detection and resource indicators, and an MCP
 // server that accepts only its tokens.
 //
-// usage: tests/peers/node tests/peers/authority.mjs [SECONDS] [ask [documents]] [--tls CERTIFICATE KEY]     prints the URL of the MCP server; SECONDS is the lifetime of tokens,
-// by default 3600; with `ask` the browser gets a page with a name and two buttons, instead of an automatic login; with
+// usage: tests/peers/node tests/peers/authority.mjs [SECONDS] [ask [documents]] [--tls CERTIFICATE KEY]
+//
+// Prints the URL of the MCP server. SECONDS is the lifetime of tokens, by default 3600; with `ask` the browser gets a page with a name and two buttons, instead of an automatic login; with
 // `documents` client ids may be URLs of metadata documents, and their certificates are not verified; with `--tls` both speak https
 //
 // GET /count of the MCP server returns the number of requests for each grant type; POST /deny makes the user decline from now on.

@@ -58,7 +58,10 @@ function provide(issuer, key, clients, state, asked) {
     return provider;
 }
 
-/** Starts the providers and the server; tokens are valid for `state.lifetime` seconds, but their issuer announces `state.told` if set; `audience` is that of the gateway, `gatewayKey` the public JWK of its client with a key. */
+/**
+ * Starts the providers and the server; tokens are valid for `state.lifetime` seconds, but their issuer announces `state.told` if set;
+ * `audience` is that of the gateway, `gatewayKey` the public JWK of its client with a key.
+ */
 export async function startExchange(audience, gatewayKey) {
     const state = { callers: ['ana', 'bob', 'eve'], callerLifetime: 120, lifetime: 120, refuse: {}, refused: new Set(), needs: {}, given: SCOPES, strict: false, down: false, lies: {} };
     const asked = [], seen = [];

@@ -192,7 +192,10 @@ describe('bytes of denied calls', () => {
     });
 });
 
-/** A server over HTTP whose tool answers with `size` bytes, as JSON with a Content-Length or as an event, after a progress event if requested; it waits for `together` calls and answers them at once. */
+/**
+ * A server over HTTP whose tool answers with `size` bytes, as JSON with a Content-Length or as an event, after a progress event if
+ * requested; it waits for `together` calls and answers them at once.
+ */
 async function startServer(t, size, { events = false, together = 1 } = {}) {
     const results = {
         initialize: { protocolVersion: '2025-11-25', capabilities: { tools: {} }, serverInfo: { name: 'large', version: '1' } },

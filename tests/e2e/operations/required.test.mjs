@@ -1,4 +1,5 @@
-// audit.required: an answer is sent only after its row is stored, even if the gateway is killed at that moment; and the errors for callers if the row cannot be written.
+// audit.required: an answer is sent only after its row is stored, even if the gateway is killed at that moment; and the errors for callers
+// if the row cannot be written.
 import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
