@@ -3,8 +3,9 @@
 //
 // usage: tests/peers/node tests/peers/authority.mjs [SECONDS] [ask [documents]] [--tls CERTIFICATE KEY]
 //
-// Prints the URL of the MCP server. SECONDS is the lifetime of tokens, by default 3600; with `ask` the browser gets a page with a name and two buttons, instead of an automatic login; with
-// `documents` client ids may be URLs of metadata documents, and their certificates are not verified; with `--tls` both speak https
+// Prints the URL of the MCP server. SECONDS is the lifetime of tokens, by default 3600; with `ask` the browser gets a page with a name
+// and two buttons, instead of an automatic login; with `documents` client ids may be URLs of metadata documents, and their certificates
+// are not verified; with `--tls` both speak https.
 //
 // GET /count of the MCP server returns the number of requests for each grant type; POST /deny makes the user decline from now on.
 import { readFileSync } from 'node:fs';
