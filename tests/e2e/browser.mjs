@@ -1,4 +1,4 @@
-// A real Chromium, driven with Playwright: one browser for a test file, a context of its own for each person.
+// A real Chromium, driven with Playwright: one browser for a test file, with a separate context for each user.
 import { createRequire } from 'node:module';
 import { fileURLToPath } from 'node:url';
 

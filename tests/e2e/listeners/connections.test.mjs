@@ -30,7 +30,7 @@ function dial(gateway, text, options = {}) {
 }
 const pipe = 'GET /sse HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n';
 
-/** The calls of one session, over connections of its own. */
+/** The calls of one session, over separate connections. */
 async function works(gateway, token) {
     const unix = gateway.url.startsWith('unix:');
     const channel = await Channel.open(unix ? 'http://localhost/mcp' : gateway.url, unix ? { socketPath: gateway.url.slice(5) } : {}, token && { authorization: `Bearer ${token}` });

@@ -38,7 +38,7 @@ async function dial(way) {
     return { socket, seen, drop, ended };
 }
 
-/** Sends a request on a connection of its own. */
+/** Sends a request on a new connection. */
 async function ask(way, { method = 'GET', path = '/mcp', headers = {}, body, version = '1.1', length }) {
     const bytes = body === undefined ? '' : JSON.stringify(body);
     const kind = method === 'POST' ? { ...post(), 'content-length': length ?? Buffer.byteLength(bytes) } : { accept: 'text/event-stream' };
@@ -58,7 +58,7 @@ const open = way => Channel.open(way.url, way.options);
 const listen = async way => ask(way, { headers: (await open(way)).session });
 const slow = async (way, body = waiting(), more = {}) => ask(way, { method: 'POST', headers: (await open(way)).session, body, ...more });
 
-/** Every way to open an event stream: opens one and gives its connection. */
+/** Every way to open an event stream: opens one and returns its connection. */
 const kinds = {
     'a GET stream': listen,
     'a call that is answered with events': way => slow(way),

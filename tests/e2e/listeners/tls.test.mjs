@@ -167,7 +167,7 @@ describe('a TLS listener', () => {
         const res = await channel.begin(callOf('m__reply', big(20 << 20)));
         res.pause();
         assert.ok(holds(gateway, res.socket));
-        await until(() => !holds(gateway, res.socket), 3 * WAIT_MS, 'the connection is closed'); // the answer itself takes its time
+        await until(() => !holds(gateway, res.socket), 3 * WAIT_MS, 'the connection is closed'); // sending the answer takes a while
         res.destroy();
     });
 

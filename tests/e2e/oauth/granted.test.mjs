@@ -88,7 +88,7 @@ test('a token that the server rejects is not sent for every list, and the next l
         const began = Date.now();
         await Promise.all(Array.from({ length: 20 }, () => listOften(alice, 10)));
         const rounds = 1 + Math.ceil((Date.now() - began) / 1000);
-        // Two servers, one of them started by itself as well.
+        // Two servers; the gateway also starts one of them without a call.
         const times = await asked(liar);
         assert.ok(times >= 2 && times <= 4 * rounds, `${times} requests in ${rounds} s`);
         await command(liar, 'login', 'shared');

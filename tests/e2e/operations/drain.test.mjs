@@ -60,7 +60,7 @@ async function messagesOf(events) {
     return all;
 }
 
-/** A session over HTTP+SSE: everything comes over one event stream. */
+/** A session over HTTP+SSE: every message arrives on one event stream. */
 async function openPipe(origin) {
     const events = await stream(`${origin}/sse`, { headers: { accept: 'text/event-stream' } });
     const url = new URL((await events.next()).data, origin);

@@ -205,7 +205,7 @@ test('an answer in progress is sent in full to a slow reader', () => {
         res.pause();
         gateway.child.kill('SIGTERM');
         await gateway.line(/stopping/, WAIT_MS);
-        await sleep(500); // a reader that takes its time, but less than timeouts.shutdown
+        await sleep(500); // a slow reader, but within timeouts.shutdown
         let got = 0;
         res.on('data', chunk => (got += chunk.length));
         await new Promise(resolve => res.on('close', resolve).on('error', () => {}).resume());

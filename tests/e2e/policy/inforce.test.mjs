@@ -114,7 +114,7 @@ async function swap(rules) {
 const request = (method, params, id = 7) => ({ jsonrpc: '2.0', id, method, params });
 const calling = (name, id) => request('tools/call', { name, arguments: {} }, id);
 
-/** A request that waits in the gateway or at the server when this resolves; `answer()` gives its response. */
+/** A request that waits in the gateway or at the server when this resolves; `answer()` resolves with its response. */
 async function waiting(session, body) {
     const events = await session.postStream(body);
     assert.match(events.headers['content-type'], /^text\/event-stream/, 'it waits');

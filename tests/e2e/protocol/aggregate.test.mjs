@@ -164,7 +164,7 @@ async function logs(peer, server) {
     for (const { params } of infos()) assert.match(params.logger, new RegExp(server));
 }
 
-/** SDK 1 loses a progress notification that comes in one piece with the result, so the last one may be missing. */
+/** SDK 1 loses a progress notification that arrives in one piece with the result, so the last one may be missing. */
 async function reportsProgress(peer, server) {
     const seen = [];
     await peer.text(`${server}__trigger-long-running-operation`, { duration: 0.4, steps: 4 }, { onprogress: ({ progress, total }) => seen.push([progress, total]) });

@@ -488,7 +488,7 @@ describe('framing on stdio', () => {
             gateway.say(call('bad__act', {}, 'large'));
             gateway.end();
             await gateway.line(/stopping/, WAIT_MS);
-            await sleep(500); // a reader that takes its time, but less than timeouts.shutdown
+            await sleep(500); // a slow reader, but within timeouts.shutdown
             gateway.output.resume();
             const { message } = await gateway.next();
             assert.equal(message.id, 'large');
