@@ -1,4 +1,4 @@
-// Mistakes in the configuration: each is told with its file, its place and what to do, and ends with status 3.
+// Mistakes in the configuration: each error names the file, the place and what to do, and the exit status is 3.
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { once } from 'node:events';
@@ -17,7 +17,7 @@ const RUN_MS = 5_000;
 const demo = { command: process.execPath };
 const server = more => ({ mcpServers: { a: { ...demo, ...more } } });
 
-/** Runs the gateway and gives its {status, stdout, stderr}; one that serves is ended after a while. */
+/** Runs the gateway and returns its {status, stdout, stderr}; a gateway that serves is stopped after a while. */
 function execute(args, env = {}) {
     const { SECRET_TOKEN, ...environment } = process.env;
     return new Promise(resolve => {
@@ -33,11 +33,11 @@ function run(config, args = ['config', 'check'], env) {
     return execute([...args, '--config', file], env);
 }
 
-/** It ends with status 3 and one line on stderr that begins with the file and has all of these in it. */
+/** It ends with status 3 and one line on stderr that begins with the file and contains all of these texts. */
 function refused({ status, stdout, stderr }, ...wanted) {
     assert.equal(status, 3, stderr || stdout);
     assert.equal(stdout, '');
-    assert.match(stderr, /^postern: .*\n$/, 'one line, and no complaint of a sanitizer');
+    assert.match(stderr, /^postern: .*\n$/, 'one line, without a report of a sanitizer');
     assert.ok(stderr.startsWith(`postern: ${file}`), stderr);
     for (const part of wanted) assert.ok(stderr.includes(part), `${part} in: ${stderr}`);
 }
@@ -210,11 +210,11 @@ describe('configurations that config check accepts', () => {
     });
 });
 
-/** A policy whose one rule is about these servers. */
+/** A policy with one rule, for these servers. */
 const policy = (...servers) => ({
     version: 1,
-    description: 'What the tests of the configuration need',
-    rules: [{ id: 'all', effect: 'allow', description: 'everybody may use them', tenants: ['*'], subjects: ['authenticated'], servers, kinds: ['tool'], names: ['*'] }]
+    description: 'The policy of the configuration tests',
+    rules: [{ id: 'all', effect: 'allow', description: 'every caller may use them', tenants: ['*'], subjects: ['authenticated'], servers, kinds: ['tool'], names: ['*'] }]
 });
 const beside = (name, content) => writeFileSync(join(directory.path, name), typeof content === 'string' ? content : JSON.stringify(content));
 const bearer = more => ({ auth: { providers: [{ type: 'bearer', tokens: 'tokens.json' }] }, policy: 'policy.json', mcpServers: { a: demo }, ...more });

@@ -22,7 +22,7 @@ const at = name => join(directory.path, name);
 const start = (path, more = {}, config = {}) =>
     startGateway({ listen: [{ address: `unix:${path}`, ...more }], mcpServers: { m: { command: mirror } }, ...config });
 
-/** Starts a gateway that has to refuse; gives its status and what it said. */
+/** Starts a gateway that must refuse to start; returns its exit status and output. */
 function refused(path, more = {}) {
     const folder = temporaryDirectory();
     const file = writeConfig(folder.path, { listen: [{ address: `unix:${path}`, ...more }], mcpServers: {} });

@@ -1,4 +1,4 @@
-// `postern login --device` (L14, RFC 8628): a code that a person enters elsewhere, and every way that can go.
+// `postern login --device` (L14, RFC 8628): a code that a user enters on another device, and every outcome of that.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
@@ -116,7 +116,7 @@ test('L14 a device login shows a code, polls until the user agrees, and its gran
     assert.deepEqual(code, { at: '/device_authorization', form: { client_id: 'registered', resource: `${peer.origin}/mcp` } });
     const poll = { grant_type: GRANT, device_code: device[1].device_code, client_id: 'registered', resource: `${peer.origin}/mcp` };
     assert.deepEqual(rest.map(({ form }) => form), [poll, poll]);
-    assert.ok(times[1] - times[0] >= 900, 'not more often than it asked for');
+    assert.ok(times[1] - times[0] >= 900, 'not more often than the announced interval');
 });
 
 test('L14 slow_down adds five seconds to the polling interval', async () => {

@@ -1,4 +1,4 @@
-// Tokens got with a token that somebody else made: modes workload (RFC 7523), token_exchange (RFC 8693) and enterprise (ID-JAG).
+// Tokens obtained with a token of another issuer: modes workload (RFC 7523), token_exchange (RFC 8693) and enterprise (ID-JAG).
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
@@ -35,7 +35,7 @@ beforeEach(() => {
     };
 });
 
-/** A server, its authorization server and an identity provider at one origin; `asked` is what came to the token endpoints. */
+/** A server, its authorization server and an identity provider at one origin; `asked` has the requests to the token endpoints. */
 async function startPeer() {
     const results = {
         initialize: { protocolVersion: '2025-11-25', capabilities: { tools: {} }, serverInfo: { name: 'subject', version: '1' } },
@@ -79,7 +79,7 @@ function run(auth, ...args) {
     return new Promise(done => execFile(binary, [...args, '--config', path], options, (error, stdout, stderr) => done({ status: error?.code ?? 0, stdout, stderr })));
 }
 
-/** Calls the tool with this subject token; no output may have a token in it. */
+/** Calls the tool with this subject token; no output may contain a token. */
 async function call(mode, token, more = {}) {
     writeFileSync(file(), `${token}\n`);
     const ran = await run({ ...modes[mode](), ...more }, 'call', 'server', 'hello', '{}');

@@ -1,4 +1,4 @@
-// The command `postern policy`, and that what it says of a call is what the running gateway does with it.
+// The command `postern policy`, and that its verdicts agree with those of the running gateway.
 import assert from 'node:assert/strict';
 import { execFileSync, spawn, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
@@ -265,7 +265,7 @@ describe('X17 policy fmt', () => {
         assert.equal(policy('fmt', file).stdout, `${file}\n`);
         const text = readFileSync(file, 'utf8');
         assert.match(text, /^ {6}"names": \["a", "b"\]$/m);
-        assert.deepEqual(JSON.parse(text).tests[0].args, { names: ['b', 'a'] }, 'arguments have an order');
+        assert.deepEqual(JSON.parse(text).tests[0].args, { names: ['b', 'a'] }, 'the order of arguments is kept');
         assert.ok(text.endsWith('}\n'));
         assert.equal(statSync(file).mode & 0o777, 0o640);
         assert.deepEqual(readdirSync(directory.path), ['p.json']);
@@ -374,7 +374,7 @@ describe('X17 policy diff', () => {
     });
     test('diff reports callers that gain when a deny beside an allow is removed', () => {
         const allow = rule('a', 'allow'), denies = [rule('d', 'deny', { subjects: ['user:bearer:cat'] }), rule('e', 'deny', { subjects: ['group:guests'] })];
-        const groups = { guests: { description: 'Who is here for a while', members: ['role:contractor'] } };
+        const groups = { guests: { description: 'Temporary users', members: ['role:contractor'] } };
         const pairs = (before, after, ...more) => {
             write(written(before, { groups }), old());
             write(written(after, { groups }));
@@ -387,7 +387,7 @@ describe('X17 policy diff', () => {
         assert.deepEqual(pairs([allow, ...denies], [allow, ...denies]), { status: 0, rows: [] });
         const when = n => rule('d', 'deny', { subjects: ['role:late'], when: { '/n': { lt: n } } });
         assert.deepEqual(pairs([allow, when(5)], [allow, when(9)], '--fail-on-new-access'), { status: 1, rows: ['~ role:late with role:eng'] });
-        assert.deepEqual(pairs([allow, denies[1]], [rule('a', 'allow', { subjects: ['role:eng', 'role:contractor'] })]).rows, ['+ role:contractor'], 'what one of them gains alone is said once');
+        assert.deepEqual(pairs([allow, denies[1]], [rule('a', 'allow', { subjects: ['role:eng', 'role:contractor'] })]).rows, ['+ role:contractor'], 'access gained by a single subject is listed once');
     });
     test('diff compares servers that two patterns share and tenants without a name', () => {
         const allow = rule('a', 'allow', { servers: ['gh-*'] }), deny = rule('d', 'deny', { subjects: ['*'], servers: ['*-prod'] });

@@ -1,4 +1,4 @@
-// X17 `postern policy replay`: yesterday's audit under tomorrow's policy, from a real audit log and from lines written here.
+// X17 `postern policy replay`: recorded calls decided by a new policy, from a real audit log and from lines written here.
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
@@ -50,7 +50,7 @@ describe('X17 replay of a real audit log', () => {
             }
         }
         assert.equal(expected.filter(status => status === 'denied').length, 8, expected.join());
-        await gateway.stop();  // everything is written now
+        await gateway.stop();  // all rows are written now
         gateway = undefined;
     });
     after(async () => {
