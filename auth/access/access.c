@@ -357,7 +357,7 @@ static void on_flow_end(void *arg, enum login_end end, const struct grant *grant
         access_fail(access, err);
 }
 
-// No call is in progress, or only calls without a token: there is no token to exchange.
+// Reports that no token can be exchanged: no call is in progress, or only calls without a token.
 static void no_caller_token(struct access *access)
 {
     access->outcome = (struct err){0};
