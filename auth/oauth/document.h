@@ -1,4 +1,4 @@
-// Helpers of this room for JSON documents.
+// Shared by the files of auth/oauth: reading and writing JSON documents.
 #ifndef AUTH_OAUTH_DOCUMENT_H
 #define AUTH_OAUTH_DOCUMENT_H
 

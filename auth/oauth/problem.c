@@ -25,7 +25,8 @@ void oauth_problem_put(const json_t *document, struct buf *out)
     }
 }
 
-// A prefix of the secret at the end of the text is removed too, because the text may be truncated.
+// Masks the secret as far as it matches, also where only its beginning occurs, because the server may have truncated
+// it.
 void oauth_problem_scrub(struct err *err, const char *secret)
 {
     char head[SCRUB_MIN + 1] = "";

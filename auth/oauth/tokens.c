@@ -24,7 +24,7 @@ static bool keep_pair(void *arg, struct span name, struct span value)
     return text && json_object_set_new(tree, key, text) == 0;
 }
 
-// T5: the body is JSON or a form (GitHub sends forms); the content type is ignored, because it is often wrong.
+// T5: JSON, unless the content type is that of a form (GitHub sends forms) and the body is not a JSON object.
 static json_t *read_answer(const struct oauth_answer *answer, struct err *err)
 {
     struct span body = answer->body;

@@ -213,9 +213,9 @@ void oauth_authorization_put_exchange(const struct oauth_authorization *authoriz
 struct oauth_tokens {
     const char *access, *refresh;  // refresh may be NULL
     const char *scope;             // granted
-    const char *account;  // L12: the account in the ID token, which is not verified: for display only; NULL: unknown
-    int64_t obtained, expires;  // seconds since the epoch; expires 0: unknown
-    bool odd_lifetime;          // T7: expires_in is present but invalid
+    const char *account;           // L12: from the unverified ID token, for display only; NULL: unknown
+    int64_t obtained, expires;     // seconds since the epoch; expires 0: unknown
+    bool odd_lifetime;             // T7: expires_in is present but invalid
 };
 
 // The meaning of a token endpoint's answer for the grant.
