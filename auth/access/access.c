@@ -332,7 +332,7 @@ static void on_listed(struct grant_request *request)
     } else if (usable(access, found)) {
         access_hold(access, found);
     } else if (found->is.dead_at || !found->is.refresh_token.len) {
-        access_need_login(access, "the token has expired");
+        access_need_login(access, "the token is no longer valid");
     } else {
         grant_unref(access->grant);
         access->grant = grant_ref(found);
