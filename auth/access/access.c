@@ -332,7 +332,7 @@ static void on_listed(struct grant_request *request)
     } else if (usable(access, found)) {
         access_hold(access, found);
     } else if (found->is.dead_at || !found->is.refresh_token.len) {
-        access_need_login(access, "the token has expired");
+        access_need_login(access, "the token is no longer valid");
     } else {
         grant_unref(access->grant);
         access->grant = grant_ref(found);
@@ -357,7 +357,7 @@ static void on_flow_end(void *arg, enum login_end end, const struct grant *grant
         access_fail(access, err);
 }
 
-// No call is in progress, or only calls without a token: there is no token to exchange.
+// Reports that no token can be exchanged: no call is in progress, or only calls without a token.
 static void no_caller_token(struct access *access)
 {
     access->outcome = (struct err){0};

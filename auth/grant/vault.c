@@ -12,7 +12,7 @@
 #include <stdlib.h>
 
 enum { FORMAT = 1, NONCE_BYTES = 12, TAG_BYTES = 16, NONCE_AT = 1 + VAULT_ID_BYTES, TEXT_AT = NONCE_AT + NONCE_BYTES };
-_Static_assert(TEXT_AT + TAG_BYTES == VAULT_OVERHEAD, "the format in auth/vault.h");
+_Static_assert(TEXT_AT + TAG_BYTES == VAULT_OVERHEAD, "the format in auth/grant/vault.h");
 #define CHECK_TEXT "postern"
 #define ROTATION_LEASE "vault rotation"
 

@@ -175,7 +175,7 @@ for (const [name, mode] of Object.entries(modes))
             const { error } = await session.call('server__write');
             assert.equal(error.code, -32003);
             assert.deepEqual(kinds(), mode.grants);
-            await gateway.line(/wants the scope \\?"mcp:write/, 5_000);
+            await gateway.line(/requires the scope \\?"mcp:write/, 5_000);
             assert.equal(said(await session.call('server__whoami')), mode.sub);
         });
         if (name !== 'token_exchange')  // mode token_exchange always has a configured issuer
@@ -247,7 +247,7 @@ describe('A9 scope beyond a grant', () => {
         const token = await given();
         peer.state.needs = { write: 'mcp:write' };
         gateway = await startGateway({ mcpServers: { server: { url: `${peer.origin}/mcp`, auth: { mode: 'static', token } } } });
-        await expectRefused(await Session.open(gateway.url), /wants a token with more scope than that of the configuration/);
+        await expectRefused(await Session.open(gateway.url), /requires a token with more scope than the configured one/);
     });
     test('A9 a call in mode shared that needs more scope fails and the log names the login command', async () => {
         const config = { mcpServers: { server: { url: `${peer.origin}/mcp`, auth: { mode: 'shared' } } } };

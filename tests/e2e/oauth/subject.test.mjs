@@ -134,10 +134,10 @@ test('mode enterprise asks the identity provider and then the authorization serv
 
 describe('answers of an identity provider without a usable ID-JAG', () => {
     for (const [name, answer, message] of [
-        ['a token that is not an ID-JAG', [200, { access_token: 'x', issued_token_type: TYPE + 'access_token', token_type: 'Bearer' }], /no ID-JAG/],
-        ['a token without a type', [200, { access_token: 'x' }], /no ID-JAG/],
-        ['a malformed token', [200, { access_token: 'a b\r\nc', issued_token_type: TYPE + 'id-jag' }], /no usable ID-JAG/],
-        ['an absent token', [200, { issued_token_type: TYPE + 'id-jag' }], /no usable ID-JAG/],
+        ['a token that is not an ID-JAG', [200, { access_token: 'x', issued_token_type: TYPE + 'access_token', token_type: 'Bearer' }], /not an ID-JAG/],
+        ['a token without a type', [200, { access_token: 'x' }], /not an ID-JAG/],
+        ['a malformed token', [200, { access_token: 'a b\r\nc', issued_token_type: TYPE + 'id-jag' }], /did not issue a usable ID-JAG/],
+        ['an absent token', [200, { issued_token_type: TYPE + 'id-jag' }], /did not issue a usable ID-JAG/],
         ['a refused assertion', [400, { error: 'invalid_grant', error_description: 'the person has left' }], /the person has left/]
     ])
         test(`mode enterprise does not send the authorization server ${name}`, async () => {

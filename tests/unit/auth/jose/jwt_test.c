@@ -1,4 +1,5 @@
-// Tests the verification of JWTs and the import of key sets. The tests sign with their own code and with keys of this run.
+// Tests the verification of JWTs and the import of key sets. The tests sign with their own code and with keys of this
+// run.
 #include "auth/jose/jwt.h"
 #include "base/secret.h"
 #include "jwk.h"
@@ -637,7 +638,8 @@ static void J5_a_key_must_match_in_kid_type_curve_use_operations_and_alg(void **
 
 // ---- J6: importing --------------------------------------------------------------------------
 
-// Imports a set of this key and a good one, of which `want` keys must remain; `problem` is the reason for the one left out.
+// Imports a set of this key and a good one, of which `want` keys must remain; `problem` is the reason for the one left
+// out.
 static void import_beside_good(const char *jwk, size_t want, const char *problem)
 {
     struct buf text = {0};
@@ -691,7 +693,7 @@ static void J6_an_rsa_key_with_an_unsafe_modulus_or_exponent_is_refused(void **s
         const char *problem;
     } rows[] = {{1025, '\xFF', 1, "too large"},
                 {1024, '\xFF', 2, NULL},
-                {256, '\xFF', 1, "not sound"},
+                {256, '\xFF', 1, "not valid"},
                 {256, '\xFE', 1, "even"}};
     for (size_t i = 0; i < COUNT(rows); i++) {
         struct buf jwk = {0};
