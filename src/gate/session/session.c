@@ -1,4 +1,4 @@
-// Owns caller sessions as objects: which there are, and their streams. Beginning and ending: session_life.c.
+// Owns the sessions of callers as objects: their number, lookup and streams. Their begin and end are in session_life.c.
 #include "base/check.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -17,9 +17,9 @@ static struct stream *make_stream(struct session *session, unsigned index)
     return stream_new(index, !session->pipe, &bounds);
 }
 
-// ---- how many there may be ------------------------------------------------------------------
+// ---- limits ---------------------------------------------------------------------------------
 
-// Callers whom nobody can tell apart share what there is.
+// Anonymous callers are indistinguishable, so limits.identity_sessions does not apply to them.
 bool session_may_open(const struct gate *gate, const struct tenant *tenant, const struct identity *identity,
                       struct err *err)
 {
@@ -90,7 +90,7 @@ static void session_free(void *object)
     free(session);
 }
 
-// Calls whose rows are not written yet still have to be answered, on its streams.
+// A call that waits for its audit row must still be answered on a stream of the session.
 void session_settle(struct session *session)
 {
     if (session->state != SESSION_ENDED || session->call_count)
@@ -137,7 +137,7 @@ static void drop_stream(struct session_stream *kept)
     free(kept);
 }
 
-// Finished streams are kept for resumption, the newest first, within bounds of number and bytes.
+// Drops the oldest finished streams beyond the bounds of number and bytes; the others are kept for resumption.
 static void trim_streams(struct session *session)
 {
     size_t count = 0, bytes = 0;

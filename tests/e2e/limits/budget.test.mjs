@@ -117,7 +117,7 @@ describe('bytes of request bodies', () => {
         for (const { headers } of [alice, bob]) await hang(t, gateway, headers, { length: MIB });
         await until(async () => (await gateway.memory()).held >= 2 * MIB, WAIT_MS, 'both are counted');
         assertRefused(await alice.ask(padded(MIB - 200)));
-        await gateway.line(/request refused.*no room for \d+ bytes: \d+ of \d+ are held, and \d+ reserved for an answer \(limits\.memory\)/, WAIT_MS);
+        await gateway.line(/request refused.*not enough memory for \d+ bytes: \d+ of \d+ are held, and \d+ reserved for an answer \(limits\.memory\)/, WAIT_MS);
     });
 });
 

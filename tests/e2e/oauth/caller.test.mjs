@@ -164,7 +164,7 @@ for (const mode of Object.keys(auth))
             const token = await peer.caller('eve'), eve = await open(token), bob = await open(await peer.caller('bob'));
             const error = await eve.call();
             assert.deepEqual([error.code, error.data.reason, error.data.server], [-32003, 'authorization_required', 'server']);
-            assert.match(error.message, /gives no access there/);
+            assert.match(error.message, /your token does not give access to it/);
             assert.doesNotMatch(JSON.stringify(error), /left the company/);
             assert.equal(await bob.call(), 'bob');
             await gateway.line(/cannot get a token.*user=jwt\/eve.*eve has left the company/, 5_000);
@@ -200,7 +200,7 @@ test('a caller without an exchangeable token gets an error that says which token
     const session = await open(made.stdout.trim());
     const error = await session.call();
     assert.deepEqual([error.code, error.data.server], [-32003, 'server']);
-    assert.match(error.message, /come in with a token of your identity provider/);
+    assert.match(error.message, /authenticate with a token of your identity provider/);
     assert.deepEqual(peer.asked, []);
     assert.equal(await (await open(await peer.caller('ana'))).call(), 'ana');
 });

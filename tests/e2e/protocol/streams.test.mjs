@@ -152,7 +152,7 @@ describe('callers that do not read', () => {
             const deaf = await Session.open(gateway.url);
             socket = await openUnread(gateway, deaf);
             assert.equal(resultText(await deaf.call('bad__act')), 'flooding');
-            await gateway.line(/caller cut off: no room for what it has not read.*tenant=default.*subject=anonymous.*bytes=\d{5,}.*option=limits\.memory/, WAIT_MS);
+            await gateway.line(/caller cut off: not enough memory for its unread messages.*tenant=default.*subject=anonymous.*bytes=\d{5,}.*option=limits\.memory/, WAIT_MS);
         } finally {
             socket?.destroy();
             await gateway.stop();
