@@ -5,6 +5,7 @@
 #include "base/scan.h"
 #include "base/secret.h"
 #include "room.h"
+#include <inttypes.h>
 #include <stdlib.h>
 
 #define FINISHED_MAX 32
@@ -26,12 +27,15 @@ bool session_may_open(const struct gate *gate, const struct tenant *tenant, cons
     const struct config_limits *limits = &gate->config->limits;
     size_t own = identity->proof == IDENTITY_ANONYMOUS ? 0 : tally_count(&gate->session_counts, identity);
     if ((int64_t)gate->sessions.count >= limits->sessions)
-        return err_set(err, ERR_TOO_MANY, "%zu sessions are open", gate->sessions.count);
+        return err_set(err, ERR_TOO_MANY, "%zu sessions are open (limits.sessions = %" PRId64 ")", gate->sessions.count,
+                       limits->sessions);
     if ((int64_t)tenant->session_count >= tenant->session_limit)
-        return err_set(err, ERR_TOO_MANY, "%zu sessions of tenant \"%s\" are open", tenant->session_count,
-                       tenant->name);
+        return err_set(err, ERR_TOO_MANY, "%zu sessions of tenant \"%s\" are open (its limits.sessions = %" PRId64 ")",
+                       tenant->session_count, tenant->name, tenant->session_limit);
     if (own && (int64_t)own >= limits->identity_sessions)
-        return err_set(err, ERR_TOO_MANY, "%zu sessions of this identity are open", own);
+        return err_set(err, ERR_TOO_MANY,
+                       "%zu sessions of this identity are open (limits.identity_sessions = %" PRId64 ")", own,
+                       limits->identity_sessions);
     return true;
 }
 

@@ -161,7 +161,7 @@ static const struct wrong_row {
     {"{\"profiles\":{\"a/b\":{}}}", "p.json: /profiles/a/b:", "a profile's name is"},
     {"{\"mcpServers\":{\"a\":{\"command\":\"x\"}},\"tenants\":{\"acme\":{\"profiles\":{\"dev\":{\"servers\":[\"a\"]}}}}"
      "}",
-     "p.json: /tenants/acme/profiles/dev/servers:", "no server \"a\" in this tenant"},
+     "p.json: /tenants/acme/profiles/dev/servers:", "server \"a\" does not exist in this tenant"},
 };
 
 static void an_invalid_configuration_is_refused_with_path_and_advice(void **state)

@@ -437,7 +437,7 @@ static void N3_N4_a_refresh_reaches_only_the_internal_network_of_the_server_at_l
     fields.learned = 1 << ADDRESS_PUBLIC;  // at login, the token endpoint had a public address
     store_grant(fields);
     assert_int_equal(get_elsewhere(START), ERR_UNAVAILABLE);
-    assert_contains(outcome.detail, "may not be connected to");
+    assert_contains(outcome.detail, "connections to its address are not allowed");
     assert_int_equal(asked, 0);
     options.allow_addresses = (char **)open_here;
     assert_int_equal(get_elsewhere(START), ERR_NONE);

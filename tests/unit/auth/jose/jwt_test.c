@@ -715,10 +715,10 @@ static void J6_a_key_whose_point_is_not_on_its_curve_is_refused(void **state)
         const char *jwk, *problem;
     } rows[] = {
         // (1, 1) is not on any of the curves; the coordinates are padded.
-        {"{\"kty\":\"EC\",\"crv\":\"P-256\",\"x\":\"AQ\",\"y\":\"AQ\"}", "take"},
-        {"{\"kty\":\"EC\",\"crv\":\"P-384\",\"x\":\"AQ\",\"y\":\"AQ\"}", "take"},
-        {"{\"kty\":\"EC\",\"crv\":\"P-521\",\"x\":\"AQ\",\"y\":\"AQ\"}", "take"},
-        {"{\"kty\":\"EC\",\"crv\":\"P-256\",\"x\":\"AA\",\"y\":\"AA\"}", "take"},
+        {"{\"kty\":\"EC\",\"crv\":\"P-256\",\"x\":\"AQ\",\"y\":\"AQ\"}", "does not accept the key"},
+        {"{\"kty\":\"EC\",\"crv\":\"P-384\",\"x\":\"AQ\",\"y\":\"AQ\"}", "does not accept the key"},
+        {"{\"kty\":\"EC\",\"crv\":\"P-521\",\"x\":\"AQ\",\"y\":\"AQ\"}", "does not accept the key"},
+        {"{\"kty\":\"EC\",\"crv\":\"P-256\",\"x\":\"AA\",\"y\":\"AA\"}", "does not accept the key"},
         {"{\"kty\":\"EC\",\"crv\":\"P-256\",\"x\":\"AQ\"}", "x or y"},
         {"{\"kty\":\"EC\",\"crv\":\"P-256\",\"x\":\"\",\"y\":\"AQ\"}", "x or y"},
         // 33 bytes
@@ -736,13 +736,13 @@ static void J6_a_key_whose_point_is_not_on_its_curve_is_refused(void **state)
     put_param(&jwk, "x", keys[P384].key, OSSL_PKEY_PARAM_EC_PUB_X, 48);
     put_param(&jwk, "y", keys[P384].key, OSSL_PKEY_PARAM_EC_PUB_Y, 48);
     buf_put_char(&jwk, '}');
-    import_beside_good(buf_text(&jwk), 1, "take");
+    import_beside_good(buf_text(&jwk), 1, "does not accept the key");
     buf_clear(&jwk);
     buf_put_text(&jwk, "{\"kty\":\"EC\",\"crv\":\"P-256\"");
     put_param(&jwk, "x", keys[P256].key, OSSL_PKEY_PARAM_EC_PUB_Y, 32);
     put_param(&jwk, "y", keys[P256].key, OSSL_PKEY_PARAM_EC_PUB_X, 32);
     buf_put_char(&jwk, '}');
-    import_beside_good(buf_text(&jwk), 1, "take");
+    import_beside_good(buf_text(&jwk), 1, "does not accept the key");
     buf_release(&jwk);
 }
 

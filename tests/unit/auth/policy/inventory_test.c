@@ -75,7 +75,7 @@ static const struct {
     {"W6", RULES(ALLOW("\"*\"")), "[" T("1", "") "," T("2", "") "," T("3", "") "," T("4", "") "," T("5", "") "]",
      "[" T("other", "") "]", "s 1, s 2, s 3 and 2 more;"},
     {"W6", RULES(DENY("\"get_*\"")), NOW, "[" T("get_a", "") "]", NULL},
-    {"W6", WITH_SET("\"get_*\"", ALLOW("\"set:few\"")), NOW, "[" T("get_a", "") "]", "\"set:few\" now takes"},
+    {"W6", WITH_SET("\"get_*\"", ALLOW("\"set:few\"")), NOW, "[" T("get_a", "") "]", "\"set:few\" now also matches"},
     {"W6", RULES(R("a", "allow", ENG, S, "\"prompt\"", "\"*\"", "")), NOW PROMPTS, NOW, "s greet"},
     {"W6", RULES(R("a", "allow", ENG, S, TOOLS, "\"*\"", ",\"expires\":\"2020-01-01\"")), NOW, "[" T("get_a", "") "]",
      NULL},
