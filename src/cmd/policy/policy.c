@@ -209,7 +209,7 @@ static const struct flag flags_table[] = {
     {"inventory-before", "FILE", FLAG(inventory_before), "check: an earlier inventory; a path, or REVISION:PATH"},
     {"tenant", "NAME", FLAG(tenant),
      "explain, who-can: the caller's tenant; default: \"default\"; replay: only calls of this tenant"},
-    {"subject", "WHO", FLAG(subject), "explain: the caller, as PROVIDER:NAME or anonymous"},
+    {"subject", "SUBJECT", FLAG(subject), "explain: the caller, as PROVIDER:NAME or anonymous"},
     {"role", "ROLE...", FLAG(role), "explain: a role of the caller; can be repeated"},
     {"server", "NAME", FLAG(server), "explain, who-can: the server's name in the configuration"},
     {"tool", "NAME", FLAG(tool), "explain, who-can: the tool, by the server's own name"},
