@@ -55,8 +55,8 @@ static const struct option provider_rows[] = {
      .type = OPTION_STRING,
      .offset = AT(secret),
      .secret = true,
-     .help = "`forwarded-user`: the secret of the proxy, at least 32 characters, preferably as ${NAME}. If the proxy "
-             "is not on loopback, this option or `certificate_names` is mandatory."},
+     .help = "`forwarded-user`: the secret of the proxy, at least 32 characters, preferably as ${NAME}. This option or "
+             "`certificate_names` is mandatory for a proxy that is neither on loopback nor on a unix socket."},
     {.name = "certificate_names",
      .type = OPTION_STRINGS,
      .offset = AT(certificate_names),

@@ -361,7 +361,7 @@ static int run(const struct flags *flags)
 }
 
 static const struct flag flags_table[] = {
-    {"file", "FILE", FLAG(file), "The tokens file; new creates it if it does not exist"},
+    {"file", "FILE", FLAG(file), "The tokens file; 'new' creates it if it does not exist"},
     FLAG_CONFIG,
     {"subject", "NAME", FLAG(subject), "new: the subject whose calls the token authenticates"},
     {"role", "ROLE...", FLAG(role), "new: a role of the subject; can be repeated"},

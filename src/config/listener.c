@@ -25,7 +25,7 @@ static const struct option tls_rows[] = {
     {.name = "client_ca",
      .type = OPTION_STRING,
      .offset = AT(client_ca),
-     .help = "PEM file with the authorities that may issue client certificates of callers."},
+     .help = "PEM file with the certificate authorities that may issue client certificates of callers."},
     {0},
 };
 #undef AT
