@@ -152,7 +152,7 @@ static void take_metadata(struct jwks_source *source)
     if (!issuer || strcmp(issuer, source->issuer) != 0)
         failed(source, tree ? "the issuer's metadata name another issuer" : err.detail);
     else if (!uri || !http_url_valid(uri) || !jwks_source_may_fetch(uri, source->issuer))
-        failed(source, "the issuer's metadata do not name a jwks_uri that may be fetched");
+        failed(source, "the issuer's metadata do not contain a jwks_uri that the gateway may fetch");
     else {
         source->uri = mem_string(uri);
         source->discovered = true;

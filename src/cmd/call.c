@@ -211,7 +211,7 @@ static const struct flag call_flags[] = {
     FLAG_URL,
     FLAG_TOKEN_FILE,
     FLAG_JSON,
-    {"defaults", NULL, FLAG(defaults), "Answer a form of the server with its defaults"},
+    {"defaults", NULL, FLAG(defaults), "Answer the server's elicitation form with its default values"},
     FLAG_INTERACTIVE,
     FLAG_HEADLESS,
     {0},

@@ -17,7 +17,7 @@ const struct help_status help_statuses[] = {
     {EXIT_UNAVAILABLE, "server not available"},
     {EXIT_DENIED, "login: declined"},
     {EXIT_TIMEOUT, "login: timed out waiting for the browser"},
-    {EXIT_PORT, "login: no port"},
+    {EXIT_PORT, "login: callback port not available"},
     {EXIT_REGISTRATION, "login: registration"},
     {EXIT_DISCOVERY, "login, doctor: discovery"},
     {EXIT_TOKEN, "login: token endpoint"},

@@ -352,7 +352,7 @@ static int run(const struct flags *flags)
     if (!subcommand)
         return fail_with(EXIT_USAGE, "token %s: unknown subcommand; use new, list, rotate or revoke", name);
     if (unwanted(subcommand, flags))
-        return fail_with(EXIT_USAGE, "token %s: takes no --%s", name, unwanted(subcommand, flags));
+        return fail_with(EXIT_USAGE, "token %s: does not accept --%s", name, unwanted(subcommand, flags));
     if (flags->count != (subcommand->id ? 2 : 1))
         return fail_with(EXIT_USAGE, "usage: postern token %s %s--file FILE", name, subcommand->id ? "ID " : "");
     if (!flags->file)

@@ -32,7 +32,7 @@ static void read_abilities(struct upstream *upstream, struct span capabilities)
     can->tasks = scan_find(capabilities, "tasks", &part);
     can->tasks_list = can->tasks && scan_find(part, "list", &flag);
     if (capabilities.len > CAPABILITIES_MAX)
-        log_warn("capabilities are too long and not passed on", LOG_STR("server", upstream->server->name),
+        log_warn("capabilities too long, not passed on", LOG_STR("server", upstream->server->name),
                  LOG_INT("bytes", (int64_t)capabilities.len), LOG_INT("max", CAPABILITIES_MAX));
     else if (scan_is_object(capabilities))
         buf_put_span(&upstream->declared, capabilities);

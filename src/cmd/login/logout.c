@@ -121,7 +121,7 @@ static bool revoke(struct grant_listing *listing, const struct grant *grant, con
     loop_run(listing->loop);
     login_revocation_free(revocation);
     if (revoking.why.code)
-        fprintf(stderr, "Not revoked, only deleted locally: %s\n", revoking.why.detail);
+        fprintf(stderr, "The grant was deleted locally but not revoked: %s\n", revoking.why.detail);
     return !revoking.why.code;
 }
 
@@ -143,7 +143,7 @@ static void record(const struct grant_listing *listing, const struct grant *gran
                                .status = AUDIT_OK,
                                .reason = span_of(told ? NULL : "not_told")};
     if (listing->config && !token_audit_write(listing->config, &row, &err))
-        (void)fail_with(EXIT_OK, "not recorded in the audit log: %s", err.detail);
+        (void)fail_with(EXIT_OK, "the logout was not recorded in the audit log: %s", err.detail);
     buf_release(&whose);
 }
 
@@ -318,7 +318,7 @@ static int run_connections(const struct flags *flags)
             json_dumpf(list, stdout, JSON_INDENT(2));
             putchar('\n');
         } else if (!listing.held.count && !listing.held.damaged_count) {
-            fprintf(stderr, "No logins yet; to log in, run 'postern login SERVER'\n");
+            fprintf(stderr, "There are no grants yet; to log in, run 'postern login SERVER'\n");
         } else {
             table_print(&table);
             if (seed)
@@ -335,8 +335,9 @@ static int run_connections(const struct flags *flags)
 static const struct flag logout_flags[] = {
     FLAG_CONFIG,
     FLAG_URL,
-    {"tenant", "NAME", FLAG(tenant), "The server is one of this tenant"},
-    {"subject", "PROVIDER:NAME", FLAG(subject), "The grant of this caller, instead of that of the command line"},
+    {"tenant", "NAME", FLAG(tenant), "The tenant of the server"},
+    {"subject", "PROVIDER:NAME", FLAG(subject),
+     "The caller whose grant is deleted, instead of the grant of the command line"},
     {"all", NULL, FLAG(all), "All servers with a login"},
     {"registration", NULL, FLAG(registration), "Also delete the client registered there"},
     {0},

@@ -70,7 +70,7 @@ bool call_comes_too_late(struct call *call)
                   : call->op == ARRIVAL_LISTEN ? !call->last_event_id.at
                                                : call->op == ARRIVAL_PIPE;
     return call->gate->state != GATE_OPEN && !call->in_turn && begins &&
-           !err_set(&call->err, ERR_SHUTTING_DOWN, "no new calls");
+           !err_set(&call->err, ERR_SHUTTING_DOWN, "new calls are not accepted during the shutdown");
 }
 
 void call_give_up_row(struct call *call)

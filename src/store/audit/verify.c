@@ -162,7 +162,7 @@ static void check_segment_chain(struct check *check, const struct audit_segment 
         span_is(segment->prev, chain->proper))
         return;
     tell(check, segment->first,
-         "row %" PRId64 " does not follow row %" PRId64 ": one of them was replaced, or rows between them taken out",
+         "row %" PRId64 " does not follow row %" PRId64 ": one of them was replaced, or rows between them were removed",
          segment->first, chain->last ? chain->last : segment->first - 1);
     snprintf(chain->proper, sizeof chain->proper, "%.*s",
              SPAN_ARG(segment->prev));  // the segment's first row may follow it
