@@ -16,7 +16,7 @@
 #define DEFAULT_LIMIT 100
 #define POLL_MS 250
 
-static const char *const titles[TABLE_COLUMNS + 1] = {"TIME", "WHO", "WHAT", "RESULT", NULL};
+static const char *const titles[TABLE_COLUMNS + 1] = {"TIME", "SUBJECT", "EVENT", "RESULT", NULL};
 
 // ---- what to show ---------------------------------------------------------------------------
 

@@ -144,7 +144,7 @@ static bool use_pair(const struct tls *tls, struct tls_pair *pair, const struct 
     gnutls_x509_privkey_t private = NULL;
     unsigned count = 0;
     if (gnutls_x509_crt_list_import2(&chain, &count, &certificate, GNUTLS_X509_FMT_PEM, GNUTLS_X509_CRT_LIST_SORT) < 0)
-        return complain(tls, CERTIFICATE, "does not contain a PEM certificate, or a malformed one", err);
+        return complain(tls, CERTIFICATE, "does not contain a PEM certificate, or the certificate is malformed", err);
     bool ok = gnutls_x509_privkey_init(&private) == 0;
     if (!ok)
         (void)err_set(err, ERR_SYSTEM, "gnutls_x509_privkey_init");

@@ -141,7 +141,7 @@ static void on_answer(struct upstream *upstream, const struct message *message, 
     } else {
         struct span id = span_make(message->id.at, message->id.len < 64 ? message->id.len : 64);
         (void)err_set(&err, ERR_UPSTREAM_INVALID,
-                      id.at ? "the id %.*s does not match a request" : "the error response has no id", SPAN_ARG(id));
+                      id.at ? "the id %.*s does not match a request" : "an error without an id", SPAN_ARG(id));
         on_invalid(upstream, message, origin, &err);
     }
 }

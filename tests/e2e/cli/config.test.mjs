@@ -120,9 +120,9 @@ const mistakes = {
         ' /listen/0/auth/providers/0/secret: a proxy beyond loopback must also show a secret'
     ],
     'a listener that proves identities without a policy': [{ listen: [{ auth: { providers: [{ type: 'bearer', tokens: 't.json' }] } }] }, ' /policy: a provider authenticates callers'],
-    'P1 a second provider of a type that may occur once': [{ auth: { providers: [{ type: 'none' }, { type: 'none', name: 'b' }] } }, ' /auth/providers/1: a second provider of the type "none"'],
-    'J1 a name shared by two issuers': [issuers({ issuer: 'https://a.example' }, { issuer: 'https://b.example' }), ' /auth/providers/1: a second provider of the same name; give it a `name`'],
-    'J1 a repeated issuer': [issuers({ issuer: 'https://a.example', name: 'a' }, { issuer: 'https://a.example', name: 'b' }), ' /auth/providers/1: a second provider for the same issuer'],
+    'P1 a second provider of a type that may occur once': [{ auth: { providers: [{ type: 'none' }, { type: 'none', name: 'b' }] } }, ' /auth/providers/1: only one provider may have the type "none"'],
+    'J1 a name shared by two issuers': [issuers({ issuer: 'https://a.example' }, { issuer: 'https://b.example' }), ' /auth/providers/1: another provider has the same name; give this one a `name`'],
+    'J1 a repeated issuer': [issuers({ issuer: 'https://a.example', name: 'a' }, { issuer: 'https://a.example', name: 'b' }), ' /auth/providers/1: another provider has the same issuer'],
     'P2 a name shared by issuers of two listeners': [
         { ...jwt(), listen: [{ auth: jwt({ issuer: 'https://other.example' }).auth }] },
         ' /listen/0/auth/providers/0: another provider has the name "jwt" already'
@@ -233,15 +233,15 @@ describe('config check and serve', () => {
     // name: [configuration, what both say]
     const refusals = {
         'a missing policy': [bearer({ policy: 'missing.json' }), 'missing.json: No such file'],
-        'a policy about an unknown server': [bearer({ mcpServers: { b: demo } }), 'no server "a" in the configuration'],
-        'a policy folder with a configuration in it': [bearer({ policy: 'folder' }), 'folder/postern.json: E1 a configuration, not a policy'],
+        'a policy about an unknown server': [bearer({ mcpServers: { b: demo } }), 'server "a" does not exist in the configuration'],
+        'a policy folder with a configuration in it': [bearer({ policy: 'folder' }), 'folder/postern.json: E1 is a configuration, not a policy'],
         "a missing policy of a tenant": [bearer({ tenants: { acme: { policy: 'acme.json' } } }), 'acme.json: No such file'],
         'a missing token file': [bearer({ auth: { providers: [{ type: 'bearer', tokens: 'nowhere.json' }] } }), 'nowhere.json'],
         'a missing certificate': [tls({ certificate: 'missing.pem', key: 'missing.pem' }), 'missing.pem'],
         'an invalid certificate': [tls({ certificate: 'not.pem', key: 'not.pem' }), 'not.pem'],
         'a missing key of the vault': [
             { vault: { key_file: 'vault.key' }, mcpServers: { a: { url: 'https://a.example/mcp', auth: { mode: 'shared' } } } },
-            "vault.key: the vault's key cannot be read: No such file"
+            "vault.key: cannot read the vault's keys: No such file"
         ]
     };
     for (const [name, [config, wanted]] of Object.entries(refusals)) {

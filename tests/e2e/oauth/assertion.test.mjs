@@ -274,7 +274,7 @@ describe('published keys of assertions', () => {
         try {
             assert.ok((await call(gateway, bearer)).result);
             assert.ok(seen.every(({ headers }) => JSON.parse(Buffer.from(headers['x-postern-identity'].split('.')[0], 'base64url')).alg === 'ES256'));
-            await gateway.line(/another key has the key_id/, 5_000);
+            await gateway.line(/another key already has the key_id/, 5_000);
         } finally {
             await gateway.stop();
         }

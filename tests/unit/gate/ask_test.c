@@ -113,7 +113,7 @@ static void a_question_is_refused_when_two_callers_have_calls_in_flight(void **s
     (void)state;
     struct exchange *other = call_tool(second, "1");
     assert_server_gets(SAMPLE("1"), "{\"jsonrpc\":\"2.0\",\"id\":1,\"error\":{\"code\":-32603,\"message\":"
-                                    "\"no caller can be asked: several are connected\"}}");
+                                    "\"cannot determine which caller to ask\"}}");
     assert_server_gets(ELICIT("2"), "{\"jsonrpc\":\"2.0\",\"id\":2,\"result\":{\"action\":\"cancel\"}}");
     assert_server_gets(ROOTS("3"), "{\"jsonrpc\":\"2.0\",\"id\":3,\"result\":{\"roots\":[]}}");
     assert_int_equal(call->streams + other->streams, 0);

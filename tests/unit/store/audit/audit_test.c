@@ -522,7 +522,7 @@ static void a_verification_finds_changed_and_removed_rows(void **state)
         {"copied over the next row", SET("'$[4]',json_extract(rows,'$[3]')"),
          "4: row 4 is out of order: it stands where row 5 belongs\n5: row 5 is missing"},
         {"the hash of the previous row", "UPDATE segment SET prev=replace(prev,'0','1')",
-         "1: row 1 does not follow row 0: one of them was replaced, or rows between them taken out"},
+         "1: row 1 does not follow row 0: one of them was replaced, or rows between them were removed"},
         {"the segment's place", "UPDATE segment SET seq=2",
          "2: the labels of the segment of row 2 do not match its rows"},
         {"the segment's end", "UPDATE segment SET last=11",
@@ -771,7 +771,7 @@ static void a_verification_distinguishes_missing_rows_from_deleted_ones(void **s
     assert_no_findings();
     assert_int_equal(number("SELECT min(seq) FROM audit"), 6);
     sql("DELETE FROM segment WHERE seq=11");
-    assert_found("16: row 16 does not follow row 10: one of them was replaced, or rows between them taken out");
+    assert_found("16: row 16 does not follow row 10: one of them was replaced, or rows between them were removed");
     sql("DELETE FROM segment WHERE seq=16");
     assert_found("20: row 10 is not the last row of calls that was written");
     sql("UPDATE segment SET chain=2 WHERE seq=6");
