@@ -272,10 +272,11 @@ const struct command audit_command = {
     .synopsis = "audit [verify] [--config FILE | --file DB] [--since TIME] [--subject NAME] [--tool NAME] [--denied] "
                 "[-f]",
     .summary = "Show recorded calls and events, or verify the log",
-    .details = "Prints rows as a table on a terminal and as JSON lines in a pipe, the oldest first.\nverify  walks the "
-               "chains of hashes and names each row that was changed, moved or removed. Exit\n        status 1 if it "
-               "finds one. Keep the heads that it prints elsewhere: an attacker who can write the\n        file could "
-               "make new chains, but not with the same heads.",
+    .details =
+        "Prints rows as a table on a terminal and as JSON lines in a pipe, the oldest first.\n"
+        "verify  walks the chains of hashes and names each row that was changed, moved or removed. Exit\n"
+        "        status 1 if it finds one. Keep the heads that it prints elsewhere: an attacker who can write the\n"
+        "        file could make new chains, but not with the same heads.",
     .flags = flags_table,
     .max_args = 1,
     .run = run,

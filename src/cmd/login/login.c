@@ -497,8 +497,8 @@ const struct command login_command = {
     .name = "login",
     .synopsis = "login SERVER [OPTIONS] | login --url URL [OPTIONS]",
     .summary = "Log in to a server with OAuth",
-    .details = "Exit status: 0 logged in, 10 declined, 11 timed out, 12 callback port, 13 registration,\n14 discovery, "
-               "15 token endpoint, 16 store, 17 invalid answer.",
+    .details = "Exit status: 0 logged in, 10 declined, 11 timed out, 12 callback port, 13 registration,\n"
+               "14 discovery, 15 token endpoint, 16 store, 17 invalid answer.",
     .flags = flags_table,
     .min_args = 1,
     .max_args = 1,

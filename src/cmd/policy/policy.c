@@ -209,7 +209,7 @@ static const struct flag flags_table[] = {
      "check, diff: the items of the servers, as printed by postern tools, resources and prompts"},
     {"inventory-before", "FILE", FLAG(inventory_before), "check: an earlier inventory; a path, or REVISION:PATH"},
     {"tenant", "NAME", FLAG(tenant), "explain, who-can: the caller's tenant, else \"default\"; replay: only this one"},
-    {"subject", "WHO", FLAG(subject), "explain: the caller, as PROVIDER:NAME or anonymous"},
+    {"subject", "PROVIDER:NAME", FLAG(subject), "explain: the caller, as PROVIDER:NAME or anonymous"},
     {"role", "ROLE...", FLAG(role), "explain: a role of the caller; may be given again"},
     {"server", "NAME", FLAG(server), "explain, who-can: the server's name in the configuration"},
     {"tool", "NAME", FLAG(tool), "explain, who-can: the tool, by the server's own name"},

@@ -88,7 +88,7 @@ const WORKS = [
     ['expires-zero-string', refreshedFirst],
     ['expires-first', refreshedFirst],
     ['id-token', async liar => assert.ok(!JSON.stringify(await liar.seen()).includes('identity-'))],
-    ['no-refresh-token', (_liar, login) => assert.match(login.stderr, /no refresh token/)],
+    ['no-refresh-token', (_liar, login) => assert.match(login.stderr, /did not issue a refresh token/)],
     ['no-rotation'],
     ['refresh-bare']
 ];

@@ -62,7 +62,7 @@ describe('X17 policy check', () => {
         assert.equal(status, 1);
         const text = readFileSync(file, 'utf8').split('\n');
         const line = id => text.findIndex(row => row.includes(`"id": "${id}"`)) + 1;
-        assert.match(stdout, new RegExp(`^${file}:${line('r')}: E4 r: /rules/0/names: no set "none"$`, 'm'));
+        assert.match(stdout, new RegExp(`^${file}:${line('r')}: E4 r: /rules/0/names: set "none" does not exist$`, 'm'));
         assert.match(stdout, new RegExp(`^${file}:${line('short')}: E3 short: /rules/1/description: `, 'm'));
         assert.match(stdout, new RegExp(`^${file}: 2 errors, 0 warnings\n$`, 'm'));
     });

@@ -310,12 +310,12 @@ static const struct {
     {"E4",
      RULES(RULE_HEAD "\"tenants\":[\"acme\"],\"subjects\":[\"group:x\"],\"servers\":[\"s\"],\"kinds\":[\"tool\"],"
                      "\"names\":[\"n\"]}"),
-     "does not exist"},
-    {"E4", RULES(RULE_HEAD SELECTORS "\"names\":[\"set:x\"]}"), "does not exist"},
+     "group \"x\" does not exist"},
+    {"E4", RULES(RULE_HEAD SELECTORS "\"names\":[\"set:x\"]}"), "set \"x\" does not exist"},
     {"E4",
      RULES(RULE_HEAD "\"tenants\":[\"acme\"],\"subjects\":[\"role:a\"],\"servers\":[\"nope\"],\"kinds\":[\"tool\"],"
                      "\"names\":[\"n\"]}"),
-     "no server"},
+     "server \"nope\" does not exist"},
     {"E4", FILE_HEAD "\"scope\":{\"servers\":[\"t\"]},\"rules\":[" RULE "]}", "outside the scope"},
     {"E4", FILE_HEAD "\"scope\":{\"tenants\":[\"globex\"]},\"rules\":[" RULE "]}", "outside the scope"},
     {"E5", RULES(RULE_HEAD SELECTORS "\"names\":[]}"), "names"},
@@ -424,13 +424,13 @@ static const struct {
     {"E10",
      FILE_HEAD "\"tests\":[{\"description\":\"of no rule\",\"as\":{\"subject\":\"p:x\"},\"server\":\"s\","
                "\"name\":\"n\",\"expect\":\"deny\",\"by\":\"gone\"}]}",
-     "no rule"},
+     "rule \"gone\" does not exist"},
     {"E11", WHEN("{\"/token\":{\"eq\":\"aB3dEfGh1jKlMn0pQrStUvWxYz012345\"}}"),
      "/rules/0/when/~1token/eq: contains text that looks like a secret"},
     {"E12",
      RULES("{\"id\":\"r\",\"effect\":\"deny\",\"description\":\"long enough to be one\"," SELECTORS
            "\"names\":[\"n\"],\"expires\":\"2099-01-01\"}"),
-     "does not expire"},
+     "a deny rule cannot expire"},
     {"W1",
      RULES(RULE ",{\"id\":\"d\",\"effect\":\"deny\",\"description\":\"denies all of it\",\"tenants\":[\"*\"],"
                 "\"subjects\":[\"*\"],\"servers\":[\"s\"],\"kinds\":[\"*\"],\"names\":[\"*\"]}"),
