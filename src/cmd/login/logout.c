@@ -318,7 +318,7 @@ static int run_connections(const struct flags *flags)
             json_dumpf(list, stdout, JSON_INDENT(2));
             putchar('\n');
         } else if (!listing.held.count && !listing.held.damaged_count) {
-            fprintf(stderr, "There are no grants yet; to log in, run 'postern login SERVER'\n");
+            fprintf(stderr, "The store does not contain any grants; to log in, run 'postern login SERVER'\n");
         } else {
             table_print(&table);
             if (seed)

@@ -301,7 +301,7 @@ describe('unknown servers and absent logins', () => {
         for (const [args, said] of [[['web'], 'Not logged in to web\n'], [['--all'], 'Not logged in\n']])
             assert.deepEqual(await run(['logout', ...args, '--config', web], state()), { status: OK, stdout: '', stderr: said });
     });
-    test('connections reports on a terminal that it is empty', async () => assert.match((await onTerminal(['connections', '--config', working], state())).shown, /^There are no grants yet; to log in, run 'postern login SERVER'\n$/));
+    test('connections reports on a terminal that it is empty', async () => assert.match((await onTerminal(['connections', '--config', working], state())).shown, /^The store does not contain any grants; to log in, run 'postern login SERVER'\n$/));
 });
 
 describe('call', () => {

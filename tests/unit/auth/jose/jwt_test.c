@@ -891,7 +891,8 @@ static void J7_every_algorithm_accepts_its_signature_and_rejects_a_tampered_one(
             token.at[at] = was == 'A' ? 'B' : 'A';
             enum jwt_outcome outcome = judge_at(&rules, set, buf_span(&token), NOW);
             assert_row(outcome != JWT_ACCEPTED, schemes[i].alg);
-            assert_row(at < last || (outcome == JWT_REJECTED && strstr(why.detail, "the signature is not valid")), schemes[i].alg);
+            assert_row(at < last || (outcome == JWT_REJECTED && strstr(why.detail, "the signature is not valid")),
+                       schemes[i].alg);
             token.at[at] = was;
         }
         assert_row(judge_at(&rules, set, buf_span(&token), NOW) == JWT_ACCEPTED, schemes[i].alg);

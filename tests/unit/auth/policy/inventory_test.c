@@ -114,7 +114,8 @@ static const struct {
 
     {"E4", RULES(R("a", "allow", "\"user:corp:ann\"", S, TOOLS, "\"n\"", "")), NULL, NULL, NULL},
     {"E4", RULES(R("a", "allow", "\"user:crop:ann\"", S, TOOLS, "\"n\"", "")), NULL, NULL,
-     "/rules/0/subjects: \"user:crop:ann\": provider \"crop\" does not exist in the configuration; did you mean \"corp\"?"},
+     "/rules/0/subjects: \"user:crop:ann\": provider \"crop\" does not exist in the configuration; did you mean "
+     "\"corp\"?"},
     {"E4", RULES(R("a", "allow", ENG, "\"ss\"", TOOLS, "\"n\"", "")), NULL, NULL,
      "/rules/0/servers: server \"ss\" does not exist in the configuration"},
     {"E4", RULES(R("a", "allow", ENG, "\"ss*\"", TOOLS, "\"n\"", "")), NULL, NULL, NULL},
