@@ -169,7 +169,7 @@ static bool transfer_feed(struct http_transfer *transfer, struct span bytes)
             break;
         case HTTP1_BODY:
             if (!transfer->events->on_data(transfer->arg, piece) && !transfer->over)
-                transfer_fail(transfer, ERR_UPSTREAM_TRANSPORT, "the rest of the answer was refused");
+                transfer_fail(transfer, ERR_UPSTREAM_TRANSPORT, "the response was rejected before its end");
             break;
         case HTTP1_END: transfer_complete(transfer, bytes.len == 0); return false;
         }

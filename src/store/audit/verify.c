@@ -205,7 +205,8 @@ static void check_chain_ends(struct check *check, enum audit_chain which)
     int64_t first = chain->kept_from ? chain->kept_from : 1;
     if (anchor->first_seq != first)
         tell(check, anchor->first_seq,
-             "the anchor of %s was changed: it begins with row %" PRId64 ", the chain says %" PRId64,
+             "the anchor of %s was changed: it names row %" PRId64
+             " as the first, but the chain begins with row %" PRId64,
              audit_row_chain_text(which), anchor->first_seq, first);
 }
 

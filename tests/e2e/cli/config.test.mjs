@@ -92,7 +92,7 @@ const mistakes = {
     'a repeated prefix': [{ mcpServers: { a: demo, b: { ...demo, prefix: 'a' } } }, ' /mcpServers/b/prefix: "a" is used by "a" already'],
     'a bad separator': [{ separator: ':' }, ' /separator: ', '_ - . /'],
     'an empty separator': [{ separator: '' }, ' /separator: ', '_ - . /'],
-    'a long separator': [{ separator: '_'.repeat(9) }, ' /separator: 1 to 8'],
+    'a long separator': [{ separator: '_'.repeat(9) }, ' /separator: must be 1 to 8'],
     'an address without port': [listenOn('127.0.0.1'), ' /listen/0/address: write ADDRESS:PORT, such as 127.0.0.1:8080'],
     'a port that is a word': [listenOn('127.0.0.1:http'), ' /listen/0/address: write ADDRESS:PORT'],
     'an empty port': [listenOn('127.0.0.1:'), ' /listen/0/address: write ADDRESS:PORT'],
@@ -117,7 +117,7 @@ const mistakes = {
     ],
     'P12 a proxy of a listener beyond loopback without a secret': [
         { policy: 'p.json', listen: [{ auth: { providers: [{ type: 'forwarded-user', trusted_proxies: ['10.0.0.5'] }] } }] },
-        ' /listen/0/auth/providers/0/secret: a proxy beyond loopback must also show a secret'
+        ' /listen/0/auth/providers/0/secret: a proxy beyond loopback must also present a secret'
     ],
     'a listener that proves identities without a policy': [{ listen: [{ auth: { providers: [{ type: 'bearer', tokens: 't.json' }] } }] }, ' /policy: a provider authenticates callers'],
     'P1 a second provider of a type that may occur once': [{ auth: { providers: [{ type: 'none' }, { type: 'none', name: 'b' }] } }, ' /auth/providers/1: only one provider may have the type "none"'],
@@ -137,9 +137,9 @@ const mistakes = {
     'P11 an empty list of trusted proxies': [forwarded({ trusted_proxies: [] }), ' /auth/providers/0/trusted_proxies: name the addresses'],
     'P11 a trusted proxy that is not an address': [forwarded({ trusted_proxies: ['proxy.example'] }), ' /auth/providers/0/trusted_proxies: "proxy.example" is not an address or network'],
     'P11 a network with an invalid prefix length': [forwarded({ trusted_proxies: ['10.0.0.0/33'] }), ' /auth/providers/0/trusted_proxies: "10.0.0.0/33" is not an address or network'],
-    'P12 a proxy beyond loopback without a secret or a certificate': [forwarded({ trusted_proxies: ['10.0.0.5'] }), ' /auth/providers/0/secret: a proxy beyond loopback must also show a secret'],
+    'P12 a proxy beyond loopback without a secret or a certificate': [forwarded({ trusted_proxies: ['10.0.0.5'] }), ' /auth/providers/0/secret: a proxy beyond loopback must also present a secret'],
     'P12 every address as a trusted proxy': [forwarded({ trusted_proxies: ['0.0.0.0/0'] }), ' /auth/providers/0/secret: a proxy beyond loopback must'],
-    'P12 a secret that is too short': [forwarded({ trusted_proxies: ['10.0.0.5'], secret: 'x'.repeat(31) }), ' /auth/providers/0/secret: at least 32 characters'],
+    'P12 a secret that is too short': [forwarded({ trusted_proxies: ['10.0.0.5'], secret: 'x'.repeat(31) }), ' /auth/providers/0/secret: must have at least 32 characters'],
     'J1 an issuer without an audience': [jwt({ audiences: undefined }), ' /auth/providers/0: tokens need at least one audience'],
     'J1 an empty list of audiences': [jwt({ audiences: [] }), ' /auth/providers/0: tokens need at least one audience'],
     'J1 a jwt provider without an issuer': [jwt({ issuer: undefined }), ' /auth/providers/0: tokens need an issuer'],

@@ -114,7 +114,7 @@ test('P10 token new says on a terminal that the token is shown once', () => {
     const { status, text } = onTerminal('new', '--subject', 'alice');
     assert.equal(status, 0);
     assert.match(text.split('\n')[0], SHAPE);
-    assert.match(text, /shown this once/);
+    assert.match(text, /shown only once/);
     assert.match(text, /Authorization: Bearer/);
     assert.match(text, /does not expire/);
 });

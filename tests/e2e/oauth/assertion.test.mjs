@@ -195,7 +195,7 @@ describe('mistakes in the configuration of assertions', () => {
         ['without public_url', () => configure(undefined, {}, { public_url: undefined }), /public_url/],
         ['without authentication of callers', () => configure(undefined, {}, { auth: undefined, policy: undefined }), /authenticates callers/],
         ['in the header of the token', () => configure({ header: 'Authorization' }), /header/],
-        ['in a header that is already set', () => configure(undefined, { headers: { 'x-postern-identity': 'me' } }), /carries the assertion/],
+        ['in a header that is already set', () => configure(undefined, { headers: { 'x-postern-identity': 'me' } }), /reserved for the assertion/],
         ['with a shared secret', () => configure({ algorithm: 'HS256' }), /algorithm/],
         ['for a stdio server', () => configure(undefined, { url: undefined, command: 'cat' }), /"url"/]
     ])

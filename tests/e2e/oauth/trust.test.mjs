@@ -203,8 +203,8 @@ describe('mistakes in the configuration of authorities', () => {
         'with a file that is not a certificate': [() => ({ url, tls: { ca_file: at('garbage') } }), /garbage: does not contain a PEM certificate/],
         'with a truncated certificate': [() => ({ url, tls: { ca_file: at('half') } }), /half: certificate 2 is malformed/],
         'with a folder': [() => ({ url, tls: { ca_file: directory.path } }), /is not a regular file/],
-        'for a server without TLS': [() => ({ url: 'http://127.0.0.1:1/mcp', tls }), /\/mcpServers\/m\/tls\/ca_file: only for a server with an https "url"/],
-        'for a stdio server': [() => ({ command: 'true', tls }), /only for a server with an https "url"/]
+        'for a server without TLS': [() => ({ url: 'http://127.0.0.1:1/mcp', tls }), /\/mcpServers\/m\/tls\/ca_file: applies only to a server with an https "url"/],
+        'for a stdio server': [() => ({ command: 'true', tls }), /applies only to a server with an https "url"/]
     };
     for (const [name, [server, message]] of Object.entries(wrong))
         test(`an authority ${name} stops the start`, async () => {

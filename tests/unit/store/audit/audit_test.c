@@ -532,7 +532,7 @@ static void a_verification_finds_changed_and_removed_rows(void **state)
         {"the anchor moved with the rows",
          "UPDATE segment SET seq=3,prev=json_extract(rows,'$[1][9]');"
          "UPDATE anchor SET first_seq=3,first_prev=(SELECT prev FROM segment) WHERE chain=0;" REMOVE("'$[0]','$[0]'"),
-         "3: the anchor of calls was changed: it begins with row 3, the chain says 1"},
+         "3: the anchor of calls was changed: it names row 3 as the first, but the chain begins with row 1"},
         {"the head moved with the rows", REMOVE("'$[9]'") ",last=9;UPDATE anchor SET head_seq=9 WHERE chain=0",
          "9: row 9 is not the last row of calls that was written"},
     };
@@ -659,7 +659,7 @@ static void old_rows_are_deleted_and_the_chain_still_verifies(void **state)
     assert_int_equal(number("SELECT sum(count) FROM audit WHERE event='retention'"), 10000);
     sql("DELETE FROM segment WHERE seq=10001;"
         "UPDATE anchor SET (first_seq,first_prev)=(SELECT seq,prev FROM segment ORDER BY seq LIMIT 1) WHERE chain=0");
-    assert_found("10011: the anchor of calls was changed: it begins with row 10011, the chain says 10001");
+    assert_found("10011: the anchor of calls was changed: it names row 10011 as the first, but the chain begins with row 10001");
 }
 
 static void a_file_of_only_old_rows_keeps_the_row_that_records_the_deletion(void **state)
