@@ -180,10 +180,9 @@ static const struct flag flags_table[] = {
     {0},
 };
 
-#define DETAILS                                                                                                      \
-    "Connects to the configured servers of every tenant (or the one named) directly and prints their own names. On " \
-    "a\n"                                                                                                            \
-    "terminal a table, in a pipe a JSON array with every member the server sent."
+#define DETAILS                                                                                                       \
+    "Connects directly to the configured servers of every tenant, or of the named one, and prints their own names.\n" \
+    "The output is a table on a terminal, and in a pipe a JSON array with every member that the server sent."
 
 const struct command list_command_tools = {.name = "tools",
                                            .synopsis = "tools [SERVER] [--search TEXT]",

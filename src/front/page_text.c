@@ -69,7 +69,7 @@ static const struct {
          "A login must end in the browser in which it began. Continue in that browser, or start again here. "
          "Nothing was connected."},
     [CONNECT_PAGE_UNKNOWN_LOGIN] = {400, "This response does not belong to a login",
-                                    "It came too late, or the gateway did not start this login. Nothing was "
+                                    "The login has expired, or the gateway did not start it. Nothing was "
                                     "connected."},
     [CONNECT_PAGE_FORGED] =
         {403, "The request did not come from a page of this gateway",
@@ -85,7 +85,7 @@ static const struct {
     [CONNECT_PAGE_UNAVAILABLE] =
         {503, "Your sign-in cannot be checked at the moment",
          "The service that checks your sign-in does not answer. Please try again in a minute."},
-    [CONNECT_PAGE_NO_SERVER] = {404, "No account can be connected here",
+    [CONNECT_PAGE_NO_SERVER] = {404, "This server cannot be connected",
                                 "The server does not exist, or does not let users connect accounts."},
     [CONNECT_PAGE_NO_RETURN] = {400, "The return address is not allowed",
                                 "The link has a return address (return_to) that the gateway's configuration does not "

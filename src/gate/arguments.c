@@ -60,7 +60,8 @@ static bool find_arguments(struct call *call, struct span *out)
 static bool unjudgeable(struct call *call, size_t len)
 {
     if (len > ARGUMENTS_MAX)
-        return err_set(&call->err, ERR_INVALID_PARAMS, "arguments of %zu bytes are too large for the policy", len);
+        return err_set(&call->err, ERR_INVALID_PARAMS,
+                       "arguments of %zu bytes are too large for the policy (at most %zu)", len, ARGUMENTS_MAX);
     call->error_text =
         "Invalid params: the policy cannot evaluate the arguments: the name of one contains U+0000 or a lone "
         "surrogate, or a number does not fit into 64 bits";

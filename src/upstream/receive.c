@@ -246,7 +246,8 @@ void receive_dropped(struct upstream *upstream, struct span head, bool no_memory
         (void)err_set(&err, ERR_TOO_MANY, "out of memory for a message");
         log_error("server message dropped: out of memory", LOG_STR("server", server));
     } else {
-        (void)err_set(&err, ERR_UPSTREAM_INVALID, "a message is larger than %lld bytes", (long long)max);
+        (void)err_set(&err, ERR_UPSTREAM_INVALID, "a message is larger than %lld bytes (limits.max_message)",
+                      (long long)max);
         log_warn("server sent a message that is too large", LOG_STR("server", server), LOG_INT("max", max),
                  LOG_STR("option", "limits.max_message"));
     }

@@ -466,7 +466,8 @@ static void post_done(struct exchange *exchange, const struct err *err)
         if (body->no_memory)
             (void)err_set(&problem, ERR_TOO_MANY, "out of memory after %zu bytes of an answer", body->len);
         else
-            (void)err_set(&problem, ERR_UPSTREAM_INVALID, "the answer is larger than %zu bytes", body->max);
+            (void)err_set(&problem, ERR_UPSTREAM_INVALID, "the answer is larger than %zu bytes (limits.max_message)",
+                          body->max);
         err = &problem;
     }
     if (err)

@@ -345,7 +345,7 @@ static void on_subscribed(struct upstream_request *request, const struct upstrea
 static enum phase_result do_subscribe(struct call *call)
 {
     if (call->session->subscribed.count >= SUBSCRIPTIONS_MAX)
-        return call_fail(call, ERR_LIMITED, "too many subscriptions in one session");
+        return call_fail(call, ERR_LIMITED, "too many subscriptions in one session (at most %d)", SUBSCRIPTIONS_MAX);
     if (!subscription_is_first(call->link, call->target)) {
         subscription_add(call->session, call->link, call->target);
         return PHASE_REPLY;
