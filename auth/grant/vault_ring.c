@@ -115,7 +115,7 @@ static bool parse(struct span text, const char *name, struct vault_ring *ring, s
     while (next_word(&text, &word)) {
         struct vault_ring_key *key = &ring->keys[ring->count];
         if (ring->count == VAULT_KEYS_MAX)
-            return err_set(err, ERR_CONFIG, "%s: more than %d keys", name, VAULT_KEYS_MAX);
+            return err_set(err, ERR_CONFIG, "%s: contains more than %d keys", name, VAULT_KEYS_MAX);
         if (!read_key(word, key))
             return err_set(err, ERR_CONFIG,
                            "%s: key %zu is not 32 bytes in base64 (make one with: openssl rand -base64 32)", name,

@@ -149,7 +149,8 @@ static bool use_pair(const struct tls *tls, struct tls_pair *pair, const struct 
     if (!ok)
         (void)err_set(err, ERR_SYSTEM, "gnutls_x509_privkey_init");
     else if (gnutls_x509_privkey_import2(private, &key, GNUTLS_X509_FMT_PEM, NULL, 0) < 0)
-        ok = complain(tls, KEY, "does not contain a PEM private key without a passphrase; remove the passphrase", err);
+        ok = complain(tls, KEY,
+                      "does not contain a PEM private key, or the key has a passphrase; remove the passphrase", err);
     else if (gnutls_certificate_set_x509_key(pair->credentials, chain, (int)count, private) < 0)
         ok = complain(tls, KEY, "does not belong to the certificate in tls.certificate", err);
     if (ok)

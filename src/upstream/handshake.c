@@ -78,8 +78,8 @@ static void on_answer(struct upstream_request *request, const struct upstream_re
         (void)err_set(&err, ERR_UNAVAILABLE, "server \"%s\" refused initialize: %.*s", upstream->server->name,
                       reply->error.len > 200 ? 200 : (int)reply->error.len, reply->error.at);
     else if (!read_revision(upstream, reply->result))
-        (void)err_set(&err, ERR_UPSTREAM_INVALID, "server \"%s\" offers no supported protocol version",
-                      upstream->server->name);
+        (void)err_set(&err, ERR_UPSTREAM_INVALID,
+                      "server \"%s\" answered initialize without a supported protocol version", upstream->server->name);
     if (!err.code) {
         read_result(upstream, reply->result);
         greet(upstream);

@@ -82,8 +82,8 @@ static void check_row(struct check *check, struct chain_check *chain, const stru
         tell(check, row->seq, "row %" PRId64 " is out of order: it stands where row %" PRId64 " belongs", row->seq,
              check->next_seq);
     else if (chain->stated[0] && !follows(check, chain->stated, row->hash) && !follows(check, chain->proper, row->hash))
-        tell(check, row->seq, "row %" PRId64 " does not match its hash: it was changed, or the row before it replaced",
-             row->seq);
+        tell(check, row->seq,
+             "row %" PRId64 " does not match its hash: it was changed, or the row before it was replaced", row->seq);
     audit_rows_hash(&check->rows, chain->stated, chain->proper);
     snprintf(chain->stated, sizeof chain->stated, "%.*s", SPAN_ARG(row->hash));
     if (moved)

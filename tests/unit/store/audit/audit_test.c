@@ -182,7 +182,7 @@ static void assert_found(const char *text)
     buf_release(&findings);
 }
 
-#define CHANGED(seq) "row " #seq " does not match its hash: it was changed, or the row before it replaced"
+#define CHANGED(seq) "row " #seq " does not match its hash: it was changed, or the row before it was replaced"
 
 // ---- rows -----------------------------------------------------------------------------------
 
@@ -659,7 +659,8 @@ static void old_rows_are_deleted_and_the_chain_still_verifies(void **state)
     assert_int_equal(number("SELECT sum(count) FROM audit WHERE event='retention'"), 10000);
     sql("DELETE FROM segment WHERE seq=10001;"
         "UPDATE anchor SET (first_seq,first_prev)=(SELECT seq,prev FROM segment ORDER BY seq LIMIT 1) WHERE chain=0");
-    assert_found("10011: the anchor of calls was changed: it names row 10011 as the first, but the chain begins with row 10001");
+    assert_found(
+        "10011: the anchor of calls was changed: it names row 10011 as the first, but the chain begins with row 10001");
 }
 
 static void a_file_of_only_old_rows_keeps_the_row_that_records_the_deletion(void **state)
