@@ -168,7 +168,7 @@ test('an invalid flag or unreadable file is an error', () => {
         [['--since', 'yesterday'], 2, /--since must be/],
         [['--limit', 'x'], 2, /--limit must be/],
         [['check'], 2, /audit check: unknown/],
-        [['verify', '--denied'], 2, /takes no --denied/]
+        [['verify', '--denied'], 2, /does not accept --denied/]
     ]) {
         const { status, stdout, stderr } = audit(...args);
         assert.equal(status, code, stderr);

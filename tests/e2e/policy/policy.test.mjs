@@ -239,10 +239,10 @@ describe('X18 policy explain', () => {
             [['explain', '--policy', file, ...bob, '--tool', 'a', '--prompt', 'b'], /one of --tool/],
             [['explain', '--policy', file, ...bob, '--tool', 'a', '--args', '[]'], /--args must be a JSON object/],
             [['explain', '--policy', file, ...bob, '--tool', 'a', '--args', '{"a":1,"a":2}'], /--args must be a JSON object/],
-            [['explain', '--policy', file, ...bob, '--tool', 'a', '--check'], /takes no --check/],
+            [['explain', '--policy', file, ...bob, '--tool', 'a', '--check'], /does not accept --check/],
             [['check'], /usage: postern policy check PATH/],
-            [['check', file, '--role', 'x'], /takes no --role/],
-            [['fmt', file, '--json'], /takes no --json/],
+            [['check', file, '--role', 'x'], /does not accept --role/],
+            [['fmt', file, '--json'], /does not accept --json/],
             [['diff', file], /usage: postern policy diff/],
             [['lint', file], /use one of check, explain, fmt, who-can, diff, replay, coverage/]
         ]) {

@@ -168,7 +168,7 @@ static void a_second_question_with_the_id_of_an_open_one_is_refused(void **state
     server_says(SAMPLE("5"));
     run_until(call->text.len);
     assert_server_gets(SAMPLE("5"), "{\"jsonrpc\":\"2.0\",\"id\":5,\"error\":{\"code\":-32603,\"message\":"
-                                    "\"a question with this id is open\"}}");
+                                    "\"a question with this id is already open\"}}");
     assert_int_equal(session_of(first)->asks.count, 1);
 }
 
