@@ -124,7 +124,7 @@ describe('bounds on lengths', () => {
 
     for (const [count, names, end] of [
         [1000, ['odd__fine'], /list items left out server=odd what=tools count=1000/],
-        [200_000, [], /server lists too much, the rest is left out server=odd what=tools items=100000/]
+        [200_000, [], /server lists too many items, the rest is left out server=odd what=tools items=100000/]
     ])
         test(`${count} invalid items of a list cause a bounded number of log lines`, async () => {
             await start({ odd: stdioServer.misbehave('nulls', count) });
