@@ -23,7 +23,7 @@ enum upstream_state {
     UPSTREAM_DOWN,      // not running; a request starts it
     UPSTREAM_STARTING,  // starting and shaking hands; requests wait
     UPSTREAM_READY,
-    UPSTREAM_BACKOFF,  // failed; requests are refused until it is tried again
+    UPSTREAM_BACKOFF,  // failed; it is tried again after a pause, for which requests wait unless the circuit is open
     UPSTREAM_CLOSING,  // asked to end; nothing is taken any more
 };
 
@@ -160,8 +160,10 @@ const char *upstream_problem(const struct upstream *upstream);  // why it is dow
 bool upstream_needs_login(const struct upstream *upstream);     // and whether that is why
 // Why it was not even started: ERR_LOGIN, ERR_PROCESSES; ERR_NONE: it was, or no request has needed it yet.
 enum err_code upstream_refusal(const struct upstream *upstream);
-// It is in a pause that the server asked for (Retry-After): how long from now; 0: it is not.
+// It is in a pause in which requests are refused, because the server asked for it (Retry-After) or the circuit is open: how long
+// from now; 0: it is not.
 int64_t upstream_pause_left(const struct upstream *upstream);
+bool upstream_circuit_open(const struct upstream *upstream);  // too many starts have failed in a row
 // Appends the last lines, at most `max`, that a stdio server wrote to stderr since it was last started.
 void upstream_put_stderr(const struct upstream *upstream, size_t max, struct buf *out);
 

@@ -117,7 +117,7 @@ static void log_tail(struct stdio_wire *wire)
     struct buf text = {0};
     if (wire->error_line.len)
         tail_add(wire, buf_span(&wire->error_line));
-    stderr_tail_put(&wire->upstream->tail, STDERR_TAIL_LINES, &text);
+    stderr_tail_put(&wire->upstream->tail, STDERR_TAIL_LINES, "\n", &text);
     if (text.len)
         log_warn("last lines of the server's stderr", LOG_STR("server", wire->upstream->server->name),
                  LOG_SPAN("stderr", buf_span(&text)));

@@ -9,12 +9,17 @@
 //    │
 //   any ── upstream_close ──► CLOSING ──► (on_closed)
 //
+// `failures` counts failed starts, and lives that ended before a request was answered; the first answer clears it. While it is
+// below CIRCUIT_AFTER, a request that finds the server in BACKOFF waits for the next start. From there on the circuit is open:
+// requests fail at once, until a start that the timer makes succeeds. Guarded by tests/unit/upstream/recovery_test.c.
+//
 // A session that the server forgot leads from READY to STARTING, too. set_state() is the only function that changes the state, and
 // checks the transition. Requests have states of their own: request.c.
 #include "upstream.h"
 #include "base/check.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/secret.h"
 #include "handshake.h"
 #include "renewal.h"
 #include "request.h"
@@ -24,7 +29,8 @@
 #define BACKOFF_FIRST_MS 500
 #define BACKOFF_MAX_MS 30000
 #define ASKED_MAX_MS 300000  // a pause that a server may ask for
-#define HEALTHY_AFTER_MS 10000
+#define LAST_LINES 5         // of stderr, in the error of a request
+#define LAST_BYTES 300
 
 static void begin(struct upstream *upstream);
 
@@ -38,11 +44,21 @@ static const unsigned allowed[] = {
     [UPSTREAM_CLOSING] = 0,
 };
 
+// A start has succeeded. If this life ends without an answer too, the circuit opens again.
+static void close_circuit(struct upstream *upstream)
+{
+    if (upstream->failures < UPSTREAM_CIRCUIT_AFTER)
+        return;
+    upstream->failures = UPSTREAM_CIRCUIT_AFTER - 1;
+    log_info("circuit closed", LOG_STR("server", upstream->server->name));
+}
+
 static void set_state(struct upstream *upstream, enum upstream_state state)
 {
     CHECK(allowed[upstream->state] & (1U << state));
     upstream->state = state;
     if (state == UPSTREAM_READY) {
+        close_circuit(upstream);
         upstream->problem[0] = '\0';
         upstream->refusal = ERR_NONE;
     }
@@ -67,13 +83,21 @@ static void drop_wire(struct upstream *upstream)
     loop_task_drop(&upstream->lose);
 }
 
-// How long the server is left alone after this failure.
-static int64_t find_pause(const struct upstream *upstream, int64_t asked_ms)
+// The upper half is random, so that servers that were lost together are not started together.
+static int64_t spread(int64_t pause_ms)
+{
+    uint32_t draw;
+    secret_random(&draw, sizeof draw);
+    return pause_ms / 2 + draw % (pause_ms / 2 + 1);
+}
+
+// How long the server is left alone after so many failures in a row, or as long as it has asked for.
+static int64_t find_pause(unsigned failures, int64_t asked_ms)
 {
     int64_t pause = BACKOFF_FIRST_MS;
-    for (unsigned i = 0; i < upstream->failures && pause < BACKOFF_MAX_MS; i++)
+    for (unsigned i = 1; i < failures && pause < BACKOFF_MAX_MS; i++)
         pause *= 2;
-    pause = pause < BACKOFF_MAX_MS ? pause : BACKOFF_MAX_MS;
+    pause = spread(pause < BACKOFF_MAX_MS ? pause : BACKOFF_MAX_MS);
     if (asked_ms > pause)
         pause = asked_ms < ASKED_MAX_MS ? asked_ms : ASKED_MAX_MS;
     return pause;
@@ -90,17 +114,45 @@ static void note_problem(struct upstream *upstream, const struct err *err)
            LOG_STR("server", upstream->server->name), LOG_STR("detail", err->detail));
 }
 
-static void fail_requests(struct upstream *upstream, enum upstream_state state, const struct err *err)
+// `keep_waiting`: those that wait were taken back from the lost connection, and are sent to the next one.
+static void fail_requests(struct upstream *upstream, enum upstream_state state, const struct err *err,
+                          bool keep_waiting)
 {
     struct list sent, unsent;
     struct err unavailable = *err;
     if (!upstream->refusal)
         unavailable.code = ERR_UNAVAILABLE;
+    list_init(&unsent);
     upstream_request_doom_sent(upstream, &sent);
-    upstream_request_doom_waiting(upstream, &unsent);
+    if (!keep_waiting)
+        upstream_request_doom_waiting(upstream, &unsent);
     set_state(upstream, state);
     upstream_request_fail_all(&sent, err);
     upstream_request_fail_all(&unsent, &unavailable);
+}
+
+static void count_loss(struct upstream *upstream)
+{
+    upstream->losses++;
+    if (upstream->answered || upstream->refusal)
+        return;
+    upstream->failures++;
+    if (upstream->failures == UPSTREAM_CIRCUIT_AFTER)
+        log_warn("circuit opened", LOG_STR("server", upstream->server->name), LOG_INT("failures", upstream->failures));
+}
+
+// Why a request fails: with the last lines of the server's stderr, for the operator.
+static struct err find_cause(const struct upstream *upstream, const struct err *err, int64_t retry_after_ms)
+{
+    struct buf lines = {0};
+    struct err why;
+    stderr_tail_put(&upstream->tail, LAST_LINES, " | ", &lines);
+    size_t cut = lines.len > LAST_BYTES ? lines.len - LAST_BYTES : 0;
+    (void)err_set(&why, err->code, "%s%s%.*s", err->detail, lines.len ? "; its last lines on stderr: " : "",
+                  SPAN_ARG(span_after(buf_span(&lines), cut)));
+    why.retry_after_ms = retry_after_ms;
+    buf_release(&lines);
+    return why;
 }
 
 static void go_down(struct upstream *upstream, const struct err *err)
@@ -108,22 +160,23 @@ static void go_down(struct upstream *upstream, const struct err *err)
     bool was_ready = upstream->state == UPSTREAM_READY;
     if (upstream->state == UPSTREAM_CLOSING)
         return;
-    if (was_ready && loop_now(upstream->spec.loop) - upstream->ready_since_ms > HEALTHY_AFTER_MS)
-        upstream->failures = 0;
     note_problem(upstream, err);
     forget_access(upstream);
     if (err->code == ERR_LOGIN && upstream->asked && upstream->spec.access)
         access_hold_back(upstream->spec.access);
     drop_wire(upstream);
-    int64_t pause = find_pause(upstream, err->retry_after_ms);
     // One that ran may be started again by the next request at once; one that failed must wait.
-    bool at_once = was_ready && upstream->failures == 0;
-    upstream->failures++;
+    bool at_once = was_ready && (upstream->answered || !upstream->failures);
+    count_loss(upstream);
+    int64_t pause =
+        find_pause(at_once || upstream->refusal ? upstream->losses : upstream->failures, err->retry_after_ms);
     upstream->put_off = err->retry_after_ms > 0;
     loop_timer_set(upstream->spec.loop, &upstream->retry, pause);
-    struct err why = *err;
-    why.retry_after_ms = upstream->put_off ? pause : 0;
-    fail_requests(upstream, at_once ? UPSTREAM_DOWN : UPSTREAM_BACKOFF, &why);
+    bool soon = !upstream->refusal && !upstream->put_off && !upstream_circuit_open(upstream);
+    struct err why = find_cause(upstream, err, upstream->put_off || upstream_circuit_open(upstream) ? pause : 0);
+    fail_requests(upstream, at_once ? UPSTREAM_DOWN : UPSTREAM_BACKOFF, &why, was_ready && soon);
+    if (!list_empty(&upstream->waiting))
+        upstream_start(upstream);
 }
 
 static void run_failing(struct loop_task *task)
@@ -132,6 +185,11 @@ static void run_failing(struct loop_task *task)
     struct err err;
     if (upstream->refusal)
         (void)err_set(&err, upstream->refusal, "%s", upstream->problem);
+    else if (upstream_circuit_open(upstream))
+        (void)err_set(&err, ERR_UNAVAILABLE,
+                      "server \"%s\": circuit open after %u failed starts, the next start is in %lld ms: %s",
+                      upstream->server->name, upstream->failures, (long long)upstream_pause_left(upstream),
+                      upstream->problem);
     else
         (void)err_set(&err, ERR_UNAVAILABLE, "server \"%s\" is not available: %s", upstream->server->name,
                       *upstream->problem ? upstream->problem : "it is being closed");
@@ -157,7 +215,6 @@ static void on_ready(struct upstream *upstream)
 {
     if (upstream->state != UPSTREAM_STARTING)
         return;
-    upstream->ready_since_ms = loop_now(upstream->spec.loop);
     log_info("server ready", LOG_STR("server", upstream->server->name), LOG_STR("transport", upstream->transport->name),
              LOG_STR("revision", revision_text(upstream->revision)));
     set_state(upstream, UPSTREAM_READY);
@@ -203,7 +260,7 @@ static void begin(struct upstream *upstream)
 {
     loop_timer_stop(upstream->spec.loop, &upstream->retry);
     upstream->transport = transport_of(upstream->server);  // what was found out last time may have been a passing fault
-    upstream->greeted_late = upstream->asked = false;
+    upstream->greeted_late = upstream->asked = upstream->answered = false;
     upstream->given_up = 0;
     set_state(upstream, UPSTREAM_STARTING);
     struct err err;
@@ -233,7 +290,7 @@ void upstream_restart(struct upstream *upstream)
     if (upstream->state != UPSTREAM_READY && upstream->state != UPSTREAM_STARTING)
         return;
     (void)err_set(&err, ERR_LOGIN, "server \"%s\": what was granted there has changed", upstream->server->name);
-    upstream->failures = 0;
+    upstream->failures = upstream->losses = 0;
     upstream->asked = false;  // it has not refused anything
     go_down(upstream, &err);
 }
@@ -272,6 +329,7 @@ static void on_session_lost(struct upstream *upstream)
     if (upstream->state != UPSTREAM_READY)
         return;
     log_info("server forgot the session, initializing again", LOG_STR("server", upstream->server->name));
+    upstream->answered = false;
     set_state(upstream, UPSTREAM_STARTING);
     handshake_start(upstream);
 }
@@ -380,10 +438,12 @@ enum err_code upstream_refusal(const struct upstream *upstream) { return upstrea
 int64_t upstream_pause_left(const struct upstream *upstream)
 {
     int64_t left = upstream->retry.due_ms - loop_now(upstream->spec.loop);
-    return upstream->state == UPSTREAM_BACKOFF && upstream->put_off && left > 0 ? left : 0;
+    bool told = upstream->put_off || upstream_circuit_open(upstream);
+    return upstream->state == UPSTREAM_BACKOFF && told && left > 0 ? left : 0;
 }
+bool upstream_circuit_open(const struct upstream *upstream) { return upstream->failures >= UPSTREAM_CIRCUIT_AFTER; }
 
 void upstream_put_stderr(const struct upstream *upstream, size_t max, struct buf *out)
 {
-    stderr_tail_put(&upstream->tail, max, out);
+    stderr_tail_put(&upstream->tail, max, "\n", out);
 }

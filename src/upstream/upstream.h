@@ -19,6 +19,8 @@
 
 struct transport;
 
+enum { UPSTREAM_CIRCUIT_AFTER = 5 };  // failures
+
 struct upstream_events {
     void (*on_needed)(struct upstream *upstream);  // a request is to be sent: it starts if it is down
     void (*on_ready)(struct upstream *upstream);   // the server has got notifications/initialized
@@ -58,8 +60,9 @@ struct upstream {
     struct err why;
     bool losing;
     bool paused;  // what it sent is not handed on, and nothing more is read, but the transport may finish a message
-    unsigned failures;
-    int64_t ready_since_ms;
+    unsigned failures;  // failed starts and lives without an answer, in a row
+    unsigned losses;    // since a caller's request was last answered
+    bool answered;      // it has answered a request since it was last started
     char problem[512];
     struct stderr_tail tail;   // of a stdio server; kept when it has ended
     enum err_code refusal;     // ERR_LOGIN: no grant, or it has ended; ERR_PROCESSES: of may_start(); ERR_NONE: neither
@@ -73,5 +76,12 @@ struct upstream {
     void (*on_closed)(void *arg, struct upstream *upstream);
     void *closed_arg;
 };
+
+// A request that comes now waits for a start, which is under way or follows soon.
+static inline bool upstream_awaits_start(const struct upstream *upstream)
+{
+    return upstream->state == UPSTREAM_STARTING || (upstream->state == UPSTREAM_BACKOFF && !upstream->refusal &&
+                                                    !upstream->put_off && upstream->failures < UPSTREAM_CIRCUIT_AFTER);
+}
 
 #endif
