@@ -65,7 +65,8 @@ struct upstream_request {
     void *arg;
     const struct identity *who;  // whose call it is; NULL: the connection's own business
     const char *list;            // the member of the result whose elements are good one by one; NULL: it is good or not
-    struct budget *memory;       // that an answer counts for while it is read; NULL: the connection's
+    int64_t timeout_ms;     // how long it may go without an answer or progress; 0: as long as the server's `timeout`
+    struct budget *memory;  // that an answer counts for while it is read; NULL: the connection's
     // private to the upstream and its transport
     struct upstream *upstream;
     enum upstream_request_state state;

@@ -131,19 +131,26 @@ void upstream_request_cancel(struct upstream_request *request, const char *reaso
 
 // ---- its clock ------------------------------------------------------------------------------
 
+static int64_t time_limit(const struct upstream_request *request)
+{
+    const struct server *server = request->upstream->server;
+    return request->initial ? server->start_timeout_ms : request->timeout_ms ? request->timeout_ms : server->timeout_ms;
+}
+
 static void on_timeout(struct loop_timer *timer)
 {
     struct upstream_request *request = timer->arg;
     struct upstream *upstream = request->upstream;
     struct err err;
     if (request->stopped_ms || upstream->stopped_ms) {
-        loop_timer_set(upstream->spec.loop, timer, upstream->server->timeout_ms);
+        loop_timer_set(upstream->spec.loop, timer, time_limit(request));
         return;
     }
     int64_t waited = loop_now(upstream->spec.loop) - request->started_ms;
     (void)err_set(&err, ERR_UPSTREAM_TIMEOUT, "server \"%s\": no answer after %lld ms", upstream->server->name,
                   (long long)waited);
     upstream->given_up++;
+    upstream->events->on_timeout(upstream, request);
     if (!request->initial && upstream->state == UPSTREAM_READY)
         upstream_message_cancelled(upstream, request->id, "timeout");
     upstream_request_fail(request, &err);
@@ -152,12 +159,10 @@ static void on_timeout(struct loop_timer *timer)
 static void arm(struct upstream_request *request)
 {
     struct upstream *upstream = request->upstream;
-    int64_t ms = upstream->server->timeout_ms, held = request->held_until_ms - loop_now(upstream->spec.loop);
+    int64_t ms = time_limit(request), held = request->held_until_ms - loop_now(upstream->spec.loop);
     if (held > ms)
         ms = held;
     int64_t left = upstream->server->max_timeout_ms - (loop_now(upstream->spec.loop) - request->started_ms);
-    if (request->initial)
-        ms = upstream->server->start_timeout_ms;
     loop_timer_set(upstream->spec.loop, &request->timeout, ms < left ? ms : left);
 }
 

@@ -6,6 +6,8 @@
 
 #define COPIED_MAX ((size_t)64 << 10)  // bytes of a message
 
+void transport_note_byte(struct upstream *upstream) { upstream->last_byte_ms = loop_now(upstream->spec.loop); }
+
 void transport_lose(struct upstream *upstream, const struct err *err)
 {
     if (upstream->losing)

@@ -28,6 +28,7 @@ extern const struct transport transport_stdio, transport_http, transport_sse;
 
 long transport_stdio_pid(const struct upstream *upstream);  // 0: its server does not run, or has another transport
 
+void transport_note_byte(struct upstream *upstream);                    // the server has sent or taken one: it lives
 void transport_lose(struct upstream *upstream, const struct err *err);  // on_lost(), at the end of the turn
 void transport_lose_deaf(struct upstream *upstream);                    // there are TRANSPORT_UNASKED_MAX
 

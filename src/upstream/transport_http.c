@@ -142,6 +142,7 @@ static bool is_type(const char *header, const char *type)
 static void on_head(void *arg, struct http_transfer *transfer, int status)
 {
     struct exchange *exchange = arg;
+    transport_note_byte(exchange->wire->upstream);
     exchange->status = status;
     exchange->in.events = status == 200 && is_type(http_transfer_header(transfer, "content-type"), "text/event-stream");
     const char *length = exchange->in.events ? NULL : http_transfer_header(transfer, "content-length");
@@ -157,6 +158,7 @@ static void on_head(void *arg, struct http_transfer *transfer, int status)
 static bool on_data(void *arg, struct span bytes)
 {
     struct exchange *exchange = arg;
+    transport_note_byte(exchange->wire->upstream);
     return incoming_take(&exchange->in, bytes);
 }
 

@@ -55,6 +55,7 @@ static void post_end(struct post *post)
 static void on_post_head(void *arg, struct http_transfer *transfer, int status)
 {
     struct post *post = arg;
+    transport_note_byte(post->wire->upstream);
     post->status = status;
     post->patience_ms = transport_hear(post->wire->upstream, transfer, status);
 }
@@ -188,6 +189,7 @@ static void on_stream_head(void *arg, struct http_transfer *transfer, int status
 static bool on_stream_data(void *arg, struct span bytes)
 {
     struct sse_wire *wire = arg;
+    transport_note_byte(wire->upstream);
     return wire->status == 200 && incoming_take(&wire->stream, bytes);
 }
 

@@ -93,7 +93,8 @@ static void read_errors(struct stdio_wire *wire)
 {
     char block[4096];
     ssize_t got = -1;
-    for (int turn = 0; turn < STDERR_READS_A_TURN && (got = read(wire->errors.fd, block, sizeof block)) > 0; turn++)
+    for (int turn = 0; turn < STDERR_READS_A_TURN && (got = read(wire->errors.fd, block, sizeof block)) > 0; turn++) {
+        transport_note_byte(wire->upstream);
         for (ssize_t i = 0; i < got; i++) {
             if (block[i] != '\n' && wire->error_line.len < STDERR_LINE_MAX)
                 buf_put_char(&wire->error_line, block[i]);
@@ -102,6 +103,7 @@ static void read_errors(struct stdio_wire *wire)
                 buf_clear(&wire->error_line);
             }
         }
+    }
     if (got == 0)
         loop_unwatch(wire->upstream->spec.loop, &wire->errors);
 }
@@ -211,6 +213,7 @@ static bool read_once(struct stdio_wire *wire)
         }
         return false;
     }
+    transport_note_byte(wire->upstream);
     frame_fed(&wire->frame, (size_t)got);
     return find_room(wire) && (size_t)got == room;
 }
@@ -326,10 +329,13 @@ static void flush_allowed(struct stdio_wire *wire)
 
 static void on_flush(struct loop_task *task) { flush_allowed(task->arg); }
 
+// The pipe was full, and has been read from.
 static void on_writable(struct loop_watch *watch, unsigned events)
 {
     (void)events;
-    flush_allowed(watch->arg);
+    struct stdio_wire *wire = watch->arg;
+    transport_note_byte(wire->upstream);
+    flush_allowed(wire);
 }
 
 static void stdio_send(struct upstream *upstream, struct blob *message, struct upstream_request *request)

@@ -21,6 +21,7 @@
 #include "base/mem.h"
 #include "base/secret.h"
 #include "handshake.h"
+#include "liveness.h"
 #include "renewal.h"
 #include "request.h"
 #include "transport.h"
@@ -262,6 +263,7 @@ static void begin(struct upstream *upstream)
     upstream->transport = transport_of(upstream->server);  // what was found out last time may have been a passing fault
     upstream->greeted_late = upstream->asked = upstream->answered = false;
     upstream->given_up = 0;
+    upstream->timed_out_ms = 0;
     set_state(upstream, UPSTREAM_STARTING);
     struct err err;
     if (!may_start(upstream, &err)) {
@@ -359,6 +361,7 @@ static const struct upstream_events events = {
     .on_session_lost = on_session_lost,
     .on_not_streamable = on_not_streamable,
     .on_greeted_late = on_greeted_late,
+    .on_timeout = liveness_on_timeout,
     .on_other_login = on_other_login,
 };
 
@@ -413,6 +416,7 @@ void upstream_free(struct upstream *upstream)
     if (!upstream)
         return;
     upstream_request_drop(&upstream->hello);
+    upstream_request_drop(&upstream->ping);
     loop_timer_stop(upstream->spec.loop, &upstream->retry);
     loop_task_drop(&upstream->fail_later);
     loop_task_drop(&upstream->lose);

@@ -3,6 +3,7 @@
 //   upstream.c          the state machine: start, loss, back-off, end
 //   handshake.c         initialize and its answer
 //   renewal.c           requests that wait for another token
+//   liveness.c          servers that hang
 //   transport_*.c       one file per transport, over transport.c, incoming.c, parsing.c and intake.c
 //   receive.c           what a server sends: the request that each answer is for
 //   request.c           requests on their way
@@ -31,6 +32,7 @@ struct upstream_events {
     void (*on_not_streamable)(struct upstream *upstream);  // tries HTTP+SSE
     // The token of this version was refused in the handshake: all of it once more, with another.
     void (*on_greeted_late)(struct upstream *upstream, unsigned version);
+    void (*on_timeout)(struct upstream *upstream, const struct upstream_request *request);  // it is about to fail
     void (*on_other_login)(struct upstream *upstream);  // what the server knows may be about another account
 };
 
@@ -52,7 +54,9 @@ struct upstream {
     struct list waiting;        // for READY
     struct budget_hold *taken;  // what the message that is being handed on is held by; NULL: nothing
     int64_t stopped_ms;         // since when the time of its requests does not count; 0: it does
-    struct upstream_request hello;
+    struct upstream_request hello, ping;
+    int64_t last_byte_ms;  // when the server was last seen to send or take a byte
+    int64_t timed_out_ms;  // when a request first timed out after that; 0: none has
     struct loop_timer retry;
     struct loop_task fail_later;  // failures that must not come from inside upstream_request_send()
     struct list failing;

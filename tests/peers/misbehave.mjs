@@ -1,6 +1,8 @@
 // A deliberately bad MCP server. Its tool `fine` always works; its tool `act` does what the mode says:
 //   die               writes to stderr and exits in the middle of the call
+//   die-after N       exits as soon as it has answered N calls
 //   hang              never answers the call
+//   freeze            stops itself: it neither reads nor answers from then on
 //   wrong-id          answers another id than it was asked
 //   junk              writes lines that are no JSON between all messages
 //   flood             sends notifications without end from the first call on; still answers
@@ -42,6 +44,7 @@ const acts = {
         process.exit(3);
     },
     hang: () => {},
+    freeze: () => process.kill(process.pid, 'SIGSTOP'),
     'wrong-id': (id, send) => send(result(id + 1000, text('for somebody else'))),
     'bad-utf8': (id, send) => {
         const [head, tail] = result(id, text('@')).split('@');
@@ -70,7 +73,7 @@ const acts = {
         send(result(id, text('flooding')));
     }
 };
-let flooding, lists = 0;
+let flooding, lists = 0, calls = 0;
 
 if (mode === 'slow-start') await sleep(Number(argument));
 while (mode === 'start-with' && !existsSync(argument)) await sleep(20);
@@ -109,6 +112,7 @@ function handle(message, send) {
             return answer(mode === 'pages' ? page(params?.cursor) : { tools: [tool('act'), tool('fine')] });
         case 'tools/call':
             if (params.name === 'act' && acts[mode]) return acts[mode](id, send, params);
+            if (mode === 'die-after' && ++calls === Number(argument)) return void send(result(id, text('fine'))).then(() => process.exit(1));
             return answer(text('fine'));
         case 'ping':
         case 'logging/setLevel':

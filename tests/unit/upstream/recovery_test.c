@@ -1,6 +1,7 @@
 // Tests how an upstream recovers: which failures count, when requests wait for the next start, and when the circuit opens and closes.
 #include "base/log.h"
 #include "peer.h"
+#include "transport.h"
 #include "unit.h"
 #include "upstream.h"
 #include <fcntl.h>
@@ -253,6 +254,80 @@ static void a_server_that_starts_but_dies_unanswered_opens_the_circuit_again(voi
     tear_down(&f);
 }
 
+// ---- servers that hang ----------------------------------------------------------------------
+
+// Sends a request that the server does not answer in time, and another one after that.
+static void time_out_twice(struct fixture *f, const char *first)
+{
+    assert_int_equal(ask_once(f, first)->failure, ERR_UPSTREAM_TIMEOUT);
+    assert_int_equal(ask_once(f, "silent")->failure, ERR_UPSTREAM_TIMEOUT);
+}
+
+static void set_up_answered(struct fixture *f, int64_t timeout_ms)
+{
+    set_up(f, true);
+    assert_int_equal(ask_once(f, "echo")->failure, ERR_NONE);
+    f->server.timeout_ms = timeout_ms;
+}
+
+static void a_server_that_hangs_is_replaced_within_three_timeouts(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up_answered(&f, 1000);
+    long before = transport_stdio_pid(f.upstream);
+    int64_t began_ms = loop_now(f.loop);
+    time_out_twice(&f, "hang");
+    struct ask *pending = ask_once(&f, "echo");
+    assert_in_range(loop_now(f.loop) - began_ms, 2000, 3000);
+    assert_int_equal(pending->failure, ERR_UPSTREAM_DIED);
+    assert_contains(pending->detail, "hangs and is replaced");
+    assert_int_equal(ask_once(&f, "echo")->failure, ERR_NONE);
+    assert_int_not_equal(transport_stdio_pid(f.upstream), before);
+    tear_down(&f);
+}
+
+static void requests_that_time_out_together_count_once(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up_answered(&f, 200);
+    (void)send_ask(&f, "hang");
+    (void)send_ask(&f, "echo");
+    (void)send_ask(&f, "echo");
+    run_for(&f, 3);
+    assert_null(f.upstream->ping.upstream);
+    tear_down(&f);
+}
+
+static void a_slow_server_that_answers_pings_is_kept(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up_answered(&f, 200);
+    long before = transport_stdio_pid(f.upstream);
+    time_out_twice(&f, "silent");
+    assert_non_null(f.upstream->ping.upstream);
+    f.server.timeout_ms = 20000;
+    upstream_request_hold(&f.upstream->ping, 20000);  // however busy the machine is
+    assert_int_equal(ask_once(&f, "echo")->failure, ERR_NONE);
+    assert_null(f.upstream->ping.upstream);
+    assert_int_equal(transport_stdio_pid(f.upstream), before);
+    tear_down(&f);
+}
+
+static void a_server_that_still_writes_is_kept(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up_answered(&f, 500);
+    time_out_twice(&f, "mutter");
+    assert_null(f.upstream->ping.upstream);
+    assert_int_equal(ask_once(&f, "silent")->failure, ERR_UPSTREAM_TIMEOUT);
+    assert_int_equal(upstream_state(f.upstream), UPSTREAM_READY);
+    tear_down(&f);
+}
+
 // ---- errors ---------------------------------------------------------------------------------
 
 static void the_error_of_a_request_has_the_exit_status_and_the_last_lines_of_stderr(void **state)
@@ -276,6 +351,10 @@ int main(void)
         cmocka_unit_test(a_request_fails_at_once_while_the_circuit_is_open),
         cmocka_unit_test(a_start_that_succeeds_closes_the_circuit),
         cmocka_unit_test(a_server_that_starts_but_dies_unanswered_opens_the_circuit_again),
+        cmocka_unit_test(a_server_that_hangs_is_replaced_within_three_timeouts),
+        cmocka_unit_test(requests_that_time_out_together_count_once),
+        cmocka_unit_test(a_slow_server_that_answers_pings_is_kept),
+        cmocka_unit_test(a_server_that_still_writes_is_kept),
         cmocka_unit_test(the_error_of_a_request_has_the_exit_status_and_the_last_lines_of_stderr),
     };
     log_setup(LOG_OFF, LOG_FORMAT_TEXT);
