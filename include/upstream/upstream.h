@@ -53,6 +53,7 @@ enum upstream_retry {
     UPSTREAM_RETRY_SESSION = 1 << 0,  // another session
     UPSTREAM_RETRY_TOKEN = 1 << 1,    // another token
     UPSTREAM_RETRY_SCOPE = 1 << 2,    // a token with more scope
+    UPSTREAM_RETRY_UNSENT = 1 << 3,   // another connection: not a byte of it had been written
 };
 
 // A request in flight. Embed it zeroed, fill the callbacks, and keep it until on_reply or a cancel.

@@ -26,6 +26,7 @@ void outbox_put(struct outbox *outbox, struct blob *message, uint64_t id, bool c
 enum outbox_status outbox_write(struct outbox *outbox, int fd);
 // The id of a request in the queue of which nothing was written yet; 0: it is none. It may be dropped.
 uint64_t outbox_unsent(const struct outbox *outbox, size_t at);
+struct blob *outbox_text(const struct outbox *outbox, size_t at);  // a message of the queue
 void outbox_drop(struct outbox *outbox, size_t at);
 
 #endif

@@ -263,6 +263,18 @@ void upstream_request_await_ready(struct upstream_request *request)
     wait_in(request, UPSTREAM_REQUEST_WAITING, &request->upstream->waiting);
 }
 
+bool upstream_request_take_back(struct upstream_request *request, struct blob *text)
+{
+    if (request->initial || request == &request->upstream->ping ||
+        upstream_request_retried(request, UPSTREAM_RETRY_UNSENT))
+        return false;
+    request->retried |= UPSTREAM_RETRY_UNSENT;
+    if (!request->text)
+        request->text = blob_ref(text);
+    upstream_request_await_ready(request);
+    return true;
+}
+
 void upstream_request_await_token(struct upstream_request *request)
 {
     wait_in(request, UPSTREAM_REQUEST_REFUSED, &request->upstream->refused);

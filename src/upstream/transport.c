@@ -3,6 +3,7 @@
 #include "auth/access/identity_assertion.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "request.h"
 
 #define COPIED_MAX ((size_t)64 << 10)  // bytes of a message
 
@@ -60,6 +61,18 @@ void transport_put_assertion(struct upstream *upstream, struct http_target *targ
     if (upstream->spec.assertion)
         http_target_header(target, identity_assertion_header(upstream->spec.assertion),
                            transport_assertion(upstream, request ? request->who : NULL));
+}
+
+bool transport_unreachable(struct upstream *upstream, struct upstream_request *request, bool busy,
+                           const struct err *err)
+{
+    if (!request || !upstream_request_take_back(request, NULL))
+        return false;
+    if (!busy)
+        transport_lose(upstream, err);
+    else if (!upstream->losing)
+        upstream_request_flush(upstream);
+    return true;
 }
 
 void transport_set_body(struct http_request *request, struct blob *message)

@@ -43,6 +43,10 @@ const char *transport_assertion(struct upstream *upstream, const struct identity
 // Its header, before each transfer. NULL: not for a caller's request. Nothing rather than something old.
 void transport_put_assertion(struct upstream *upstream, struct http_target *target,
                              const struct upstream_request *request);
+// The server cannot be reached, so a request was not sent. If nothing else is under way there, the server is lost; the request is
+// sent once more in any case. False: that was its second try.
+bool transport_unreachable(struct upstream *upstream, struct upstream_request *request, bool busy,
+                           const struct err *err);
 // A transfer refers to a large message, and copies a small one.
 void transport_set_body(struct http_request *request, struct blob *message);
 // From on_head: access learns why it was refused. How long the server wants to be left alone, in ms; 0: it does not say.

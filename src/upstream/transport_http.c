@@ -455,6 +455,35 @@ static void take_answer(struct exchange *exchange)
         answered(exchange);
 }
 
+static bool is_unsent(const struct exchange *exchange)
+{
+    return exchange->kind == EXCHANGE_POST && exchange->in.request && exchange->in.transfer &&
+           http_transfer_unsent(exchange->in.transfer);
+}
+
+// The server has got a request that it may still answer.
+static bool is_busy(const struct http_wire *wire)
+{
+    list_each(node, &wire->exchanges) {
+        const struct exchange *exchange = list_entry(node, struct exchange, node);
+        if (exchange->in.request && !is_unsent(exchange))
+            return true;
+    }
+    return false;
+}
+
+// True: its request goes out once more.
+static bool goes_again(struct exchange *exchange, const struct err *err)
+{
+    struct http_wire *wire = exchange->wire;
+    if (!err || !is_unsent(exchange) ||
+        !transport_unreachable(wire->upstream, exchange->in.request, is_busy(wire), err))
+        return false;
+    exchange->in.request = NULL;  // it may have another exchange by now
+    exchange_end(exchange);
+    return true;
+}
+
 static void post_done(struct exchange *exchange, const struct err *err)
 {
     const struct buf *body = &exchange->in.body;
@@ -483,6 +512,8 @@ static void on_done(void *arg, const struct err *err)
 {
     struct exchange *exchange = arg;
     struct upstream *upstream = exchange->wire->upstream;
+    if (goes_again(exchange, err))
+        return;
     exchange->in.transfer = NULL;
     switch (exchange->kind) {
     case EXCHANGE_LISTEN: listen_ended(exchange); break;
@@ -540,8 +571,8 @@ static void http_send(struct upstream *upstream, struct blob *message, struct up
         transport_lose_deaf(upstream);
         return;
     }
-    if (request && !request->text && (upstream->spec.access || (wire->has_session && !request->initial)))
-        request->text = blob_ref(message);  // in case the session is gone, or the token is refused
+    if (request && !request->text)
+        request->text = blob_ref(message);  // in case the session is gone, the token is refused, or it cannot be sent
     exchange_start(exchange_new(wire, EXCHANGE_POST, request), HTTP_POST, message);
 }
 
@@ -569,11 +600,21 @@ static void http_greet(struct upstream *upstream, struct blob *initialized)
     exchange_start(exchange_new(wire, EXCHANGE_GREET, NULL), HTTP_POST, initialized);
 }
 
+static void take_back_unsent(const struct http_wire *wire)
+{
+    list_each(node, &wire->exchanges) {
+        struct exchange *exchange = list_entry(node, struct exchange, node);
+        if (is_unsent(exchange) && upstream_request_take_back(exchange->in.request, NULL))
+            exchange->in.request = NULL;
+    }
+}
+
 static void http_release(struct upstream *upstream)
 {
     struct http_wire *wire = upstream->wire;
     if (!wire)
         return;
+    take_back_unsent(wire);
     while (!list_empty(&wire->exchanges))
         exchange_end(list_entry(wire->exchanges.next, struct exchange, node));
     loop_timer_stop(upstream->spec.loop, &wire->listen_again);

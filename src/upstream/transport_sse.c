@@ -86,6 +86,7 @@ static void on_post_done(void *arg, const struct err *err)
     struct upstream_request *request = post->request;
     struct err problem;
     bool greeting = post->greeting, refused = !err && post->status == 401 && upstream->spec.access;
+    bool unsent = err && http_transfer_unsent(post->transfer);
     unsigned presented = post->presented;
     post->transfer = NULL;
     if (!err && (post->status < 200 || post->status > 299)) {
@@ -96,6 +97,8 @@ static void on_post_done(void *arg, const struct err *err)
     }
     post_end(post);
     if (refused && renews(upstream, request, greeting, presented))
+        return;
+    if (unsent && request && transport_unreachable(upstream, request, upstream->in_flight.count > 1, err))
         return;
     if (err && request)
         upstream_request_fail(request, err);
@@ -249,8 +252,8 @@ static void sse_send(struct upstream *upstream, struct blob *message, struct ups
         transport_lose_deaf(upstream);
         return;
     }
-    if (request && !request->text && upstream->spec.access)
-        request->text = blob_ref(message);  // in case the token is refused
+    if (request && !request->text)
+        request->text = blob_ref(message);  // in case the token is refused, or it cannot be sent
     if (wire->post_target)
         (void)post_message(wire, message, request);
     else if (request && request->initial)

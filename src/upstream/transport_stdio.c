@@ -57,9 +57,22 @@ static void wire_free(void *object)
     free(wire);
 }
 
+// Requests of which the server got nothing go to the next one.
+static void take_back_unsent(struct stdio_wire *wire)
+{
+    const struct map *in_flight = &wire->upstream->in_flight;
+    for (size_t i = 0; i < wire->outbox.count; i++) {
+        uint64_t id = outbox_unsent(&wire->outbox, i);
+        struct upstream_request *request = id ? map_find(in_flight, map_key_u64(&id)) : NULL;
+        if (request)
+            (void)upstream_request_take_back(request, outbox_text(&wire->outbox, i));
+    }
+}
+
 static void wire_detach(struct stdio_wire *wire)
 {
     struct loop *loop = wire->upstream->spec.loop;
+    take_back_unsent(wire);
     loop_unwatch(loop, &wire->in);
     loop_unwatch(loop, &wire->out);
     loop_unwatch(loop, &wire->errors);
@@ -314,8 +327,10 @@ static void flush(struct stdio_wire *wire)
     loop_unwatch(wire->upstream->spec.loop, &wire->out);
     if (status == OUTBOX_BROKEN)
         half_closed(wire);
-    if (status == OUTBOX_BROKEN || fd < 0)
+    if (status == OUTBOX_BROKEN || fd < 0) {
+        take_back_unsent(wire);
         outbox_release(&wire->outbox);
+    }
 }
 
 static void flush_allowed(struct stdio_wire *wire)

@@ -6,8 +6,9 @@
 //   refuse    gets an error
 //   silent    gets no answer
 //   die       ends the server with status 3
-//   hang      is not answered, and nothing after it either
-//   mutter    the same, but the server writes to stderr all the time
+//   hang      is not answered, and the server reads nothing from then on
+//   doze      is not answered, and the server ends a moment later, without reading on
+//   mutter    hangs, but the server writes to stderr all the time
 //   chatter   is answered after PEER_CHATTER notifications
 //   farewell  the same, and ends the server
 #ifndef PEER_H
@@ -36,6 +37,7 @@
     "  *'\"method\":\"die\"'*) exit 3;;\n"                                                              \
     "  *'\"method\":\"ping\"'*) result='{}';;\n"                                                        \
     "  *'\"method\":\"hang\"'*) exec sleep 1000;;\n"                                                    \
+    "  *'\"method\":\"doze\"'*) sleep 0.3; exit 3;;\n"                                                  \
     "  *'\"method\":\"mutter\"'*) while :; do echo . >&2; sleep 0.05; done;;\n"                         \
     "  *'\"method\":\"chatter\"'* | *'\"method\":\"farewell\"'*) result='{}'\n"                          \
     "    yes '{\"jsonrpc\":\"2.0\",\"method\":\"x\"}' | head -n " PEER_TEXT(PEER_CHATTER) ";;\n"           \

@@ -95,6 +95,36 @@ test('an HTTP server that hangs gets another session within three timeouts', asy
     });
 });
 
+test('a call is sent once it is certain that the HTTP server came back, and calls during the outage wait for it', async () => {
+    const port = await freePort();
+    const first = await startHttpServer({}, port);
+    await beside({ bad: { url: first.url, timeout: '10s' } }, async ({ gateway, session }) => {
+        assert.equal(resultText(await session.call('bad__act')), 'done');
+        first.stop();
+        await once(first, 'close');
+        assert.equal((await session.call('bad__act')).error.data.reason, 'server_unavailable');
+        await gateway.line(/server lost server=bad/, WAIT_MS);
+        const waits = session.call('bad__act');
+        await startHttpServer({}, port);
+        assert.equal(resultText(await waits), 'done');
+    });
+});
+
+test('an HTTP server that restarts between two calls answers both', async () => {
+    const port = await freePort();
+    let calls = 0;
+    const count = { 'tools/call': () => void calls++ };
+    const first = await startHttpServer(count, port);
+    await beside({ bad: { url: first.url } }, async ({ session }) => {
+        assert.equal(resultText(await session.call('bad__act')), 'done');
+        first.stop();
+        await once(first, 'close');
+        await startHttpServer(count, port);
+        assert.equal(resultText(await session.call('bad__act')), 'done');
+        assert.equal(calls, 2, 'each call ran once');
+    });
+});
+
 test('a slow server that answers pings is not replaced', () =>
     beside({ bad: { ...stdioServer.misbehave('hang'), timeout: '500ms' } }, async ({ gateway, session }) => {
         for (let i = 0; i < 4; i++) assert.equal((await session.call('bad__act')).error.data.reason, 'upstream_timeout');

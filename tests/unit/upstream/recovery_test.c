@@ -254,6 +254,53 @@ static void a_server_that_starts_but_dies_unanswered_opens_the_circuit_again(voi
     tear_down(&f);
 }
 
+// ---- requests that were not sent ------------------------------------------------------------
+
+// Two of them fill the pipe, so that what follows cannot be written.
+static struct ask *send_large(struct fixture *f)
+{
+    static char params[900000];
+    memset(params, ' ', sizeof params);
+    memcpy(params, "{}", 2);
+    struct ask *ask = &f->asks[f->asked++ % ASKS];
+    *ask = (struct ask){.request = {.on_reply = on_reply, .arg = ask}, .fixture = f};
+    upstream_request_reserve(f->upstream, &ask->request);
+    upstream_request_send(&ask->request, "echo", span_make(params, sizeof params));
+    return ask;
+}
+
+static void a_request_of_which_nothing_was_written_is_sent_to_the_next_life(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f, true);
+    assert_int_equal(ask_once(&f, "echo")->failure, ERR_NONE);
+    struct ask *doze = send_ask(&f, "doze"), *written = send_large(&f), *begun = send_large(&f),
+               *unsent = send_ask(&f, "echo");
+    run_for(&f, 4);
+    assert_int_equal(written->failure, ERR_UPSTREAM_DIED);
+    assert_int_equal(doze->failure, ERR_UPSTREAM_DIED);
+    assert_int_equal(begun->failure, ERR_UPSTREAM_DIED);  // of which the server may have seen a part
+    assert_int_equal(unsent->failure, ERR_NONE);
+    tear_down(&f);
+}
+
+static void a_request_that_the_next_life_received_is_not_sent_again(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f, true);
+    assert_int_equal(ask_once(&f, "echo")->failure, ERR_NONE);
+    (void)send_ask(&f, "doze");
+    (void)send_large(&f);
+    (void)send_large(&f);
+    struct ask *unsent = send_ask(&f, "die");
+    run_for(&f, 4);
+    assert_int_equal(unsent->failure, ERR_UPSTREAM_DIED);
+    assert_int_equal(unsent->replies, 1);
+    tear_down(&f);
+}
+
 // ---- servers that hang ----------------------------------------------------------------------
 
 // Sends a request that the server does not answer in time, and another one after that.
@@ -351,6 +398,8 @@ int main(void)
         cmocka_unit_test(a_request_fails_at_once_while_the_circuit_is_open),
         cmocka_unit_test(a_start_that_succeeds_closes_the_circuit),
         cmocka_unit_test(a_server_that_starts_but_dies_unanswered_opens_the_circuit_again),
+        cmocka_unit_test(a_request_of_which_nothing_was_written_is_sent_to_the_next_life),
+        cmocka_unit_test(a_request_that_the_next_life_received_is_not_sent_again),
         cmocka_unit_test(a_server_that_hangs_is_replaced_within_three_timeouts),
         cmocka_unit_test(requests_that_time_out_together_count_once),
         cmocka_unit_test(a_slow_server_that_answers_pings_is_kept),
