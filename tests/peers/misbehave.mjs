@@ -2,6 +2,8 @@
 //   die               writes to stderr and exits in the middle of the call
 //   die-after N       exits as soon as it has answered N calls
 //   hang              never answers the call
+//   fork              starts a process that keeps its pipes open, and exits in the middle of the call
+//   half-line [die]   writes half an answer, and no more; exits if `die`
 //   freeze            stops itself: it neither reads nor answers from then on
 //   wrong-id          answers another id than it was asked
 //   junk              writes lines that are no JSON between all messages
@@ -24,6 +26,7 @@
 //   ignore-term       outlives the end of stdin and SIGTERM
 //   session-404       (HTTP) forgets the session after the first call
 //   foreign-endpoint URL   (HTTP+SSE) names an endpoint of another origin
+import { spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import { createServer } from 'node:http';
@@ -44,6 +47,11 @@ const acts = {
         process.exit(3);
     },
     hang: () => {},
+    fork: () => {
+        spawn('sleep', ['1000'], { stdio: 'inherit', detached: true });
+        process.exit(3);
+    },
+    'half-line': id => process.stdout.write(result(id, text('fine')).slice(0, 20), () => argument === 'die' && process.exit(3)),
     freeze: () => process.kill(process.pid, 'SIGSTOP'),
     'wrong-id': (id, send) => send(result(id + 1000, text('for somebody else'))),
     'bad-utf8': (id, send) => {
