@@ -76,6 +76,8 @@ struct err {
     enum err_code code;
     const char *where;
     int64_t retry_after_ms;  // it may help to try again then; 0: not known when
+    const char *option;      // whose time has run out, for the caller; NULL: that is not the reason
+    int64_t option_ms;       // its value
     char detail[512];
 };
 

@@ -26,6 +26,7 @@ struct server {
     struct server_tls tls;
     struct access_options auth;
     int64_t timeout_ms;
+    struct option_pairs tool_timeouts;  // by the tool's own name, as text
     int64_t max_timeout_ms;
     int64_t start_timeout_ms;
     char *prefix;  // NULL: the server's name; "": none
@@ -36,6 +37,8 @@ struct server {
 extern const struct option_table server_options;
 // What a server is sent without a token to learn, from its 401, where a login begins: a request that changes nothing.
 extern const char server_probe[];
+// What `tool_timeouts` says of the tool, in ms; 0: nothing.
+int64_t server_tool_timeout(const struct server *server, struct span tool);
 // The one of that name in a list of struct server; NULL: none.
 const struct server *server_find(const struct option_items *servers, struct span name);
 

@@ -74,8 +74,8 @@ struct upstream_request {
     uint64_t id;
     struct list node;
     struct loop_timer timeout;
-    int64_t started_ms;
-    int64_t held_until_ms;
+    int64_t started_ms, sent_ms;
+    int64_t held_ms, held_until_ms;
     int64_t patience_ms;  // that the server asked for with its answer
     int64_t stopped_ms;   // since when its time does not count; 0: it does
     struct blob *text;    // while it waits for the server to be ready, or may be sent again

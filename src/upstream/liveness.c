@@ -16,7 +16,7 @@ static void on_ping(struct upstream_request *ping, const struct upstream_reply *
 {
     struct upstream *upstream = ping->arg;
     struct err err;
-    if (!reply->failure || reply->failure->code != ERR_UPSTREAM_TIMEOUT || upstream->last_byte_ms > ping->started_ms)
+    if (!reply->failure || reply->failure->code != ERR_UPSTREAM_TIMEOUT || upstream->last_byte_ms > ping->sent_ms)
         return;
     if (upstream->paused) {  // its answer may be there, unread
         send_ping(upstream);
@@ -44,11 +44,11 @@ static void send_ping(struct upstream *upstream)
 void liveness_on_timeout(struct upstream *upstream, const struct upstream_request *request)
 {
     if (upstream->state != UPSTREAM_READY || upstream->ping.upstream || request == &upstream->ping ||
-        upstream->last_byte_ms > request->started_ms)
+        upstream->last_byte_ms > request->sent_ms)
         return;
     bool first = !upstream->timed_out_ms || upstream->last_byte_ms > upstream->timed_out_ms;
     if (first)
         upstream->timed_out_ms = loop_now(upstream->spec.loop);
-    else if (request->started_ms >= upstream->timed_out_ms)
+    else if (request->sent_ms >= upstream->timed_out_ms)
         send_ping(upstream);
 }

@@ -152,6 +152,8 @@ static struct err find_cause(const struct upstream *upstream, const struct err *
     (void)err_set(&why, err->code, "%s%s%.*s", err->detail, lines.len ? "; its last lines on stderr: " : "",
                   SPAN_ARG(span_after(buf_span(&lines), cut)));
     why.retry_after_ms = retry_after_ms;
+    why.option = err->option;
+    why.option_ms = err->option_ms;
     buf_release(&lines);
     return why;
 }

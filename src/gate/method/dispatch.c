@@ -298,6 +298,8 @@ static enum phase_result do_forward(struct call *call)
     call->request.on_progress = on_server_progress;
     call->request.arg = call;
     call->request.who = call->identity;
+    if (call->method == METHOD_TOOLS_CALL)
+        call->request.timeout_ms = server_tool_timeout(upstream_server(call->link->upstream), call->target);
     call->request.memory = call->session->memory;
     upstream_request_reserve(call->link->upstream, &call->request);
     buf_reserve(&text.tail, (call->message.params.len < SHARED_MIN ? call->message.params.len : 0) + 256);

@@ -13,7 +13,7 @@ import { freePort, program, startGateway, startPeer, stdioServer, temporaryDirec
 import { resultText, Session } from '../raw.mjs';
 
 const CALLS = 200; // of the healthy server, in each measurement
-const ROUNDS = 4; // a busy machine may spoil some of them; a fault that delays others spoils all
+const ROUNDS = 8; // a busy machine may spoil some of them; a fault that delays others spoils all
 const HUGE = 100 * 1024 * 1024;
 const WAIT_MS = 20_000;
 
