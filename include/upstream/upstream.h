@@ -168,5 +168,7 @@ int64_t upstream_pause_left(const struct upstream *upstream);
 bool upstream_circuit_open(const struct upstream *upstream);  // too many starts have failed in a row
 // Appends the last lines, at most `max`, that a stdio server wrote to stderr since it was last started.
 void upstream_put_stderr(const struct upstream *upstream, size_t max, struct buf *out);
+// Adds some of them to the detail of an error, in one line without control characters.
+void upstream_add_stderr(const struct upstream *upstream, struct err *err);
 
 #endif

@@ -1,18 +1,13 @@
 // Owns the last lines that a stdio server wrote to stderr: a ring, which outlives the process.
 #include "stderr_tail.h"
 #include "base/mem.h"
-#include <ctype.h>
 #include <stdlib.h>
 
-// A line is shown on terminals and in errors, so its control characters become spaces.
 void stderr_tail_add(struct stderr_tail *tail, struct span line)
 {
     char **slot = &tail->lines[tail->count++ % STDERR_TAIL_LINES];
     free(*slot);
     *slot = mem_span(line);
-    for (char *c = *slot; *c; c++)
-        if (iscntrl((unsigned char)*c))
-            *c = ' ';
 }
 
 void stderr_tail_put(const struct stderr_tail *tail, size_t max, const char *between, struct buf *out)

@@ -25,6 +25,7 @@
 #include "renewal.h"
 #include "request.h"
 #include "transport.h"
+#include <ctype.h>
 #include <stdlib.h>
 
 #define BACKOFF_FIRST_MS 500
@@ -142,22 +143,6 @@ static void count_loss(struct upstream *upstream)
         log_warn("circuit opened", LOG_STR("server", upstream->server->name), LOG_INT("failures", upstream->failures));
 }
 
-// Why a request fails: with the last lines of the server's stderr, for the operator.
-static struct err find_cause(const struct upstream *upstream, const struct err *err, int64_t retry_after_ms)
-{
-    struct buf lines = {0};
-    struct err why;
-    stderr_tail_put(&upstream->tail, LAST_LINES, " | ", &lines);
-    size_t cut = lines.len > LAST_BYTES ? lines.len - LAST_BYTES : 0;
-    (void)err_set(&why, err->code, "%s%s%.*s", err->detail, lines.len ? "; its last lines on stderr: " : "",
-                  SPAN_ARG(span_after(buf_span(&lines), cut)));
-    why.retry_after_ms = retry_after_ms;
-    why.option = err->option;
-    why.option_ms = err->option_ms;
-    buf_release(&lines);
-    return why;
-}
-
 static void go_down(struct upstream *upstream, const struct err *err)
 {
     bool was_ready = upstream->state == UPSTREAM_READY;
@@ -176,7 +161,8 @@ static void go_down(struct upstream *upstream, const struct err *err)
     upstream->put_off = err->retry_after_ms > 0;
     loop_timer_set(upstream->spec.loop, &upstream->retry, pause);
     bool soon = !upstream->refusal && !upstream->put_off && !upstream_circuit_open(upstream);
-    struct err why = find_cause(upstream, err, upstream->put_off || upstream_circuit_open(upstream) ? pause : 0);
+    struct err why = *err;
+    why.retry_after_ms = upstream->put_off || upstream_circuit_open(upstream) ? pause : 0;
     fail_requests(upstream, at_once ? UPSTREAM_DOWN : UPSTREAM_BACKOFF, &why, was_ready && soon);
     if (!list_empty(&upstream->waiting))
         upstream_start(upstream);
@@ -448,6 +434,23 @@ int64_t upstream_pause_left(const struct upstream *upstream)
     return upstream->state == UPSTREAM_BACKOFF && told && left > 0 ? left : 0;
 }
 bool upstream_circuit_open(const struct upstream *upstream) { return upstream->failures >= UPSTREAM_CIRCUIT_AFTER; }
+
+void upstream_add_stderr(const struct upstream *upstream, struct err *err)
+{
+    struct buf lines = {0}, detail = {0};
+    struct err whole;
+    stderr_tail_put(&upstream->tail, LAST_LINES, " | ", &lines);
+    for (size_t i = 0; i < lines.len; i++)
+        if (iscntrl((unsigned char)lines.at[i]))
+            lines.at[i] = ' ';
+    size_t cut = lines.len > LAST_BYTES ? lines.len - LAST_BYTES : 0;
+    buf_printf(&detail, "%s%s%.*s", err->detail, lines.len ? "; its last lines on stderr: " : "",
+               SPAN_ARG(span_after(buf_span(&lines), cut)));
+    (void)err_set(&whole, err->code, "%s", buf_text(&detail));
+    memcpy(err->detail, whole.detail, sizeof err->detail);
+    buf_release(&lines);
+    buf_release(&detail);
+}
 
 void upstream_put_stderr(const struct upstream *upstream, size_t max, struct buf *out)
 {

@@ -266,6 +266,13 @@ static void note_task(struct call *call, struct span result)
         task_note_made(call, raw);
 }
 
+static void take_failure(struct call *call, const struct err *err)
+{
+    call->err = *err;
+    if (err->code == ERR_UPSTREAM_DIED || err->code == ERR_UNAVAILABLE)
+        upstream_add_stderr(call->link->upstream, &call->err);
+}
+
 static void on_server_reply(struct upstream_request *request, const struct upstream_reply *reply)
 {
     struct call *call = request->arg;
@@ -278,7 +285,7 @@ static void on_server_reply(struct upstream_request *request, const struct upstr
     }
     list_remove(&call->link_node);
     if (reply->failure)
-        call->err = *reply->failure;
+        take_failure(call, reply->failure);
     else if (!reply->owner)
         call->reply = reply;
     if (reply->result.at && call->method == METHOD_TOOLS_CALL)

@@ -383,7 +383,10 @@ static void the_error_of_a_request_has_the_exit_status_and_the_last_lines_of_std
     struct fixture f;
     set_up(&f, false);
     struct ask *ask = ask_once(&f, "echo");
-    assert_string_equal(ask->detail, "server \"peer\" ended: exit status 7; its last lines on stderr: one |  [31mtwo ");
+    struct err err;
+    (void)err_set(&err, ask->failure, "%s", ask->detail);
+    upstream_add_stderr(f.upstream, &err);
+    assert_string_equal(err.detail, "server \"peer\" ended: exit status 7; its last lines on stderr: one |  [31mtwo ");
     assert_string_equal(upstream_problem(f.upstream), "server \"peer\" ended: exit status 7");
     tear_down(&f);
 }
