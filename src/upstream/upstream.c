@@ -1,4 +1,4 @@
-// Owns the life of one connection to a server: state, handshake, requests in flight, back-off.
+// Owns the life cycle of one connection to a server: state, handshake, requests in flight, back-off.
 //
 //            request or start                 handshake done
 //   DOWN ───────────────────► STARTING ──────────────────────► READY
@@ -13,8 +13,8 @@
 // below CIRCUIT_AFTER, a request that finds the server in BACKOFF waits for the next start. From there on the circuit is open:
 // requests fail at once, until a start that the timer makes succeeds. Guarded by tests/unit/upstream/recovery_test.c.
 //
-// A session that the server forgot leads from READY to STARTING, too. set_state() is the only function that changes the state, and
-// checks the transition. Requests have states of their own: request.c.
+// READY also leads to STARTING when the server no longer knows the session. set_state() is the only function that changes the state,
+// and checks the transition. Requests have states of their own: request.c.
 #include "upstream.h"
 #include "base/check.h"
 #include "base/log.h"
@@ -30,7 +30,7 @@
 
 #define BACKOFF_FIRST_MS 500
 #define BACKOFF_MAX_MS 30000
-#define ASKED_MAX_MS 300000  // a pause that a server may ask for
+#define ASKED_MAX_MS 300000  // the longest pause that a server may ask for
 #define LAST_LINES 5         // of stderr, in the error of a request
 #define LAST_BYTES 300
 
@@ -93,7 +93,7 @@ static int64_t spread(int64_t pause_ms)
     return pause_ms / 2 + draw % (pause_ms / 2 + 1);
 }
 
-// How long the server is left alone after so many failures in a row, or as long as it has asked for.
+// How long to wait after so many failures in a row, or as long as the server has asked for, before it is started again.
 static int64_t find_pause(unsigned failures, int64_t asked_ms)
 {
     int64_t pause = BACKOFF_FIRST_MS;
@@ -105,7 +105,7 @@ static int64_t find_pause(unsigned failures, int64_t asked_ms)
     return pause;
 }
 
-// Why it is down, for those who ask later.
+// Keeps the reason for upstream_problem(). A repeated failure is logged at level debug only.
 static void note_problem(struct upstream *upstream, const struct err *err)
 {
     bool was_ready = upstream->state == UPSTREAM_READY;
@@ -153,7 +153,7 @@ static void go_down(struct upstream *upstream, const struct err *err)
     if (err->code == ERR_LOGIN && upstream->asked && upstream->spec.access)
         access_hold_back(upstream->spec.access);
     drop_wire(upstream);
-    // One that ran may be started again by the next request at once; one that failed must wait.
+    // A server that has answered is started again by the next request; a server that failed has to wait.
     bool at_once = was_ready && (upstream->answered || !upstream->failures);
     count_loss(upstream);
     int64_t pause =
@@ -248,16 +248,18 @@ static bool may_start(const struct upstream *upstream, struct err *err)
 static void begin(struct upstream *upstream)
 {
     loop_timer_stop(upstream->spec.loop, &upstream->retry);
-    upstream->transport = transport_of(upstream->server);  // what was found out last time may have been a passing fault
+    upstream->transport =
+        transport_of(upstream->server);  // the last fallback to HTTP+SSE may be due to a temporary fault
     upstream->greeted_late = upstream->asked = upstream->answered = false;
     upstream->given_up = 0;
     upstream->timed_out_ms = 0;
     set_state(upstream, UPSTREAM_STARTING);
     struct err err;
     if (!may_start(upstream, &err)) {
-        transport_lose(upstream, &err);  // not from inside upstream_start(): what follows may start others
+        transport_lose(upstream, &err);  // at the end of the turn, because a failed request may start other servers
     } else if (upstream->spec.assertion && !transport_assertion(upstream, NULL)) {
-        (void)err_set(&err, ERR_UNAVAILABLE, "server \"%s\" cannot be told who calls", upstream->server->name);
+        (void)err_set(&err, ERR_UNAVAILABLE, "server \"%s\": cannot sign the identity assertion",
+                      upstream->server->name);
         go_down(upstream, &err);
     } else if (upstream->spec.access) {
         access_cancel(&upstream->ready);
@@ -269,7 +271,7 @@ static void begin(struct upstream *upstream)
 
 void upstream_start(struct upstream *upstream)
 {
-    // Somebody may have logged in or made room meanwhile, and to look costs little: no back-off for that.
+    // A missing login or process slot has no back-off: either may be available now, and checking is cheap.
     if (upstream->state == UPSTREAM_DOWN || (upstream->state == UPSTREAM_BACKOFF && upstream->refusal))
         begin(upstream);
 }
@@ -279,9 +281,9 @@ void upstream_restart(struct upstream *upstream)
     struct err err;
     if (upstream->state != UPSTREAM_READY && upstream->state != UPSTREAM_STARTING)
         return;
-    (void)err_set(&err, ERR_LOGIN, "server \"%s\": what was granted there has changed", upstream->server->name);
+    (void)err_set(&err, ERR_LOGIN, "server \"%s\": the grant has changed", upstream->server->name);
     upstream->failures = upstream->losses = 0;
-    upstream->asked = false;  // it has not refused anything
+    upstream->asked = false;  // the server did not refuse a token, so access is not held back
     go_down(upstream, &err);
 }
 
@@ -296,7 +298,7 @@ static void on_not_streamable(struct upstream *upstream)
         go_down(upstream, &err);
 }
 
-// After another login, what the server knows of this connection may be about another account.
+// After another login the state of this session at the server may belong to another account.
 static void on_other_login(struct upstream *upstream)
 {
     struct list kept;
