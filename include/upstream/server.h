@@ -29,7 +29,9 @@ struct server {
     struct option_pairs tool_timeouts;  // by the tool's own name, as text
     int64_t max_timeout_ms;
     int64_t start_timeout_ms;
-    char *prefix;  // NULL: the server's name; "": none
+    int64_t connect_timeout_ms;
+    int64_t idle_stream_timeout_ms;  // 0: none
+    char *prefix;                    // NULL: the server's name; "": none
     int isolation;
     bool disabled;
 };

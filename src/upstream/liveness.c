@@ -25,8 +25,7 @@ static void on_ping(struct upstream_request *ping, const struct upstream_reply *
     int64_t silent_ms = loop_now(upstream->spec.loop) - upstream->last_byte_ms;
     (void)err_set(
         &err, ERR_UPSTREAM_DIED,
-        "server \"%s\" hangs and is replaced: requests timed out, a ping was not answered within %lld ms, and no "
-        "byte came for %lld ms",
+        "server \"%s\" hangs and is replaced: a ping was not answered within %lld ms, and no byte came for %lld ms",
         upstream->server->name, (long long)ping->timeout_ms, (long long)silent_ms);
     transport_lose(upstream, &err);
 }
@@ -39,6 +38,12 @@ static void send_ping(struct upstream *upstream)
     log_info("server does not answer, sending a ping", LOG_STR("server", upstream->server->name));
     upstream_request_reserve(upstream, &upstream->ping);
     upstream_request_send(&upstream->ping, "ping", (struct span){0});
+}
+
+void liveness_on_idle(struct upstream *upstream)
+{
+    if (upstream->state == UPSTREAM_READY && !upstream->ping.upstream)
+        send_ping(upstream);
 }
 
 void liveness_on_timeout(struct upstream *upstream, const struct upstream_request *request)

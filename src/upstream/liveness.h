@@ -6,5 +6,7 @@
 
 // A request of it has timed out, and is about to fail.
 void liveness_on_timeout(struct upstream *upstream, const struct upstream_request *request);
+// It has sent nothing for longer than it should.
+void liveness_on_idle(struct upstream *upstream);
 
 #endif

@@ -29,7 +29,7 @@ void transport_lose_deaf(struct upstream *upstream)
 struct http_target *transport_target(const struct upstream *upstream, const char *url)
 {
     const struct server *server = upstream->server;
-    struct http_target *target = http_target_new(upstream->spec.http, url, server->start_timeout_ms);
+    struct http_target *target = http_target_new(upstream->spec.http, url, server->connect_timeout_ms);
     http_target_trust(target, server->tls.ca_file);
     for (size_t i = 0; i < server->headers.count; i++)
         http_target_header(target, server->headers.at[i].name, server->headers.at[i].value);

@@ -39,7 +39,7 @@ struct exchange {
     struct list node;
     enum exchange_kind kind;
     struct incoming in;      // the response, with the request that it answers, if any
-    struct loop_timer wait;  // before a resuming GET
+    struct loop_timer wait;  // before a resuming GET, or until the standalone stream has been idle for too long
     int status;
     int64_t patience_ms;  // transport_hear()
     bool initial, ended;
@@ -155,10 +155,18 @@ static void on_head(void *arg, struct http_transfer *transfer, int status)
     }
 }
 
+static void watch_idle(struct exchange *exchange)
+{
+    const struct upstream *upstream = exchange->wire->upstream;
+    if (exchange->kind == EXCHANGE_LISTEN && upstream->server->idle_stream_timeout_ms)
+        loop_timer_set(upstream->spec.loop, &exchange->wait, upstream->server->idle_stream_timeout_ms);
+}
+
 static bool on_data(void *arg, struct span bytes)
 {
     struct exchange *exchange = arg;
     transport_note_byte(exchange->wire->upstream);
+    watch_idle(exchange);
     return incoming_take(&exchange->in, bytes);
 }
 
@@ -227,6 +235,16 @@ static void forget_session(struct http_wire *wire)
     }
 }
 
+static void listen_ended(struct exchange *exchange);
+
+// Its connection may be dead without a word of either side, so it is opened again.
+static void on_idle(struct loop_timer *timer)
+{
+    struct exchange *exchange = timer->arg;
+    log_debug("event stream is idle, opening it again", LOG_STR("server", exchange->wire->upstream->server->name));
+    listen_ended(exchange);
+}
+
 static void listen_start(struct http_wire *wire, struct span last_id)
 {
     if (wire->listening)
@@ -234,6 +252,8 @@ static void listen_start(struct http_wire *wire, struct span last_id)
     wire->listening = true;
     struct exchange *exchange = exchange_new(wire, EXCHANGE_LISTEN, NULL);
     buf_put_span(&exchange->in.parser.id, last_id);
+    exchange->wait = (struct loop_timer){.on_due = on_idle, .arg = exchange, .name = "idle stream"};
+    watch_idle(exchange);
     exchange_start(exchange, HTTP_GET, NULL);
 }
 
@@ -508,10 +528,23 @@ static void post_done(struct exchange *exchange, const struct err *err)
         take_answer(exchange);
 }
 
+// Where the time to connect ran out, the error names the option.
+static const struct err *explain(const struct exchange *exchange, const struct err *err, struct err *explained)
+{
+    if (!err || err->code != ERR_UPSTREAM_TIMEOUT || !is_unsent(exchange))
+        return err;
+    *explained = *err;
+    explained->option = "connect_timeout";
+    explained->option_ms = exchange->wire->upstream->server->connect_timeout_ms;
+    return explained;
+}
+
 static void on_done(void *arg, const struct err *err)
 {
     struct exchange *exchange = arg;
     struct upstream *upstream = exchange->wire->upstream;
+    struct err explained;
+    err = explain(exchange, err, &explained);
     if (goes_again(exchange, err))
         return;
     exchange->in.transfer = NULL;

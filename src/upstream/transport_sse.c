@@ -16,6 +16,7 @@ struct sse_wire {
     struct upstream *upstream;
     struct http_target *stream_target, *post_target;
     struct incoming stream;
+    struct loop_timer idle;  // of the stream; not set if there is no limit
     int status;
     int64_t patience_ms;  // transport_hear()
     unsigned presented;   // the version of the token that the stream was opened with
@@ -190,10 +191,25 @@ static void on_stream_head(void *arg, struct http_transfer *transfer, int status
     wire->patience_ms = transport_hear(wire->upstream, transfer, status);
 }
 
+static void watch_idle(struct sse_wire *wire)
+{
+    struct upstream *upstream = wire->upstream;
+    if (upstream->server->idle_stream_timeout_ms)
+        loop_timer_set(upstream->spec.loop, &wire->idle, upstream->server->idle_stream_timeout_ms);
+}
+
+static void on_idle(struct loop_timer *timer)
+{
+    struct sse_wire *wire = timer->arg;
+    watch_idle(wire);
+    wire->upstream->events->on_idle(wire->upstream);
+}
+
 static bool on_stream_data(void *arg, struct span bytes)
 {
     struct sse_wire *wire = arg;
     transport_note_byte(wire->upstream);
+    watch_idle(wire);
     return wire->status == 200 && incoming_take(&wire->stream, bytes);
 }
 
@@ -240,6 +256,8 @@ static bool sse_start(struct upstream *upstream, struct err *err)
     transport_put_assertion(upstream, wire->stream_target, NULL);
     struct http_request spec = {.method = HTTP_GET, .events = &stream_events, .arg = wire};
     wire->stream.transfer = http_transfer_start(wire->stream_target, &spec);
+    wire->idle = (struct loop_timer){.on_due = on_idle, .arg = wire, .name = "idle stream"};
+    watch_idle(wire);
     upstream->wire = wire;
     return true;
 }
@@ -293,6 +311,7 @@ static void sse_release_wire(struct upstream *upstream)
     while (!list_empty(&wire->posts))
         post_end(list_entry(wire->posts.next, struct post, node));
     incoming_close(&wire->stream);
+    loop_timer_stop(upstream->spec.loop, &wire->idle);
     http_target_free(wire->stream_target);
     http_target_free(wire->post_target);
     upstream->wire = NULL;

@@ -351,6 +351,7 @@ static const struct upstream_events events = {
     .on_session_lost = on_session_lost,
     .on_not_streamable = on_not_streamable,
     .on_greeted_late = on_greeted_late,
+    .on_idle = liveness_on_idle,
     .on_timeout = liveness_on_timeout,
     .on_other_login = on_other_login,
 };

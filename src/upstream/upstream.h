@@ -32,6 +32,7 @@ struct upstream_events {
     void (*on_not_streamable)(struct upstream *upstream);  // tries HTTP+SSE
     // The token of this version was refused during the handshake, which is repeated with another token.
     void (*on_greeted_late)(struct upstream *upstream, unsigned version);
+    void (*on_idle)(struct upstream *upstream);  // the stream on which it answers has brought nothing for a long time
     void (*on_timeout)(struct upstream *upstream, const struct upstream_request *request);  // it is about to fail
     void (*on_other_login)(struct upstream *upstream);  // the new token may belong to another account
 };
