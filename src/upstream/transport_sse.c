@@ -16,7 +16,7 @@ struct sse_wire {
     struct upstream *upstream;
     struct http_target *stream_target, *post_target;
     struct incoming stream;
-    struct loop_timer idle;  // of the stream; not set if there is no limit
+    struct loop_timer idle;  // until a ping is sent; not set without a limit
     int status;
     int64_t patience_ms;  // transport_hear()
     unsigned presented;   // the version of the token that the stream was opened with

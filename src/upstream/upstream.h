@@ -56,7 +56,7 @@ struct upstream {
     struct budget_hold *taken;  // counts the message that is being delivered; NULL: nothing does
     int64_t stopped_ms;         // when the clock of its requests was stopped; 0: it runs
     struct upstream_request hello, ping;
-    int64_t last_byte_ms;  // when the server was last seen to send or take a byte
+    int64_t last_byte_ms;  // when the server last sent a byte, or read from a full pipe
     int64_t timed_out_ms;  // when a request first timed out after that; 0: none has
     struct loop_timer retry;
     struct loop_task fail_later;  // failures that must not come from inside upstream_request_send()
