@@ -32,10 +32,11 @@ static const struct option rows[] = {
     {.name = "key_file",
      .type = OPTION_STRING,
      .offset = AT(key_file),
-     .help = "The keys that seal users' tokens, 32 bytes in base64 on each line; the first key seals, all keys open. "
-             "If absent: `$POSTERN_VAULT_KEY`, the systemd credential `postern-vault-key`, vault.key in the state "
-             "folder if it exists, the desktop's keyring (with `secret-tool`), or that file, created at the first use. "
-             "\"fd:3\" is an inherited file descriptor. Keep a copy: without the key the tokens are lost."},
+     .help = "The file with the keys that seal users' tokens, 32 bytes in base64 on each line. The first key seals; "
+             "all keys open. \"fd:3\" is an inherited file descriptor. If absent, the first of these is used: "
+             "`$POSTERN_VAULT_KEY`, the systemd credential `postern-vault-key`, vault.key in the state folder if it "
+             "exists, the desktop's keyring (with `secret-tool`), and vault.key, created at the first use. Keep a copy "
+             "of the keys: without them, the tokens are lost."},
     {0},
 };
 #undef AT
@@ -67,7 +68,7 @@ static void refresh(struct vault *vault)
     }
     vault_ring_free(ring);
     if (!vault->complained)
-        log_error("could not reload the vault's keys; the previous keys stay in use", LOG_STR("problem", err.detail));
+        log_error("cannot reload the vault's keys; the previous keys stay in use", LOG_STR("problem", err.detail));
     vault->complained = true;
 }
 
@@ -156,7 +157,7 @@ bool vault_unseal(struct vault *vault, struct record_name name, struct span seal
     struct buf associated = {0};
     const unsigned char *bytes = (const unsigned char *)sealed.at;
     if (sealed.len < VAULT_OVERHEAD || sealed.len > RECORD_VALUE_MAX || bytes[0] != FORMAT)
-        return err_set(err, ERR_SYSTEM, "a sealed record is truncated, or in a format of a later version");
+        return err_set(err, ERR_SYSTEM, "a sealed record is truncated, or was written by a later version");
     const struct vault_ring_key *key = find_key(vault, bytes + 1, err);
     if (!key)
         return false;
@@ -170,7 +171,8 @@ bool vault_unseal(struct vault *vault, struct record_name name, struct span seal
     if (!ok)
         secret_wipe(out->at, out->room);
     out->len = ok ? sealed.len - VAULT_OVERHEAD : 0;
-    return ok || err_set(err, ERR_SYSTEM, "a sealed record was changed, or moved from another place");
+    return ok ||
+           err_set(err, ERR_SYSTEM, "a sealed record is not authentic: it was modified, or moved from another key");
 }
 
 // ---- opening --------------------------------------------------------------------------------
@@ -368,7 +370,8 @@ static bool keep_lease(struct resealing *resealing)
     enum record_answer ours =
         record_lease_renew(resealing->records, span_of(ROTATION_LEASE), &resealing->lease, resealing->err);
     if (ours == RECORD_NO)
-        (void)err_set(resealing->err, ERR_SYSTEM, "another rotation has taken over");
+        (void)err_set(resealing->err, ERR_SYSTEM,
+                      "another rotation has taken over the lease; run this again when it has finished");
     return ours == RECORD_YES;
 }
 
@@ -464,7 +467,8 @@ static bool rotate(struct resealing *resealing, struct vault_rotation *out)
                            "was changed",
                            status.keys[i].records, status.keys[i].id, vault->place.name);
     if (status.foreign)
-        return err_set(resealing->err, ERR_SYSTEM, "%zu records are damaged or of a later version; nothing was changed",
+        return err_set(resealing->err, ERR_SYSTEM,
+                       "%zu records are damaged, or were written by a later version; nothing was changed",
                        status.foreign);
     if (vault->place.source == VAULT_RING_FILE && !renew_ring(vault, &status, out, resealing->err))
         return false;
@@ -489,7 +493,7 @@ bool vault_rotate(struct vault *vault, struct record_store *records, struct vaul
     bool ok = rotate(&resealing, out);
     struct err ignored;
     if (record_lease_release(records, span_of(ROTATION_LEASE), &resealing.lease, &ignored) == RECORD_FAILED)
-        log_warn("could not release the lease of the rotation; it will expire", LOG_STR("problem", ignored.detail));
+        log_warn("cannot release the lease of the rotation; it will expire", LOG_STR("problem", ignored.detail));
     return ok;
 }
 

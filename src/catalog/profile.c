@@ -29,14 +29,14 @@ static const struct option tools_rows[] = {
     {.name = "allow",
      .type = OPTION_STRINGS,
      .offset = AT(allow),
-     .help = "Patterns (`*` matches any text) of the tools to include, by the server's own names. All tools if absent, "
-             "no tool if empty."},
+     .help = "Patterns of the tools to include, matched against the server's own names; `*` matches any text. All "
+             "tools if absent, no tools if empty."},
     {.name = "override",
      .type = OPTION_NAMED_OBJECTS,
      .offset = AT(override),
      .fallback = "{}",
      .sub = &override_options,
-     .help = "Changes to names, titles and descriptions, by the server's own name of the tool."},
+     .help = "Changes to the names, titles and descriptions of tools. The key is the server's own name of the tool."},
     {0},
 };
 #undef AT
@@ -48,15 +48,15 @@ static const struct option rows[] = {
     {.name = "servers",
      .type = OPTION_STRINGS,
      .offset = AT(servers),
-     .help = "The servers to include, in the order of the merged lists; all servers of the tenant if absent. Their "
-             "resources and prompts are included."},
+     .help = "The servers to include with their tools, resources and prompts, in the order of the merged lists; all "
+             "servers of the tenant if absent."},
     {.name = "tools",
      .type = OPTION_NAMED_OBJECTS,
      .offset = AT(tools),
      .fallback = "{}",
      .sub = &tools_options,
-     .help = "The tools to include and their changes, by server. All tools of a server without an entry are included, "
-             "unchanged."},
+     .help = "The tools to include, and changes to them, by server. For a server without an entry, all tools are "
+             "included unchanged."},
     {.name = "prefix",
      .type = OPTION_BOOL,
      .offset = AT(prefix),
@@ -157,7 +157,7 @@ static bool check_servers(const struct checking *c)
 {
     char *const *names = c->profile->servers;
     if (names && !names[0])
-        return wrong(c, "/servers: %s", "the list is empty; leave it out to include all servers");
+        return wrong(c, "/servers: %s", "the list is empty; omit it to include all servers");
     for (size_t i = 0; names && names[i]; i++) {
         if (!server_find(c->servers, span_of(names[i])))
             return unknown_server(c, "/servers", names[i]);
@@ -209,8 +209,8 @@ static bool check_override(const struct checking *c, const struct profile_tools 
         return wrong(c, "/tools/%s/override/%s: this tool matches no pattern in \"allow\"", tools->server,
                      override->tool);
     if (override->name && !is_tool_name(override->name))
-        return wrong(c, "/tools/%s/override/%s/name: 1 to %d letters, digits or _ - . /", tools->server, override->tool,
-                     VIEW_NAME_MAX);
+        return wrong(c, "/tools/%s/override/%s/name: must be 1 to %d letters, digits or _ - . /", tools->server,
+                     override->tool, VIEW_NAME_MAX);
     if (override->name && (other = given_before(c->profile, override)))
         return wrong(c, "/tools/%s/override/%s/name: \"%s\" is already the name of \"%s\"", tools->server,
                      override->tool, override->name, other);

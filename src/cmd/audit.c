@@ -16,7 +16,7 @@
 #define DEFAULT_LIMIT 100
 #define POLL_MS 250
 
-static const char *const titles[TABLE_COLUMNS + 1] = {"TIME", "WHO", "WHAT", "RESULT", NULL};
+static const char *const titles[TABLE_COLUMNS + 1] = {"TIME", "SUBJECT", "EVENT", "RESULT", NULL};
 
 // ---- what to show ---------------------------------------------------------------------------
 
@@ -36,13 +36,13 @@ static bool read_filter(const struct flags *flags, struct audit_filter *filter)
                                     .denied = flags->denied,
                                     .limit = flags->since ? 0 : DEFAULT_LIMIT};
     if (flags->since && !options_time(flags->since, &filter->since_ms)) {
-        (void)fail_with(EXIT_USAGE, "audit: --since must be a time ago such as 1h, or a date such as 2027-01-31 or "
-                                    "2027-01-31T12:00:00Z");
+        (void)fail_with(EXIT_USAGE, "audit: --since must be a duration before now such as 1h, or a date such as "
+                                    "2027-01-31 or 2027-01-31T12:00:00Z");
         return false;
     }
     if (flags->until && !options_time(flags->until, &filter->until_ms)) {
-        (void)fail_with(EXIT_USAGE, "audit: --until must be a time ago such as 1h, or a date such as 2027-01-31 or "
-                                    "2027-01-31T12:00:00Z");
+        (void)fail_with(EXIT_USAGE, "audit: --until must be a duration before now such as 1h, or a date such as "
+                                    "2027-01-31 or 2027-01-31T12:00:00Z");
         return false;
     }
     if (flags->limit && !read_limit(flags->limit, &filter->limit)) {
@@ -239,10 +239,10 @@ static int run(const struct flags *flags)
     int code = EXIT_OK;
     bool checks = flags->count == 1;
     if (checks && strcmp(flags->args[0], "verify") != 0)
-        return fail_with(EXIT_USAGE, "audit %s: unknown subcommand; use verify, or none to show the rows",
+        return fail_with(EXIT_USAGE, "audit %s: unknown subcommand; use verify, or omit it to show the rows",
                          flags->args[0]);
     if (checks && unwanted(flags))
-        return fail_with(EXIT_USAGE, "audit verify: takes no --%s", unwanted(flags));
+        return fail_with(EXIT_USAGE, "audit verify: does not accept --%s", unwanted(flags));
     char *path = configuration_audit_path(flags, &code);
     if (!path)
         return code;
@@ -254,12 +254,13 @@ static int run(const struct flags *flags)
 static const struct flag flags_table[] = {
     FLAG_CONFIG,
     {"file", "DB", FLAG(file), "The database; default: the one in the configuration"},
-    {"since", "TIME", FLAG(since), "Only rows since then: 1h (ago), 2027-01-31 or 2027-01-31T12:00:00Z, in UTC"},
-    {"until", "TIME", FLAG(until), "Only rows up to then"},
-    {"subject", "NAME", FLAG(subject), "Only what this subject did"},
-    {"tenant", "NAME", FLAG(tenant), "Only this tenant"},
+    {"since", "TIME", FLAG(since), "Only rows since this time: 1h (ago), 2027-01-31 or 2027-01-31T12:00:00Z, in UTC"},
+    {"until", "TIME", FLAG(until), "Only rows up to this time"},
+    {"subject", "NAME", FLAG(subject), "Only rows of this subject"},
+    {"tenant", "NAME", FLAG(tenant), "Only rows of this tenant"},
     {"server", "NAME", FLAG(server), "Only calls to this server"},
-    {"tool", "NAME", FLAG(tool), "Only calls of the tool, prompt or resource of this name, as its server has it"},
+    {"tool", "NAME", FLAG(tool),
+     "Only calls of the tool, prompt or resource with this name, which is the server's own name for it"},
     {"denied", NULL, FLAG(denied), "Only denied calls"},
     {"limit", "N", FLAG(limit), "The last N rows; default: 100, or all with --since; 0 shows all"},
     {"follow", NULL, FLAG_LETTER(follow, 'f'), "Keep printing rows as they are written"},
@@ -274,9 +275,9 @@ const struct command audit_command = {
     .summary = "Show recorded calls and events, or verify the log",
     .details =
         "Rows are a table on a terminal and JSON lines in a pipe, the oldest first.\n"
-        "verify  walks the chains of hashes and names each row that was changed, moved or removed. Exit\n"
-        "        status 1 if it finds one. Keep the heads that it prints elsewhere: an attacker who can write the\n"
-        "        file could make new chains, but not with the same heads.",
+        "verify  checks the chains of hashes and lists each row that was changed, moved or removed. Exit status 1:\n"
+        "        there is such a row. Keep a copy of the printed heads in another place: an attacker who can write\n"
+        "        the file can make new chains, but not with the same heads.",
     .flags = flags_table,
     .max_args = 1,
     .run = run,

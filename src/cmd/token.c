@@ -119,7 +119,8 @@ static int hand_over(const struct caller_token_minted *minted, const struct call
     if (!isatty(STDERR_FILENO))
         return EXIT_OK;
     fprintf(stderr,
-            "\nThis is token %s of \"%s\", shown this once: %s keeps only its SHA-256.\n"
+            "\n"
+            "This is token %s of \"%s\". It is shown only once: %s contains only its SHA-256.\n"
             "Give it to its owner, who sends it as \"Authorization: Bearer TOKEN\".\n",
             minted->id, entry->subject, flags->file);
     if (entry->expires)
@@ -214,7 +215,7 @@ static int rotate(struct caller_tokens_edit *edit, const struct caller_token *ol
     if (code == EXIT_OK)
         code = hand_over(&minted, &entry, flags);
     if (code == EXIT_OK && isatty(STDERR_FILENO))
-        fprintf(stderr, "The old one, %s, is valid until %s.\n", old->id, ending.expires);
+        fprintf(stderr, "The old token, %s, is valid until %s.\n", old->id, ending.expires);
     secret_wipe(&minted, sizeof minted);
     return code;
 }
@@ -352,7 +353,7 @@ static int run(const struct flags *flags)
     if (!subcommand)
         return fail_with(EXIT_USAGE, "token %s: unknown subcommand; use new, list, rotate or revoke", name);
     if (unwanted(subcommand, flags))
-        return fail_with(EXIT_USAGE, "token %s: takes no --%s", name, unwanted(subcommand, flags));
+        return fail_with(EXIT_USAGE, "token %s: does not accept --%s", name, unwanted(subcommand, flags));
     if (flags->count != (subcommand->id ? 2 : 1))
         return fail_with(EXIT_USAGE, "usage: postern token %s %s--file FILE", name, subcommand->id ? "ID " : "");
     if (!flags->file)
@@ -363,11 +364,13 @@ static int run(const struct flags *flags)
 static const struct flag flags_table[] = {
     {"file", "FILE", FLAG(file), "The tokens file; 'new' creates it if it does not exist"},
     FLAG_CONFIG,
-    {"subject", "NAME", FLAG(subject), "new: the owner of the token"},
-    {"role", "ROLE...", FLAG(role), "new: a role of the subject; may be given again"},
+    {"subject", "NAME", FLAG(subject), "new: the subject whose calls the token authenticates"},
+    {"role", "ROLE...", FLAG(role), "new: a role of the subject; can be repeated"},
     {"tenant", "NAME", FLAG(tenant),
      "new: the subject's tenant; default: \"default\"; list, rotate, revoke: only tokens of this tenant"},
-    {"expires", "DATE|TIME", FLAG(expires), "new, rotate: 2027-01-31 (to its end, UTC), RFC 3339, or 90d from now"},
+    {"expires", "DATE|TIME", FLAG(expires),
+     "new, rotate: when the token expires: 2027-01-31 (at the end of that day, UTC), an RFC 3339 time, or "
+     "90d (from now)"},
     {"description", "TEXT", FLAG(description), "new: what the token is for"},
     {"overlap", "TIME", FLAG(overlap), "rotate: how long the old token stays valid; default: " DEFAULT_OVERLAP},
     FLAG_JSON,
@@ -379,14 +382,15 @@ const struct command token_command = {
     .synopsis = "token new|list|rotate|revoke [ID] --file FILE",
     .summary = "Create, list, replace or revoke caller tokens",
     .details =
-        "new     creates a token for --subject and prints it once; the file has only its SHA-256\n"
-        "list    prints the tokens with their subjects, as a table or, in a pipe, as JSON; never their digests.\n"
-        "        The time of their last use comes from the audit log of the configuration\n"
-        "rotate  creates a new token with the data of ID, which stays valid for --overlap\n"
+        "new     creates a token for --subject and prints it once; the file contains only its SHA-256 digest\n"
+        "list    prints the tokens with their subjects, as a table or, in a pipe, as JSON; digests are not printed.\n"
+        "        The time of the last use is taken from the audit log of the configuration\n"
+        "rotate  creates a token with the subject, tenant, roles and description of the token ID; the old token\n"
+        "        stays valid for --overlap\n"
         "revoke  removes the token ID from the file\n\n"
         "If the configuration has an audit log, each change is recorded there with the user who made it.\n\n"
-        "A subject has at most two active tokens. ID may also be the whole token. Exit status 1: the token\n"
-        "does not exist, or the subject has two active tokens already.",
+        "A subject has at most two active tokens. ID is the id of a token, or the whole token. Exit status 1: the\n"
+        "token does not exist, or the subject already has two active tokens.",
     .flags = flags_table,
     .min_args = 1,
     .max_args = 2,

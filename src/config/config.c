@@ -26,7 +26,7 @@ static const struct option log_rows[] = {
      .offset = AT(format),
      .fallback = "\"text\"",
      .choices = formats,
-     .help = "The format of log lines on standard error: for people or for machines."},
+     .help = "The format of log lines on standard error: `text` for people, `json` for programs."},
     {0},
 };
 #undef AT
@@ -38,26 +38,26 @@ static const struct option rows[] = {
      .type = OPTION_OBJECTS,
      .offset = AT(listen),
      .sub = &config_listener_options,
-     .help = "Where HTTP is served; 127.0.0.1:8080 if absent. Beyond loopback and unix sockets, a provider that "
-             "authenticates callers is required."},
+     .help = "The addresses on which the gateway serves HTTP; 127.0.0.1:8080 if absent. An address that is neither on "
+             "loopback nor a unix socket requires a provider that authenticates callers."},
     {.name = "public_url",
      .type = OPTION_STRING,
      .offset = AT(public_url),
      .fixed = true,
-     .help = "The URL under which callers reach the gateway; its host is accepted in Host and Origin."},
+     .help = "The URL at which callers reach the gateway. Its host is accepted in Host and Origin."},
     {.name = "allowed_hosts",
      .type = OPTION_STRINGS,
      .offset = AT(allowed_hosts),
-     .help = "Further values of Host that are served, beside loopback names and the host of public_url."},
+     .help = "Additional values of Host to accept, besides loopback names and the host of `public_url`."},
     {.name = "allowed_origins",
      .type = OPTION_STRINGS,
      .offset = AT(allowed_origins),
-     .help = "Further Origins (scheme://host:port) that may call from a browser."},
+     .help = "Additional origins (scheme://host:port) from which a browser may call."},
     {.name = "auth",
      .type = OPTION_OBJECT,
      .offset = AT(auth),
      .sub = &provider_config_options,
-     .help = "How callers are authenticated on standard input, and at listeners without `auth` of their own."},
+     .help = "How callers are authenticated on standard input, and at listeners that do not set `auth`."},
     {.name = "policy",
      .type = OPTION_STRING,
      .offset = AT(policy),
@@ -75,15 +75,15 @@ static const struct option rows[] = {
      .offset = AT(profiles),
      .fallback = "{}",
      .sub = &profile_options,
-     .help = "Selections of servers and tools with names of their own, each at `/mcp/NAME`; `/mcp` has everything."},
+     .help = "Selections of servers and tools, each with its own names, at `/mcp/NAME`. `/mcp` offers all servers and "
+             "tools."},
     {.name = "tenants",
      .type = OPTION_NAMED_OBJECTS,
      .offset = AT(tenants),
      .fallback = "{}",
      .sub = &config_tenant_options,
-     .help =
-         "Tenants beside `default`, by name. Further tenants are in files of their own, `tenants.d/NAME.json`, beside "
-         "this file. An identity whose tenant is in neither place is refused."},
+     .help = "Tenants besides `default`, by name. Each file `tenants.d/NAME.json` beside this file defines another "
+             "tenant. An identity whose tenant is not defined is refused."},
     {.name = "prefix",
      .type = OPTION_BOOL,
      .offset = AT(prefix),
@@ -106,20 +106,20 @@ static const struct option rows[] = {
      .offset = AT(audit),
      .sub = &audit_options,
      .fixed = true,
-     .help = "Where every call is recorded. On if `path` or `jsonl` is given, and always on with a provider that "
-             "authenticates callers."},
+     .help = "The audit log, which records every call. It is on if `path` or `jsonl` is set, and always on with a "
+             "provider that authenticates callers."},
     {.name = "store",
      .type = OPTION_OBJECT,
      .offset = AT(store),
      .sub = &record_options,
      .fixed = true,
-     .help = "Where users' tokens for servers are kept."},
+     .help = "The store of users' tokens for servers."},
     {.name = "vault",
      .type = OPTION_OBJECT,
      .offset = AT(vault),
      .sub = &vault_options,
      .fixed = true,
-     .help = "The keys those tokens are sealed with."},
+     .help = "The keys that seal users' tokens in the store."},
     {.name = "hosted",
      .type = OPTION_OBJECT,
      .offset = AT(hosted),
@@ -134,7 +134,7 @@ static const struct option rows[] = {
      .type = OPTION_OBJECT,
      .offset = AT(timeouts),
      .sub = &config_limits_timeouts,
-     .help = "How long requests, sessions and the shutdown may take."},
+     .help = "Time limits of requests, sessions and the shutdown."},
     {0},
 };
 #undef AT
@@ -144,7 +144,8 @@ static bool check_separator(const struct config *config, const struct option_pla
     size_t len = strlen(config->separator);
     if (len >= 1 && len <= 8 && strspn(config->separator, "_-./") == len)
         return true;
-    return err_set(err, ERR_CONFIG, "%s: %s/separator: 1 to 8 of the characters _ - . /", place->file, place->path);
+    return err_set(err, ERR_CONFIG, "%s: %s/separator: must be 1 to 8 of the characters _ - . /", place->file,
+                   place->path);
 }
 
 static bool check(void *object, const struct option_place *place, struct err *err)

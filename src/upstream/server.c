@@ -13,9 +13,9 @@ static const struct option tls_rows[] = {
     {.name = "ca_file",
      .type = OPTION_STRING,
      .offset = offsetof(struct server_tls, ca_file),
-     .help =
-         "PEM file with private authorities, relative to the configuration. They are trusted for this server and its "
-         "authorization server, in addition to the system's authorities. The file is read for each connection."},
+     .help = "PEM file with private certificate authorities, relative to the configuration file. They are trusted for "
+             "this server and its authorization server, in addition to the system's authorities. The file is read for "
+             "each connection."},
     {0},
 };
 static const struct option_table tls_options = {"TLS of a server (mcpServers.NAME.tls)", sizeof(struct server_tls),
@@ -40,16 +40,16 @@ static const struct option rows[] = {
      .type = OPTION_PAIRS,
      .offset = AT(env),
      .secret = true,
-     .help = "Environment of the program. In addition it inherits PATH, HOME, USER, LOGNAME, SHELL, LANG, LC_ALL, TZ, "
-             "TMPDIR and TERM from the gateway, and nothing else."},
+     .help = "Environment of the program. From the gateway's environment, the program inherits only PATH, HOME, USER, "
+             "LOGNAME, SHELL, LANG, LC_ALL, TZ, TMPDIR and TERM."},
     {.name = "cwd", .type = OPTION_STRING, .offset = AT(cwd), .help = "Working directory of the program."},
     {.name = "framing",
      .type = OPTION_ENUM,
      .offset = AT(framing),
      .fallback = "\"auto\"",
      .choices = framings,
-     .help = "How messages are written to a stdio server. `auto`: one line each, until the server itself uses "
-             "Content-Length. Both are always accepted from the server."},
+     .help = "How messages are written to a stdio server. `auto`: one line for each message, until the server itself "
+             "uses Content-Length. From the server, both formats are always accepted."},
     {.name = "url", .type = OPTION_STRING, .offset = AT(url), .help = "Endpoint of an HTTP server."},
     {.name = "headers",
      .type = OPTION_PAIRS,
@@ -83,7 +83,7 @@ static const struct option rows[] = {
      .fallback = "3600",
      .min = 1,
      .max = 604800000,
-     .help = "Time limit of a request in all, even with progress."},
+     .help = "Time limit of a whole request, even if the server reports progress."},
     {.name = "start_timeout",
      .type = OPTION_DURATION,
      .offset = AT(start_timeout_ms),
@@ -110,7 +110,8 @@ static const struct option rows[] = {
     {.name = "prefix",
      .type = OPTION_STRING_OR_FALSE,
      .offset = AT(prefix),
-     .help = "Prefix of the server's tool and prompt names. If absent, the server's key; if false, no prefix."},
+     .help = "Prefix of the server's tool and prompt names. If absent, the prefix is the name of the server in "
+             "`mcpServers`; if false, names have no prefix."},
     {.name = "isolation",
      .type = OPTION_ENUM,
      .offset = AT(isolation),
@@ -139,14 +140,14 @@ static bool good_key(const char *key)
 static bool check_assertion(const struct server *server, const struct option_place *place, struct err *err)
 {
     if (server->command)
-        return err_set(err, ERR_CONFIG, "%s: %s/auth/assertion: only for a server with a \"url\"", place->file,
+        return err_set(err, ERR_CONFIG, "%s: %s/auth/assertion: applies only to a server with a \"url\"", place->file,
                        place->path);
     if (server->isolation == SERVER_SHARED)
         return err_set(err, ERR_CONFIG, "%s: %s/auth/assertion: needs \"isolation\" \"user\" or \"session\"",
                        place->file, place->path);
     for (size_t i = 0; i < server->headers.count; i++)
         if (strcasecmp(server->headers.at[i].name, server->auth.assertion.header) == 0)
-            return err_set(err, ERR_CONFIG, "%s: %s/headers/%s: this header carries the assertion", place->file,
+            return err_set(err, ERR_CONFIG, "%s: %s/headers/%s: this header is reserved for the assertion", place->file,
                            place->path, server->headers.at[i].name);
     return true;
 }
@@ -198,7 +199,7 @@ static bool check(void *object, const struct option_place *place, struct err *er
         return err_set(err, ERR_CONFIG, "%s: %s: a server's name is 1 to 48 letters, digits, '.', '_' or '-'",
                        place->file, place->path);
     if (server->prefix && *server->prefix && !good_key(server->prefix))
-        return err_set(err, ERR_CONFIG, "%s: %s/prefix: 1 to 48 letters, digits, '.', '_' or '-', or false",
+        return err_set(err, ERR_CONFIG, "%s: %s/prefix: must be 1 to 48 letters, digits, '.', '_' or '-', or false",
                        place->file, place->path);
     if (stdio == web)
         return err_set(err, ERR_CONFIG, "%s: %s: give either \"command\" or \"url\"", place->file, place->path);
@@ -210,7 +211,7 @@ static bool check(void *object, const struct option_place *place, struct err *er
         return err_set(err, ERR_CONFIG, "%s: %s/type: \"%s\" needs a \"%s\"", place->file, place->path,
                        types[server->type], stdio ? "url" : "command");
     if (stdio && server->auth.mode != ACCESS_NONE)
-        return err_set(err, ERR_CONFIG, "%s: %s/auth: only for a server with a \"url\"; a command gets \"env\"",
+        return err_set(err, ERR_CONFIG, "%s: %s/auth: applies only to a server with a \"url\"; a command gets \"env\"",
                        place->file, place->path);
     bool own = server->auth.mode == ACCESS_USER || access_options_takes_caller(&server->auth);
     if (own && server->isolation == SERVER_SHARED)
@@ -223,8 +224,8 @@ static bool check(void *object, const struct option_place *place, struct err *er
                        "\"headers\", as Authorization",
                        place->file, place->path);
     if (server->tls.ca_file && (!web || strncasecmp(server->url, "https:", 6) != 0))
-        return err_set(err, ERR_CONFIG, "%s: %s/tls/ca_file: only for a server with an https \"url\"", place->file,
-                       place->path);
+        return err_set(err, ERR_CONFIG, "%s: %s/tls/ca_file: applies only to a server with an https \"url\"",
+                       place->file, place->path);
     return check_headers(server, place, err) && check_tool_timeouts(server, place, err);
 }
 

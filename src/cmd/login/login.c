@@ -84,11 +84,12 @@ static void tell_grant(const struct login *login, const struct grant *grant)
         strftime(until, sizeof until, "until %Y-%m-%d %H:%M:%S UTC", &parts);
     char *store = record_place(&login->config->store);
     const char *account = grant->is.account && *grant->is.account ? grant->is.account : NULL;
-    fprintf(stderr, "Logged in to %s at %s%s%s\nscope: %s\ntoken: good %s%s\nstored: %s\n", login->server->name,
+    fprintf(stderr, "Logged in to %s at %s%s%s\nscope: %s\ntoken: valid %s%s\nstored: %s\n", login->server->name,
             grant->issuer, account ? " as " : "", account ? account : "",
             grant->is.scope && *grant->is.scope ? grant->is.scope : "(not stated)", until,
-            grant->is.refresh_token.len ? ", then refreshed"
-                                        : "; the server issued no refresh token, so log in again then",
+            grant->is.refresh_token.len
+                ? ", then refreshed"
+                : "; then log in again, because the authorization server did not issue a refresh token",
             store);
     free(store);
 }
@@ -162,7 +163,8 @@ static void on_again(struct loop_timer *timer)
 static void on_late(struct loop_timer *timer)
 {
     struct login *login = timer->arg;
-    login_finish(login, fail_with(EXIT_TIMEOUT, "the login in pid %ld did not end within %lld seconds",
+    login_finish(login, fail_with(EXIT_TIMEOUT,
+                                  "the login in process %ld did not finish within %lld seconds; run the command again",
                                   login->turn.holder, (long long)(login->timeout_ms / 1000)));
 }
 
@@ -177,7 +179,7 @@ static bool take_turn(struct login *login)
         login->code = fail_with(EXIT_STORE, "%s", err.detail);
     if (answer != LOGIN_TURN_BUSY)
         return answer == LOGIN_TURN_MINE;
-    fprintf(stderr, "postern: login in progress in pid %ld; waiting for it\n", login->turn.holder);
+    fprintf(stderr, "postern: waiting for the login in process %ld\n", login->turn.holder);
     login->again = (struct loop_timer){.on_due = on_again, .arg = login};
     login->deadline = (struct loop_timer){.on_due = on_late, .arg = login};
     loop_timer_set(login->loop, &login->again, TURN_MS);
@@ -282,10 +284,10 @@ static bool open_callback(struct login *login, int *code)
     login->port = (unsigned)port;
     bool ok = open_at(login, host, &err);
     if (!ok)
-        *code =
-            fail_with(EXIT_PORT,
-                      "%s; 'ss -ltnp' shows the process that uses it; --callback-port or callback_port chooses another",
-                      err.detail);
+        *code = fail_with(EXIT_PORT,
+                          "%s; find the process that uses it with 'ss -ltnp', or choose another port with "
+                          "--callback-port or callback_port",
+                          err.detail);
     return ok;
 }
 
@@ -469,25 +471,30 @@ static const struct flag flags_table[] = {
     FLAG_URL,
     {"callback-host", "HOST", FLAG(callback_host), "Host of the redirect URI: 127.0.0.1, localhost or ::1"},
     {"callback-port", "PORT", FLAG(callback_port),
-     "Port of the redirect URI; else that of the last login, or the first free one of 8085 to 8099"},
-    {"tenant", "NAME", FLAG(tenant), "The server is one of this tenant"},
+     "Port of the redirect URI; default: the port of the last login, or the first free port from 8085 to 8099"},
+    {"tenant", "NAME", FLAG(tenant), "The tenant of the server"},
     {"subject", "PROVIDER:NAME", FLAG(subject), "The caller that owns the grant, for a server with mode per_user"},
-    {"no-browser", NULL, FLAG(no_browser), "Only print the address; the final address of the browser can be pasted"},
+    {"no-browser", NULL, FLAG(no_browser),
+     "Do not start a browser: print the address, and read the final address of the browser as pasted text"},
     {"browser-cmd", "PROGRAM", FLAG(browser_cmd),
-     "The browser to start; else $BROWSER, or xdg-open if there is a display"},
+     "The browser to start; default: $BROWSER, or xdg-open if a display is available"},
     {"headless", NULL, FLAG(headless),
-     "No browser and no port: one GET, for servers that grant access without user interaction"},
-    {"device", NULL, FLAG(device), "No browser here: show a code to enter on another device (RFC 8628)"},
-    {"token-stdin", NULL, FLAG(token_stdin), "No OAuth: store a token from standard input"},
-    {"paste-code", NULL, FLAG(paste_code), "Also accept a pasted code alone; then only PKCE binds it to this login"},
-    {"start", NULL, FLAG(start), "First of two steps, for scripts: print the address and an attempt as JSON, and exit"},
-    {"finish", "ID", FLAG(finish), "Second step, within ten minutes: complete the attempt with this attempt_id"},
+     "Send one GET request instead of starting a browser: for servers that grant access without user "
+     "interaction"},
+    {"device", NULL, FLAG(device), "Show a code to enter on another device, instead of starting a browser (RFC 8628)"},
+    {"token-stdin", NULL, FLAG(token_stdin), "Store a token that is read from standard input, without OAuth"},
+    {"paste-code", NULL, FLAG(paste_code),
+     "Also accept a pasted code without its state; then only PKCE binds the code to this login"},
+    {"start", NULL, FLAG(start),
+     "First of two steps, for scripts: print the address and the attempt_id as JSON, and exit"},
+    {"finish", "ID", FLAG(finish), "Second step, within ten minutes: complete the login with this attempt_id"},
     {"redirect", "URL", FLAG(redirect),
      "With --finish: the final address of the browser; - reads it from standard input"},
     {"force", NULL, FLAG(force), "Start a browser even if one was started for this login in the last ten minutes"},
-    {"reregister", NULL, FLAG(reregister), "Register a new client even if one is known"},
-    {"timeout", "TIME", FLAG(timeout), "How long to wait for the browser, once it has the address (300s)"},
-    {"verbose", NULL, FLAG(verbose), "Show each address tried and each decision"},
+    {"reregister", NULL, FLAG(reregister), "Register a new client even if the store has a registration"},
+    {"timeout", "TIME", FLAG(timeout),
+     "How long to wait for the browser after the address was opened or printed; default: 300s"},
+    {"verbose", NULL, FLAG(verbose), "Print each address that is tried and each decision"},
     {0},
 };
 
@@ -495,8 +502,10 @@ const struct command login_command = {
     .name = "login",
     .synopsis = "login SERVER [OPTIONS] | login --url URL [OPTIONS]",
     .summary = "Log in to a server with OAuth",
-    .details = "Exit status: 0 logged in, 10 declined, 11 timed out, 12 no port, 13 registration, 14 discovery,\n"
-               "15 token endpoint, 16 store, 17 invalid answer.",
+    .details =
+        "Exit status: 0 logged in, 10 declined, 11 timed out, 12 no callback port available, 13 registration failed,\n"
+        "14 discovery failed, 15 token request failed, 16 token store failed, 17 invalid\n"
+        "authorization response.",
     .flags = flags_table,
     .min_args = 1,
     .max_args = 1,
