@@ -26,9 +26,12 @@ struct server {
     struct server_tls tls;
     struct access_options auth;
     int64_t timeout_ms;
+    struct option_pairs tool_timeouts;  // by the tool's own name, as text
     int64_t max_timeout_ms;
     int64_t start_timeout_ms;
-    char *prefix;  // NULL: the server's name; "": none
+    int64_t connect_timeout_ms;
+    int64_t idle_stream_timeout_ms;  // 0: none
+    char *prefix;                    // NULL: the server's name; "": none
     int isolation;
     bool disabled;
 };
@@ -36,6 +39,8 @@ struct server {
 extern const struct option_table server_options;
 // A request without side effects. It is sent without a token, to get the 401 whose challenge says where a login begins.
 extern const char server_probe[];
+// What `tool_timeouts` says of the tool, in ms; 0: nothing.
+int64_t server_tool_timeout(const struct server *server, struct span tool);
 // Finds a server by name in a list of struct server; NULL if there is no such server.
 const struct server *server_find(const struct option_items *servers, struct span name);
 

@@ -23,7 +23,7 @@ enum upstream_state {
     UPSTREAM_DOWN,      // not running; a request starts it
     UPSTREAM_STARTING,  // starting and shaking hands; requests wait
     UPSTREAM_READY,
-    UPSTREAM_BACKOFF,  // failed; requests are refused until the next attempt to start
+    UPSTREAM_BACKOFF,  // failed; requests wait for the next attempt to start, or fail if the circuit is open
     UPSTREAM_CLOSING,  // closing; new requests fail
 };
 
@@ -53,6 +53,7 @@ enum upstream_retry {
     UPSTREAM_RETRY_SESSION = 1 << 0,  // another session
     UPSTREAM_RETRY_TOKEN = 1 << 1,    // another token
     UPSTREAM_RETRY_SCOPE = 1 << 2,    // a token with more scope
+    UPSTREAM_RETRY_UNSENT = 1 << 3,   // another connection: not a byte of it had been written
 };
 
 // A request in flight. Embed it zeroed, fill the callbacks, and keep it until on_reply or a cancel.
@@ -65,6 +66,7 @@ struct upstream_request {
     void *arg;
     const struct identity *who;  // the caller that the request is made for; NULL: the gateway itself
     const char *list;       // the member of the result whose valid elements are used although others are not; or NULL
+    int64_t timeout_ms;     // time without an answer or progress; 0: the server's `timeout`
     struct budget *memory;  // counts the answer while it is read; NULL: the budget of the connection
     // private to the upstream and its transport
     struct upstream *upstream;
@@ -72,8 +74,8 @@ struct upstream_request {
     uint64_t id;
     struct list node;
     struct loop_timer timeout;
-    int64_t started_ms;
-    int64_t held_until_ms;
+    int64_t started_ms, sent_ms;
+    int64_t held_ms, held_until_ms;
     int64_t patience_ms;  // the Retry-After of the server's answer
     int64_t stopped_ms;   // when its clock was stopped; 0: it runs
     struct blob *text;    // while it waits for the server to be ready, or may be sent again
@@ -164,9 +166,13 @@ const char *upstream_problem(const struct upstream *upstream);  // why it is dow
 bool upstream_needs_login(const struct upstream *upstream);     // it is down because a login is needed
 // ERR_LOGIN or ERR_PROCESSES if the server could not be started for this reason; otherwise ERR_NONE.
 enum err_code upstream_refusal(const struct upstream *upstream);
-// How much is left of a pause that the server asked for (Retry-After), in milliseconds; 0: it is not in such a pause.
+// How much is left of a pause in which requests fail, because the server asked for it (Retry-After) or the circuit is open, in
+// milliseconds; 0: it is not in such a pause.
 int64_t upstream_pause_left(const struct upstream *upstream);
+bool upstream_circuit_open(const struct upstream *upstream);  // too many starts have failed in a row
 // Appends the last lines, at most `max`, that a stdio server wrote to stderr since it was last started.
 void upstream_put_stderr(const struct upstream *upstream, size_t max, struct buf *out);
+// Adds some of them to the detail of an error, in one line without control characters.
+void upstream_add_stderr(const struct upstream *upstream, struct err *err);
 
 #endif

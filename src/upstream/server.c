@@ -22,6 +22,7 @@ static const struct option_table tls_options = {"TLS of a server (mcpServers.NAM
                                                 tls_rows, NULL};
 
 #define AT(member) offsetof(struct server, member)
+#define TIMEOUT_MAX_MS 86400000
 
 static const struct option rows[] = {
     {.name = "type",
@@ -70,8 +71,12 @@ static const struct option rows[] = {
      .offset = AT(timeout_ms),
      .fallback = "60",
      .min = 1,
-     .max = 86400000,
+     .max = TIMEOUT_MAX_MS,
      .help = "Time limit of a request without an answer or progress."},
+    {.name = "tool_timeouts",
+     .type = OPTION_PAIRS,
+     .offset = AT(tool_timeouts),
+     .help = "`timeout` of single tools: an object of durations such as \"10m\", by the tool's name at the server."},
     {.name = "max_timeout",
      .type = OPTION_DURATION,
      .offset = AT(max_timeout_ms),
@@ -86,6 +91,22 @@ static const struct option rows[] = {
      .min = 1,
      .max = 3600000,
      .help = "Time limit for starting or connecting, including the handshake."},
+    {.name = "connect_timeout",
+     .type = OPTION_DURATION,
+     .offset = AT(connect_timeout_ms),
+     .fallback = "30",
+     .min = 1,
+     .max = 3600000,
+     .help = "Time limit for opening a connection to an HTTP server."},
+    {.name = "idle_stream_timeout",
+     .type = OPTION_DURATION,
+     .offset = AT(idle_stream_timeout_ms),
+     .fallback = "900",
+     .min = 0,
+     .max = TIMEOUT_MAX_MS,
+     .help =
+         "Time limit of an event stream that belongs to no request, without a byte. Over Streamable HTTP it is opened "
+         "again; over HTTP+SSE the server gets a ping, and is replaced if it does not answer. 0: no limit."},
     {.name = "prefix",
      .type = OPTION_STRING_OR_FALSE,
      .offset = AT(prefix),
@@ -149,6 +170,27 @@ static bool check_headers(const struct server *server, const struct option_place
     return true;
 }
 
+static bool check_tool_timeouts(const struct server *server, const struct option_place *place, struct err *err)
+{
+    for (size_t i = 0; i < server->tool_timeouts.count; i++) {
+        const struct option_pair *tool = &server->tool_timeouts.at[i];
+        int64_t ms;
+        if (!option_duration(tool->value, &ms) || ms < 1 || ms > TIMEOUT_MAX_MS)
+            return err_set(err, ERR_CONFIG, "%s: %s/tool_timeouts/%s: \"%s\" is not a duration from \"1ms\" to \"1d\"",
+                           place->file, place->path, tool->name, tool->value);
+    }
+    return true;
+}
+
+int64_t server_tool_timeout(const struct server *server, struct span tool)
+{
+    int64_t ms;
+    for (size_t i = 0; i < server->tool_timeouts.count; i++)
+        if (span_is(tool, server->tool_timeouts.at[i].name))
+            return option_duration(server->tool_timeouts.at[i].value, &ms) ? ms : 0;
+    return 0;
+}
+
 static bool check(void *object, const struct option_place *place, struct err *err)
 {
     struct server *server = object;
@@ -184,7 +226,7 @@ static bool check(void *object, const struct option_place *place, struct err *er
     if (server->tls.ca_file && (!web || strncasecmp(server->url, "https:", 6) != 0))
         return err_set(err, ERR_CONFIG, "%s: %s/tls/ca_file: applies only to a server with an https \"url\"",
                        place->file, place->path);
-    return check_headers(server, place, err);
+    return check_headers(server, place, err) && check_tool_timeouts(server, place, err);
 }
 
 const struct option_table server_options = {"A server (mcpServers.NAME)", sizeof(struct server), rows, check};

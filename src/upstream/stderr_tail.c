@@ -10,12 +10,12 @@ void stderr_tail_add(struct stderr_tail *tail, struct span line)
     *slot = mem_span(line);
 }
 
-void stderr_tail_put(const struct stderr_tail *tail, size_t max, struct buf *out)
+void stderr_tail_put(const struct stderr_tail *tail, size_t max, const char *between, struct buf *out)
 {
     size_t kept = tail->count < STDERR_TAIL_LINES ? tail->count : STDERR_TAIL_LINES;
     size_t first = tail->count - (kept < max ? kept : max);
     for (size_t i = first; i < tail->count; i++)
-        buf_printf(out, "%s%s", i > first ? "\n" : "", tail->lines[i % STDERR_TAIL_LINES]);
+        buf_printf(out, "%s%s", i > first ? between : "", tail->lines[i % STDERR_TAIL_LINES]);
 }
 
 void stderr_tail_release(struct stderr_tail *tail)

@@ -13,8 +13,8 @@ struct stderr_tail {
 };
 
 void stderr_tail_add(struct stderr_tail *tail, struct span line);
-// Appends the last lines, at most `max`.
-void stderr_tail_put(const struct stderr_tail *tail, size_t max, struct buf *out);
+// Appends the last lines, at most `max`, with `between` between them.
+void stderr_tail_put(const struct stderr_tail *tail, size_t max, const char *between, struct buf *out);
 void stderr_tail_release(struct stderr_tail *tail);
 
 #endif

@@ -265,6 +265,13 @@ static void note_task(struct call *call, struct span result)
         task_note_made(call, raw);
 }
 
+static void take_failure(struct call *call, const struct err *err)
+{
+    call->err = *err;
+    if (err->code == ERR_UPSTREAM_DIED || err->code == ERR_UNAVAILABLE)
+        upstream_add_stderr(call->link->upstream, &call->err);
+}
+
 static void on_server_reply(struct upstream_request *request, const struct upstream_reply *reply)
 {
     struct call *call = request->arg;
@@ -277,7 +284,7 @@ static void on_server_reply(struct upstream_request *request, const struct upstr
     }
     list_remove(&call->link_node);
     if (reply->failure)
-        call->err = *reply->failure;
+        take_failure(call, reply->failure);
     else if (!reply->owner)
         call->reply = reply;
     if (reply->result.at && call->method == METHOD_TOOLS_CALL)
@@ -297,6 +304,8 @@ static enum phase_result do_forward(struct call *call)
     call->request.on_progress = on_server_progress;
     call->request.arg = call;
     call->request.who = call->identity;
+    if (call->method == METHOD_TOOLS_CALL)
+        call->request.timeout_ms = server_tool_timeout(upstream_server(call->link->upstream), call->target);
     call->request.memory = call->session->memory;
     upstream_request_reserve(call->link->upstream, &call->request);
     buf_reserve(&text.tail, (call->message.params.len < SHARED_MIN ? call->message.params.len : 0) + 256);
