@@ -154,6 +154,10 @@ enum upstream_state upstream_state(const struct upstream *upstream);
 const struct server *upstream_server(const struct upstream *upstream);
 const struct upstream_abilities *upstream_abilities(const struct upstream *upstream);
 struct span upstream_instructions(const struct upstream *upstream);  // decoded; empty if none
+// The result of initialize, raw JSON; empty: there is none, or it is above 64 KiB.
+struct span upstream_greeting(const struct upstream *upstream);
+// What an earlier connection to this server said in its place, until the server itself answers. False: it cannot be used.
+bool upstream_restore(struct upstream *upstream, struct span greeting) MUST_CHECK;
 struct span upstream_declared(const struct upstream *upstream);  // capabilities, raw JSON; empty: none, or above 16 KiB
 enum revision upstream_revision(const struct upstream *upstream);
 const char *upstream_problem(const struct upstream *upstream);  // why it is down, for operators; "" if it is not

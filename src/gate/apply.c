@@ -140,6 +140,7 @@ void gate_apply(struct gate *gate, const struct gate_change *change)
     link_retire_stale(gate);
     scope_detach_stale(gate);
     move_sessions(gate);
+    kept_forget_changed(gate, old);
     if (gate->connect)
         connect_configure(gate->connect, gate->config);
     else

@@ -49,6 +49,7 @@ static void on_sweep(struct loop_timer *timer)
     recheck_sweep(gate);
     level_sweep(gate);
     link_sweep_retired(gate);
+    kept_sweep(gate);
     (void)log_flush();  // reports lines that were left out, when their window has ended
     if (gate->sweeps % IDENTITY_SWEEPS == 0)
         gate_recheck_identities(gate);
@@ -76,6 +77,7 @@ struct gate *gate_new(const struct gate_parts *parts)
     gate->audit = parts->audit;
     throttle_init(&gate->throttle, &gate->config->limits);
     gate->tokens = parts->tokens;
+    gate->catalogue = parts->catalogue;
     list_init(&gate->tenants);
     memory_init(gate);
     apply_configuration(gate, parts->policies);
@@ -85,6 +87,7 @@ struct gate *gate_new(const struct gate_parts *parts)
     list_init(&gate->quick);
     list_init(&gate->levels);
     list_init(&gate->retired);
+    list_init(&gate->kept);
     fan_out_init(gate);
     gate->sweep = (struct loop_timer){.on_due = on_sweep, .arg = gate, .name = "gate sweep"};
     loop_timer_set(loop, &gate->sweep, SWEEP_MS);
@@ -125,6 +128,8 @@ void gate_recheck_identities(struct gate *gate)
         if (!session)
             continue;
         log_info("session ended: its credential is no longer good", LOG_STR("subject", session->identity->subject));
+        if (!session->identity->expires || session->identity->expires > clock_wall_s())
+            kept_forget_user(gate, session->identity, NULL);  // it was revoked, or its user suspended
         record_session_over(session);
         session_life_end(session);
     }

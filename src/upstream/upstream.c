@@ -363,6 +363,7 @@ void upstream_free(struct upstream *upstream)
     map_release(&upstream->in_flight);
     buf_release(&upstream->instructions);
     buf_release(&upstream->declared);
+    buf_release(&upstream->greeting);
     stderr_tail_release(&upstream->tail);
     free((char *)(uintptr_t)upstream->spec.capabilities);
     free(upstream);
@@ -373,6 +374,8 @@ const struct server *upstream_server(const struct upstream *upstream) { return u
 const struct upstream_abilities *upstream_abilities(const struct upstream *upstream) { return &upstream->abilities; }
 struct span upstream_instructions(const struct upstream *upstream) { return buf_span(&upstream->instructions); }
 struct span upstream_declared(const struct upstream *upstream) { return buf_span(&upstream->declared); }
+struct span upstream_greeting(const struct upstream *upstream) { return buf_span(&upstream->greeting); }
+bool upstream_restore(struct upstream *upstream, struct span greeting) { return handshake_restore(upstream, greeting); }
 enum revision upstream_revision(const struct upstream *upstream) { return upstream->revision; }
 const char *upstream_problem(const struct upstream *upstream) { return upstream->problem; }
 bool upstream_needs_login(const struct upstream *upstream) { return upstream->refusal == ERR_LOGIN; }

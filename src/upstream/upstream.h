@@ -42,6 +42,7 @@ struct upstream {
     enum revision revision;
     struct upstream_abilities abilities;
     struct buf instructions, declared;
+    struct buf greeting;  // that both are from; empty if it is too long to be kept
     uint64_t next_id;
     struct map in_flight;       // id -> request
     unsigned told;              // notifications that the server may answer, by mistake

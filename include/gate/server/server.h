@@ -12,6 +12,14 @@ void link_recheck_all(struct gate *gate);  // grants may have been deleted by an
 void link_retire_stale(struct gate *gate);
 void link_sweep_retired(struct gate *gate);
 
+// ---- kept.c: what is kept of servers in the catalogue cache
+void kept_note(struct link *link, unsigned kinds);  // its lists were fetched, or found
+void kept_sweep(struct gate *gate);
+// The grants or the credential of this user have ended or are others: at one server, or at all (NULL).
+void kept_forget_user(struct gate *gate, const struct identity *who, const char *server);
+// After a reload: servers that were removed or changed.
+void kept_forget_changed(const struct gate *gate, const struct config *old);
+
 // ---- scope.c
 struct scope *scope_get(struct gate *gate, struct session *session);
 void scope_release(struct scope *scope);

@@ -318,7 +318,7 @@ static enum phase_result do_forward(struct call *call)
 static enum phase_result do_complete(struct call *call)
 {
     const struct upstream *upstream = call->link->upstream;
-    if (upstream_state(upstream) == UPSTREAM_READY && !upstream_abilities(upstream)->completions) {
+    if (upstream_revision(upstream) != REVISION_NONE && !upstream_abilities(upstream)->completions) {
         buf_put_text(call_begin_result(call), "{\"completion\":{\"values\":[],\"hasMore\":false}}");
         return PHASE_REPLY;
     }
@@ -429,7 +429,8 @@ static enum phase_result on_task_status(struct call *call)
 
 enum phase_result dispatch_call(struct call *call)
 {
-    if (call->state == CALL_DISPATCHED && call->method != METHOD_TASKS_LIST)
+    bool waits_itself = call->method == METHOD_TASKS_LIST || call->method == METHOD_INITIALIZE;
+    if (call->state == CALL_DISPATCHED && !waits_itself)
         return call->err.code ? PHASE_FAIL : PHASE_REPLY;
     switch (call->op) {
     case ARRIVAL_LISTEN: return do_listen(call);

@@ -52,6 +52,7 @@ static void on_source_change(void *arg, struct source *source, unsigned kinds)
         relay_lists_changed(link, kinds);  // before those who wait for the lists get them: they need not hear of it
     }
     known_note(link);
+    kept_note(link, kinds);
     wake_waiters(link);
 }
 

@@ -12,8 +12,8 @@
 #include <stdlib.h>
 
 // What we declare to a server that serves everybody; callers that cannot are answered for.
-static const char all_capabilities[] = "{\"roots\":{\"listChanged\":true},\"sampling\":{\"context\":{},\"tools\":{}},"
-                                       "\"elicitation\":{\"form\":{},\"url\":{}}}";
+const char link_capabilities[] = "{\"roots\":{\"listChanged\":true},\"sampling\":{\"context\":{},\"tools\":{}},"
+                                 "\"elicitation\":{\"form\":{},\"url\":{}}}";
 
 void link_put_key(const struct session *session, int isolation, struct buf *out)
 {
@@ -119,7 +119,7 @@ struct link *link_get(struct gate *gate, const struct server *server, struct ses
         struct upstream_spec spec = {gate->loop,
                                      gate->http,
                                      server,
-                                     own ? declared : all_capabilities,
+                                     own ? declared : link_capabilities,
                                      (size_t)gate->config->limits.max_message,
                                      &gate->events->upstream,
                                      link,
@@ -132,6 +132,7 @@ struct link *link_get(struct gate *gate, const struct server *server, struct ses
         link->key_len = key.len;
         link->key = mem_copy(key.at, key.len);
         map_put(&gate->links, buf_span(&key), link);
+        kept_begin(link, session->identity);
     }
     link->refs++;
     buf_release(&key);
@@ -197,6 +198,7 @@ void link_close(struct link *link, int64_t within_ms)
         map_remove(&gate->links, span_make(link->key, link->key_len));
     link->owner = NULL;
     gate->events->on_close(link);
+    kept_end(link);
     fan_out_drop_all(link);
     leave_scopes(link);
     list_remove(&link->level_node);
@@ -281,7 +283,9 @@ void link_recheck_all(struct gate *gate)
     void *value;
     for (size_t at = 0; map_next(&gate->links, &at, NULL, &value);) {
         struct link *link = value;
-        if (link->access && access_recheck(link->access))
-            upstream_restart(link->upstream);
+        if (!link->access || !access_recheck(link->access))
+            continue;
+        upstream_restart(link->upstream);
+        kept_forget_link(link);
     }
 }

@@ -8,6 +8,10 @@
 struct link *link_get(struct gate *gate, const struct server *server, struct session *session);
 void link_close(struct link *link, int64_t within_ms);
 void link_put_key(const struct session *session, int isolation, struct buf *out);  // with whom a session shares it
+extern const char link_capabilities[];                           // what we declare to a server that serves everybody
+void kept_begin(struct link *link, const struct identity *who);  // looks for what is kept of a new link
+void kept_end(struct link *link);
+void kept_forget_link(struct link *link);  // its grant is another one
 void task_wrap(const struct task_seal *seal, struct span id, struct buf *out);
 void fan_out_use_ends(const struct link *link, const struct scope_use *use);  // before the link forgets the scope
 void fan_out_drop_all(struct link *link);

@@ -1,5 +1,6 @@
 // Tests option tables: every type, bounds, errors that name file and path, expansion of variables, and showing.
 #include "option.h"
+#include "base/option_compare.h"
 #include "unit.h"
 
 // ---- a table with one row of each type ------------------------------------------------------
@@ -340,6 +341,63 @@ static void shown_options_parse_to_the_same_values(void **state)
     option_release(&sample_table, &second);
 }
 
+// Objects of which no two are equal, each beside one that is easily taken for it.
+static const char *const different[] = {
+    "{}",
+    "{\"flag\":false}",
+    "{\"number\":6}",
+    "{\"size\":2048}",
+    "{\"wait\":3}",
+    "{\"text\":\"\"}",
+    "{\"text\":\"a\"}",
+    "{\"maybe\":\"a\"}",
+    "{\"text\":\"1:a,\"}",
+    "{\"mode\":\"fast\"}",
+    "{\"words\":[]}",
+    "{\"words\":[\"a\",\"b\"]}",
+    "{\"words\":[\"ab\"]}",
+    "{\"words\":[\"a,1:b\"]}",
+    "{\"pairs\":{\"A\":\"b\"}}",
+    "{\"pairs\":{\"Ab\":\"\"}}",
+    "{\"one\":{\"level\":4}}",
+    "{\"many\":[]}",
+    "{\"many\":[{}]}",
+    "{\"many\":[{},{}]}",
+    "{\"many\":[{\"level\":4}]}",
+    "{\"named\":{\"x\":{}}}",
+    "{\"named\":{\"y\":{}}}",
+    "{\"password\":\"one\"}",
+    "{\"password\":\"two\"}",
+    "{\"hidden\":{\"A\":\"one\"}}",
+    "{\"hidden\":{\"A\":\"two\"}}",
+};
+
+static void put_bytes(const char *text, struct buf *out, struct sample *sample)
+{
+    struct err err;
+    assert_row(parse(text, sample, &err), err.detail);
+    option_compare_put(&sample_table, sample, out);
+}
+
+static void the_bytes_of_two_objects_are_equal_if_the_objects_are(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT(different); i++)
+        for (size_t k = 0; k < COUNT(different); k++) {
+            struct sample one, other;
+            struct buf bytes = {0}, others = {0};
+            put_bytes(different[i], &bytes, &one);
+            put_bytes(different[k], &others, &other);
+            bool equal = option_compare_equal(&sample_table, &one, &other);
+            assert_row(equal == (i == k), different[i]);
+            assert_row(span_equal(buf_span(&bytes), buf_span(&others)) == equal, different[i]);
+            buf_release(&bytes);
+            buf_release(&others);
+            option_release(&sample_table, &one);
+            option_release(&sample_table, &other);
+        }
+}
+
 static void the_schema_names_every_option(void **state)
 {
     (void)state;
@@ -362,6 +420,7 @@ int main(void)
         cmocka_unit_test(the_nearest_known_name_is_suggested),
         cmocka_unit_test(secret_options_are_never_shown),
         cmocka_unit_test(shown_options_parse_to_the_same_values),
+        cmocka_unit_test(the_bytes_of_two_objects_are_equal_if_the_objects_are),
         cmocka_unit_test(the_schema_names_every_option),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
