@@ -30,6 +30,7 @@ struct server {
     int64_t start_timeout_ms;
     char *prefix;  // NULL: the server's name; "": none
     int isolation;
+    bool eager;
     bool disabled;
 };
 

@@ -148,6 +148,7 @@ void gate_apply(struct gate *gate, const struct gate_change *change)
     tenant_each(node, gate)
         recheck_tenant(gate, tenant_at(node));
     gate_recheck_identities(gate);
+    link_start_eager(gate);
     config_chains_unref(old_chains);
     config_unref(old);
 }

@@ -92,6 +92,7 @@ struct gate *gate_new(const struct gate_parts *parts)
     gate->sweep = (struct loop_timer){.on_due = on_sweep, .arg = gate, .name = "gate sweep"};
     loop_timer_set(loop, &gate->sweep, SWEEP_MS);
     gate->connect = connect_hook_new(gate);
+    link_start_eager(gate);
     return gate;
 }
 

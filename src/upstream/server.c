@@ -96,6 +96,11 @@ static const struct option rows[] = {
      .choices = isolations,
      .help = "`shared`: one process or session for everybody. `user`: one for each tenant and user. `session`: one "
              "for each caller session; for servers that elicit or sample."},
+    {.name = "eager",
+     .type = OPTION_BOOL,
+     .offset = AT(eager),
+     .fallback = "false",
+     .help = "Start it with the gateway rather than when it is first needed; only with isolation `shared`."},
     {.name = "disabled",
      .type = OPTION_BOOL,
      .offset = AT(disabled),
@@ -172,6 +177,9 @@ static bool check(void *object, const struct option_place *place, struct err *er
     bool own = server->auth.mode == ACCESS_USER || access_options_takes_caller(&server->auth);
     if (own && server->isolation == SERVER_SHARED)
         server->isolation = SERVER_PER_USER;  // what a server knows of one user must not reach another (H2)
+    if (server->eager && server->isolation != SERVER_SHARED)
+        return err_set(err, ERR_CONFIG, "%s: %s/eager: only for a server with isolation \"shared\"", place->file,
+                       place->path);
     if (server->auth.assertion.key_file && !check_assertion(server, place, err))
         return false;
     if (web && !http_url_valid(server->url))

@@ -11,6 +11,7 @@ void link_recheck_all(struct gate *gate);  // grants may have been deleted by an
 // them are over, or timeouts.shutdown.
 void link_retire_stale(struct gate *gate);
 void link_sweep_retired(struct gate *gate);
+void link_start_eager(struct gate *gate);  // servers that are to run all the time
 
 // ---- kept.c: what is kept of servers in the catalogue cache
 void kept_note(struct link *link, unsigned kinds);  // its lists were fetched, or found

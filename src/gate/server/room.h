@@ -7,7 +7,8 @@
 // With a reference for a scope. A server of the session's own gets the capabilities that its caller declared.
 struct link *link_get(struct gate *gate, const struct server *server, struct session *session);
 void link_close(struct link *link, int64_t within_ms);
-void link_put_key(const struct session *session, int isolation, struct buf *out);  // with whom a session shares it
+// With whom a session shares it.
+void link_put_key(const struct identity *who, const struct session *session, int isolation, struct buf *out);
 extern const char link_capabilities[];                           // what we declare to a server that serves everybody
 void kept_begin(struct link *link, const struct identity *who);  // looks for what is kept of a new link
 void kept_end(struct link *link);

@@ -4,10 +4,11 @@ import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 
-import { startGateway, stdioServer, temporaryDirectory } from '../gateway.mjs';
+import { startGateway, stdioServer, temporaryDirectory, until } from '../gateway.mjs';
 import { Session, resultText } from '../raw.mjs';
 
 const SLOW_MS = 20_000;
+const WAIT_MS = 30_000;
 const FRESH = '1h';
 
 let folder;
@@ -142,6 +143,26 @@ describe('the catalogue cache', () => {
             assert.deepEqual([one.starts() > 1, two.starts()], [true, 1]);
         } finally {
             gateway.directory.remove();
+        }
+    });
+
+    test('an eager server runs as soon as the gateway does, whether its lists are kept or not', async () => {
+        const config = { catalogue: { fresh: FRESH }, mcpServers: { eager: { ...stdioServer.misbehave('fine'), eager: true }, lazy: stdioServer.misbehave('fine') } };
+        const first = await startGateway(config);
+        await first.line(/server ready.*\bserver=eager/, WAIT_MS);
+        await until(() => readFileSync(join(first.state, 'catalogue.db-wal'), 'latin1').includes('eager'), WAIT_MS, 'its lists are kept');
+        await first.end('SIGKILL');
+        const gateway = await startGateway(config, [], { earlier: first });
+        try {
+            await gateway.line(/server ready.*\bserver=eager/, WAIT_MS);
+            assert.match(gateway.log(), /server restored from the catalogue cache.*server=eager/);
+            assert.doesNotMatch(gateway.log(), /server=lazy/);
+            await gateway.reconfigure({ ...config, mcpServers: { ...config.mcpServers, lazy: { ...config.mcpServers.lazy, eager: true } } });
+            await gateway.line(/server ready.*\bserver=lazy/, WAIT_MS);
+            await gateway.reconfigure({ ...config, mcpServers: { one: stdioServer.misbehave('fine') } });
+            await until(() => gateway.servers().length === 0, WAIT_MS, 'servers that were removed have ended');
+        } finally {
+            await gateway.stop();
         }
     });
 

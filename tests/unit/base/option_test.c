@@ -1,6 +1,6 @@
 // Tests option tables: every type, bounds, errors that name file and path, expansion of variables, and showing.
-#include "option.h"
 #include "base/option_compare.h"
+#include "option.h"
 #include "unit.h"
 
 // ---- a table with one row of each type ------------------------------------------------------
