@@ -10,6 +10,7 @@ import { Jar } from '../jar.mjs';
 import { initialize, post, reply, send } from '../raw.mjs';
 
 const WAIT_MS = 30_000;
+const ROUNDS = 4;
 
 let folder, authority, config, starts;
 before(async () => {
@@ -91,7 +92,43 @@ test('H2 lists of a user are kept for that user alone, sealed, and until the use
     }
 });
 
-test('F16 lists of a user are not used after a logout while no gateway ran, nor after another login', async () => {
+test('a gateway that is killed under load loses no token, no process and no list', async () => {
+    const busy = { ...config, mcpServers: { ...config.mcpServers, changing: stdioServer.misbehave('changing', 5) } };
+    let gateway = await startGateway(busy);
+    try {
+        await (await Caller.open(gateway, 'alice')).connect('alice');
+        await until(() => cacheText(gateway.state).length > 100, WAIT_MS, 'lists are kept');
+        for (let round = 0; round < ROUNDS; round++) {
+            const callers = await Promise.all(['alice', 'alice', 'bob', 'bob', 'carol'].map(user => Caller.open(gateway, user)));
+            let answers = 0, killed = false;
+            const load = callers.map(async (caller, i) => {
+                const methods = [['tools/list', {}], ['tools/call', { name: ['own__fine', 'files__whoami'][i % 2], arguments: {} }]];
+                for (let n = 0; !killed; n++) {
+                    await caller.request(...methods[n % 2]).catch(() => (killed ||= true));
+                    answers++;
+                }
+            });
+            const enough = answers + 20 + round * 17;
+            await until(() => answers > enough, WAIT_MS, 'calls are answered');
+            await gateway.end('SIGKILL'); // which checks that no process of a server is left
+            killed = true;
+            await Promise.all(load);
+
+            gateway = await startGateway(busy, [], { earlier: gateway });
+            assert.doesNotMatch(gateway.log(), /damaged|level=error/);
+            const alice = await Caller.open(gateway, 'alice');
+            const listed = await alice.names();
+            assert.ok(both.every(name => listed.includes(name)), `round ${round}: ${listed}`);
+            assert.match(gateway.log(), /server restored from the catalogue cache.*server=files/);
+            const { result } = await alice.request('tools/call', { name: 'files__whoami', arguments: {} });
+            assert.equal(result?.content[0].text, 'account-of-alice', `round ${round}`);
+        }
+    } finally {
+        await gateway.stop();
+    }
+});
+
+test('H2 lists of a user are not used after a logout while no gateway ran, nor after another login', async () => {
     let gateway = await startGateway(config);
     const again = async () => {
         await gateway.end('SIGTERM');
