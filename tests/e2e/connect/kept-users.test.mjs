@@ -1,7 +1,7 @@
 // The catalogue cache keeps the lists of each user apart, and no longer than the user's grant.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { copyFileSync, existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 
@@ -137,6 +137,8 @@ test('H2 lists of a user are not used after a logout while no gateway ran, nor a
     try {
         await (await Caller.open(gateway, 'alice')).connect('alice');
         await gateway.end('SIGTERM');
+        const file = join(gateway.state, 'catalogue.db'), copy = join(folder.path, 'earlier.db');
+        copyFileSync(file, copy);
         const args = ['logout', 'files', '--subject', 'forwarded-user:alice', '--config', join(gateway.state, 'postern.json')];
         execFileSync(binary, args, { env: { ...process.env, POSTERN_STATE: gateway.state } });
         gateway = await startGateway(config, [], { earlier: gateway });
@@ -144,6 +146,13 @@ test('H2 lists of a user are not used after a logout while no gateway ran, nor a
         await (await Caller.open(gateway, 'alice')).connect('alice');
         await again();
         assert.deepEqual(await sees(gateway, 'alice'), both);
+        assert.match(gateway.log(), /server restored from the catalogue cache.*server=files/);
+
+        await gateway.end('SIGTERM');
+        copyFileSync(copy, file); // what was kept before the logout, although there is a grant again
+        gateway = await startGateway(config, [], { earlier: gateway });
+        assert.deepEqual(await sees(gateway, 'alice'), both);
+        assert.doesNotMatch(gateway.log(), /server restored from the catalogue cache.*server=files/);
     } finally {
         await gateway.stop();
     }

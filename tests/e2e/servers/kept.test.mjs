@@ -11,7 +11,7 @@ const SLOW_MS = 20_000;
 const WAIT_MS = 30_000;
 const STARTS = 5;
 const FIRST_LIST_MS = 50; // of an optimised build on a machine with nothing else to do, which tests cannot count on
-const BUSY_FACTOR = 5, SANITIZED_FACTOR = 40;
+const BUSY_FACTOR = 5, SANITIZED_FACTOR = 20;
 const FRESH = '1h';
 
 let folder;
