@@ -39,9 +39,8 @@ after(async () => {
 });
 
 class Caller {
-    static async open(gateway, user) {
+    static async open(gateway, user, headers = { 'x-forwarded-user': user }) {
         const caller = Object.assign(new Caller(), { gateway });
-        const headers = { 'x-forwarded-user': user };
         const opened = await send(gateway.url, { headers: post(headers), body: initialize('2025-06-18') });
         caller.headers = post({ ...headers, 'mcp-session-id': opened.headers['mcp-session-id'] });
         return caller;
@@ -123,6 +122,31 @@ test('a gateway that is killed under load loses no token, no process and no list
             const { result } = await alice.request('tools/call', { name: 'files__whoami', arguments: {} });
             assert.equal(result?.content[0].text, 'account-of-alice', `round ${round}`);
         }
+    } finally {
+        await gateway.stop();
+    }
+});
+
+test('lists of a user whose token is revoked are deleted', async () => {
+    const tokens = join(folder.path, 'tokens.json');
+    const token = (...args) => execFileSync(binary, ['token', ...args, '--file', tokens], { encoding: 'utf8' }).trim();
+    const newToken = () => ({ authorization: `Bearer ${token('new', '--subject', 'dora', '--description', 'of this test')}` });
+    const first = newToken();
+    const bearer = { ...config, auth: { providers: [{ type: 'bearer', tokens }] } };
+    let gateway = await startGateway(bearer);
+    const list = async headers => (await Caller.open(gateway, 'dora', headers)).names();
+    try {
+        assert.deepEqual(await list(first), own);
+        await gateway.end('SIGTERM');
+        gateway = await startGateway(bearer, [], { earlier: gateway });
+        const before = starts();
+        assert.deepEqual([await list(first), starts()], [own, before]);
+        token('revoke', /postern_([A-Za-z0-9]+)_/.exec(first.authorization)[1]);
+        await gateway.line(/session ended: its credential is no longer good/, WAIT_MS);
+        const second = newToken();
+        const opens = () => send(gateway.url, { headers: post(second), body: initialize('2025-06-18') });
+        await until(async () => (await opens()).status === 200, WAIT_MS, 'the new token is accepted');
+        assert.deepEqual([await list(second), starts()], [own, before + 1]);
     } finally {
         await gateway.stop();
     }
