@@ -101,7 +101,7 @@ static void restore(struct link *link, struct span text)
 static void forget_link(struct link *link)
 {
     const char *server = upstream_server(link->upstream)->name;
-    link->kept.unsaved = false;
+    link->kept.unsaved = link->kept.saved = false;
     if (is_kept(link))
         catalogue_forget_user(link->gate->catalogue, link->tenant->name, server, link->kept.user);
 }
@@ -251,11 +251,12 @@ void kept_forget_user(struct gate *gate, const struct identity *who, const char 
     if (!gate->catalogue)
         return;
     char *user = grant_user(who);
-    list_each(node, &gate->kept) {
-        struct link *link = link_at(node);
+    void *value;
+    for (size_t at = 0; map_next(&gate->links, &at, NULL, &value);) {
+        struct link *link = value;
         if (link->kept.user && strcmp(link->kept.user, user) == 0 && strcmp(link->tenant->name, who->tenant) == 0 &&
             (!server || strcmp(upstream_server(link->upstream)->name, server) == 0))
-            link->kept.unsaved = false;
+            link->kept.unsaved = link->kept.saved = false;
     }
     catalogue_forget_user(gate->catalogue, who->tenant, server, user);
     free(user);
