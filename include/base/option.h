@@ -47,9 +47,10 @@ struct option {
     const char *name;
     enum option_type type;
     size_t offset;
-    const char *fallback;        // JSON text; NULL: absent stays zero
-    int64_t min, max;            // for the numeric types; both 0: no bounds
-    const char *const *choices;  // OPTION_ENUM, NULL at the end
+    const char *fallback;  // JSON text; NULL: absent stays zero
+    int64_t min, max;      // for the numeric types; both 0: no bounds
+    // NULL at the end. OPTION_ENUM: the words; OPTION_DURATION: words in place of a duration, for -1, -2, …; or NULL
+    const char *const *choices;
     const struct option_table *sub;
     bool secret;  // its value is never shown
     bool fixed;   // a running gateway cannot change it: a reload that would is refused

@@ -45,6 +45,7 @@ void source_doubt(struct source *source, enum catalog_kind kind);
 void source_look_again(struct source *source);
 void source_refresh(struct source *source);    // the server is ready, anew: fetch everything
 void source_went_down(struct source *source);  // keeps the lists; reloads when it is back
+void source_rests(struct source *source);      // it was ended because it is not used: keeps the lists, which are good
 
 // What an earlier connection to the server listed may be there, and is being looked for: until source_restore(), callers wait, and
 // source_load() does not start the server.

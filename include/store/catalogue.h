@@ -47,6 +47,12 @@ struct catalogue_name {
     const struct catalogue_sealing *sealing;  // for a user
 };
 
+// What is kept with an entry.
+struct catalogue_facts {
+    int64_t login;        // of its owner, that it is from; 0: none
+    int64_t interval_ms;  // between requests to the server; 0: not known
+};
+
 // A lookup under way. Embed it zeroed, fill done and arg.
 struct catalogue_find {
     void (*done)(
@@ -54,7 +60,7 @@ struct catalogue_find {
     void *arg;
     struct buf text;  // of the entry, valid JSON; empty: there is none. The lookup's until catalogue_find_cancel()
     int64_t age_ms;
-    int64_t login;                // as it was put
+    struct catalogue_facts facts;
     struct catalogue_work *work;  // the catalogue's own; NULL: not under way
 };
 
@@ -67,9 +73,9 @@ void catalogue_close(struct catalogue *catalogue);
 bool catalogue_find_start(struct catalogue *catalogue, const struct catalogue_name *name,
                           struct catalogue_find *find) MUST_CHECK;
 void catalogue_find_cancel(struct catalogue_find *find);  // done will not be called; releases the text
-// In place of what was there. Takes the text, which is a JSON object of at most CATALOGUE_ENTRY_MAX bytes. `login`: which login
-// of its owner it is from.
-void catalogue_put(struct catalogue *catalogue, const struct catalogue_name *name, int64_t login, struct buf *text);
+// In place of what was there. Takes the text, which is a JSON object of at most CATALOGUE_ENTRY_MAX bytes.
+void catalogue_put(struct catalogue *catalogue, const struct catalogue_name *name, const struct catalogue_facts *facts,
+                   struct buf *text);
 // Deletes the entries of a user, under all configurations; at all servers of the tenant if `server` is NULL.
 void catalogue_forget_user(struct catalogue *catalogue, const char *tenant, const char *server, const char *user);
 // Deletes the entries of a server with this configuration, of all users.

@@ -24,6 +24,7 @@ enum upstream_state {
     UPSTREAM_STARTING,  // starting and shaking hands; requests wait
     UPSTREAM_READY,
     UPSTREAM_BACKOFF,  // failed; requests are refused until it is tried again
+    UPSTREAM_RESTING,  // it was not used and is being ended; requests wait until it is started again
     UPSTREAM_CLOSING,  // asked to end; nothing is taken any more
 };
 
@@ -119,6 +120,9 @@ struct upstream *upstream_new(const struct upstream_spec *spec);
 void upstream_start(struct upstream *upstream);
 // Its grant is another one now: the connection that began with the old one is given up, and the next request begins anew.
 void upstream_restart(struct upstream *upstream);
+// Ends a server that is ready and not used, within the time: then it is UPSTREAM_DOWN, until the next request. Nothing may be on its
+// way to it. Does nothing in another state.
+void upstream_rest(struct upstream *upstream, int64_t within_ms);
 // Ends it within the time; on_closed comes when nothing of it is left, and may call upstream_free().
 void upstream_close(struct upstream *upstream, int64_t within_ms,
                     void (*on_closed)(void *arg, struct upstream *upstream), void *arg);

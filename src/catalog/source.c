@@ -397,15 +397,20 @@ void source_refresh(struct source *source)
     fetch_all(source, since_ms || source->restored ? since_ms : loop_now(source->loop));
 }
 
+void source_rests(struct source *source)
+{
+    loop_timer_stop(source->loop, &source->debounce);
+    for (int kind = 0; kind < CATALOG_KINDS; kind++)
+        source->fetches[kind].next = (struct source_pending){0};
+    source->on_change(source->arg, source, 0);
+}
+
 void source_went_down(struct source *source)
 {
     source->failed = true;
     source->tried |= source->starting_ms != 0;
     source->starting_ms = 0;
-    loop_timer_stop(source->loop, &source->debounce);
-    for (int kind = 0; kind < CATALOG_KINDS; kind++)
-        source->fetches[kind].next = (struct source_pending){0};
-    source->on_change(source->arg, source, 0);
+    source_rests(source);
 }
 
 // ---- what was kept --------------------------------------------------------------------------

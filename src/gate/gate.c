@@ -18,6 +18,7 @@
 
 #define SWEEP_MS 250
 #define RECHECK_SWEEPS 2
+#define IDLE_SWEEPS 4
 #define IDENTITY_SWEEPS 4  // credentials expire
 
 static void sweep_sessions(struct gate *gate)
@@ -53,6 +54,8 @@ static void on_sweep(struct loop_timer *timer)
     (void)log_flush();  // reports lines that were left out, when their window has ended
     if (gate->sweeps % IDENTITY_SWEEPS == 0)
         gate_recheck_identities(gate);
+    if (gate->sweeps % IDLE_SWEEPS == 0)
+        idle_sweep(gate);
     if (++gate->sweeps % 20 == 0) {
         sweep_sessions(gate);
         refused_sweep(gate);

@@ -103,7 +103,7 @@ static json_t *put_servers(const struct gate *gate, bool *bad)
     for (size_t at = 0; map_next(&gate->links, &at, NULL, &value);)
         count[upstream_state(((const struct link *)value)->upstream)]++;
     return json_pack("{s:I,s:I,s:I,s:I}", "up", count[UPSTREAM_READY], "down", count[UPSTREAM_BACKOFF], "starting",
-                     count[UPSTREAM_STARTING], "idle", count[UPSTREAM_DOWN]);
+                     count[UPSTREAM_STARTING], "idle", count[UPSTREAM_DOWN] + count[UPSTREAM_RESTING]);
 }
 
 static json_t *put_sessions(const struct gate *gate, bool *bad)

@@ -29,15 +29,16 @@
 #define UNUSED_MAX_MS (90LL * 86400 * 1000)
 #define SEALING_MAX 64  // that sealing may add
 
-#define STATEMENTS(X)                                                                                           \
-    X(GET, "SELECT login,updated,mac,value FROM entry WHERE tenant=?1 AND server=?2 AND user=?3 AND digest=?4") \
-    X(USE, "UPDATE entry SET used=?5 WHERE tenant=?1 AND server=?2 AND user=?3 AND digest=?4")                  \
-    X(PUT, "INSERT OR REPLACE INTO entry(tenant,server,user,digest,used,login,updated,mac,value) "              \
-           "VALUES(?1,?2,?3,?4,?5,?6,?5,?7,?8)")                                                                \
-    X(DROP, "DELETE FROM entry WHERE tenant=?1 AND server=?2 AND user=?3 AND digest=?4")                        \
-    X(FORGET_USER, "DELETE FROM entry WHERE tenant=?1 AND (server=?2 OR ?2='') AND user=?3")                    \
-    X(FORGET_SERVER, "DELETE FROM entry WHERE tenant=?1 AND server=?2 AND digest=?4")                           \
-    X(TOTAL, "SELECT COALESCE(SUM(LENGTH(value)),0) FROM entry")                                                \
+#define STATEMENTS(X)                                                                                               \
+    X(GET,                                                                                                          \
+      "SELECT login,interval,updated,mac,value FROM entry WHERE tenant=?1 AND server=?2 AND user=?3 AND digest=?4") \
+    X(USE, "UPDATE entry SET used=?5 WHERE tenant=?1 AND server=?2 AND user=?3 AND digest=?4")                      \
+    X(PUT, "INSERT OR REPLACE INTO entry(tenant,server,user,digest,used,login,interval,updated,mac,value) "         \
+           "VALUES(?1,?2,?3,?4,?5,?6,?7,?5,?8,?9)")                                                                 \
+    X(DROP, "DELETE FROM entry WHERE tenant=?1 AND server=?2 AND user=?3 AND digest=?4")                            \
+    X(FORGET_USER, "DELETE FROM entry WHERE tenant=?1 AND (server=?2 OR ?2='') AND user=?3")                        \
+    X(FORGET_SERVER, "DELETE FROM entry WHERE tenant=?1 AND server=?2 AND digest=?4")                               \
+    X(TOTAL, "SELECT COALESCE(SUM(LENGTH(value)),0) FROM entry")                                                    \
     X(OLDEST, "DELETE FROM entry WHERE rowid=(SELECT rowid FROM entry ORDER BY used,rowid LIMIT 1)")
 
 enum entry_statement {
@@ -61,7 +62,8 @@ static const struct db_kind kind = {
     .readable = 1,
     .settings = "PRAGMA synchronous=NORMAL;PRAGMA journal_size_limit=16777216",
     .tables = "CREATE TABLE entry(tenant TEXT NOT NULL,server TEXT NOT NULL,user BLOB NOT NULL,digest BLOB NOT NULL,"
-              "used INTEGER NOT NULL,login INTEGER NOT NULL,updated INTEGER NOT NULL,mac BLOB NOT NULL,"
+              "used INTEGER NOT NULL,login INTEGER NOT NULL,interval INTEGER NOT NULL,updated INTEGER NOT NULL,mac "
+              "BLOB NOT NULL,"
               "value BLOB NOT NULL,UNIQUE(tenant,server,user,digest)) STRICT;"
               "CREATE TABLE secret(id INTEGER PRIMARY KEY CHECK(id=1),key BLOB NOT NULL) STRICT;"
               "INSERT INTO secret VALUES(1,randomblob(32))",
@@ -87,7 +89,8 @@ struct catalogue_work {
     size_t user_len;
     struct catalogue_sealing sealing;
     bool sealed;
-    int64_t login, updated_ms;
+    struct catalogue_facts facts;
+    int64_t updated_ms;
     struct buf text;
 };
 
@@ -228,7 +231,8 @@ static void find_mac(const struct catalogue_work *work, struct span value, unsig
 {
     struct buf message = {0};
     put_name(work, &message);
-    buf_printf(&message, "%lld/%lld/", (long long)work->login, (long long)work->updated_ms);
+    buf_printf(&message, "%lld/%lld/%lld/", (long long)work->facts.login, (long long)work->facts.interval_ms,
+               (long long)work->updated_ms);
     buf_put_span(&message, value);
     secret_mac(work->catalogue->key, sizeof work->catalogue->key, buf_span(&message), mac);
     buf_release(&message);
@@ -282,12 +286,12 @@ static bool read_row(struct catalogue_work *work, struct buf *value, unsigned ch
     sqlite3_stmt *select = bound(work, SQL_GET);
     int got = sqlite3_step(select);
     if (got == SQLITE_ROW) {
-        work->login = sqlite3_column_int64(select, 0);
-        work->updated_ms = sqlite3_column_int64(select, 1);
-        if (sqlite3_column_bytes(select, 2) == SECRET_MAC_BYTES)
-            memcpy(mac, sqlite3_column_blob(select, 2), SECRET_MAC_BYTES);
-        if (sqlite3_column_bytes(select, 3) <= CATALOGUE_ENTRY_MAX + SEALING_MAX)
-            buf_put(value, sqlite3_column_blob(select, 3), (size_t)sqlite3_column_bytes(select, 3));
+        work->facts = (struct catalogue_facts){sqlite3_column_int64(select, 0), sqlite3_column_int64(select, 1)};
+        work->updated_ms = sqlite3_column_int64(select, 2);
+        if (sqlite3_column_bytes(select, 3) == SECRET_MAC_BYTES)
+            memcpy(mac, sqlite3_column_blob(select, 3), SECRET_MAC_BYTES);
+        if (sqlite3_column_bytes(select, 4) <= CATALOGUE_ENTRY_MAX + SEALING_MAX)
+            buf_put(value, sqlite3_column_blob(select, 4), (size_t)sqlite3_column_bytes(select, 4));
     } else if (got != SQLITE_DONE) {
         give_up(work->catalogue);
     }
@@ -378,9 +382,10 @@ static void run_put(struct catalogue_work *work)
         sqlite3_stmt *insert = bound(work, SQL_PUT);
         find_mac(work, buf_span(&value), mac);
         sqlite3_bind_int64(insert, 5, work->updated_ms);
-        sqlite3_bind_int64(insert, 6, work->login);
-        bind_bytes(insert, 7, bytes_of(mac, sizeof mac));
-        bind_bytes(insert, 8, buf_span(&value));
+        sqlite3_bind_int64(insert, 6, work->facts.login);
+        sqlite3_bind_int64(insert, 7, work->facts.interval_ms);
+        bind_bytes(insert, 8, bytes_of(mac, sizeof mac));
+        bind_bytes(insert, 9, buf_span(&value));
         change(work->catalogue, insert);
         make_room(work->catalogue);
     }
@@ -417,7 +422,7 @@ static void done(struct offload_job *job)
         int64_t age_ms = clock_wall_ms() - work->updated_ms;
         find->work = NULL;
         find->text = work->text;
-        find->login = work->login;
+        find->facts = work->facts;
         find->age_ms = age_ms < 0 ? INT64_MAX : age_ms;  // the clock was set back: as old as can be
         work->text = (struct buf){0};
     }
@@ -470,12 +475,13 @@ void catalogue_find_cancel(struct catalogue_find *find)
     buf_release(&find->text);
 }
 
-void catalogue_put(struct catalogue *catalogue, const struct catalogue_name *name, int64_t login, struct buf *text)
+void catalogue_put(struct catalogue *catalogue, const struct catalogue_name *name, const struct catalogue_facts *facts,
+                   struct buf *text)
 {
     struct catalogue_work *work = work_new(catalogue, name, run_put);
     work->text = *text;
     *text = (struct buf){0};
-    work->login = login;
+    work->facts = *facts;
     if (work->text.len <= CATALOGUE_ENTRY_MAX)
         (void)start(work);
     else

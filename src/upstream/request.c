@@ -285,7 +285,7 @@ void upstream_request_send_message(struct upstream_request *request, struct blob
         send_now(request, message);
     } else {
         request->text = blob_ref(message);
-        if (upstream->state == UPSTREAM_STARTING)
+        if (upstream->state == UPSTREAM_STARTING || upstream->state == UPSTREAM_RESTING)
             upstream_request_await_ready(request);
         else
             upstream_request_fail_later(request);

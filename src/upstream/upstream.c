@@ -7,6 +7,8 @@
 //    │                          ▼    │ after the pause           ▼
 //    │                        BACKOFF ◄──────────────────────────┘
 //    │
+//   READY ── upstream_rest ──► RESTING ──► DOWN
+//
 //   any ── upstream_close ──► CLOSING ──► (on_closed)
 //
 // A session that the server forgot leads from READY to STARTING, too. set_state() is the only function that changes the state, and
@@ -33,7 +35,8 @@ static void begin(struct upstream *upstream);
 static const unsigned allowed[] = {
     [UPSTREAM_DOWN] = TO(STARTING) | TO(CLOSING),
     [UPSTREAM_STARTING] = TO(READY) | TO(BACKOFF) | TO(CLOSING),
-    [UPSTREAM_READY] = TO(STARTING) | TO(DOWN) | TO(BACKOFF) | TO(CLOSING),
+    [UPSTREAM_READY] = TO(STARTING) | TO(DOWN) | TO(BACKOFF) | TO(RESTING) | TO(CLOSING),
+    [UPSTREAM_RESTING] = TO(DOWN) | TO(CLOSING),
     [UPSTREAM_BACKOFF] = TO(STARTING) | TO(CLOSING),
     [UPSTREAM_CLOSING] = 0,
 };
@@ -106,7 +109,7 @@ static void fail_requests(struct upstream *upstream, enum upstream_state state, 
 static void go_down(struct upstream *upstream, const struct err *err)
 {
     bool was_ready = upstream->state == UPSTREAM_READY;
-    if (upstream->state == UPSTREAM_CLOSING)
+    if (upstream->state == UPSTREAM_CLOSING || upstream->state == UPSTREAM_RESTING)
         return;
     if (was_ready && loop_now(upstream->spec.loop) - upstream->ready_since_ms > HEALTHY_AFTER_MS)
         upstream->failures = 0;
@@ -225,6 +228,18 @@ void upstream_start(struct upstream *upstream)
     // Somebody may have logged in or made room meanwhile, and to look costs little: no back-off for that.
     if (upstream->state == UPSTREAM_DOWN || (upstream->state == UPSTREAM_BACKOFF && upstream->refusal))
         begin(upstream);
+    upstream->wake |= upstream->state == UPSTREAM_RESTING;
+}
+
+void upstream_rest(struct upstream *upstream, int64_t within_ms)
+{
+    if (upstream->state != UPSTREAM_READY || upstream->losing)
+        return;
+    forget_access(upstream);
+    upstream->failures = 0;
+    upstream->wake = false;
+    set_state(upstream, UPSTREAM_RESTING);
+    upstream->transport->stop(upstream, within_ms);
 }
 
 void upstream_restart(struct upstream *upstream)
@@ -289,8 +304,13 @@ void upstream_resume(struct upstream *upstream)
 
 static void on_stopped(struct upstream *upstream)
 {
-    if (upstream->state == UPSTREAM_CLOSING && upstream->on_closed)
+    if (upstream->state == UPSTREAM_RESTING) {
+        set_state(upstream, UPSTREAM_DOWN);
+        if (upstream->wake && upstream->state == UPSTREAM_DOWN)
+            begin(upstream);
+    } else if (upstream->state == UPSTREAM_CLOSING && upstream->on_closed) {
         upstream->on_closed(upstream->closed_arg, upstream);
+    }
 }
 
 static const struct upstream_events events = {
@@ -334,6 +354,7 @@ void upstream_close(struct upstream *upstream, int64_t within_ms,
     if (upstream->state == UPSTREAM_CLOSING)
         return;
     bool running = upstream->state == UPSTREAM_STARTING || upstream->state == UPSTREAM_READY;
+    bool ending = upstream->state == UPSTREAM_RESTING;
     loop_timer_stop(upstream->spec.loop, &upstream->retry);
     (void)err_set(&err, ERR_UNAVAILABLE, "server \"%s\" is being closed", upstream->server->name);
     set_state(upstream, UPSTREAM_CLOSING);
@@ -346,7 +367,7 @@ void upstream_close(struct upstream *upstream, int64_t within_ms,
     upstream_request_fail_all(&upstream->failing, &err);
     if (running && upstream->wire)
         upstream->transport->stop(upstream, within_ms);
-    else
+    else if (!ending)
         on_stopped(upstream);
 }
 

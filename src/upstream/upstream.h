@@ -66,6 +66,7 @@ struct upstream {
     enum err_code refusal;     // ERR_LOGIN: no grant, or it has ended; ERR_PROCESSES: of may_start(); ERR_NONE: neither
     bool greeted_late;         // the token ended during this handshake
     bool put_off;              // the pause it is in is one that the server asked for
+    bool wake;                 // it is needed again before it has ended (UPSTREAM_RESTING)
     bool asked;                // the server was spoken to since it was last started
     int64_t login;             // whose account that was: access_login()
     struct access_wait ready;  // for a token, before the server is started

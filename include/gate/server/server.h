@@ -21,6 +21,12 @@ void kept_forget_user(struct gate *gate, const struct identity *who, const char 
 // After a reload: servers that were removed or changed.
 void kept_forget_changed(const struct gate *gate, const struct config *old);
 
+// ---- idle.c
+void idle_note_call(struct call *call);                    // it goes to its server
+void idle_note_task(struct link *link, struct span task);  // its server made one, a JSON object
+void idle_session_ends(struct link *link, const struct session *session);
+void idle_sweep(struct gate *gate);  // ends servers that are not used
+
 // ---- scope.c
 struct scope *scope_get(struct gate *gate, struct session *session);
 void scope_release(struct scope *scope);

@@ -128,6 +128,17 @@ struct link_kept {
     bool saved;             // since the link began
 };
 
+// How a server is used, see idle.c.
+struct link_usage {
+    struct map callers;      // ids of open sessions that have called it
+    int64_t interval_ms;     // between requests, on average; 0: not known
+    int64_t asked_ms;        // when the last request came; 0: none has
+    int64_t needed_ms;       // when it was last needed
+    int64_t tasks_until_ms;  // until then it may have tasks
+    bool unsaved;            // the interval is another one than is kept
+    bool resting;
+};
+
 // One upstream as the gate uses it.
 struct link {
     struct gate *gate;
@@ -140,6 +151,7 @@ struct link {
     struct upstream *upstream;
     struct source *source;
     struct link_kept kept;
+    struct link_usage usage;
     unsigned refs;  // scopes
     struct list retired_node;
     int64_t retired_until_ms;  // 0: it is in gate->links

@@ -262,8 +262,10 @@ static void note_task(struct call *call, struct span result)
 {
     struct span task, raw;
     if (upstream_abilities(call->link->upstream)->tasks && scan_find(result, "task", &task) &&
-        scan_find(task, "taskId", &raw) && scan_is_string(raw))
+        scan_find(task, "taskId", &raw) && scan_is_string(raw)) {
         task_note_made(call, raw);
+        idle_note_task(call->link, task);
+    }
 }
 
 static void on_server_reply(struct upstream_request *request, const struct upstream_reply *reply)
@@ -309,6 +311,7 @@ static enum phase_result do_forward(struct call *call)
     if (call->method == METHOD_TOOLS_CALL && params_find(&call->params, NULL, "task", &wanted))
         task_news_expect(call);
     call_set_state(call, CALL_DISPATCHED);
+    idle_note_call(call);
     upstream_request_send_message(&call->request, pieces_take(&text));
     if (call->method == METHOD_TASKS_RESULT)  // which waits for the end of the task
         upstream_request_hold(&call->request, upstream_server(call->link->upstream)->max_timeout_ms);

@@ -62,6 +62,7 @@ static void on_state(void *arg, struct upstream *upstream)
     switch (upstream_state(upstream)) {
     case UPSTREAM_READY:
         link->level = -1;
+        link->usage.needed_ms = loop_now(link->gate->loop);
         known_note(link);
         source_refresh(link->source);
         subscription_renew(link);
@@ -72,7 +73,11 @@ static void on_state(void *arg, struct upstream *upstream)
         process_ended(link);
         ask_drop_link(link);
         roots_forget(link);
-        source_went_down(link->source);
+        if (link->usage.resting)
+            source_rests(link->source);
+        else
+            source_went_down(link->source);
+        link->usage.resting = false;
         break;
     default: break;
     }

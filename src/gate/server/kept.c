@@ -111,10 +111,12 @@ static void on_found(struct catalogue_find *find)
     struct link *link = find->arg;
     struct buf text = find->text;
     find->text = (struct buf){0};
-    if (text.len && is_bound(link) && find->login != link->kept.login) {
+    if (text.len && is_bound(link) && find->facts.login != link->kept.login) {
         forget_link(link);
         buf_clear(&text);
     }
+    if (text.len && !link->usage.interval_ms)
+        link->usage.interval_ms = find->facts.interval_ms;
     restore(link, buf_span(&text));
     buf_wipe(&text);
 }
@@ -185,11 +187,18 @@ static void save(struct link *link)
         return;
     }
     name_link(link, &name);
-    catalogue_put(link->gate->catalogue, &name.name, login, &text);
+    struct catalogue_facts facts = {login, link->usage.interval_ms};
+    catalogue_put(link->gate->catalogue, &name.name, &facts, &text);
     name_close(&name);
     link->kept.saved = true;
-    link->kept.unsaved = false;
+    link->kept.unsaved = link->usage.unsaved = false;
     link->kept.save_after_ms = loop_now(link->gate->loop) + SAVE_PAUSE_MS;
+}
+
+void kept_save(struct link *link)
+{
+    if (is_kept(link) && (link->kept.unsaved || link->usage.unsaved))
+        save(link);
 }
 
 static bool is_due(const struct link *link)
@@ -235,8 +244,7 @@ void kept_sweep(struct gate *gate)
 
 void kept_end(struct link *link)
 {
-    if (link->kept.unsaved)
-        save(link);
+    kept_save(link);
     list_remove(&link->kept.node);
     catalogue_find_cancel(&link->kept.find);
     grant_request_release(&link->kept.grants);

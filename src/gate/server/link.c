@@ -211,6 +211,7 @@ static void link_free(void *object)
         free(value);
     map_release(&link->task_tokens);
     map_release(&link->caller_tasks);
+    map_release(&link->usage.callers);
     config_unref(link->config);
     free(link->key);
     free(link);

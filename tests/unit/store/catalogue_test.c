@@ -55,7 +55,7 @@ static void put(struct catalogue_name name, const char *text)
 {
     struct buf copy = {0};
     buf_put_text(&copy, text);
-    catalogue_put(cache, &name, 7, &copy);
+    catalogue_put(cache, &name, &(struct catalogue_facts){7, 8}, &copy);
     assert_null(copy.at);
 }
 
@@ -71,7 +71,8 @@ static void find(struct catalogue_name name, const char *want)
     run_loop_until(loop, done);
     assert_span(buf_span(&found.text), span_of(want ? want : ""), name.server);
     if (want) {
-        assert_int_equal(found.login, 7);
+        assert_int_equal(found.facts.login, 7);
+        assert_int_equal(found.facts.interval_ms, 8);
         assert_in_range(found.age_ms, 0, 60000);
     }
     catalogue_find_cancel(&found);
@@ -211,6 +212,7 @@ static void a_changed_or_moved_entry_is_dropped(void **state)
         "UPDATE entry SET value=CAST('{\"tools\":[1]}' AS BLOB)",
         "UPDATE entry SET server='other' WHERE server='files'",
         "UPDATE entry SET login=8",
+        "UPDATE entry SET interval=9",
         "UPDATE entry SET updated=updated+1",
         "UPDATE entry SET mac=x'00'",
         "UPDATE entry SET value=zeroblob(20000000)",
@@ -316,7 +318,7 @@ static void an_entry_that_is_too_large_is_not_kept(void **state)
     while (text.len < CATALOGUE_ENTRY_MAX)
         buf_put_text(&text, "0123456789012345678901234567890123456789012345678901234567890123");
     buf_put_text(&text, "\"}");
-    catalogue_put(cache, &name, 0, &text);
+    catalogue_put(cache, &name, &(struct catalogue_facts){0}, &text);
     assert_null(text.at);
     find(name, NULL);
 }
