@@ -55,7 +55,7 @@ describe('idle servers', () => {
             await call(gateway, 'other__fine');
             await until(() => times(gateway, 'server rests.*server=other') === 2, WAIT_MS, 'the other one has rested twice');
             assert.equal(times(gateway, 'server rests.*server=called'), 0);
-            assert.equal(gateway.servers().length, 1);
+            await until(() => gateway.servers().length === 1, WAIT_MS, 'the other one has ended');
             await session.delete();
             await rests(gateway, 'called');
         }));

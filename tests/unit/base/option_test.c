@@ -12,7 +12,7 @@ struct inner {
 
 struct sample {
     bool flag;
-    int64_t number, size, wait;
+    int64_t number, size, wait, rest;
     char *text, *maybe;
     int mode;
     char **words;
@@ -37,6 +37,13 @@ static const struct option sample_rows[] = {
     {.name = "number", .type = OPTION_INT, .offset = AT(number), .fallback = "5", .min = 1, .max = 10},
     {.name = "size", .type = OPTION_SIZE, .offset = AT(size), .fallback = "\"1KiB\"", .min = 16, .max = 1 << 20},
     {.name = "wait", .type = OPTION_DURATION, .offset = AT(wait), .fallback = "2", .min = 100, .max = 60000},
+    {.name = "rest",
+     .type = OPTION_DURATION,
+     .offset = AT(rest),
+     .fallback = "\"slow\"",
+     .min = 1,
+     .max = 9000,
+     .choices = modes},
     {.name = "text", .type = OPTION_STRING, .offset = AT(text)},
     {.name = "maybe", .type = OPTION_STRING_OR_FALSE, .offset = AT(maybe)},
     {.name = "mode", .type = OPTION_ENUM, .offset = AT(mode), .fallback = "\"slow\"", .choices = modes},
@@ -83,6 +90,7 @@ static void absent_options_have_their_defaults(void **state)
     assert_int_equal(s.number, 5);
     assert_int_equal(s.size, 1024);
     assert_int_equal(s.wait, 2000);
+    assert_int_equal(s.rest, -2);
     assert_int_equal(s.mode, 1);
     assert_int_equal(s.one.level, 3);
     assert_null(s.text);
@@ -97,7 +105,8 @@ static void every_type_of_option_is_read(void **state)
     (void)state;
     struct sample s;
     struct err err;
-    assert_true(parse("{\"flag\":false,\"number\":10,\"size\":\"64KiB\",\"wait\":\"1m\",\"text\":\"t\",\"maybe\":false,"
+    assert_true(parse("{\"flag\":false,\"number\":10,\"size\":\"64KiB\",\"wait\":\"1m\",\"rest\":\"2s\",\"text\":\"t\","
+                      "\"maybe\":false,"
                       "\"mode\":\"fast\",\"words\":[\"a\",\"\"],\"pairs\":{\"A\":\"1\",\"B\":\"2\"},"
                       "\"one\":{\"level\":4},\"many\":[{},{\"level\":5}],\"named\":{\"x\":{\"level\":6}}}",
                       &s, &err));
@@ -105,6 +114,7 @@ static void every_type_of_option_is_read(void **state)
     assert_int_equal(s.number, 10);
     assert_int_equal(s.size, 65536);
     assert_int_equal(s.wait, 60000);
+    assert_int_equal(s.rest, 2000);
     assert_string_equal(s.text, "t");
     assert_string_equal(s.maybe, "");
     assert_int_equal(s.mode, 2);
@@ -137,6 +147,9 @@ static const struct wrong_row {
     {"{\"number\":1.5}", "f.json: /number:", "a whole number"},
     {"{\"number\":\"5\"}", "f.json: /number:", "a whole number"},
     {"{\"number\":7}", "f.json: /number:", "not 7"},
+    {"{\"rest\":\"never\"}", "f.json: /rest:", "or \"off\", or \"slow\", or \"fast\""},
+    {"{\"rest\":-1}", "f.json: /rest:", "a duration"},
+    {"{\"rest\":10}", "f.json: /rest:", "between 1 and 9000 ms"},
     {"{\"size\":15}", "f.json: /size:", "between 16 and 1048576 bytes"},
     {"{\"size\":\"2MiB\"}", "f.json: /size:", "between 16 and 1048576 bytes"},
     {"{\"size\":\"1e15GiB\"}", "f.json: /size:", "must be"},
@@ -348,6 +361,7 @@ static const char *const different[] = {
     "{\"number\":6}",
     "{\"size\":2048}",
     "{\"wait\":3}",
+    "{\"rest\":\"off\"}",
     "{\"text\":\"\"}",
     "{\"text\":\"a\"}",
     "{\"maybe\":\"a\"}",
