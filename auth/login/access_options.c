@@ -15,18 +15,22 @@ static const struct option idp_rows[] = {
     {.name = "issuer",
      .type = OPTION_STRING,
      .offset = AT(issuer),
-     .help =
-         "Exactly what it calls itself; its metadata say where it exchanges tokens. Needed with `subject` `caller`."},
+     .help = "The issuer identifier of the identity provider. Its metadata contain the token endpoint. Required if "
+             "`subject` is `caller`."},
     {.name = "token_endpoint",
      .type = OPTION_STRING,
      .offset = AT(token_endpoint),
-     .help = "Where it exchanges tokens, instead of what its metadata say; https, or http on loopback."},
-    {.name = "client_id", .type = OPTION_STRING, .offset = AT(client_id), .help = "Our client there."},
+     .help = "The token endpoint of the identity provider, instead of the one in its metadata; https, or http on "
+             "loopback."},
+    {.name = "client_id",
+     .type = OPTION_STRING,
+     .offset = AT(client_id),
+     .help = "The client id of the gateway at the identity provider."},
     {.name = "client_secret",
      .type = OPTION_STRING,
      .offset = AT(client_secret),
      .secret = true,
-     .help = "Its secret, if it has one."},
+     .help = "The secret of the client at the identity provider, if it has one."},
     {0},
 };
 #undef AT
@@ -42,12 +46,13 @@ static const struct option rows[] = {
      .offset = AT(mode),
      .fallback = "\"none\"",
      .choices = modes,
-     .help =
-         "`none`: nothing is presented. `static`: `token`. `shared`: one grant for all callers, got by `postern login "
-         "SERVER`. `per_user`: each caller's own grant, and no other; makes `isolation` at least `user`. "
-         "`client_credentials`: the client's own rights. `workload`: those of the workload whose token is in "
-         "`subject_token_file` (RFC 7523). `token_exchange`: that token is exchanged (RFC 8693). `enterprise`: it is "
-         "exchanged at `idp` for one that the authorization server takes (ID-JAG)."},
+     .help = "The credential that the gateway presents to the server. `none`: no credential. `static`: the value of "
+             "`token`. `shared`: one grant for all callers, obtained with `postern login SERVER`. `per_user`: each "
+             "caller's own grant, and no other; makes `isolation` at least `user`. `client_credentials`: a token for "
+             "the gateway's own client (RFC 6749, 4.4). `workload`: a token for the workload whose token is in "
+             "`subject_token_file` (RFC 7523). `token_exchange`: a token in exchange for the subject token (RFC 8693). "
+             "`enterprise`: the subject token is exchanged at `idp` for an assertion (ID-JAG), which the authorization "
+             "server exchanges for an access token."},
     {.name = "token",
      .type = OPTION_STRING,
      .offset = AT(token),
@@ -56,53 +61,59 @@ static const struct option rows[] = {
     {.name = "client_id",
      .type = OPTION_STRING,
      .offset = AT(client_id),
-     .help = "A client that is registered at the authorization server; without it one is registered when needed."},
+     .help = "The client id of a client that is registered at the authorization server. If absent, the gateway "
+             "registers a client when it needs one."},
     {.name = "client_secret",
      .type = OPTION_STRING,
      .offset = AT(client_secret),
      .secret = true,
-     .help = "Its secret."},
+     .help = "The secret of the client."},
     {.name = "token_endpoint_auth_method",
      .type = OPTION_ENUM,
      .offset = AT(token_endpoint_auth_method),
      .fallback = "\"auto\"",
      .choices = proofs,
-     .help = "How `client_secret` is presented first; `auto`: as the authorization server's metadata say, else "
-             "`client_secret_basic`. Where it fails the other way is tried once."},
+     .help =
+         "The method with which `client_secret` is presented first. `auto`: the method in the authorization server's "
+         "metadata, or else `client_secret_basic`. If the method is refused, the other method is tried once."},
     {.name = "private_key_file",
      .type = OPTION_STRING,
      .offset = AT(private_key_file),
-     .help = "PEM file with its private key, for private_key_jwt; nobody else may be able to read it."},
+     .help = "PEM file with the private key of the client, for private_key_jwt. Only the gateway's user may be able to "
+             "read the file."},
     {.name = "signing_algorithm",
      .type = OPTION_STRING,
      .offset = AT(signing_algorithm),
      .fallback = "\"RS256\"",
-     .help = "What that key signs with: RS256, RS384, RS512, ES256, ES384 or ES512."},
-    {.name = "key_id", .type = OPTION_STRING, .offset = AT(key_id), .help = "`kid` of that key."},
+     .help = "The algorithm with which the key signs: RS256, RS384, RS512, ES256, ES384 or ES512."},
+    {.name = "key_id",
+     .type = OPTION_STRING,
+     .offset = AT(key_id),
+     .help = "The `kid` of the key in `private_key_file`."},
     {.name = "client_metadata_url",
      .type = OPTION_STRING,
      .offset = AT(client_metadata_url),
-     .help =
-         "A client id that is the https URL of a client metadata document; used where the authorization server takes "
-         "such ids."},
+     .help = "The https URL of a client metadata document. It is used as the client id if the authorization server "
+             "accepts such ids."},
     {.name = "scope",
      .type = OPTION_STRING,
      .offset = AT(scope),
-     .help = "Scopes to ask for, instead of those the server names."},
+     .help = "Scopes to request, instead of those that the server names."},
     {.name = "resource",
      .type = OPTION_STRING,
      .offset = AT(resource),
-     .help = "What to send as `resource` instead of what the server's metadata say; \"omit\" sends none."},
+     .help = "The `resource` parameter to send, instead of the value in the server's metadata; \"omit\" sends none."},
     {.name = "issuer",
      .type = OPTION_STRING,
      .offset = AT(issuer),
-     .help = "The authorization server to use of several, or exactly what its metadata call it."},
+     .help = "The authorization server to use if the server names several: the issuer, exactly as in the metadata of "
+             "the authorization server."},
     {.name = "pkce",
      .type = OPTION_ENUM,
      .offset = AT(pkce),
      .fallback = "\"require\"",
      .choices = pkces,
-     .help = "`assume_s256`: trust an authorization server to do PKCE that does not say so."},
+     .help = "`assume_s256`: assume that the authorization server supports PKCE although its metadata do not say so."},
     {.name = "callback_host",
      .type = OPTION_STRING,
      .offset = AT(callback_host),
@@ -113,7 +124,8 @@ static const struct option rows[] = {
      .offset = AT(callback_port),
      .fallback = "0",
      .max = 65535,
-     .help = "Its port; 0: that of the last login, or the first free one of 8085 to 8099."},
+     .help = "Port of the redirect URI of `postern login`; 0: the port of the last login, or the first free port from "
+             "8085 to 8099."},
     {.name = "device",
      .type = OPTION_BOOL,
      .offset = AT(device),
@@ -122,31 +134,33 @@ static const struct option rows[] = {
     {.name = "authorize_params",
      .type = OPTION_PAIRS,
      .offset = AT(authorize_params),
-     .help = "More parameters of the authorization request, like `audience`."},
+     .help = "Additional parameters of the authorization request, such as `audience`."},
     {.name = "allow_addresses",
      .type = OPTION_STRINGS,
      .offset = AT(allow_addresses),
-     .help = "Blocks of addresses like \"10.0.0.0/8\" where its authorization server may be although it is elsewhere: "
-             "without this only public addresses, and the kind of network the server is in."},
+     .help =
+         "Additional address blocks, such as \"10.0.0.0/8\", in which the authorization server of this server may be. "
+         "If absent, only public addresses, and addresses of the same kind as that of the server, are allowed."},
     {.name = "subject",
      .type = OPTION_ENUM,
      .offset = AT(subject),
      .fallback = "\"file\"",
      .choices = sources,
-     .help =
-         "Whose token `token_exchange` and `enterprise` exchange: the one in `subject_token_file`, for all callers; or "
-         "`caller`: the JWT that each caller came with, for that caller alone. It must be from the issuer that "
-         "exchanges it, or name it in `aud`. Makes `isolation` at least `user`."},
+     .help = "The subject token: the token that `token_exchange` and `enterprise` exchange. `file`: the token in "
+             "`subject_token_file`, for all callers. `caller`: the JWT that each caller presented, only for that "
+             "caller. This JWT must be from the issuer that exchanges it, or name that issuer in `aud`. `caller` makes "
+             "`isolation` at least `user`."},
     {.name = "subject_token_file",
      .type = OPTION_STRING,
      .offset = AT(subject_token_file),
-     .help = "File with the token of modes `workload`, `token_exchange` and `enterprise`; read anew each time."},
+     .help = "File with the subject token of modes `workload`, `token_exchange` and `enterprise`. It is read each time "
+             "the gateway requests a token."},
     {.name = "subject_token_type",
      .type = OPTION_ENUM,
      .offset = AT(subject_token_type),
      .fallback = "\"id_token\"",
      .choices = subjects,
-     .help = "What it is, for `token_exchange` and `enterprise`."},
+     .help = "The type of the subject token, for `token_exchange` and `enterprise`."},
     {.name = "idp",
      .type = OPTION_OBJECT,
      .offset = AT(idp),
@@ -156,7 +170,8 @@ static const struct option rows[] = {
      .type = OPTION_OBJECT,
      .offset = AT(assertion),
      .sub = &assertion_options_table,
-     .help = "Tells the server who calls, beside whatever `mode` presents; needs `isolation` `user` or `session`."},
+     .help = "Sends the caller's identity to the server, in addition to the credential of `mode`; needs `isolation` "
+             "`user` or `session`."},
     {0},
 };
 
@@ -167,7 +182,7 @@ bool access_options_mode_asks(enum access_mode mode)
 
 bool access_options_takes_caller(const struct access_options *options)
 {
-    return options->subject == ACCESS_FROM_CALLER;  // check_subject: only with a mode that exchanges
+    return options->subject == ACCESS_FROM_CALLER;  // check_subject() permits this only with a mode that exchanges
 }
 
 bool access_options_is_client_of(const struct access_options *options, const struct grant *grant)
@@ -187,21 +202,21 @@ static bool check_idp(const struct access_options *options, const struct option_
     const char *const urls[] = {idp->issuer, idp->token_endpoint};
     bool named = urls[0] || urls[1];
     if ((options->mode == ACCESS_ENTERPRISE) != (named && idp->client_id))
-        return err_set(
-            err, ERR_CONFIG,
-            "%s: %s/idp: an issuer or a token_endpoint, a client_id, and mode \"enterprise\" belong together",
-            place->file, place->path);
+        return err_set(err, ERR_CONFIG,
+                       "%s: %s/idp: mode \"enterprise\" needs an issuer or a token_endpoint, and a client_id; no other "
+                       "mode has them",
+                       place->file, place->path);
     if (options->mode == ACCESS_ENTERPRISE && access_options_takes_caller(options) && !idp->issuer)
         return err_set(err, ERR_CONFIG, "%s: %s/idp/issuer: needed to know which callers' tokens may go there",
                        place->file, place->path);
     for (size_t i = 0; i < 2; i++)
         if (urls[i] && !oauth_url_secure(urls[i]))
-            return err_set(err, ERR_CONFIG, "%s: %s/idp/%s: https, or http on loopback", place->file, place->path,
-                           i ? "token_endpoint" : "issuer");
+            return err_set(err, ERR_CONFIG, "%s: %s/idp/%s: must be https, or http on loopback", place->file,
+                           place->path, i ? "token_endpoint" : "issuer");
     return true;
 }
 
-// What is sent to whom: a subject's token goes to an identity provider or issuer that a person named.
+// A subject's token is sent only to an identity provider or issuer that the configuration names.
 static bool check_subject(const struct access_options *options, const struct option_place *place, struct err *err)
 {
     bool wanted = access_options_mode_asks((enum access_mode)options->mode) && options->mode != ACCESS_CLIENT;
@@ -245,14 +260,14 @@ static bool check(void *object, const struct option_place *place, struct err *er
         return err_set(err, ERR_CONFIG, "%s: %s/callback_host: 127.0.0.1, localhost or ::1", place->file, place->path);
     for (char *const *block = options->allow_addresses; block && *block; block++)
         if (!address_block_valid(*block))
-            return err_set(err, ERR_CONFIG, "%s: %s/allow_addresses: \"%s\" is no block of addresses", place->file,
+            return err_set(err, ERR_CONFIG, "%s: %s/allow_addresses: \"%s\" is not a block of addresses", place->file,
                            place->path, *block);
     for (size_t i = 0; i < options->authorize_params.count; i++)
         if (!oauth_authorization_extra_allowed(options->authorize_params.at[i].name))
-            return err_set(err, ERR_CONFIG, "%s: %s/authorize_params/%s: this parameter is not for you to set",
+            return err_set(err, ERR_CONFIG, "%s: %s/authorize_params/%s: reserved: the gateway sets this parameter",
                            place->file, place->path, options->authorize_params.at[i].name);
     return true;
 }
 
-const struct option_table access_options_table = {"What is presented to a server (mcpServers.NAME.auth)",
+const struct option_table access_options_table = {"Credentials for a server (mcpServers.NAME.auth)",
                                                   sizeof(struct access_options), rows, check};

@@ -143,10 +143,10 @@ static const struct flag flags_table[] = {FLAG_CONFIG, FLAG_TENANT, FLAG_URL, FL
 const struct command servers_command = {
     .name = "servers",
     .synopsis = "servers [--tenant NAME]",
-    .summary = "List the configured servers and whether they answer",
-    .details =
-        "Starts or connects to each server of every tenant directly. A server that fails is shown with the last lines\n"
-        "of its stderr. Exit status 4 if one of them fails.",
+    .summary = "List the configured servers and check that each of them answers",
+    .details = "Directly starts or connects to each server of every tenant. For a server that fails, prints the last "
+               "lines of\n"
+               "its standard error. Exit status 4: at least one server failed.",
     .flags = flags_table,
     .starts_servers = true,
     .run = run,

@@ -1,4 +1,4 @@
-// Owns the last lines that a stdio server wrote to stderr: a ring, which outlives the process.
+// Owns the last lines that a stdio server wrote to stderr: a ring buffer, which outlives the process.
 #include "stderr_tail.h"
 #include "base/mem.h"
 #include <stdlib.h>

@@ -1,13 +1,13 @@
-// What the files of this room share and no other room uses.
+// Declarations that only the files of this room use.
 #ifndef GATE_SERVER_ROOM_H
 #define GATE_SERVER_ROOM_H
 
 #include "gate/server/server.h"
 
-// With a reference for a scope. A server of the session's own gets the capabilities that its caller declared.
+// Finds or makes the link, with a reference for a scope. A server of this session alone gets the capabilities of its caller.
 struct link *link_get(struct gate *gate, const struct server *server, struct session *session);
 void link_close(struct link *link, int64_t within_ms);
-// With whom a session shares it.
+// The key of the sharers.
 void link_put_key(const struct identity *who, const struct session *session, int isolation, struct buf *out);
 extern const char link_capabilities[];                           // what we declare to a server that serves everybody
 void kept_begin(struct link *link, const struct identity *who);  // looks for what is kept of a new link

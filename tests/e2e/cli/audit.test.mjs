@@ -1,4 +1,4 @@
-// The command `postern audit`, over a database made here, with the chain worked out from its description alone.
+// The command `postern audit`, over a database made here, with the chain computed from its documentation alone.
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
@@ -38,7 +38,7 @@ const ago = minutes => new Date(Date.now() - minutes * 60_000).toISOString();
 
 const sha256 = text => createHash('sha256').update(text).digest('hex');
 
-/** Adds rows the way the gateway does: those of each chain as one segment, with what they share kept once. */
+/** Adds rows the way the gateway does: those of each chain as one segment, with shared values stored once. */
 function add(...given) {
     for (const chain of CHAINS.keys()) addTo(chain, given.filter(one => chainOf(one) === chain));
 }
@@ -97,7 +97,7 @@ test('audit prints JSON lines in a pipe and a table on a terminal', () => {
     assert.equal(rows[2].count, 7);
     const { status, text } = onTerminal();
     assert.equal(status, 0);
-    assert.match(text, /TIME +WHO +WHAT +RESULT/);
+    assert.match(text, /TIME +SUBJECT +EVENT +RESULT/);
     assert.match(text, /Z +alice +files read +ok 1\.5 ms/);
     assert.match(text, /Z +acme\/bob \[2J +files rm +denied by no-rm/);
     assert.match(text, /gap: 7 records were dropped/);

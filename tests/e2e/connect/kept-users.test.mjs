@@ -142,7 +142,7 @@ test('lists of a user whose token is revoked are deleted', async () => {
         const before = starts();
         assert.deepEqual([await list(first), starts()], [own, before]);
         token('revoke', /postern_([A-Za-z0-9]+)_/.exec(first.authorization)[1]);
-        await gateway.line(/session ended: its credential is no longer good/, WAIT_MS);
+        await gateway.line(/session ended: its credential is no longer valid/, WAIT_MS);
         const second = newToken();
         const opens = () => send(gateway.url, { headers: post(second), body: initialize('2025-06-18') });
         await until(async () => (await opens()).status === 200, WAIT_MS, 'the new token is accepted');
