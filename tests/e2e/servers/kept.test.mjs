@@ -35,6 +35,7 @@ async function runOnce(config, earlier) {
     const gateway = await startGateway(config, [], { earlier });
     const session = await Session.open(gateway.url);
     const listed = await names(session);
+    for (const kind of ['prompts', 'resources', 'resources/templates']) await session.request(`${kind}/list`);
     await gateway.end('SIGTERM');
     return { gateway, listed };
 }
