@@ -7,6 +7,7 @@
 
 enum server_type { SERVER_AUTO, SERVER_STDIO, SERVER_HTTP, SERVER_STREAMABLE, SERVER_SSE };
 enum server_isolation { SERVER_SHARED, SERVER_PER_USER, SERVER_PER_SESSION };
+enum server_idle { SERVER_IDLE_ADAPTIVE = -1, SERVER_IDLE_NEVER = -2 };
 enum server_framing { SERVER_FRAMING_AUTO, SERVER_FRAMING_NEWLINE, SERVER_FRAMING_CONTENT_LENGTH };
 
 struct server_tls {
@@ -33,6 +34,9 @@ struct server {
     int64_t idle_stream_timeout_ms;  // 0: none
     char *prefix;                    // NULL: the server's name; "": none
     int isolation;
+    int64_t idle_timeout_ms;  // or enum server_idle
+    int64_t min_idle_timeout_ms, max_idle_timeout_ms;
+    bool eager;
     bool disabled;
 };
 

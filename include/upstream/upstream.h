@@ -24,6 +24,7 @@ enum upstream_state {
     UPSTREAM_STARTING,  // starting and shaking hands; requests wait
     UPSTREAM_READY,
     UPSTREAM_BACKOFF,  // failed; requests wait for the next attempt to start, or fail if the circuit is open
+    UPSTREAM_RESTING,  // not used, and being ended; requests wait until it is started again
     UPSTREAM_CLOSING,  // closing; new requests fail
 };
 
@@ -123,6 +124,9 @@ void upstream_start(struct upstream *upstream);
 // To be called when the grant was replaced. Gives up the connection that was opened with the old grant; the next request opens
 // a new one.
 void upstream_restart(struct upstream *upstream);
+// Ends a server that is ready and not used, within the time. Then it is UPSTREAM_DOWN until the next request. No request may be in
+// flight. Does nothing in another state.
+void upstream_rest(struct upstream *upstream, int64_t within_ms);
 // Closes the connection within the time. on_closed is called when it has ended, and may call upstream_free().
 void upstream_close(struct upstream *upstream, int64_t within_ms,
                     void (*on_closed)(void *arg, struct upstream *upstream), void *arg);
@@ -159,6 +163,10 @@ enum upstream_state upstream_state(const struct upstream *upstream);
 const struct server *upstream_server(const struct upstream *upstream);
 const struct upstream_abilities *upstream_abilities(const struct upstream *upstream);
 struct span upstream_instructions(const struct upstream *upstream);  // decoded; empty if none
+// The result of initialize, raw JSON; empty if there is none, or it is above 64 KiB.
+struct span upstream_greeting(const struct upstream *upstream);
+// Uses what an earlier connection got as that result, until the server itself answers. False: it cannot be used.
+bool upstream_restore(struct upstream *upstream, struct span greeting) MUST_CHECK;
 struct span upstream_declared(
     const struct upstream *upstream);  // capabilities, raw JSON; empty if none, or above 16 KiB
 enum revision upstream_revision(const struct upstream *upstream);

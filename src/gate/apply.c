@@ -140,6 +140,7 @@ void gate_apply(struct gate *gate, const struct gate_change *change)
     link_retire_stale(gate);
     scope_detach_stale(gate);
     move_sessions(gate);
+    kept_forget_changed(gate, old);
     if (gate->connect)
         connect_configure(gate->connect, gate->config);
     else
@@ -147,6 +148,7 @@ void gate_apply(struct gate *gate, const struct gate_change *change)
     tenant_each(node, gate)
         recheck_tenant(gate, tenant_at(node));
     gate_recheck_identities(gate);
+    link_start_eager(gate);
     config_chains_unref(old_chains);
     config_unref(old);
 }

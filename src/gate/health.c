@@ -105,7 +105,8 @@ static json_t *put_servers(const struct gate *gate, bool *bad)
         open += upstream_circuit_open(upstream);
     }
     return json_pack("{s:I,s:I,s:I,s:I,s:I}", "up", count[UPSTREAM_READY], "down", count[UPSTREAM_BACKOFF], "starting",
-                     count[UPSTREAM_STARTING], "idle", count[UPSTREAM_DOWN], "circuit_open", open);
+                     count[UPSTREAM_STARTING], "idle", count[UPSTREAM_DOWN] + count[UPSTREAM_RESTING], "circuit_open",
+                     open);
 }
 
 static json_t *put_sessions(const struct gate *gate, bool *bad)

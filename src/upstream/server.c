@@ -7,6 +7,7 @@
 
 static const char *const types[] = {"auto", "stdio", "http", "streamable-http", "sse", NULL};
 static const char *const isolations[] = {"shared", "user", "session", NULL};
+static const char *const idle_words[] = {"adaptive", "never", NULL};
 static const char *const framings[] = {"auto", "newline", "content-length", NULL};
 
 static const struct option tls_rows[] = {
@@ -119,6 +120,36 @@ static const struct option rows[] = {
      .choices = isolations,
      .help = "`shared`: one process or session for all callers. `user`: one for each tenant and user. `session`: one "
              "for each caller session; for servers that use elicitation or sampling."},
+    {.name = "idle_timeout",
+     .type = OPTION_DURATION,
+     .offset = AT(idle_timeout_ms),
+     .fallback = "\"adaptive\"",
+     .min = 1,
+     .max = 604800000,
+     .choices = idle_words,
+     .help = "A server that nothing needs for this long is ended; its lists stay, and the next call starts it again. "
+             "`adaptive`: 5 minutes with more than 20 requests an hour, 3 minutes with 5 to 20, else 1 minute."},
+    {.name = "min_idle_timeout",
+     .type = OPTION_DURATION,
+     .offset = AT(min_idle_timeout_ms),
+     .fallback = "60",
+     .min = 1,
+     .max = 604800000,
+     .help = "The least that `adaptive` gives."},
+    {.name = "max_idle_timeout",
+     .type = OPTION_DURATION,
+     .offset = AT(max_idle_timeout_ms),
+     .fallback = "300",
+     .min = 1,
+     .max = 604800000,
+     .help = "The most that `adaptive` gives, and what a server gets that was started and not used yet."},
+    {.name = "eager",
+     .type = OPTION_BOOL,
+     .offset = AT(eager),
+     .fallback = "false",
+     .help =
+         "Start it with the gateway rather than when it is first needed, and do not end it when it is idle; only with "
+         "isolation `shared`."},
     {.name = "disabled",
      .type = OPTION_BOOL,
      .offset = AT(disabled),
@@ -216,6 +247,12 @@ static bool check(void *object, const struct option_place *place, struct err *er
     bool own = server->auth.mode == ACCESS_USER || access_options_takes_caller(&server->auth);
     if (own && server->isolation == SERVER_SHARED)
         server->isolation = SERVER_PER_USER;  // a server's state for one user must not reach another user (H2)
+    if (server->min_idle_timeout_ms > server->max_idle_timeout_ms)
+        return err_set(err, ERR_CONFIG, "%s: %s/min_idle_timeout: must not be above max_idle_timeout (%lld ms)",
+                       place->file, place->path, (long long)server->max_idle_timeout_ms);
+    if (server->eager && server->isolation != SERVER_SHARED)
+        return err_set(err, ERR_CONFIG, "%s: %s/eager: only for a server with isolation \"shared\"", place->file,
+                       place->path);
     if (server->auth.assertion.key_file && !check_assertion(server, place, err))
         return false;
     if (web && !http_url_valid(server->url))

@@ -7,6 +7,8 @@
 //    │                          ▼    │ after the pause           ▼
 //    │                        BACKOFF ◄──────────────────────────┘
 //    │
+//   READY ── upstream_rest ──► RESTING ──► DOWN
+//
 //   any ── upstream_close ──► CLOSING ──► (on_closed)
 //
 // `failures` counts failed starts, and lives that ended before a request was answered; the first answer clears it. While it is
@@ -41,7 +43,8 @@ static void begin(struct upstream *upstream);
 static const unsigned allowed[] = {
     [UPSTREAM_DOWN] = TO(STARTING) | TO(CLOSING),
     [UPSTREAM_STARTING] = TO(READY) | TO(BACKOFF) | TO(CLOSING),
-    [UPSTREAM_READY] = TO(STARTING) | TO(DOWN) | TO(BACKOFF) | TO(CLOSING),
+    [UPSTREAM_READY] = TO(STARTING) | TO(DOWN) | TO(BACKOFF) | TO(RESTING) | TO(CLOSING),
+    [UPSTREAM_RESTING] = TO(DOWN) | TO(CLOSING),
     [UPSTREAM_BACKOFF] = TO(STARTING) | TO(CLOSING),
     [UPSTREAM_CLOSING] = 0,
 };
@@ -146,7 +149,7 @@ static void count_loss(struct upstream *upstream)
 static void go_down(struct upstream *upstream, const struct err *err)
 {
     bool was_ready = upstream->state == UPSTREAM_READY;
-    if (upstream->state == UPSTREAM_CLOSING)
+    if (upstream->state == UPSTREAM_CLOSING || upstream->state == UPSTREAM_RESTING)
         return;
     note_problem(upstream, err);
     forget_access(upstream);
@@ -274,6 +277,18 @@ void upstream_start(struct upstream *upstream)
     // A missing login or process slot has no back-off: either may be available now, and checking is cheap.
     if (upstream->state == UPSTREAM_DOWN || (upstream->state == UPSTREAM_BACKOFF && upstream->refusal))
         begin(upstream);
+    upstream->wake |= upstream->state == UPSTREAM_RESTING;
+}
+
+void upstream_rest(struct upstream *upstream, int64_t within_ms)
+{
+    if (upstream->state != UPSTREAM_READY || upstream->losing)
+        return;
+    forget_access(upstream);
+    upstream->failures = 0;
+    upstream->wake = false;
+    set_state(upstream, UPSTREAM_RESTING);
+    upstream->transport->stop(upstream, within_ms);
 }
 
 void upstream_restart(struct upstream *upstream)
@@ -339,8 +354,13 @@ void upstream_resume(struct upstream *upstream)
 
 static void on_stopped(struct upstream *upstream)
 {
-    if (upstream->state == UPSTREAM_CLOSING && upstream->on_closed)
+    if (upstream->state == UPSTREAM_RESTING) {
+        set_state(upstream, UPSTREAM_DOWN);
+        if (upstream->wake && upstream->state == UPSTREAM_DOWN)
+            begin(upstream);
+    } else if (upstream->state == UPSTREAM_CLOSING && upstream->on_closed) {
         upstream->on_closed(upstream->closed_arg, upstream);
+    }
 }
 
 static const struct upstream_events events = {
@@ -386,6 +406,7 @@ void upstream_close(struct upstream *upstream, int64_t within_ms,
     if (upstream->state == UPSTREAM_CLOSING)
         return;
     bool running = upstream->state == UPSTREAM_STARTING || upstream->state == UPSTREAM_READY;
+    bool ending = upstream->state == UPSTREAM_RESTING;
     loop_timer_stop(upstream->spec.loop, &upstream->retry);
     (void)err_set(&err, ERR_UNAVAILABLE, "server \"%s\" is being closed", upstream->server->name);
     set_state(upstream, UPSTREAM_CLOSING);
@@ -398,7 +419,7 @@ void upstream_close(struct upstream *upstream, int64_t within_ms,
     upstream_request_fail_all(&upstream->failing, &err);
     if (running && upstream->wire)
         upstream->transport->stop(upstream, within_ms);
-    else
+    else if (!ending)
         on_stopped(upstream);
 }
 
@@ -416,6 +437,7 @@ void upstream_free(struct upstream *upstream)
     map_release(&upstream->in_flight);
     buf_release(&upstream->instructions);
     buf_release(&upstream->declared);
+    buf_release(&upstream->greeting);
     stderr_tail_release(&upstream->tail);
     free((char *)(uintptr_t)upstream->spec.capabilities);
     free(upstream);
@@ -426,6 +448,8 @@ const struct server *upstream_server(const struct upstream *upstream) { return u
 const struct upstream_abilities *upstream_abilities(const struct upstream *upstream) { return &upstream->abilities; }
 struct span upstream_instructions(const struct upstream *upstream) { return buf_span(&upstream->instructions); }
 struct span upstream_declared(const struct upstream *upstream) { return buf_span(&upstream->declared); }
+struct span upstream_greeting(const struct upstream *upstream) { return buf_span(&upstream->greeting); }
+bool upstream_restore(struct upstream *upstream, struct span greeting) { return handshake_restore(upstream, greeting); }
 enum revision upstream_revision(const struct upstream *upstream) { return upstream->revision; }
 const char *upstream_problem(const struct upstream *upstream) { return upstream->problem; }
 bool upstream_needs_login(const struct upstream *upstream) { return upstream->refusal == ERR_LOGIN; }

@@ -47,6 +47,7 @@ struct upstream {
     enum revision revision;
     struct upstream_abilities abilities;
     struct buf instructions, declared;
+    struct buf greeting;  // that both are from; empty if it is too long to be kept
     uint64_t next_id;
     struct map in_flight;       // id -> request
     unsigned told;              // notifications sent, each of which a broken server may answer
@@ -73,6 +74,7 @@ struct upstream {
     enum err_code refusal;       // ERR_LOGIN: no valid grant; ERR_PROCESSES: may_start() refused; ERR_NONE: neither
     bool greeted_late;           // the token expired during this handshake
     bool put_off;                // the server asked for the current pause
+    bool wake;                   // needed again before it has ended (UPSTREAM_RESTING)
     bool asked;                  // a wire was opened since begin()
     int64_t login;               // the login that the connection was opened with: access_login()
     struct access_wait ready;    // for a token, before the server is started
@@ -85,8 +87,9 @@ struct upstream {
 // A request that comes now waits for a start, which is under way or follows soon.
 static inline bool upstream_awaits_start(const struct upstream *upstream)
 {
-    return upstream->state == UPSTREAM_STARTING || (upstream->state == UPSTREAM_BACKOFF && !upstream->refusal &&
-                                                    !upstream->put_off && upstream->failures < UPSTREAM_CIRCUIT_AFTER);
+    return upstream->state == UPSTREAM_STARTING || upstream->state == UPSTREAM_RESTING ||
+           (upstream->state == UPSTREAM_BACKOFF && !upstream->refusal && !upstream->put_off &&
+            upstream->failures < UPSTREAM_CIRCUIT_AFTER);
 }
 
 #endif

@@ -261,8 +261,10 @@ static void note_task(struct call *call, struct span result)
 {
     struct span task, raw;
     if (upstream_abilities(call->link->upstream)->tasks && scan_find(result, "task", &task) &&
-        scan_find(task, "taskId", &raw) && scan_is_string(raw))
+        scan_find(task, "taskId", &raw) && scan_is_string(raw)) {
         task_note_made(call, raw);
+        idle_note_task(call->link, task);
+    }
 }
 
 static void take_failure(struct call *call, const struct err *err)
@@ -317,6 +319,7 @@ static enum phase_result do_forward(struct call *call)
     if (call->method == METHOD_TOOLS_CALL && params_find(&call->params, NULL, "task", &wanted))
         task_news_expect(call);
     call_set_state(call, CALL_DISPATCHED);
+    idle_note_call(call);
     upstream_request_send_message(&call->request, pieces_take(&text));
     if (call->method == METHOD_TASKS_RESULT)  // it waits for the end of the task
         upstream_request_hold(&call->request, upstream_server(call->link->upstream)->max_timeout_ms);
@@ -326,7 +329,7 @@ static enum phase_result do_forward(struct call *call)
 static enum phase_result do_complete(struct call *call)
 {
     const struct upstream *upstream = call->link->upstream;
-    if (upstream_state(upstream) == UPSTREAM_READY && !upstream_abilities(upstream)->completions) {
+    if (upstream_revision(upstream) != REVISION_NONE && !upstream_abilities(upstream)->completions) {
         buf_put_text(call_begin_result(call), "{\"completion\":{\"values\":[],\"hasMore\":false}}");
         return PHASE_REPLY;
     }
@@ -437,7 +440,8 @@ static enum phase_result on_task_status(struct call *call)
 
 enum phase_result dispatch_call(struct call *call)
 {
-    if (call->state == CALL_DISPATCHED && call->method != METHOD_TASKS_LIST)
+    bool waits_itself = call->method == METHOD_TASKS_LIST || call->method == METHOD_INITIALIZE;
+    if (call->state == CALL_DISPATCHED && !waits_itself)
         return call->err.code ? PHASE_FAIL : PHASE_REPLY;
     switch (call->op) {
     case ARRIVAL_LISTEN: return do_listen(call);
