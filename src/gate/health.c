@@ -1,12 +1,11 @@
 // Owns what the gateway says of its own health: one word for strangers, and for this host the numbers behind it.
 //
 // Everything is in memory already: nothing here waits, and nothing is secret.
+#include "health.h"
 #include "auth/grant/store.h"
 #include "base/clock.h"
-#include "base/json.h"
 #include "base/log.h"
 #include "gate/gate.h"
-#include "gate/method/method.h"
 #include <stdlib.h>
 
 // A policy that cannot be taken over, whose predecessor is still in force.
@@ -177,7 +176,7 @@ static const struct {
     {"loop", put_loop, false},
 };
 
-bool gate_health(const struct gate *gate, bool detailed, struct buf *out)
+json_t *health_tree(const struct gate *gate, bool detailed)
 {
     json_t *tree = json_object(), *problems = json_array(), *details = json_object();
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
@@ -194,11 +193,17 @@ bool gate_health(const struct gate *gate, bool detailed, struct buf *out)
         json_object_set(tree, "problems", problems);
         json_object_update(tree, details);
     }
+    json_decref(problems);
+    json_decref(details);
+    return tree;
+}
+
+bool gate_health(const struct gate *gate, bool detailed, struct buf *out)
+{
+    json_t *tree = health_tree(gate, detailed);
     char *text = json_dumps(tree, JSON_COMPACT);
     buf_put_text(out, text);
     free(text);
     json_decref(tree);
-    json_decref(problems);
-    json_decref(details);
     return gate->state == GATE_OPEN;
 }

@@ -22,7 +22,7 @@ struct command;
 
 // Every command's flags fill this; which of them a command takes is up to its rows.
 struct flags {
-    const char *config, *listen, *profile, *url, *search;
+    const char *config, *control, *listen, *profile, *url, *search;
     const char *caller_tokens;
     const char *file, *subject, *role[FLAG_MANY + 1], *tenant, *expires, *overlap, *description;
     const char *policy, *server, *tool, *resource, *template, *prompt, *arguments;

@@ -80,6 +80,7 @@ struct gate {
     uint64_t policy_epoch;  // counts swaps of policies and rules that expired
     uint64_t next_request;
     struct loop_timer sweep, deadline;
+    int64_t started_ms;
     unsigned sweeps;
     bool credentials_failed, certificates_failed;
     char configuration_since[32], configuration_failing_since[32];  // "": it does not fail
