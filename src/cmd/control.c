@@ -1,4 +1,4 @@
-// Owns `postern status`, `logs` and `reload`: commands to a running gateway, over its control socket.
+// Owns `postern status`, `logs`, `reload`, `restart`, `disable` and `enable`: commands to a running gateway, over its control socket.
 #include "base/mem.h"
 #include "cmd/base/fail.h"
 #include "cmd/base/gateway.h"
@@ -165,4 +165,68 @@ const struct command control_command_reload = {
         "in force, and the exit status is 3.",
     .flags = flags_table,
     .run = run_reload,
+};
+
+// ---- one server -----------------------------------------------------------------------------
+
+// `idle` is printed if no process or connection of the server existed.
+static int run_change(const struct flags *flags, const char *op, const char *done, const char *idle)
+{
+    int code = EXIT_OK;
+    json_t *request = json_pack("{s:s,s:s,s:s?}", "op", op, "server", flags->args[0], "tenant", flags->tenant);
+    json_t *result = gateway_ask(flags, request, &code);
+    if (!result)
+        return code;
+    bool ran = json_integer_value(json_object_get(result, "instances")) > 0;
+    if (output_wants_json(flags))
+        output_json(json_incref(result));
+    else
+        printf("server \"%s\" %s\n", flags->args[0], ran ? done : idle);
+    json_decref(result);
+    return EXIT_OK;
+}
+
+static int run_restart(const struct flags *flags)
+{
+    return run_change(flags, "restart", "restarted", "was not running; the next call starts it");
+}
+
+static int run_disable(const struct flags *flags) { return run_change(flags, "disable", "disabled", "disabled"); }
+static int run_enable(const struct flags *flags) { return run_change(flags, "enable", "enabled", "enabled"); }
+
+const struct command control_command_restart = {
+    .name = "restart",
+    .synopsis = "restart SERVER [--tenant NAME] [--control PATH]",
+    .summary = "Restart a server of a running gateway",
+    .details = "New calls go to a new process or connection at once. The old one finishes its calls, for at most\n"
+               "timeouts.shutdown. Sessions stay open, and other servers are not disturbed.",
+    .flags = server_flags,
+    .min_args = 1,
+    .max_args = 1,
+    .run = run_restart,
+};
+
+const struct command control_command_disable = {
+    .name = "disable",
+    .synopsis = "disable SERVER [--tenant NAME] [--control PATH]",
+    .summary = "Stop a server of a running gateway and hide its tools, prompts and resources",
+    .details =
+        "The same as \"disabled\": true in the configuration, until 'postern enable' or until the gateway ends: the\n"
+        "server finishes its calls, its tools, prompts and resources are not listed, and calls of them are unknown.\n"
+        "A reload does not enable it.",
+    .flags = server_flags,
+    .min_args = 1,
+    .max_args = 1,
+    .run = run_disable,
+};
+
+const struct command control_command_enable = {
+    .name = "enable",
+    .synopsis = "enable SERVER [--tenant NAME] [--control PATH]",
+    .summary = "Undo 'postern disable'",
+    .details = "A server that the configuration disables has to be enabled there.",
+    .flags = server_flags,
+    .min_args = 1,
+    .max_args = 1,
+    .run = run_enable,
 };

@@ -124,6 +124,13 @@ static void move_sessions(struct gate *gate)
     }
 }
 
+void apply_servers(struct gate *gate)
+{
+    link_retire_stale(gate);
+    scope_detach_stale(gate);
+    move_sessions(gate);
+}
+
 // ---- all of it ------------------------------------------------------------------------------
 
 void gate_apply(struct gate *gate, const struct gate_change *change)
@@ -137,9 +144,7 @@ void gate_apply(struct gate *gate, const struct gate_change *change)
     memory_configure(gate);
     apply_configuration(gate, change->policies);
     end_homeless(gate);
-    link_retire_stale(gate);
-    scope_detach_stale(gate);
-    move_sessions(gate);
+    apply_servers(gate);
     if (gate->connect)
         connect_configure(gate->connect, gate->config);
     else
