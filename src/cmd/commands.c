@@ -1,4 +1,4 @@
-// Owns the table of commands, and running the one that the command line names.
+// Owns the table of commands, and running the command that the command line names.
 #include "cmd/commands.h"
 #include "cmd/base/fail.h"
 #include "cmd/login/login.h"
@@ -60,7 +60,7 @@ static int run(const struct command *command, int argc, char **argv)
     return code;
 }
 
-// What was printed must have got there: a full disk behind a redirection is an error, a reader that has gone is not.
+// Output must have been written: a full disk is an error, but a reader that has closed the pipe is not.
 static int flush(int code)
 {
     bool failed = fflush(stdout) != 0 || ferror(stdout);
