@@ -48,7 +48,7 @@ static const struct option rows[] = {
      .help =
          "The unix socket that `postern status`, `servers`, `logs`, `reload`, `restart`, `enable` and `disable` use. "
          "`$XDG_RUNTIME_DIR/postern.sock` if absent and that variable is set; `\"\"` for none. Only the gateway's own "
-         "user and root may use it. A gateway without HTTP listeners has none."},
+         "user and root may use it. A gateway without HTTP listeners does not open it."},
     {.name = "public_url",
      .type = OPTION_STRING,
      .offset = AT(public_url),
