@@ -355,7 +355,8 @@ static int run(const struct flags *flags)
 
 static const struct flag flags_table[] = {
     FLAG_CONFIG,
-    {"listen", "ADDR:PORT", FLAG(listen), "Listen here instead of at the configured addresses; port 0 picks one"},
+    {"listen", "ADDR:PORT", FLAG(listen),
+     "Listen on this address instead of the configured ones; port 0 selects a free port"},
     {"stdio", NULL, FLAG(stdio), "Serve one caller on standard input and output (and HTTP, if it is configured)"},
     {"profile", "NAME", FLAG(profile), "With --stdio: the profile of the caller"},
     {0},
@@ -365,8 +366,9 @@ const struct command serve_command = {
     .name = "serve",
     .synopsis = "serve [--config FILE] [--listen ADDR:PORT] [--stdio [--profile NAME]]",
     .summary = "Run the gateway",
-    .details = "SIGINT and SIGTERM stop it: calls in flight may finish, then servers are ended, all within\n"
-               "timeouts.shutdown. The log goes to standard error.",
+    .details =
+        "SIGINT or SIGTERM shuts the gateway down: calls in flight may finish, then the servers are stopped. Both\n"
+        "take at most timeouts.shutdown. The log goes to standard error.",
     .flags = flags_table,
     .starts_servers = true,
     .run = run,
