@@ -58,6 +58,7 @@ struct policy *const *reload_policies(const struct reload *reload);  // in force
 void reload_start(struct reload *reload, struct config_chains *chains);
 // Reads everything again, whether or not it has changed. `waiter` may be NULL.
 void reload_now(struct reload *reload, struct reload_waiter *waiter);
-void reload_free(struct reload *reload);  // no events follow
+const char *reload_problem(const struct reload *reload);  // why the configuration could not be taken over; "": it could
+void reload_free(struct reload *reload);                  // no events follow
 
 #endif

@@ -22,6 +22,7 @@ void faces_drop(struct faces *faces);    // drops prepared changes
 void faces_commit(struct faces *faces);  // call it when the gate has the configuration
 
 size_t faces_count(const struct faces *faces);  // faces that accept callers
+const char *faces_url(const struct faces *faces, size_t i);
 void faces_poll(struct faces *faces);           // reads certificates again whose files have changed
 void faces_reload(struct faces *faces);         // reads all certificates again; an invalid one changes nothing
 bool faces_failing(const struct faces *faces);  // a certificate changed and cannot be used

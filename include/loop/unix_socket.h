@@ -1,4 +1,4 @@
-// Listening unix sockets with their files.
+// Listening unix sockets with their files, and the processes at the other end of a connection.
 #ifndef LOOP_UNIX_SOCKET_H
 #define LOOP_UNIX_SOCKET_H
 
@@ -20,5 +20,15 @@ enum { UNIX_SOCKET_PATH_MAX = 107 };
 int unix_socket_listen(struct unix_socket_file *file, const char *path, mode_t mode, struct err *err) MUST_CHECK;
 // Removes the file, unless another process has put its own socket there.
 void unix_socket_remove(struct unix_socket_file *file);
+
+// Connects without waiting: the connection is in the backlog of the listening process at once. -1: the error is set.
+int unix_socket_connect(const char *path, struct err *err) MUST_CHECK;
+
+struct unix_socket_peer {
+    pid_t pid;
+    uid_t uid;
+};
+// The process that connected, or that listens, when it did. False: it cannot be known.
+bool unix_socket_peer(int fd, struct unix_socket_peer *peer) MUST_CHECK;
 
 #endif

@@ -182,5 +182,9 @@ bool upstream_circuit_open(const struct upstream *upstream);  // too many starts
 void upstream_put_stderr(const struct upstream *upstream, size_t max, struct buf *out);
 // Adds some of them to the detail of an error, in one line without control characters.
 void upstream_add_stderr(const struct upstream *upstream, struct err *err);
+// The lines that are kept, also those of processes that have ended: of any bytes, each with a line end. Valid until the next line.
+struct span upstream_stderr(const struct upstream *upstream);
+long upstream_pid(const struct upstream *upstream);          // of a stdio server that runs; else 0
+int64_t upstream_ready_ms(const struct upstream *upstream);  // for how long it has been ready; 0: it is not
 
 #endif

@@ -7,6 +7,7 @@
 #include "command_list.h"
 #include "config/chains.h"
 #include "config/reload.h"
+#include "front/control/control.h"
 #include "front/faces.h"
 #include "front/stdio.h"
 #include "gate/gate.h"
@@ -34,6 +35,7 @@ struct serve {
     struct grant_store *tokens;   // NULL: not needed by any server
     struct catalogue *catalogue;  // NULL: none
     struct reload *reload;
+    struct control *control;  // NULL: no control socket
     struct faces *faces;
     struct stdio_face *stdio;
     bool stopping;
@@ -302,6 +304,19 @@ static bool start_reload(struct serve *serve)
     return true;
 }
 
+// A socket that the configuration names must open. The default path may belong to another gateway of the same user.
+static bool open_control(struct serve *serve, struct err *err)
+{
+    struct control_spec spec = {serve->loop, serve->gate, serve->reload, serve->faces, serve->path};
+    char *path = faces_count(serve->faces) ? config_control_path(serve->config) : NULL;
+    serve->control = path ? control_new(&spec, path, err) : NULL;
+    bool failed = path && !serve->control, required = serve->config->control != NULL;
+    free(path);
+    if (failed && !required)
+        log_warn("running without a control socket", LOG_STR("detail", err->detail));
+    return !failed || !required;
+}
+
 static bool start(struct serve *serve, const struct flags *flags, struct err *err)
 {
     if (!(serve->loop = loop_new(err)))
@@ -310,7 +325,7 @@ static bool start(struct serve *serve, const struct flags *flags, struct err *er
     return loop_on_signal(serve->loop, on_signal, serve, err) && (serve->http = http_client_new(serve->loop, err)) &&
            open_background(serve, err) && open_audit(serve, flags, err) && open_auth(serve, err) &&
            open_tokens(serve, err) && open_catalogue(serve) && (serve->gate = make_gate(serve)) &&
-           open_faces(serve, flags, err) && start_reload(serve);
+           open_faces(serve, flags, err) && start_reload(serve) && open_control(serve, err);
 }
 
 static int run(const struct flags *flags)
@@ -333,6 +348,7 @@ static int run(const struct flags *flags)
     } else {
         serve.refused = err;
     }
+    control_free(serve.control);
     reload_free(serve.reload);
     faces_free(serve.faces);
     stdio_face_free(serve.stdio);

@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "catalog/profile.h"
+#include "loop/unix_socket.h"
 #include "servers.h"
 #include "tables.h"
 #include "tenants_d.h"
@@ -40,6 +41,14 @@ static const struct option rows[] = {
      .sub = &config_listener_options,
      .help = "The addresses on which the gateway serves HTTP; 127.0.0.1:8080 if absent. An address that is neither on "
              "loopback nor a unix socket requires a provider that authenticates callers."},
+    {.name = "control",
+     .type = OPTION_STRING,
+     .offset = AT(control),
+     .fixed = true,
+     .help =
+         "The unix socket that `postern status`, `servers`, `logs`, `reload`, `restart`, `enable` and `disable` use. "
+         "`$XDG_RUNTIME_DIR/postern.sock` if absent and that variable is set; `\"\"` for none. Only the gateway's own "
+         "user and root may use it. A gateway without HTTP listeners does not open it."},
     {.name = "public_url",
      .type = OPTION_STRING,
      .offset = AT(public_url),
@@ -154,6 +163,17 @@ static bool check_separator(const struct config *config, const struct option_pla
                    place->path);
 }
 
+static bool check_control(const struct config *config, const struct option_place *place, struct err *err)
+{
+    const char *path = config->control;
+    bool unknown = path && place->unset && strstr(path, "${");
+    if (!path || !*path || unknown || (path[0] == '/' && strlen(path) <= UNIX_SOCKET_PATH_MAX))
+        return true;
+    return err_set(err, ERR_CONFIG,
+                   "%s: %s/control: \"%s\" is not the path of a socket: write one from the root, at most %d bytes long",
+                   place->file, place->path, path, UNIX_SOCKET_PATH_MAX);
+}
+
 static bool check(void *object, const struct option_place *place, struct err *err)
 {
     struct config *config = object;
@@ -168,7 +188,8 @@ static bool check(void *object, const struct option_place *place, struct err *er
                        "%s: /policy: a provider authenticates callers, but no policy says what they may do; "
                        "name a policy file or folder",
                        place->file);
-    return check_separator(config, place, err) && config_tenant_check_prefixes(&config->servers, place, err) &&
+    return check_control(config, place, err) && check_separator(config, place, err) &&
+           config_tenant_check_prefixes(&config->servers, place, err) &&
            profile_check_all(&config->profiles, &config->servers, place, err) &&
            config_rates_check(&config->limits.rates, &config->servers, place, err);
 }
@@ -343,4 +364,16 @@ char *config_path(const char *given)
         return found;
     free(found);
     return NULL;
+}
+
+char *config_control_path(const struct config *config)
+{
+    const char *folder = getenv("XDG_RUNTIME_DIR");
+    if (config && config->control)
+        return *config->control ? mem_string(config->control) : NULL;
+    if (!folder || folder[0] != '/')
+        return NULL;
+    struct buf path = {0};
+    buf_printf(&path, "%s/postern.sock", folder);
+    return buf_take(&path, NULL);
 }

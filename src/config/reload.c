@@ -340,6 +340,8 @@ void reload_now(struct reload *reload, struct reload_waiter *waiter)
     }
 }
 
+const char *reload_problem(const struct reload *reload) { return reload->problem.detail; }
+
 void reload_free(struct reload *reload)
 {
     if (!reload)

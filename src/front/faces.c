@@ -194,6 +194,7 @@ struct faces *faces_new(struct loop *loop, struct gate *gate, const char *addres
 }
 
 size_t faces_count(const struct faces *faces) { return faces->now.count; }
+const char *faces_url(const struct faces *faces, size_t i) { return faces->now.at[i].face->listener.url; }
 
 void faces_poll(struct faces *faces)
 {

@@ -124,6 +124,13 @@ static void move_sessions(struct gate *gate)
     }
 }
 
+void apply_servers(struct gate *gate)
+{
+    link_retire_stale(gate);
+    scope_detach_stale(gate);
+    move_sessions(gate);
+}
+
 // ---- applying -------------------------------------------------------------------------------
 
 void gate_apply(struct gate *gate, const struct gate_change *change)
@@ -137,9 +144,7 @@ void gate_apply(struct gate *gate, const struct gate_change *change)
     memory_configure(gate);
     apply_configuration(gate, change->policies);
     end_removed_sessions(gate);
-    link_retire_stale(gate);
-    scope_detach_stale(gate);
-    move_sessions(gate);
+    apply_servers(gate);
     kept_forget_changed(gate, old);
     if (gate->connect)
         connect_configure(gate->connect, gate->config);

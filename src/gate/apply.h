@@ -9,4 +9,7 @@ struct policy;
 // configuration.
 void apply_configuration(struct gate *gate, struct policy *const *policies);
 
+// Which servers there may be has changed, or links were retired: links, scopes and sessions follow.
+void apply_servers(struct gate *gate);
+
 #endif

@@ -73,6 +73,7 @@ struct gate *gate_new(const struct gate_parts *parts)
     gate->runner = &phase_runner;
     gate->events = &events_of_links;
     gate->loop = loop;
+    gate->started_ms = loop_now(loop);
     gate->http = parts->http;
     gate->background = parts->background;
     gate->config = config_ref(parts->config);

@@ -1,12 +1,11 @@
 // Owns the health report: a status for every caller, and details for callers on this host.
 //
 // The report is made from data in memory. It does not wait, and it contains no secrets.
+#include "health.h"
 #include "auth/grant/store.h"
 #include "base/clock.h"
-#include "base/json.h"
 #include "base/log.h"
 #include "gate/gate.h"
-#include "gate/method/method.h"
 #include <stdlib.h>
 
 // A new policy could not be loaded, and the old one is still in force.
@@ -180,7 +179,7 @@ static const struct {
     {"loop", put_loop, false},
 };
 
-bool gate_health(const struct gate *gate, bool detailed, struct buf *out)
+json_t *health_tree(const struct gate *gate, bool detailed)
 {
     json_t *tree = json_object(), *problems = json_array(), *details = json_object();
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
@@ -197,11 +196,17 @@ bool gate_health(const struct gate *gate, bool detailed, struct buf *out)
         json_object_set(tree, "problems", problems);
         json_object_update(tree, details);
     }
+    json_decref(problems);
+    json_decref(details);
+    return tree;
+}
+
+bool gate_health(const struct gate *gate, bool detailed, struct buf *out)
+{
+    json_t *tree = health_tree(gate, detailed);
     char *text = json_dumps(tree, JSON_COMPACT);
     buf_put_text(out, text);
     free(text);
     json_decref(tree);
-    json_decref(problems);
-    json_decref(details);
     return gate->state == GATE_OPEN;
 }

@@ -1,4 +1,4 @@
-// Owns the files of listening unix sockets.
+// Owns the files of listening unix sockets, and connections to them.
 //
 // A unix socket is created under a lock on its folder, so that of two gateways that start at the same time, the second
 // detects the first. An existing file is replaced only if it is a socket on which no process accepts.
@@ -55,6 +55,16 @@ static int connect_to(const struct sockaddr_un *name)
     return -1;
 }
 
+bool unix_socket_peer(int fd, struct unix_socket_peer *peer)
+{
+    struct ucred who;
+    socklen_t len = sizeof who;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len) < 0 || len != sizeof who)
+        return false;
+    *peer = (struct unix_socket_peer){who.pid, who.uid};
+    return true;
+}
+
 // Clears the path: it is free already, or a socket on which no process accepts, which is removed.
 static bool clear_path(const struct sockaddr_un *name, struct err *err)
 {
@@ -67,9 +77,12 @@ static bool clear_path(const struct sockaddr_un *name, struct err *err)
                        "cannot listen on unix:%s: the existing file is not a socket; move it away, or choose "
                        "another path",
                        path);
+    struct unix_socket_peer holder = {0};
     int fd = connect_to(name), why = fd < 0 ? errno : 0;
-    if (fd >= 0)
+    if (fd >= 0) {
+        (void)!unix_socket_peer(fd, &holder);
         close(fd);
+    }
     if (why == ECONNREFUSED)
         return unlink(path) == 0 || errno == ENOENT ||
                err_set(err, ERR_CONFIG, "cannot listen on unix:%s: cannot remove the stale socket: %s", path,
@@ -77,9 +90,12 @@ static bool clear_path(const struct sockaddr_un *name, struct err *err)
     if (why == EACCES || why == EPERM)
         return err_set(err, ERR_CONFIG, "cannot listen on unix:%s: the existing socket may not be opened: %s", path,
                        strerror(why));
+    char pid[32] = "";
+    if (holder.pid)
+        snprintf(pid, sizeof pid, " (pid %ld)", (long)holder.pid);
     return err_set(err, ERR_CONFIG,
-                   "cannot listen on unix:%s: another process listens there already; stop it, or choose another path",
-                   path);
+                   "cannot listen on unix:%s: another process%s listens there already; stop it, or choose another path",
+                   path, pid);
 }
 
 static bool own_file(struct unix_socket_file *file, const char *path)
@@ -137,4 +153,13 @@ void unix_socket_remove(struct unix_socket_file *file)
         log_warn("cannot remove the socket", LOG_STR("path", file->path), LOG_STR("detail", strerror(errno)));
     free(file->path);
     *file = (struct unix_socket_file){0};
+}
+
+int unix_socket_connect(const char *path, struct err *err)
+{
+    struct sockaddr_un name;
+    int fd = set_name(&name, path) ? connect_to(&name) : (errno = ENAMETOOLONG, -1);
+    if (fd < 0)
+        (void)err_set(err, ERR_UNAVAILABLE, "%s: %s", path, strerror(errno));
+    return fd;
 }

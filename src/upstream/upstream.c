@@ -466,10 +466,12 @@ void upstream_add_stderr(const struct upstream *upstream, struct err *err)
 {
     struct buf lines = {0}, detail = {0};
     struct err whole;
-    stderr_tail_put(&upstream->tail, LAST_LINES, " | ", &lines);
-    for (size_t i = 0; i < lines.len; i++)
-        if (iscntrl((unsigned char)lines.at[i]))
-            lines.at[i] = ' ';
+    struct span last = stderr_tail_last(&upstream->tail, LAST_LINES);
+    for (size_t i = 0; i < last.len; i++)
+        if (last.at[i] == '\n')
+            buf_put_text(&lines, " | ");
+        else
+            buf_put_char(&lines, (char)(iscntrl((unsigned char)last.at[i]) ? ' ' : last.at[i]));
     size_t cut = lines.len > LAST_BYTES ? lines.len - LAST_BYTES : 0;
     buf_printf(&detail, "%s%s%.*s", err->detail, lines.len ? "; its last lines on stderr: " : "",
                SPAN_ARG(span_after(buf_span(&lines), cut)));
@@ -481,5 +483,14 @@ void upstream_add_stderr(const struct upstream *upstream, struct err *err)
 
 void upstream_put_stderr(const struct upstream *upstream, size_t max, struct buf *out)
 {
-    stderr_tail_put(&upstream->tail, max, "\n", out);
+    buf_put_span(out, stderr_tail_last(&upstream->tail, max));
+}
+
+struct span upstream_stderr(const struct upstream *upstream) { return stderr_tail_all(&upstream->tail); }
+
+long upstream_pid(const struct upstream *upstream) { return transport_stdio_pid(upstream); }
+
+int64_t upstream_ready_ms(const struct upstream *upstream)
+{
+    return upstream->state == UPSTREAM_READY ? loop_now(upstream->spec.loop) - upstream->ready_since_ms : 0;
 }

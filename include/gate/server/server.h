@@ -10,6 +10,11 @@ void link_recheck_all(struct gate *gate);  // grants may have been deleted by an
 // After a reload: takes links to servers that were removed or changed out of gate->links. They last until their calls are over, at
 // most for timeouts.shutdown.
 void link_retire_stale(struct gate *gate);
+bool link_is_of(const struct link *link, const struct tenant *tenant, const char *server);
+// For an operator: the links of one server are retired, whether or not anything has changed; and those that replace them are
+// started, unless they are of one user or session.
+void link_retire_server(const struct tenant *tenant, const char *server);
+void link_start_server(const struct tenant *tenant, const char *server);
 void link_sweep_retired(struct gate *gate);
 void link_start_eager(struct gate *gate);  // servers that are to run all the time
 

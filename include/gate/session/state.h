@@ -83,6 +83,7 @@ struct gate {
     uint64_t policy_epoch;  // counts swaps of policies and rules that expired
     uint64_t next_request;
     struct loop_timer sweep, deadline;
+    int64_t started_ms;
     unsigned sweeps;
     bool credentials_failed, certificates_failed;
     char configuration_since[32], configuration_failing_since[32];  // "": not failing
@@ -112,7 +113,8 @@ struct tenant {
     size_t session_count;
     int64_t process_limit;
     size_t process_count;
-    int64_t recheck_at;  // when a rule of the policy expires, in seconds since the epoch
+    int64_t recheck_at;   // when a rule of the policy expires, in seconds since the epoch
+    struct map runtimes;  // of server_runtime.c: name of a server -> struct server_runtime
 };
 
 // What the catalogue cache has of a link, see kept.c.

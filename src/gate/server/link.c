@@ -8,6 +8,7 @@
 #include "base/option_compare.h"
 #include "connect/audit.h"
 #include "connect/connect.h"
+#include "gate/session/server_runtime.h"
 #include "room.h"
 #include <stdlib.h>
 
@@ -289,22 +290,50 @@ static bool is_current(const struct link *link)
 {
     const struct server *began = upstream_server(link->upstream);
     const struct server *now = server_find(link->tenant->servers, span_of(began->name));
-    return list_linked(&link->tenant->node) && now && !now->disabled &&
+    return list_linked(&link->tenant->node) && now && server_runtime_enabled(link->tenant, now) &&
            option_compare_equal(&server_options, began, now) && has_same_surroundings(link);
+}
+
+// One that no scope has ends at once; the others end with their last scope.
+static void retire(struct link *link)
+{
+    struct gate *gate = link->gate;
+    int64_t within_ms = gate->config->timeouts.shutdown_ms;
+    map_remove(&gate->links, span_make(link->key, link->key_len));
+    link->retired_until_ms = loop_now(gate->loop) + within_ms;
+    list_append(&gate->retired, &link->retired_node);
+    if (!link->refs)  // no scope will end it
+        link_close(link, within_ms);
 }
 
 void link_retire_stale(struct gate *gate)
 {
     void *value;
-    for (size_t at = 0; map_next(&gate->links, &at, NULL, &value);) {
-        struct link *link = value;
-        if (is_current(link))
-            continue;
-        map_remove(&gate->links, span_make(link->key, link->key_len));
-        link->retired_until_ms = loop_now(gate->loop) + gate->config->timeouts.shutdown_ms;
-        list_append(&gate->retired, &link->retired_node);
-        if (!link->refs)  // no scope will end it
-            link_close(link, gate->config->timeouts.shutdown_ms);
+    for (size_t at = 0; map_next(&gate->links, &at, NULL, &value);)
+        if (!is_current(value))
+            retire(value);
+}
+
+bool link_is_of(const struct link *link, const struct tenant *tenant, const char *server)
+{
+    return link->tenant == tenant && strcmp(upstream_server(link->upstream)->name, server) == 0;
+}
+
+void link_retire_server(const struct tenant *tenant, const char *server)
+{
+    void *value;
+    for (size_t at = 0; map_next(&tenant->gate->links, &at, NULL, &value);)
+        if (link_is_of(value, tenant, server))
+            retire(value);
+}
+
+void link_start_server(const struct tenant *tenant, const char *server)
+{
+    void *value;
+    for (size_t at = 0; map_next(&tenant->gate->links, &at, NULL, &value);) {
+        const struct link *link = value;
+        if (link_is_of(link, tenant, server) && upstream_server(link->upstream)->isolation == SERVER_SHARED)
+            source_load(link->source);
     }
 }
 
@@ -313,7 +342,7 @@ static void break_off_calls(struct link *link)
 {
     while (!list_empty(&link->calls))
         call_break_off(list_entry(link->calls.next, struct call, link_node), ERR_UNAVAILABLE,
-                       "The server was removed or changed, and did not answer in time");
+                       "The server was restarted, removed or changed, and did not answer in time");
 }
 
 void link_sweep_retired(struct gate *gate)

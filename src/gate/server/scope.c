@@ -4,6 +4,7 @@
 // if one is per session. Each profile has scopes of its own; the links behind them are the same.
 #include "base/mem.h"
 #include "base/option_compare.h"
+#include "gate/session/server_runtime.h"
 #include "room.h"
 #include <stdlib.h>
 
@@ -14,12 +15,12 @@ static size_t select_servers(const struct tenant *tenant, const struct profile *
     size_t count = 0;
     if (!profile || !profile->servers) {
         for (size_t i = 0; i < tenant->servers->count; i++)
-            if (!servers[i].disabled)
+            if (server_runtime_enabled(tenant, &servers[i]))
                 out[count++] = &servers[i];
         return count;
     }
     for (char *const *name = profile->servers; *name; name++)
-        if ((server = server_find(tenant->servers, span_of(*name))) && !server->disabled)
+        if ((server = server_find(tenant->servers, span_of(*name))) && server_runtime_enabled(tenant, server))
             out[count++] = server;
     return count;
 }

@@ -17,6 +17,8 @@ void limit_unref(struct limit *limit);
 // Replaces the rows. If they are equal, the object and its counts are kept. `limit` may be NULL.
 struct limit *limit_renew(struct limit *limit, const struct option_items *rates);
 
+void server_runtime_forget(struct tenant *tenant, bool all);  // those of servers that the tenant does not have, or all
+
 void memory_set_tenant(struct tenant *tenant, int64_t bound);
 
 struct stream *session_stream_new(struct session *session);

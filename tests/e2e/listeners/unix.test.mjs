@@ -127,7 +127,7 @@ describe('the socket file', () => {
         const gateway = await start(path);
         const { status, stderr } = await refused(path);
         assert.equal(status, 3, stderr);
-        assert.match(stderr, /^postern: .*live\.sock: another process listens there already; stop it, or choose another path\n$/m);
+        assert.match(stderr, /^postern: .*live\.sock: another process \(pid \d+\) listens there already; stop it, or choose another path\n$/m);
         await Channel.open(URL_FOR_HOST, { socketPath: path });
         await gateway.stop();
     });
@@ -136,7 +136,7 @@ describe('the socket file', () => {
         const path = at('deaf.sock');
         const server = createServer().listen(path);
         await new Promise(resolve => server.on('listening', resolve));
-        assert.match((await refused(path)).stderr, /another process listens there already/);
+        assert.match((await refused(path)).stderr, /another process \(pid \d+\) listens there already/);
         server.close();
     });
 

@@ -84,6 +84,16 @@ describe('servers', () => {
         await until(async () => (await gateway.servers()).length === 1, WAIT_MS, 'it ends');
     });
 
+    test('a removed server that no session uses any more ends', async t => {
+        const b = mirror('two', { isolation: 'session' });
+        const gateway = await start(t, { mcpServers: { a: mirror('one'), b } }), session = await Session.open(gateway.url);
+        assert.ok(await has(session, 'a__one'));
+        await session.delete();
+        await until(async () => (await gateway.servers()).length === 1, WAIT_MS, 'the server of the session ends, the shared one stays');
+        await gateway.reconfigure({ mcpServers: { b } });
+        await until(async () => (await gateway.servers()).length === 0, WAIT_MS, 'the shared one ends');
+    });
+
     test('a server that is changed starts anew, while calls at the old one are answered', async t => {
         const gateway = await start(t, { mcpServers: { a: mirror('one') } }), session = await Session.open(gateway.url);
         const { answer, release } = await hold(session, 'a__wait');

@@ -68,6 +68,33 @@ static void servers_are_read_with_their_type(void **state)
     config_unref(c);
 }
 
+static void has_control_path(const char *text, const char *path)
+{
+    struct err err;
+    struct config *c = text ? parse(text, &err) : NULL;
+    assert_true(!text || c);
+    char *got = config_control_path(c);
+    assert_row(path ? got && strcmp(got, path) == 0 : !got, text ? text : "no configuration");
+    free(got);
+    config_unref(c);
+}
+
+static void the_control_socket_is_that_of_the_configuration_or_the_default(void **state)
+{
+    (void)state;
+    unsetenv("XDG_RUNTIME_DIR");
+    has_control_path("{}", NULL);
+    has_control_path(NULL, NULL);
+    setenv("XDG_RUNTIME_DIR", "relative", 1);
+    has_control_path("{}", NULL);
+    setenv("XDG_RUNTIME_DIR", "/run/user/1", 1);
+    has_control_path("{}", "/run/user/1/postern.sock");
+    has_control_path(NULL, "/run/user/1/postern.sock");
+    has_control_path("{\"control\":\"/x.sock\"}", "/x.sock");
+    has_control_path("{\"control\":\"\"}", NULL);
+    unsetenv("XDG_RUNTIME_DIR");
+}
+
 #define SERVERS(text) "{\"mcpServers\":{" text "}}"
 #define LISTEN(address) "{\"listen\":[{\"address\":\"" address "\"}]}"
 
@@ -86,6 +113,8 @@ static const struct wrong_row {
     {"{\"log\":{\"level\":\"verbose\"}}", "p.json: /log/level:", "one of \"debug\", \"info\""},
     {"{\"prefix\":\"x\"}", "p.json: /prefix:", "true or false"},
     {"{\"separator\":\"\"}", "p.json: /separator:", "1 to 8 of the characters"},
+    {"{\"control\":\"run/x.sock\"}", "p.json: /control:", "write one from the root, at most 107 bytes long"},
+    {"{\"control\":true}", "p.json: /control:", "a string"},
     {"{\"separator\":\":\"}", "p.json: /separator:", "1 to 8 of the characters"},
     {"{\"separator\":\"_________\"}", "p.json: /separator:", "1 to 8 of the characters"},
     {"{\"limits\":{\"max_body\":100}}", "p.json: /limits/max_body:", "between 1024 and"},
@@ -520,6 +549,7 @@ int main(void)
         cmocka_unit_test(a_tenants_d_that_is_not_a_folder_stops_the_start),
         cmocka_unit_test(an_empty_configuration_has_the_defaults),
         cmocka_unit_test(servers_are_read_with_their_type),
+        cmocka_unit_test(the_control_socket_is_that_of_the_configuration_or_the_default),
         cmocka_unit_test(an_invalid_configuration_is_refused_with_path_and_advice),
         cmocka_unit_test(a_valid_configuration_is_accepted),
         cmocka_unit_test(loopback_addresses_are_distinguished_from_others),

@@ -52,7 +52,9 @@ static void a_socket_that_a_process_listens_on_is_not_replaced(void **state)
     (void)state;
     struct unix_socket_file file, other;
     int fd = listen_at(&file);
-    refuse(path, "another process listens there already");
+    char holder[64];
+    snprintf(holder, sizeof holder, "another process (pid %ld) listens there already", (long)getpid());
+    refuse(path, holder);
     close(fd);
     close(listen_at(&other));  // replaces the stale file
     free(file.path);
@@ -90,6 +92,30 @@ static void a_path_that_cannot_be_a_socket_is_refused(void **state)
     assert_int_equal(access(path, F_OK), 0);
 }
 
+static void a_connection_reports_the_process_of_its_peer(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    struct unix_socket_file file;
+    struct unix_socket_peer peer = {0};
+    assert_int_equal(unix_socket_connect(path, &err), -1);
+    assert_contains(err.detail, strerror(ENOENT));
+    int fd = listen_at(&file), client = unix_socket_connect(path, &err);
+    int accepted = accept(fd, NULL, NULL);
+    assert_true(client >= 0 && accepted >= 0);
+    assert_true(unix_socket_peer(client, &peer));
+    assert_int_equal(peer.pid, getpid());
+    assert_true(unix_socket_peer(accepted, &peer));
+    assert_int_equal(peer.pid, getpid());
+    assert_int_equal(peer.uid, geteuid());
+    close(client);
+    close(accepted);
+    close(fd);
+    assert_int_equal(unix_socket_connect(path, &err), -1);
+    assert_contains(err.detail, strerror(ECONNREFUSED));
+    unix_socket_remove(&file);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -98,6 +124,7 @@ int main(void)
         TEST(a_socket_that_a_process_listens_on_is_not_replaced),
         TEST(a_socket_file_of_another_process_is_not_removed),
         TEST(a_path_that_cannot_be_a_socket_is_refused),
+        TEST(a_connection_reports_the_process_of_its_peer),
     };
     log_setup(LOG_OFF, LOG_FORMAT_TEXT);
     return cmocka_run_group_tests(tests, NULL, NULL);
