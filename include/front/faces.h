@@ -12,13 +12,17 @@
 struct config;
 struct gate;
 struct faces;
+struct inherited;
 
 // `address`: the only listener, whatever configurations list; NULL: those of the configuration, and 127.0.0.1:8080 if it has none
-// and `by_default`.
-struct faces *faces_new(struct loop *loop, struct gate *gate, const char *address, bool by_default);
+// and `by_default`. Listeners take their sockets from `inherited`, which outlives the faces.
+struct faces *faces_new(struct loop *loop, struct gate *gate, const char *address, bool by_default,
+                        struct inherited *inherited);
 bool faces_prepare(struct faces *faces, const struct config *next, struct err *err) MUST_CHECK;
 void faces_drop(struct faces *faces);    // what was prepared
 void faces_commit(struct faces *faces);  // the gate has the configuration already
+
+void faces_own_files(struct faces *faces);  // socket files of inherited sockets are removed at the end
 
 size_t faces_count(const struct faces *faces);  // that accept callers
 const char *faces_url(const struct faces *faces, size_t i);

@@ -18,8 +18,11 @@ enum { UNIX_SOCKET_PATH_MAX = 107 };
 // Creates a socket file with this mode and listens. A file on which no process accepts is replaced; anything else that
 // exists there is an error. Returns the descriptor; -1: the error is set, and nothing is there to be removed.
 int unix_socket_listen(struct unix_socket_file *file, const char *path, mode_t mode, struct err *err) MUST_CHECK;
+// The file of a listening socket that another process has created. False with errno: nothing is there.
+bool unix_socket_adopt(struct unix_socket_file *file, const char *path) MUST_CHECK;
 // Removes the file, unless another process has put its own socket there.
 void unix_socket_remove(struct unix_socket_file *file);
+void unix_socket_leave(struct unix_socket_file *file);  // another process has the socket: the file stays
 
 // Connects without waiting: the connection is in the backlog of the listening process at once. -1: the error is set.
 int unix_socket_connect(const char *path, struct err *err) MUST_CHECK;

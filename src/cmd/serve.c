@@ -12,6 +12,7 @@
 #include "front/stdio.h"
 #include "gate/gate.h"
 #include "loop/http_client.h"
+#include "loop/inherited.h"
 #include "loop/offload.h"
 #include "preflight.h"
 #include "store/audit/audit.h"
@@ -34,6 +35,7 @@ struct serve {
     struct grant_store *tokens;  // NULL: no server needs it
     struct reload *reload;
     struct control *control;  // NULL: no control socket
+    struct inherited inherited;
     struct faces *faces;
     struct stdio_face *stdio;
     bool stopping;
@@ -237,7 +239,7 @@ static bool check_address(const struct serve *serve, const char *address, struct
 static bool open_faces(struct serve *serve, const struct flags *flags, struct err *err)
 {
     struct stdio_spec stdio = {flags->profile, on_stdio_end, on_stdio_refused, serve};
-    serve->faces = faces_new(serve->loop, serve->gate, flags->listen, !flags->stdio);
+    serve->faces = faces_new(serve->loop, serve->gate, flags->listen, !flags->stdio, &serve->inherited);
     if (flags->stdio && !(serve->stdio = stdio_face_new(serve->loop, serve->gate, &stdio, err)))
         return false;
     if ((flags->listen && !check_address(serve, flags->listen, err)) ||
@@ -302,6 +304,14 @@ static bool open_control(struct serve *serve, struct err *err)
     return !failed || !required;
 }
 
+// From now on, nothing of the start can fail.
+static bool settle(struct serve *serve)
+{
+    inherited_close(&serve->inherited);
+    faces_own_files(serve->faces);
+    return true;
+}
+
 static bool start(struct serve *serve, const struct flags *flags, struct err *err)
 {
     if (!(serve->loop = loop_new(err)))
@@ -310,7 +320,7 @@ static bool start(struct serve *serve, const struct flags *flags, struct err *er
     return loop_on_signal(serve->loop, on_signal, serve, err) && (serve->http = http_client_new(serve->loop, err)) &&
            open_background(serve, err) && open_audit(serve, flags, err) && open_auth(serve, err) &&
            open_tokens(serve, err) && (serve->gate = make_gate(serve)) && open_faces(serve, flags, err) &&
-           start_reload(serve) && open_control(serve, err);
+           start_reload(serve) && open_control(serve, err) && settle(serve);
 }
 
 static int run(const struct flags *flags)
@@ -327,6 +337,7 @@ static int run(const struct flags *flags)
     log_setup((enum log_level)serve.config->log.level, (enum log_format)serve.config->log.format);
     preflight_servers(serve.config, warn_of_server, NULL);
     preflight_raise_descriptors(serve.config);
+    inherited_from_environment(&serve.inherited);
     if (start(&serve, flags, &err)) {
         loop_run(serve.loop);
         log_info("stopped");

@@ -27,6 +27,7 @@ struct faces {
     struct gate *gate;
     const char *only;  // NULL: what configurations list
     bool by_default;
+    struct inherited *inherited;
     struct faces_set now, next;
     struct faces_entry *leaving;
     size_t leaving_count;
@@ -120,7 +121,8 @@ bool faces_prepare(struct faces *faces, const struct config *next, struct err *e
                                                                     .gate = faces->gate,
                                                                     .config = next,
                                                                     .listener = &listeners[i],
-                                                                    .predecessor = entry->predecessor},
+                                                                    .predecessor = entry->predecessor,
+                                                                    .inherited = faces->inherited},
                                            err);
         if ((ok = entry->face != NULL)) {
             entry->config = config_ref(next);
@@ -185,12 +187,20 @@ void faces_commit(struct faces *faces)
 
 // ---- all of them ----------------------------------------------------------------------------
 
-struct faces *faces_new(struct loop *loop, struct gate *gate, const char *address, bool by_default)
+struct faces *faces_new(struct loop *loop, struct gate *gate, const char *address, bool by_default,
+                        struct inherited *inherited)
 {
     struct faces *faces = mem_new(struct faces);
-    *faces = (struct faces){.loop = loop, .gate = gate, .only = address, .by_default = by_default};
+    *faces = (struct faces){
+        .loop = loop, .gate = gate, .only = address, .by_default = by_default, .inherited = inherited};
     faces->sweep = (struct loop_timer){.on_due = on_sweep, .arg = faces, .name = "closing listeners"};
     return faces;
+}
+
+void faces_own_files(struct faces *faces)
+{
+    for (size_t i = 0; i < faces->now.count; i++)
+        listener_own_file(&faces->now.at[i].face->listener, &faces->now.at[i].listener);
 }
 
 size_t faces_count(const struct faces *faces) { return faces->now.count; }

@@ -98,7 +98,7 @@ static bool clear_path(const struct sockaddr_un *name, struct err *err)
                    path, pid);
 }
 
-static bool own_file(struct unix_socket_file *file, const char *path)
+bool unix_socket_adopt(struct unix_socket_file *file, const char *path)
 {
     struct stat there;
     if (lstat(path, &there) < 0)
@@ -113,7 +113,7 @@ static int bind_path(struct unix_socket_file *file, const struct sockaddr_un *na
     mode_t before = umask(0777 & ~mode);  // so it never has another mode, not even for a moment
     bool bound = fd >= 0 && bind(fd, (const struct sockaddr *)name, sizeof *name) == 0;
     umask(before);
-    if (bound && own_file(file, name->sun_path) && listen(fd, BACKLOG) == 0)
+    if (bound && unix_socket_adopt(file, name->sun_path) && listen(fd, BACKLOG) == 0)
         return fd;
     (void)err_set(err, ERR_CONFIG, "cannot listen on unix:%s: %s", name->sun_path, strerror(errno));
     unix_socket_remove(file);
@@ -151,6 +151,11 @@ void unix_socket_remove(struct unix_socket_file *file)
     if (file->path && lstat(file->path, &there) == 0 && there.st_dev == file->device && there.st_ino == file->inode &&
         unlink(file->path) < 0)
         log_warn("cannot remove the socket", LOG_STR("path", file->path), LOG_STR("detail", strerror(errno)));
+    unix_socket_leave(file);
+}
+
+void unix_socket_leave(struct unix_socket_file *file)
+{
     free(file->path);
     *file = (struct unix_socket_file){0};
 }
