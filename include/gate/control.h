@@ -15,6 +15,18 @@ struct gate_control_actor {
 };
 
 json_t *gate_control_status(const struct gate *gate);
+// Of one tenant, or of all (NULL): an array with an object for each configured server. NULL: there is no such tenant.
+json_t *gate_control_servers(const struct gate *gate, const char *tenant, struct err *err) MUST_CHECK;
+
+// A server that an operator names.
+struct gate_control_target {
+    const char *tenant;
+    const char *server;
+};
+
+// An array with the kept stderr of each instance. NULL: there is no such server.
+json_t *gate_control_logs(const struct gate *gate, const struct gate_control_target *target,
+                          struct err *err) MUST_CHECK;
 
 // Records an operation that was carried out, or that failed.
 void gate_control_record(struct gate *gate, const struct gate_control_actor *actor, const char *operation,

@@ -164,5 +164,9 @@ enum err_code upstream_refusal(const struct upstream *upstream);
 int64_t upstream_pause_left(const struct upstream *upstream);
 // Appends the last lines, at most `max`, that a stdio server wrote to stderr since it was last started.
 void upstream_put_stderr(const struct upstream *upstream, size_t max, struct buf *out);
+// The lines that are kept, also those of processes that have ended: of any bytes, each with a line end. Valid until the next line.
+struct span upstream_stderr(const struct upstream *upstream);
+long upstream_pid(const struct upstream *upstream);          // of a stdio server that runs; else 0
+int64_t upstream_ready_ms(const struct upstream *upstream);  // for how long it has been ready; 0: it is not
 
 #endif

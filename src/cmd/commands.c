@@ -11,29 +11,14 @@
 #include <string.h>
 
 static const struct command *const commands[] = {
-    &serve_command,
-    &list_command_tools,
-    &list_command_resources,
-    &list_command_prompts,
-    &call_command,
-    &call_command_read,
-    &call_command_prompt,
-    &servers_command,
-    &control_command_status,
-    &control_command_reload,
-    &config_command,
-    &token_command,
-    &policy_command,
-    &audit_command,
-    &login_command,
-    &logout_command,
-    &logout_command_connections,
-    &doctor_command,
-    &vault_command,
-    &version_command,
-    &help_command,
-    &completion_command,
-    NULL,
+    &serve_command,        &list_command_tools,     &list_command_resources,
+    &list_command_prompts, &call_command,           &call_command_read,
+    &call_command_prompt,  &servers_command,        &control_command_status,
+    &control_command_logs, &control_command_reload, &config_command,
+    &token_command,        &policy_command,         &audit_command,
+    &login_command,        &logout_command,         &logout_command_connections,
+    &doctor_command,       &vault_command,          &version_command,
+    &help_command,         &completion_command,     NULL,
 };
 
 static int run(const struct command *command, int argc, char **argv)

@@ -1,4 +1,4 @@
-// Owns `postern status` and `reload`: commands to a running gateway, over its control socket.
+// Owns `postern status`, `logs` and `reload`: commands to a running gateway, over its control socket.
 #include "base/mem.h"
 #include "cmd/base/fail.h"
 #include "cmd/base/gateway.h"
@@ -7,11 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define FLAG_CONTROL                                                                                           \
-    {                                                                                                          \
-        "control", "PATH", FLAG(control), "The gateway's control socket, instead of that of the configuration" \
-    }
 
 static json_int_t number_at(const json_t *tree, const char *object, const char *member)
 {
@@ -33,16 +28,6 @@ static void print_texts(const json_t *texts, const char *separator)
         printf("%s%s", i ? separator : "", json_string_value(text));
 }
 
-static void print_duration(long long seconds)
-{
-    if (seconds >= 86400)
-        printf("%lldd %lldh", seconds / 86400, seconds % 86400 / 3600);
-    else if (seconds >= 3600)
-        printf("%lldh %lldm", seconds / 3600, seconds % 3600 / 60);
-    else
-        printf("%lldm %llds", seconds / 60, seconds % 60);
-}
-
 static void print_configuration(const json_t *configuration)
 {
     const char *failing = text_at(configuration, "failing_since"), *problem = text_at(configuration, "problem");
@@ -57,12 +42,13 @@ static void print_configuration(const json_t *configuration)
 
 static void print_status(const json_t *status)
 {
+    struct buf uptime = {0};
+    output_put_duration(json_integer_value(json_object_get(status, "uptime_s")), &uptime);
     printf("status         %s%s", text_at(status, "status"),
            json_array_size(json_object_get(status, "problems")) ? ": " : "");
     print_texts(json_object_get(status, "problems"), ", ");
-    printf("\ngateway        version %s, up ", text_at(status, "version"));
-    print_duration(json_integer_value(json_object_get(status, "uptime_s")));
-    putchar('\n');
+    printf("\ngateway        version %s, up %s\n", text_at(status, "version"), buf_text(&uptime));
+    buf_release(&uptime);
     print_configuration(json_object_get(status, "configuration"));
     printf("listeners      ");
     print_texts(json_object_get(status, "listeners"), "\n               ");
@@ -102,6 +88,55 @@ const struct command control_command_status = {
         "4 if no gateway answers.",
     .flags = flags_table,
     .run = run_status,
+};
+
+// ---- logs -----------------------------------------------------------------------------------
+
+static void print_log(const json_t *instance, bool several)
+{
+    const json_t *text = json_object_get(instance, "stderr");
+    char *shown = mem_string(json_string_value(text));
+    output_tame(shown, json_string_length(text), "\n\t");
+    if (several)
+        printf("== %s, pid %lld\n", text_at(instance, "state"), json_integer_value(json_object_get(instance, "pid")));
+    fputs(shown, stdout);
+    free(shown);
+}
+
+static int run_logs(const struct flags *flags)
+{
+    int code = EXIT_OK;
+    size_t i, written = 0;
+    const json_t *instance;
+    json_t *request = json_pack("{s:s,s:s,s:s?}", "op", "logs", "server", flags->args[0], "tenant", flags->tenant);
+    json_t *instances = gateway_ask(flags, request, &code);
+    if (!instances)
+        return code;
+    json_array_foreach(instances, i, instance)
+        written += json_string_length(json_object_get(instance, "stderr"));
+    if (output_wants_json(flags))
+        output_json(json_incref(instances));
+    else if (!written)
+        fprintf(stderr, "postern: server \"%s\" has written nothing to stderr\n", flags->args[0]);
+    else
+        json_array_foreach(instances, i, instance)
+            print_log(instance, json_array_size(instances) > 1);
+    json_decref(instances);
+    return EXIT_OK;
+}
+
+static const struct flag server_flags[] = {FLAG_CONFIG, FLAG_TENANT, FLAG_CONTROL, FLAG_JSON, {0}};
+
+const struct command control_command_logs = {
+    .name = "logs",
+    .synopsis = "logs SERVER [--tenant NAME] [--control PATH]",
+    .summary = "Show the last lines that a server of a running gateway wrote to stderr",
+    .details =
+        "The gateway keeps up to 32 KiB of each process. With isolation `user` or `session` a server has several.",
+    .flags = server_flags,
+    .min_args = 1,
+    .max_args = 1,
+    .run = run_logs,
 };
 
 // ---- reload ---------------------------------------------------------------------------------

@@ -3,11 +3,13 @@
 #include "cmd/base/client.h"
 #include "cmd/base/configuration.h"
 #include "cmd/base/fail.h"
+#include "cmd/base/gateway.h"
 #include "cmd/base/output.h"
 #include "cmd/base/table.h"
 #include "command_list.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static void put_offers(const struct source *source, struct buf *out)
 {
@@ -119,7 +121,88 @@ static int show(const struct flags *flags, const struct config *config, const st
     return code;
 }
 
-static int run(const struct flags *flags)
+// ---- those of a running gateway -------------------------------------------------------------
+
+static const char *text_at(const json_t *row, const char *member)
+{
+    const char *text = json_string_value(json_object_get(row, member));
+    return text ? text : "";
+}
+
+static void put_process(const json_t *row, struct buf *pid, struct buf *uptime)
+{
+    const json_t *first = json_array_get(json_object_get(row, "instances"), 0);
+    long long others = json_integer_value(json_object_get(row, "instance_count")) - 1;
+    json_int_t number = json_integer_value(json_object_get(first, "pid"));
+    if (number)
+        buf_printf(pid, "%lld", (long long)number);
+    if (others > 0)
+        buf_printf(pid, " +%lld", others);
+    if (json_integer_value(json_object_get(first, "uptime_s")) || strcmp(text_at(first, "state"), "ready") == 0)
+        output_put_duration(json_integer_value(json_object_get(first, "uptime_s")), uptime);
+}
+
+static void put_gateway_row(struct table *table, const json_t *row, bool tenants)
+{
+    struct buf pid = {0}, uptime = {0}, calls = {0}, p99 = {0};
+    const json_t *slow = json_object_get(row, "p99_ms");
+    put_process(row, &pid, &uptime);
+    buf_printf(&calls, "%lld", (long long)json_integer_value(json_object_get(row, "calls")));
+    if (json_is_number(slow))
+        buf_printf(&p99, "%.1f ms", json_number_value(slow));
+    const char *const cells[] = {text_at(row, "tenant"), text_at(row, "name"),      text_at(row, "state"),
+                                 buf_text(&pid),         buf_text(&uptime),         buf_text(&calls),
+                                 buf_text(&p99),         text_at(row, "last_error")};
+    table_add(table, tenants ? cells : cells + 1);
+    buf_release(&pid);
+    buf_release(&uptime);
+    buf_release(&calls);
+    buf_release(&p99);
+}
+
+static bool has_tenants(const json_t *rows)
+{
+    size_t i;
+    const json_t *row;
+    json_array_foreach(rows, i, row)
+        if (strcmp(text_at(row, "tenant"), "default") != 0)
+            return true;
+    return false;
+}
+
+// Drops the reference.
+static int show_gateway(const struct flags *flags, json_t *rows)
+{
+    static const char *const titles[] = {"TENANT", "SERVER", "STATE",      "PID", "UPTIME",
+                                         "CALLS",  "P99",    "LAST ERROR", NULL};
+    bool tenants = has_tenants(rows);
+    struct table table = {.titles = tenants ? titles : titles + 1};
+    int code = EXIT_OK;
+    size_t i;
+    const json_t *row;
+    json_array_foreach(rows, i, row) {
+        put_gateway_row(&table, row, tenants);
+        if (strcmp(text_at(row, "state"), "failed") == 0)
+            code = EXIT_UNAVAILABLE;
+    }
+    if (output_wants_json(flags))
+        print_json(rows);
+    else
+        table_print(&table);
+    table_release(&table);
+    json_decref(rows);
+    return code;
+}
+
+static json_t *ask_gateway(const struct flags *flags, int *code)
+{
+    json_t *request = json_pack("{s:s,s:s?}", "op", "servers", "tenant", flags->tenant);
+    return flags->control ? gateway_ask(flags, request, code) : gateway_ask_own(flags, request, code);
+}
+
+// ---- the command ----------------------------------------------------------------------------
+
+static int run_direct(const struct flags *flags)
 {
     int code = EXIT_OK;
     struct err err = {0};
@@ -138,15 +221,32 @@ static int run(const struct flags *flags)
     return lost != EXIT_OK ? lost : code;
 }
 
-static const struct flag flags_table[] = {FLAG_CONFIG, FLAG_TENANT, FLAG_URL, FLAG_TOKEN_FILE, FLAG_JSON, {0}};
+static int run(const struct flags *flags)
+{
+    int code = EXIT_OK;
+    bool directly = flags->url || flags->caller_tokens || flags->direct;
+    json_t *rows = directly ? NULL : ask_gateway(flags, &code);
+    return rows ? show_gateway(flags, rows) : code != EXIT_OK ? code : run_direct(flags);
+}
+
+static const struct flag flags_table[] = {
+    FLAG_CONFIG,  FLAG_TENANT,
+    FLAG_CONTROL, {"direct", NULL, FLAG(direct), "Do not ask a running gateway: start or connect to each server"},
+    FLAG_URL,     FLAG_TOKEN_FILE,
+    FLAG_JSON,    {0},
+};
 
 const struct command servers_command = {
     .name = "servers",
-    .synopsis = "servers [--tenant NAME]",
+    .synopsis = "servers [--tenant NAME] [--control PATH | --direct]",
     .summary = "List the configured servers and whether they answer",
-    .details =
-        "Starts or connects to each server of every tenant directly. A server that fails is shown with the last lines\n"
-        "of its stderr. Exit status 4 if one of them fails.",
+    .details = "If a gateway with the same configuration file runs, it reports on its own servers: state, process, "
+               "calls, the\n"
+               "99th percentile of their durations, last error. Otherwise, or with --direct, starts or connects to "
+               "each server\n"
+               "of every tenant. A server that fails then is shown with the last lines of its stderr. Exit status 4 if "
+               "one of\n"
+               "them fails.",
     .flags = flags_table,
     .starts_servers = true,
     .run = run,

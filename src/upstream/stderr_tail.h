@@ -4,17 +4,19 @@
 
 #include "base/buf.h"
 
-enum { STDERR_TAIL_LINES = 50 };
+enum { STDERR_TAIL_BYTES = 32 << 10 };
 
 // Zeroed, it is empty.
 struct stderr_tail {
-    char *lines[STDERR_TAIL_LINES];
-    size_t count;  // lines so far; the oldest are overwritten
+    struct buf text;  // whole lines, each with its line end
+    size_t begun;     // where the lines of the process begin that was started last
 };
 
+void stderr_tail_begin(struct stderr_tail *tail);  // another process is started
 void stderr_tail_add(struct stderr_tail *tail, struct span line);
-// Appends the last lines, at most `max`.
-void stderr_tail_put(const struct stderr_tail *tail, size_t max, struct buf *out);
+// The last lines of the process that was started last, at most `max`, without the last line end.
+struct span stderr_tail_last(const struct stderr_tail *tail, size_t max);
+struct span stderr_tail_all(const struct stderr_tail *tail);  // those of earlier processes as well
 void stderr_tail_release(struct stderr_tail *tail);
 
 #endif

@@ -28,6 +28,8 @@
 #define SLICE_MESSAGE 8  // of it for a message; a line that is none costs 1
 #define HALF_CLOSED_MS 1500
 #define STDERR_LINE_MAX 512
+#define STDERR_LINES_LOGGED 50
+#define STDERR_LAST_READS 50
 #define OUT_SLACK ((size_t)1 << 20)
 
 struct stdio_wire {
@@ -114,14 +116,12 @@ static void on_errors(struct loop_watch *watch, unsigned events)
 
 static void log_tail(struct stdio_wire *wire)
 {
-    struct buf text = {0};
     if (wire->error_line.len)
         tail_add(wire, buf_span(&wire->error_line));
-    stderr_tail_put(&wire->upstream->tail, STDERR_TAIL_LINES, &text);
+    struct span text = stderr_tail_last(&wire->upstream->tail, STDERR_LINES_LOGGED);
     if (text.len)
         log_warn("last lines of the server's stderr", LOG_STR("server", wire->upstream->server->name),
-                 LOG_SPAN("stderr", buf_span(&text)));
-    buf_release(&text);
+                 LOG_SPAN("stderr", text));
 }
 
 // ---- reading --------------------------------------------------------------------------------
@@ -360,7 +360,7 @@ static void on_started(void *arg)
 static void on_gone(struct stdio_wire *wire)
 {
     struct upstream *upstream = wire->upstream;
-    for (int i = 0; i < STDERR_TAIL_LINES && wire->errors.added; i++)
+    for (int i = 0; i < STDERR_LAST_READS && wire->errors.added; i++)
         read_errors(wire);
     if (wire->stopping) {
         log_info("server ended", LOG_STR("server", upstream->server->name), LOG_STR("how", wire->exit));
@@ -426,7 +426,7 @@ static bool stdio_start(struct upstream *upstream, struct err *err)
         return false;
     }
     upstream->wire = wire;
-    upstream->tail.count = 0;
+    stderr_tail_begin(&upstream->tail);
     wire->counted = server->framing == SERVER_FRAMING_CONTENT_LENGTH;
     wire->flush = (struct loop_task){.run = on_flush, .arg = wire, .name = "server stdin"};
     wire->more = (struct loop_task){.run = on_more, .arg = wire, .name = "server stdout"};

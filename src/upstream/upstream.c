@@ -385,5 +385,14 @@ int64_t upstream_pause_left(const struct upstream *upstream)
 
 void upstream_put_stderr(const struct upstream *upstream, size_t max, struct buf *out)
 {
-    stderr_tail_put(&upstream->tail, max, out);
+    buf_put_span(out, stderr_tail_last(&upstream->tail, max));
+}
+
+struct span upstream_stderr(const struct upstream *upstream) { return stderr_tail_all(&upstream->tail); }
+
+long upstream_pid(const struct upstream *upstream) { return transport_stdio_pid(upstream); }
+
+int64_t upstream_ready_ms(const struct upstream *upstream)
+{
+    return upstream->state == UPSTREAM_READY ? loop_now(upstream->spec.loop) - upstream->ready_since_ms : 0;
 }

@@ -30,7 +30,7 @@ struct flags {
     const char *since, *until, *limit;
     const char *callback_host, *callback_port, *timeout, *issuer, *finish, *redirect, *browser_cmd;
     bool defaults, device, token_stdin, no_browser, headless, interactive, reregister, verbose, all, purge;
-    bool start, force, paste_code, man, registration, offline;
+    bool direct, start, force, paste_code, man, registration, offline;
     bool stdio, json, help, markdown, show_args, check, fail_on_new_access, denied, follow;
     const char *args[8];
     int count;
@@ -77,6 +77,10 @@ bool options_time(const char *text, int64_t *ms);
 #define FLAG_TENANT                                                  \
     {                                                                \
         "tenant", "NAME", FLAG(tenant), "The servers of this tenant" \
+    }
+#define FLAG_CONTROL                                                                                           \
+    {                                                                                                          \
+        "control", "PATH", FLAG(control), "The gateway's control socket, instead of that of the configuration" \
     }
 #define FLAG_JSON                                                  \
     {                                                              \

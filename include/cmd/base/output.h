@@ -2,6 +2,7 @@
 #ifndef CMD_BASE_OUTPUT_H
 #define CMD_BASE_OUTPUT_H
 
+#include "base/buf.h"
 #include "base/json.h"
 #include "cmd/base/options.h"
 
@@ -11,6 +12,7 @@ void output_tame(char *text, size_t len, const char *allowed);
 // Shows the last lines of a failed server's stderr; nothing if there are none.
 void output_stderr_of(const char *server, const char *lines);
 bool output_wants_json(const struct flags *flags);
-void output_json(json_t *tree);  // and drops the reference
+void output_put_duration(int64_t seconds, struct buf *out);  // "3h 20m"
+void output_json(json_t *tree);                              // and drops the reference
 
 #endif

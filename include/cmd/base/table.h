@@ -5,7 +5,7 @@
 #include "base/buf.h"
 #include "base/span.h"
 
-#define TABLE_COLUMNS 7
+#define TABLE_COLUMNS 8
 
 struct table {
     struct table_row {

@@ -98,6 +98,7 @@ struct call {
 
     // to the server and back
     struct upstream_request request;
+    int64_t sent_us;             // when it was passed to the server
     struct span progress_token;  // raw, of the caller
     unsigned pages_out;          // requests of a merged tasks/list that are not answered yet
     struct task_page *task_pages;

@@ -110,7 +110,8 @@ struct tenant {
     size_t session_count;
     int64_t process_limit;
     size_t process_count;
-    int64_t recheck_at;  // when a rule of the policy expires, in seconds since the epoch
+    int64_t recheck_at;   // when a rule of the policy expires, in seconds since the epoch
+    struct map runtimes;  // of server_runtime.c: name of a server -> struct server_runtime
 };
 
 // One upstream as the gate uses it.

@@ -19,24 +19,22 @@
 // ---- which socket ---------------------------------------------------------------------------
 
 // The configuration as far as this shell knows it: the gateway has its variables, and a file that is being edited may be broken.
-static struct config *read_configuration(const struct flags *flags)
+static struct config *read_configuration(const struct flags *flags, struct err *err)
 {
-    struct err err = {0};
     struct option_unset unset = {0};
     char *path = config_path(flags->config);
-    struct config *config = path ? config_load_offline(path, &unset, &err) : NULL;
-    if (path && !config)
-        (void)fail_with(EXIT_OK, "the configuration does not tell where the control socket is: %s", err.detail);
+    struct config *config = path ? config_load_offline(path, &unset, err) : NULL;
     buf_release(&unset.names);
     free(path);
     return config;
 }
 
-static char *find_socket(const struct flags *flags)
+// NULL: no socket is configured. `err` is set if the configuration cannot be read; then it is the default.
+static char *find_socket(const struct flags *flags, struct err *err)
 {
     if (flags->control)
         return mem_string(*flags->control ? flags->control : NULL);
-    struct config *config = read_configuration(flags);
+    struct config *config = read_configuration(flags, err);
     char *path = config_control_path(config);
     config_unref(config);
     return path;
@@ -127,12 +125,24 @@ static json_t *take_result(json_t *reply, int *exit_code)
     return result;
 }
 
+// `path` may be NULL: no socket is known. Drops the reference to the request.
+static json_t *ask_at(const char *path, json_t *request, struct err *err)
+{
+    int fd = path ? unix_socket_connect(path, err) : -1;
+    json_t *reply = fd >= 0 ? exchange(fd, request, err) : NULL;
+    if (fd >= 0)
+        close(fd);
+    json_decref(request);
+    return reply;
+}
+
 json_t *gateway_ask(const struct flags *flags, json_t *request, int *exit_code)
 {
     struct err err = {0};
-    char *path = find_socket(flags);
-    int fd = path ? unix_socket_connect(path, &err) : -1;
-    json_t *reply = fd >= 0 ? exchange(fd, request, &err) : NULL;
+    char *path = find_socket(flags, &err);
+    if (err.code)
+        (void)fail_with(EXIT_OK, "the configuration does not tell where the control socket is: %s", err.detail);
+    json_t *reply = ask_at(path, request, &err);
     if (!path)
         *exit_code = fail_with(EXIT_UNAVAILABLE,
                                "no control socket: neither the configuration nor $XDG_RUNTIME_DIR names one; give the "
@@ -141,9 +151,30 @@ json_t *gateway_ask(const struct flags *flags, json_t *request, int *exit_code)
         *exit_code = fail_with(EXIT_UNAVAILABLE, "no gateway answers at the control socket: %s", err.detail);
     else
         introduce(reply, path);
-    if (fd >= 0)
-        close(fd);
     free(path);
-    json_decref(request);
     return reply ? take_result(reply, exit_code) : NULL;
+}
+
+static bool has_configuration_of(const json_t *reply, const struct flags *flags)
+{
+    const char *theirs = json_string_value(json_object_get(json_object_get(reply, "gateway"), "configuration"));
+    char *path = config_path(flags->config), *ours = path ? realpath(path, NULL) : NULL;
+    bool same = theirs && ours && strcmp(theirs, ours) == 0;
+    free(path);
+    free(ours);
+    return same;
+}
+
+json_t *gateway_ask_own(const struct flags *flags, json_t *request, int *exit_code)
+{
+    struct err err = {0};
+    char *path = find_socket(flags, &err);
+    json_t *reply = ask_at(path, request, &err);
+    bool own = reply && has_configuration_of(reply, flags);
+    if (own)
+        introduce(reply, path);
+    else
+        json_decref(reply);
+    free(path);
+    return own ? take_result(reply, exit_code) : NULL;
 }

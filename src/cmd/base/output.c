@@ -19,6 +19,17 @@ void output_tame(char *text, size_t len, const char *allowed)
 
 bool output_wants_json(const struct flags *flags) { return flags->json || !isatty(STDOUT_FILENO); }
 
+void output_put_duration(int64_t seconds, struct buf *out)
+{
+    long long all = seconds;
+    if (all >= 86400)
+        buf_printf(out, "%lldd %lldh", all / 86400, all % 86400 / 3600);
+    else if (all >= 3600)
+        buf_printf(out, "%lldh %lldm", all / 3600, all % 3600 / 60);
+    else
+        buf_printf(out, "%lldm %llds", all / 60, all % 60);
+}
+
 void output_json(json_t *tree)
 {
     char *text = json_dumps(tree, JSON_INDENT(2) | JSON_ENCODE_ANY);

@@ -4,7 +4,7 @@
 //      │                            │  ▲
 //      │                    reload  ▼  │ applied or refused
 //      │                          WAITING
-//      └── no line within DEADLINE_MS, or a line that is too long: an error is the reply
+//      └── no whole line within DEADLINE_MS: an error is the reply, as after a line that is too long
 //
 // Only root and the gateway's own user are answered. The file's mode keeps others out already; the credentials of the process are
 // checked as well, for a file whose mode was changed. What a connection holds is bounded: LINE_MAX in, REPLY_MAX out, and
@@ -48,6 +48,7 @@ struct control_connection {
     struct reload_waiter waiter;
     struct unix_socket_peer peer;
     struct buf in, out;
+    bool too_long;  // so is the line: what follows of it is not kept
     size_t written;
 };
 
@@ -119,17 +120,21 @@ static void reply(struct control_connection *connection, json_t *body)
     write_reply(connection);
 }
 
-static void reply_result(struct control_connection *connection, json_t *result)
-{
-    reply(connection, json_pack("{s:b,s:o}", "ok", 1, "result", result));
-}
-
 static void reply_error(struct control_connection *connection, const struct err *err)
 {
     // A detail may hold bytes of the request that are not UTF-8, which jansson does not print.
     json_t *text = json_string(err->detail);
     reply(connection, json_pack("{s:b,s:s,s:o}", "ok", 0, "reason", err_reason(err->code), "error",
                                 text ? text : json_string(err_text(err->code))));
+}
+
+// The result; NULL: the error.
+static void reply_with(struct control_connection *connection, json_t *result, const struct err *err)
+{
+    if (result)
+        reply(connection, json_pack("{s:b,s:o}", "ok", 1, "result", result));
+    else
+        reply_error(connection, err);
 }
 
 // ---- operations -----------------------------------------------------------------------------
@@ -158,7 +163,32 @@ static void run_status(struct control_connection *connection, const json_t *requ
         json_array_append_new(listeners, json_string(faces_url(spec->faces, i)));
     json_object_set_new(status, "listeners", listeners);
     json_object_set_new(configuration, "problem", *problem ? json_string(problem) : json_null());
-    reply_result(connection, status);
+    reply_with(connection, status, NULL);
+}
+
+static void run_servers(struct control_connection *connection, const json_t *request)
+{
+    struct err err = {0};
+    const char *tenant = json_string_value(json_object_get(request, "tenant"));
+    json_t *servers = gate_control_servers(connection->control->spec.gate, tenant, &err);
+    reply_with(connection, servers, &err);
+}
+
+static bool read_target(const json_t *request, struct gate_control_target *target, struct err *err)
+{
+    const char *tenant = json_string_value(json_object_get(request, "tenant"));
+    target->tenant = tenant ? tenant : "default";
+    target->server = json_string_value(json_object_get(request, "server"));
+    return target->server || err_set(err, ERR_INVALID_REQUEST, "\"server\" must be the name of a server");
+}
+
+static void run_logs(struct control_connection *connection, const json_t *request)
+{
+    struct err err = {0};
+    struct gate_control_target target;
+    json_t *logs =
+        read_target(request, &target, &err) ? gate_control_logs(connection->control->spec.gate, &target, &err) : NULL;
+    reply_with(connection, logs, &err);
 }
 
 static void on_reloaded(struct reload_waiter *waiter, bool ok, const char *text)
@@ -169,10 +199,7 @@ static void on_reloaded(struct reload_waiter *waiter, bool ok, const char *text)
     if (!ok)
         (void)err_set(&err, ERR_CONFIG, "%s", text);
     gate_control_record(connection->control->spec.gate, actor_of(connection, &actor), "reload", ok ? NULL : &err);
-    if (ok)
-        reply_result(connection, json_pack("{s:s}", "changes", text));
-    else
-        reply_error(connection, &err);
+    reply_with(connection, ok ? json_pack("{s:s}", "changes", text) : NULL, &err);
 }
 
 // The connection is not watched meanwhile. A peer that has gone is detected when the reply is written.
@@ -193,6 +220,8 @@ static const struct {
     void (*run)(struct control_connection *connection, const json_t *request);  // replies, at once or later
 } operations[] = {
     {"status", run_status},
+    {"servers", run_servers},
+    {"logs", run_logs},
     {"reload", run_reload},
 };
 
@@ -228,10 +257,10 @@ static void on_request(struct control_connection *connection, const char *end)
     struct loop *loop = connection->control->spec.loop;
     loop_unwatch(loop, &connection->watch);
     loop_timer_stop(loop, &connection->deadline);
-    if (end)
-        run_request(connection, span_make(connection->in.at, (size_t)(end - connection->in.at)));
-    else
+    if (connection->too_long)
         refuse(connection, ERR_TOO_LARGE, "a request is one line of at most 64 KiB");
+    else
+        run_request(connection, span_make(connection->in.at, (size_t)(end - connection->in.at)));
 }
 
 static void read_request(struct control_connection *connection)
@@ -247,8 +276,11 @@ static void read_request(struct control_connection *connection)
     }
     buf_put(in, block, (size_t)got);
     const char *end = memchr(in->at, '\n', in->len);
-    if (end || in->len > LINE_MAX_BYTES)
+    connection->too_long = connection->too_long || (end ? (size_t)(end - in->at) : in->len) > LINE_MAX_BYTES;
+    if (end)
         on_request(connection, end);
+    else if (connection->too_long)
+        buf_clear(in);
 }
 
 static void on_ready(struct loop_watch *watch, unsigned events)

@@ -1,9 +1,11 @@
 // Owns what each method does: the table of methods, and doing it here or at its server. Whom it concerns is in route.c.
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/pieces.h"
 #include "base/scan.h"
 #include "gate/session/permit.h"
+#include "gate/session/server_runtime.h"
 #include "rows.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -266,9 +268,19 @@ static void note_task(struct call *call, struct span result)
         task_note_made(call, raw);
 }
 
+// The result of a task takes as long as the task, which says nothing about the server.
+static void count_reply(const struct call *call, const struct upstream_reply *reply)
+{
+    const char *server = upstream_server(call->link->upstream)->name;
+    if (call->method != METHOD_TASKS_RESULT)
+        server_runtime_count(server_runtime_get(call->link->tenant, server), clock_now_us() - call->sent_us,
+                             reply->failure != NULL);
+}
+
 static void on_server_reply(struct upstream_request *request, const struct upstream_reply *reply)
 {
     struct call *call = request->arg;
+    count_reply(call, reply);
     source_answered(call->link->source);
     if (reply->error.at && reply->error.len <= MESSAGE_LARGE)
         ask_note_error(call->link, call->session, reply->error);
@@ -309,6 +321,7 @@ static enum phase_result do_forward(struct call *call)
     if (call->method == METHOD_TOOLS_CALL && params_find(&call->params, NULL, "task", &wanted))
         task_news_expect(call);
     call_set_state(call, CALL_DISPATCHED);
+    call->sent_us = clock_now_us();
     upstream_request_send_message(&call->request, pieces_take(&text));
     if (call->method == METHOD_TASKS_RESULT)  // which waits for the end of the task
         upstream_request_hold(&call->request, upstream_server(call->link->upstream)->max_timeout_ms);

@@ -2,6 +2,7 @@
 #include "base/log.h"
 #include "base/scan.h"
 #include "gate/session/permit.h"
+#include "gate/session/server_runtime.h"
 #include "room.h"
 
 // Calls that wait for the lists of a scope with this link. What one of them sets off may end scopes and sessions.
@@ -58,6 +59,7 @@ static void on_source_change(void *arg, struct source *source, unsigned kinds)
 static void on_state(void *arg, struct upstream *upstream)
 {
     struct link *link = arg;
+    const char *problem = upstream_problem(upstream);
     switch (upstream_state(upstream)) {
     case UPSTREAM_READY:
         link->level = -1;
@@ -68,6 +70,8 @@ static void on_state(void *arg, struct upstream *upstream)
         break;
     case UPSTREAM_DOWN:
     case UPSTREAM_BACKOFF:
+        if (*problem)
+            server_runtime_note_error(server_runtime_get(link->tenant, upstream_server(upstream)->name), problem);
         process_ended(link);
         ask_drop_link(link);
         roots_forget(link);

@@ -16,6 +16,8 @@ void limit_unref(struct limit *limit);
 // The limits of other rows: the same object if they say the same, so that what was counted counts on. `limit` may be NULL.
 struct limit *limit_renew(struct limit *limit, const struct option_items *rates);
 
+void server_runtime_forget(struct tenant *tenant, bool all);  // those of servers that the tenant does not have, or all
+
 void memory_set_tenant(struct tenant *tenant, int64_t bound);
 
 struct stream *session_stream_new(struct session *session);

@@ -1,7 +1,7 @@
 // Owns tenants: finding them by name, their numbers out of the configuration, and the policy of one with the memo through
 // which it is asked.
 #include "base/mem.h"
-#include "gate/session/state.h"
+#include "gate/session/server_runtime.h"
 #include "room.h"
 #include <stdlib.h>
 
@@ -26,6 +26,7 @@ void tenant_unref(struct tenant *tenant)
     if (!tenant || --tenant->refs)
         return;
     tenant_set_policy(tenant, NULL);
+    server_runtime_forget(tenant, true);
     config_unref(tenant->config);
     limit_unref(tenant->limit);
     budget_unref(tenant->memory);
@@ -55,6 +56,7 @@ void tenant_configure(struct tenant *tenant, size_t number)
     limit_unref(before);
     tenant->config = config;
     config_unref(old);
+    server_runtime_forget(tenant, false);
     memory_set_tenant(tenant, own ? own->limits.memory : 0);
 }
 

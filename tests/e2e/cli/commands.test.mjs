@@ -9,7 +9,7 @@ import { commandLine, EXIT, quote } from '../command-line.mjs';
 import { binary, startGateway, stdioServer, temporaryDirectory } from '../gateway.mjs';
 
 const { OK, NEGATIVE, USAGE, CONFIG, UNAVAILABLE } = EXIT;
-const COMMANDS = ['serve', 'tools', 'resources', 'prompts', 'call', 'read', 'prompt', 'servers', 'status', 'reload', 'config', 'token', 'policy', 'audit', 'login', 'logout',
+const COMMANDS = ['serve', 'tools', 'resources', 'prompts', 'call', 'read', 'prompt', 'servers', 'status', 'logs', 'reload', 'config', 'token', 'policy', 'audit', 'login', 'logout',
     'connections', 'doctor', 'vault', 'version', 'help', 'completion'];
 
 const root = fileURLToPath(new URL('../../..', import.meta.url));

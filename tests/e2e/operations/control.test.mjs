@@ -46,7 +46,7 @@ async function raw(path, bytes) {
     let text = '';
     socket.on('error', () => {}).setEncoding('utf8').on('data', chunk => (text += chunk));
     if (bytes) socket.write(bytes);
-    await once(socket, 'close');
+    await new Promise(resolve => socket.on('close', resolve));
     return text;
 }
 const request = async (path, tree) => JSON.parse(await raw(path, `${JSON.stringify(tree)}\n`));
@@ -147,6 +147,104 @@ describe('reload', () => {
     });
 });
 
+describe('servers', () => {
+    const serverOf = async (gateway, name) => (await gateway.ask('servers')).find(server => server.name === name);
+
+    test('postern servers shows the processes, the calls and their p99', async t => {
+        const gateway = await start(t, { mcpServers: { a: mirror('one'), off: mirror('two', { disabled: true }) } }), session = await Session.open(gateway.url);
+        for (let i = 0; i < 5; i++) await session.call('a__one');
+        const a = await serverOf(gateway, 'a');
+        assert.deepEqual([a.tenant, a.state, a.calls, a.failed, a.instance_count], ['default', 'ready', 5, 0, 1]);
+        assert.ok(a.p99_ms > 0 && a.p99_ms < 20_000, `p99 ${a.p99_ms}`);
+        assert.ok(a.tools > 0);
+        assert.ok((await gateway.servers()).includes(String(a.instances[0].pid)));
+        assert.equal((await serverOf(gateway, 'off')).state, 'disabled');
+    });
+
+    test('postern servers keeps the last error of a server, and fails while one is down', async t => {
+        const gateway = await start(t, { mcpServers: { a: mirror('one'), broken: { command: '/no/such/program' } } }), session = await Session.open(gateway.url);
+        await session.request('tools/list');
+        const servers = await command.json(['servers', '--control', gateway.control], EXIT.UNAVAILABLE);
+        const broken = servers.find(({ name }) => name === 'broken');
+        assert.equal(broken.state, 'failed');
+        assert.match(broken.last_error, /no\/such\/program/);
+        assert.ok(broken.last_error_at);
+        assert.equal(servers.find(({ name }) => name === 'a').state, 'ready');
+    });
+
+    test('postern servers shows each instance of a server of sessions', async t => {
+        const gateway = await start(t, { mcpServers: { a: mirror('one', { isolation: 'session' }) } });
+        for (let i = 0; i < 18; i++) await (await Session.open(gateway.url)).call('a__one');
+        const a = await serverOf(gateway, 'a');
+        assert.deepEqual([a.instance_count, a.instances.length, a.calls], [18, 16, 18]);
+    });
+
+    test('postern servers selects a tenant, and refuses one that does not exist', async t => {
+        const tenants = { other: { mcpServers: { b: mirror('two') } } };
+        const gateway = await start(t, { tenants, mcpServers: { a: mirror('one') } });
+        assert.deepEqual((await gateway.ask('servers')).map(({ tenant, name }) => [tenant, name]), [['default', 'a'], ['other', 'b']]);
+        assert.deepEqual((await gateway.ask('servers', ['--tenant', 'other'])).map(({ name }) => name), ['b']);
+        const { status, stderr } = await command.run(['servers', '--tenant', 'none', '--control', gateway.control]);
+        assert.equal(status, EXIT.CONFIG);
+        assert.match(stderr, /no tenant "none"/);
+    });
+
+    test('postern servers asks the gateway that runs with the same configuration, and only that one', async t => {
+        const gateway = await start(t, { mcpServers: { a: mirror('one') } });
+        const own = await command.run(['servers', '--config', join(gateway.state, 'postern.json')]);
+        assert.match(own.stderr, new RegExp(`gateway with pid ${gateway.pid} `));
+        assert.equal(JSON.parse(own.stdout)[0].state, 'idle');
+        const direct = await command.run(['servers', '--direct', '--config', join(gateway.state, 'postern.json')]);
+        assert.equal(direct.stderr, '');
+        assert.equal(JSON.parse(direct.stdout)[0].state, 'ready');
+        const place = temporaryDirectory();
+        const other = await command.run(['servers', '--config', writeConfig(place.path, { control: gateway.control, mcpServers: { b: mirror('two') } })]);
+        place.remove();
+        assert.equal(other.stderr, '');
+        assert.deepEqual(JSON.parse(other.stdout).map(({ name, state }) => [name, state]), [['b', 'ready']]);
+    });
+
+    test('postern servers is a table on a terminal', async t => {
+        const gateway = await start(t, { mcpServers: { a: mirror('one') } }), session = await Session.open(gateway.url);
+        await session.call('a__one');
+        const { shown } = await command.onTerminal(['servers', '--control', gateway.control]);
+        assert.match(shown, /^SERVER +STATE +PID +UPTIME +CALLS +P99 +LAST ERROR$/m);
+        assert.match(shown, /^a +ready +\d+ +0m \d+s +1 +[\d.]+ ms/m);
+    });
+});
+
+describe('logs', () => {
+    const shell = script => ({ command: '/bin/sh', args: ['-c', script, peerPath('mirror')] });
+
+    test('postern logs shows what a server wrote to stderr', async t => {
+        const a = shell('printf "first\\000 \\377 line\\nlast line\\n" >&2; exec "$0"');
+        const gateway = await start(t, { mcpServers: { a, b: mirror('two') } }), session = await Session.open(gateway.url);
+        await session.request('tools/list');
+        const [{ stderr, pid, state }] = await gateway.ask('logs', ['a']);
+        assert.match(stderr, /^first +\S line\nlast line\n$/);
+        assert.deepEqual([typeof pid, state], ['number', 'ready']);
+        const { shown } = await command.onTerminal(['logs', 'a', '--control', gateway.control]);
+        assert.match(shown, /^last line$/m);
+        assert.match((await command.onTerminal(['logs', 'b', '--control', gateway.control])).shown, /has written nothing to stderr/);
+    });
+
+    test('postern logs keeps the last 32 KiB in whole lines, also of a server that has ended', async t => {
+        const a = shell('i=0; while [ $i -lt 3000 ]; do echo "line $i of many" >&2; i=$((i+1)); done; exit 3');
+        const gateway = await start(t, { mcpServers: { a } }), session = await Session.open(gateway.url);
+        await session.request('tools/list');
+        const { stderr } = (await gateway.ask('logs', ['a']))[0];
+        assert.ok(stderr.length <= 32_768 && stderr.length > 16_000, `${stderr.length} bytes`);
+        assert.match(stderr, /^line \d+ of many\n[^]*line 2999 of many\n$/);
+    });
+
+    test('postern logs of an unknown server fails', async t => {
+        const gateway = await start(t, { mcpServers: {} });
+        const { status, stderr } = await command.run(['logs', 'none', '--control', gateway.control]);
+        assert.equal(status, EXIT.CONFIG);
+        assert.match(stderr, /tenant "default" has no server "none"/);
+    });
+});
+
 describe('the control socket', () => {
     test('the file has mode 0600 and is gone when the gateway ends', async t => {
         const control = newSocket(), gateway = await open({ control, mcpServers: {} });
@@ -238,7 +336,7 @@ describe('the control socket', () => {
 
     test('a line that is too long is refused', async t => {
         const gateway = await start(t, { mcpServers: {} });
-        const reply = JSON.parse(await raw(gateway.control, 'x'.repeat(200_000)));
+        const reply = JSON.parse(await raw(gateway.control, `${'x'.repeat(200_000)}\n`));
         assert.equal(reply.reason, 'too_large');
         assert.equal((await request(gateway.control, { op: 'status', more: 'x'.repeat(60_000) })).ok, true);
     });
