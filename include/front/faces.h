@@ -22,15 +22,20 @@ bool faces_prepare(struct faces *faces, const struct config *next, struct err *e
 void faces_drop(struct faces *faces);    // what was prepared
 void faces_commit(struct faces *faces);  // the gate has the configuration already
 
-void faces_own_files(struct faces *faces);  // socket files of inherited sockets are removed at the end
+// The files of unix sockets: whether they belong to this process, which removes them at the end.
+void faces_own_files(struct faces *faces);    // also those of inherited sockets
+void faces_leave_files(struct faces *faces);  // another process has the sockets, or will have them
+// The listening sockets, as many as there is room for; returns how many there are. None after faces_quiesce().
+size_t faces_sockets(const struct faces *faces, int *fds, size_t room);
 
 size_t faces_count(const struct faces *faces);  // that accept callers
 const char *faces_url(const struct faces *faces, size_t i);
-void faces_poll(struct faces *faces);           // reads certificates again whose files have changed
-void faces_reload(struct faces *faces);         // reads all certificates again; a broken one changes nothing
-bool faces_failing(const struct faces *faces);  // a certificate changed and cannot be taken over
-void faces_quiesce(struct faces *faces);        // stops accepting; what is open goes on to its next answer
-bool faces_busy(const struct faces *faces);     // an answer is still being sent
+void faces_poll(struct faces *faces);             // reads certificates again whose files have changed
+void faces_reload(struct faces *faces);           // reads all certificates again; a broken one changes nothing
+bool faces_failing(const struct faces *faces);    // a certificate changed and cannot be taken over
+void faces_quiesce(struct faces *faces);          // stops accepting; what is open goes on to its next answer
+bool faces_connected(const struct faces *faces);  // a connection is open
+bool faces_busy(const struct faces *faces);       // an answer is still being sent
 void faces_free(struct faces *faces);
 
 #endif

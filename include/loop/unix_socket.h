@@ -3,6 +3,7 @@
 #define LOOP_UNIX_SOCKET_H
 
 #include "base/err.h"
+#include "base/span.h"
 #include <stdbool.h>
 #include <sys/types.h>
 
@@ -26,6 +27,13 @@ void unix_socket_leave(struct unix_socket_file *file);  // another process has t
 
 // Connects without waiting: the connection is in the backlog of the listening process at once. -1: the error is set.
 int unix_socket_connect(const char *path, struct err *err) MUST_CHECK;
+
+enum { UNIX_SOCKET_FDS_MAX = 64 };
+
+// Like send() and recv() without waiting, with descriptors that are passed to or from the other process.
+ssize_t unix_socket_send(int fd, struct span bytes, const int *fds, size_t count);
+// `count` is the number of descriptors received, all close-on-exec. More than UNIX_SOCKET_FDS_MAX are an error, and none stays open.
+ssize_t unix_socket_receive(int fd, char *at, size_t room, int fds[UNIX_SOCKET_FDS_MAX], size_t *count);
 
 struct unix_socket_peer {
     pid_t pid;

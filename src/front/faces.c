@@ -191,8 +191,8 @@ struct faces *faces_new(struct loop *loop, struct gate *gate, const char *addres
                         struct inherited *inherited)
 {
     struct faces *faces = mem_new(struct faces);
-    *faces = (struct faces){
-        .loop = loop, .gate = gate, .only = address, .by_default = by_default, .inherited = inherited};
+    *faces =
+        (struct faces){.loop = loop, .gate = gate, .only = address, .by_default = by_default, .inherited = inherited};
     faces->sweep = (struct loop_timer){.on_due = on_sweep, .arg = faces, .name = "closing listeners"};
     return faces;
 }
@@ -201,6 +201,23 @@ void faces_own_files(struct faces *faces)
 {
     for (size_t i = 0; i < faces->now.count; i++)
         listener_own_file(&faces->now.at[i].face->listener, &faces->now.at[i].listener);
+}
+
+void faces_leave_files(struct faces *faces)
+{
+    for (size_t i = 0; i < faces->now.count; i++)
+        unix_socket_leave(&faces->now.at[i].face->listener.file);
+}
+
+size_t faces_sockets(const struct faces *faces, int *fds, size_t room)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < faces->now.count; i++) {
+        int fd = faces->now.at[i].face->listener.fd;
+        if (fd >= 0 && count++ < room)
+            fds[count - 1] = fd;
+    }
+    return count;
 }
 
 size_t faces_count(const struct faces *faces) { return faces->now.count; }
@@ -230,6 +247,16 @@ void faces_quiesce(struct faces *faces)
 {
     for (size_t i = 0; i < faces->now.count; i++)
         http_face_quiesce(faces->now.at[i].face);
+}
+
+bool faces_connected(const struct faces *faces)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < faces->now.count; i++)
+        count += faces->now.at[i].face->caller_count;
+    for (size_t i = 0; i < faces->leaving_count; i++)
+        count += faces->leaving[i].face->caller_count;
+    return count > 0;
 }
 
 bool faces_busy(const struct faces *faces)

@@ -1,6 +1,6 @@
 // Tests inherited sockets: which are accepted, and which socket a listener gets.
-#include "loop/inherited.h"
 #include "folder.h"
+#include "loop/inherited.h"
 #include "loop/unix_socket.h"
 #include <arpa/inet.h>
 #include <netinet/in.h>
