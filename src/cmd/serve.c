@@ -14,6 +14,7 @@
 #include "gate/gate.h"
 #include "loop/http_client.h"
 #include "loop/inherited.h"
+#include "loop/notify.h"
 #include "loop/offload.h"
 #include "preflight.h"
 #include "store/audit/audit.h"
@@ -68,6 +69,11 @@ static void stop(struct serve *serve, const char *why)
     serve->stop_by_ms = loop_now(serve->loop) + serve->config->timeouts.shutdown_ms;
     serve->linger = (struct loop_timer){.on_due = on_linger, .arg = serve, .name = "shutdown"};
     log_info("stopping", LOG_STR("why", why));
+    notify_stopping();
+    if (notify_is_open()) {
+        faces_leave_files(serve->faces);
+        control_leave_file(serve->control);
+    }
     faces_quiesce(serve->faces);
     gate_shutdown(serve->gate, on_stopped, serve);
 }
@@ -183,6 +189,16 @@ static bool on_prepare(void *arg, const struct config *next, bool with_chains, s
     return false;
 }
 
+// For the next process, if a service manager restarts the gateway.
+static void store_sockets(const struct serve *serve)
+{
+    int fds[INHERITED_MAX];
+    fds[0] = control_socket(serve->control);
+    size_t count = 1 + faces_sockets(serve->faces, fds + 1, INHERITED_MAX - 1);
+    for (size_t i = 0; i < count && i < INHERITED_MAX; i++)
+        notify_store(fds[i]);
+}
+
 static struct config_chains *on_commit(void *arg, const struct config *next, struct policy *const *policies)
 {
     struct serve *serve = arg;
@@ -196,6 +212,7 @@ static struct config_chains *on_commit(void *arg, const struct config *next, str
     preflight_raise_descriptors(next);
     gate_apply(serve->gate, &(struct gate_change){next, serve->chains, serve->tokens, policies});
     faces_commit(serve->faces);
+    store_sockets(serve);
     config_chains_unref(old_chains);
     config_unref(old);
     return serve->chains;
@@ -325,7 +342,9 @@ static bool open_control(struct serve *serve, struct err *err)
         .faces = serve->faces,
         .configuration = serve->path,
         .inherited = &serve->inherited,
-        .permanent = serve->stdio ? "it serves a caller on its standard input" : NULL,
+        .permanent = serve->stdio       ? "it serves a caller on its standard input"
+                     : notify_is_open() ? "it runs under a service manager; restart its service instead"
+                                        : NULL,
         .replaced = on_replaced,
         .arg = serve,
     };
@@ -351,6 +370,8 @@ static bool settle(struct serve *serve, struct err *err)
     inherited_close(&serve->inherited);
     faces_own_files(serve->faces);
     control_own_file(serve->control);
+    store_sockets(serve);
+    notify_ready();
     return true;
 }
 
@@ -381,6 +402,7 @@ static int run(const struct flags *flags)
     log_setup((enum log_level)serve.config->log.level, (enum log_format)serve.config->log.format);
     preflight_servers(serve.config, warn_of_server, NULL);
     preflight_raise_descriptors(serve.config);
+    notify_open();
     inherited_from_environment(&serve.inherited);
     if (start(&serve, flags, &err)) {
         loop_run(serve.loop);

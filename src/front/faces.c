@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "face.h"
+#include "loop/notify.h"
 #include <stdlib.h>
 
 #define LEAVING_MS 250
@@ -161,6 +162,7 @@ static void on_sweep(struct loop_timer *timer)
 static void leave(struct faces *faces, struct faces_entry *entry)
 {
     log_info("no longer listening", LOG_STR("url", entry->face->listener.url));
+    notify_forget(entry->face->listener.fd);
     http_face_quiesce(entry->face);
     faces->leaving = mem_resize(faces->leaving, (faces->leaving_count + 1) * sizeof *faces->leaving);
     faces->leaving[faces->leaving_count++] = *entry;

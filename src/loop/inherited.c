@@ -6,6 +6,7 @@
 #include "loop/inherited.h"
 #include "base/log.h"
 #include "inherited.h"
+#include "loop/notify.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
@@ -128,6 +129,9 @@ int inherited_take_path(struct inherited *inherited, const char *path)
 
 void inherited_close(struct inherited *inherited)
 {
-    while (inherited->count)
-        drop(inherited->fds[--inherited->count], "no listener of the configuration has this address");
+    while (inherited->count) {
+        int fd = inherited->fds[--inherited->count];
+        notify_forget(fd);
+        drop(fd, "no listener of the configuration has this address");
+    }
 }

@@ -314,7 +314,7 @@ static void run_retire(struct control_connection *connection, const json_t *requ
     log_info("replaced", LOG_INT("pid", connection->peer.pid));
     gate_control_record(control->spec.gate, actor_of(connection, &actor), "replace", NULL);
     control->successor = NULL;
-    unix_socket_leave(&control->file);
+    control_leave_file(control);
     stop_listening(control);
     reply_with(connection, json_object(), NULL);
     control->spec.replaced(control->spec.arg);
@@ -481,6 +481,14 @@ void control_own_file(struct control *control)
     if (control && !control->file.path && !unix_socket_adopt(&control->file, control->path))
         log_warn("control socket removed by another process", LOG_STR("path", control->path));
 }
+
+void control_leave_file(struct control *control)
+{
+    if (control)
+        unix_socket_leave(&control->file);
+}
+
+int control_socket(const struct control *control) { return control ? control->listener.fd : -1; }
 
 void control_free(struct control *control)
 {

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, lstatSync, writeFileSync } from 'node:fs';
+import { existsSync, lstatSync, readFileSync, writeFileSync } from 'node:fs';
 import { Agent, request } from 'node:http';
 import { connect } from 'node:net';
 import { join } from 'node:path';
@@ -17,23 +17,11 @@ const WAIT_MS = 30_000;
 const STOP_MS = 30_000;
 const mirror = { command: peerPath('mirror'), args: ['--tools', '["one"]'] };
 
-/** A folder of the test with its configuration, which several gateways share. */
-function place(t, config) {
-    const folder = temporaryDirectory();
-    t.after(folder.remove);
-    return {
-        folder: folder.path,
-        at: name => join(folder.path, name),
-        path: writeConfig(folder.path, config),
-        environment: { ...process.env, POSTERN_STATE: folder.path }
-    };
-}
-
 /** Runs `serve` with these arguments in the place; waits until it serves, unless it fails. */
-async function serve(t, place, ...args) {
+async function serve(place, ...args) {
     const child = spawn(binary, ['serve', '--config', place.path, ...args], { stdio: ['ignore', 'ignore', 'pipe'], env: place.environment });
     const gateway = watch(child, 'stderr');
-    t.after(async () => {
+    place.endings.push(async () => {
         child.kill('SIGTERM');
         if (!(await settles(gateway.exited, STOP_MS))) child.kill('SIGKILL');
     });
@@ -45,12 +33,16 @@ async function serve(t, place, ...args) {
 async function open(t, config = {}) {
     const folder = temporaryDirectory(), port = await freePort();
     const at = name => join(folder.path, name);
-    t.after(folder.remove);
+    const endings = []; // what is to be stopped before the folder is removed
+    t.after(async () => {
+        for (const end of endings) await end();
+        folder.remove();
+    });
     const listen = [{ address: `127.0.0.1:${port}` }, { address: `unix:${at('callers.sock')}` }];
     const whole = { listen, control: at('control.sock'), audit: { path: at('audit.db') }, mcpServers: { a: mirror }, ...config };
     const command = commandLine(folder.path);
     return {
-        ...{ at, whole, command, url: `http://127.0.0.1:${port}/mcp`, control: at('control.sock'), callers: at('callers.sock') },
+        ...{ at, whole, command, endings, port, url: `http://127.0.0.1:${port}/mcp`, control: at('control.sock'), callers: at('callers.sock') },
         path: writeConfig(folder.path, whole),
         environment: { ...process.env, POSTERN_STATE: folder.path },
         status: async () => JSON.parse((await command.run(['status', '--control', at('control.sock')])).stdout), // also while its configuration file is not valid
@@ -101,44 +93,115 @@ function callSteadily(url, options) {
     return { seen, end: () => ((going = false), done) };
 }
 
-/** Runs a gateway under a service manager; `events` are its reports. */
-function manage(t, place, listeners = []) {
+/** Runs a gateway under a service manager, which passes it sockets that listen at these addresses. */
+function manage(place, listeners = []) {
     const given = listeners.flatMap(address => ['--listen', address]);
     const child = spawn(peerPath('service-manager'), [...given, binary, 'serve', '--config', place.path], { stdio: ['pipe', 'pipe', 'pipe'], env: place.environment });
-    const manager = watch(child, 'stderr');
-    const reports = watch(child, 'stdout');
-    const events = () => reports.log().split('\n').slice(0, -1).map(line => JSON.parse(line));
-    const last = name => events().map(event => event[name]).filter(value => value !== undefined).at(-1);
-    t.after(async () => {
+    const manager = watch(child, 'stderr'), reports = watch(child, 'stdout');
+    /** What it reported under this name, in order. */
+    const reported = name => reports.log().split('\n').slice(0, -1).map(line => JSON.parse(line)[name]).filter(value => value !== undefined);
+    const awaitReports = (name, count) => until(() => reported(name).length >= count, WAIT_MS, `${count} reports of ${name}\n${manager.log()}`);
+    place.endings.push(async () => {
         child.stdin.end();
         assert.ok(await settles(manager.exited, STOP_MS), `the service manager did not end\n${manager.log()}`);
-        assert.equal(last('ended'), 0, manager.log());
+        assert.equal(reported('ended').at(-1), 0, manager.log());
     });
-    return { manager, events, last, tell: word => child.stdin.write(`${word}\n`), log: manager.log, line: pattern => manager.line(pattern, WAIT_MS) };
+    const ready = count => until(() => reported('notified').filter(text => text === 'READY=1').length >= count, WAIT_MS, `the gateway is ready\n${manager.log()}`);
+    return {
+        ...{ reported, ready },
+        log: manager.log,
+        line: pattern => manager.line(pattern, WAIT_MS),
+        stop: async () => {
+            const before = reported('ended').length;
+            child.stdin.write('stop\n');
+            await awaitReports('ended', before + 1);
+        },
+        start: () => child.stdin.write('start\n')
+    };
 }
 
-describe('sockets that a service manager passes', () => {
+describe('a gateway under a service manager', () => {
     test('a listener serves on the passed socket with its address, and a socket of another address is closed', async t => {
-        const [port, other] = [await freePort(), await freePort()];
-        const here = place(t, { listen: [{ address: `127.0.0.1:${port}` }], mcpServers: { a: mirror } });
-        const managed = manage(t, here, [`127.0.0.1:${other}`, `127.0.0.1:${port}`]); // the port is taken: the gateway cannot open it
+        const here = await open(t), other = await freePort();
+        const managed = manage(here, [`127.0.0.1:${other}`, `127.0.0.1:${here.port}`]); // the port is taken: the gateway cannot open it
         await managed.line(new RegExp(`inherited socket closed address=127.0.0.1:${other} `));
-        const session = await Session.open(`http://127.0.0.1:${port}/mcp`);
+        const session = await Session.open(here.url);
         assert.ok((await session.call('a__one')).result);
+    });
+
+    test('callers that connect while the gateway restarts are served by the next process', async t => {
+        const here = await open(t), managed = manage(here);
+        await managed.ready(1);
+        const before = lstatSync(here.callers).ino;
+        assert.deepEqual([...managed.reported('stored').at(-1)].sort(), [`127.0.0.1_${here.port}`, `unix_${here.callers}`, `unix_${here.control}`].sort());
+        await managed.stop();
+        assert.ok(managed.reported('notified').includes('STOPPING=1'));
+        const status = here.status();
+        const callers = [{ agent: false }, { agent: false, socketPath: here.callers }].map(options => callSteadily(here.url, options));
+        managed.start();
+        await managed.ready(2);
+        await until(() => callers.every(({ seen }) => seen.calls > 0 || seen.failures.length), WAIT_MS, 'the callers are served');
+        await Promise.all(callers.map(({ end }) => end()));
+        assert.deepEqual(callers.flatMap(({ seen }) => seen.failures), []);
+        assert.equal((await status).pid, managed.reported('started').at(-1));
+        assert.equal(lstatSync(here.callers).ino, before);
+        assert.equal(managed.reported('stored').at(-1).length, 3);
+    });
+
+    test('a reload stores the sockets of new listeners and forgets those of removed ones', async t => {
+        const here = await open(t), managed = manage(here), port = await freePort();
+        await managed.ready(1);
+        writeConfig(here.at('.'), { ...here.whole, listen: [{ address: `127.0.0.1:${port}` }] });
+        await here.command.json(['reload', '--control', here.control]);
+        await until(() => managed.reported('stored').at(-1).length === 2, WAIT_MS, 'two sockets are stored');
+        assert.deepEqual([...managed.reported('stored').at(-1)].sort(), [`127.0.0.1_${port}`, `unix_${here.control}`].sort());
+        await managed.stop();
+        await assert.rejects(Session.open(here.url), { code: 'ECONNREFUSED' });
+        managed.start();
+        await Session.open(`http://127.0.0.1:${port}/mcp`);
+    });
+
+    test('a stored socket that the configuration does not list any more is closed and forgotten', async t => {
+        const here = await open(t), managed = manage(here), port = await freePort();
+        await managed.ready(1);
+        await managed.stop();
+        writeConfig(here.at('.'), { ...here.whole, listen: [{ address: `127.0.0.1:${port}` }] });
+        managed.start();
+        await managed.ready(2);
+        await Session.open(`http://127.0.0.1:${port}/mcp`);
+        assert.ok(!managed.reported('stored').at(-1).includes(`127.0.0.1_${here.port}`));
+        await assert.rejects(Session.open(here.url), { code: 'ECONNREFUSED' });
+    });
+
+    test('a gateway under a service manager is not replaced by another process', async t => {
+        const here = await open(t), managed = manage(here);
+        await managed.ready(1);
+        const { status, stderr } = await here.replace();
+        assert.equal(status, EXIT.UNAVAILABLE);
+        assert.match(stderr, /cannot be replaced: it runs under a service manager; restart its service instead/);
+        assert.equal((await here.status()).pid, managed.reported('started')[0]);
+    });
+
+    test('servers do not get the variables and sockets of the service manager', async t => {
+        const here = await open(t), managed = manage(here, [`127.0.0.1:${here.port}`]);
+        await managed.ready(1);
+        await (await Session.open(here.url)).call('a__one');
+        const [, pid] = await managed.line(/server started .*pid=(\d+)/);
+        assert.doesNotMatch(readFileSync(`/proc/${pid}/environ`, 'latin1'), /NOTIFY_SOCKET|LISTEN_/);
     });
 });
 
 describe('postern serve --replace', () => {
     test('no call is refused or lost while the gateway is replaced three times, and the audit log stays whole', async t => {
         const here = await open(t);
-        let gateway = await serve(t, here);
+        let gateway = await serve(here);
         const before = lstatSync(here.callers).ino;
         const keptAlive = () => ({ agent: new Agent({ keepAlive: true, maxSockets: 1 }) });
         const callers = [{ agent: false }, { agent: false }, keptAlive(), keptAlive(), { agent: false, socketPath: here.callers }].map(options => callSteadily(here.url, options));
         const failures = () => callers.flatMap(({ seen }) => seen.failures);
         for (let round = 1; round <= 3; round++) {
             const old = gateway;
-            gateway = await serve(t, here, '--replace');
+            gateway = await serve(here, '--replace');
             assert.equal(await exitOf(old, 'the replaced gateway'), 0, old.log());
             assert.match(old.log(), new RegExp(`replaced pid=${gateway.pid}`));
             assert.equal((await here.status()).pid, gateway.pid);
@@ -158,10 +221,10 @@ describe('postern serve --replace', () => {
 
     test('a call in flight gets its result from the replaced gateway, and new callers are served meanwhile', async t => {
         const here = await open(t, { timeouts: { shutdown: '60s' } });
-        const old = await serve(t, here), session = await Session.open(here.url);
+        const old = await serve(here), session = await Session.open(here.url);
         const slow = session.call('a__wait', { file: here.at('go'), begun: here.at('begun') });
         await until(() => existsSync(here.at('begun')), WAIT_MS, 'the call has begun');
-        const next = await serve(t, here, '--replace');
+        const next = await serve(here, '--replace');
         await old.line(/replaced pid=/, WAIT_MS);
         const other = await Session.open(here.url);
         assert.equal(resultText(await other.call('a__one')), 'one');
@@ -175,23 +238,23 @@ describe('postern serve --replace', () => {
 
     test('a call that does not end is cut off by the replaced gateway after timeouts.shutdown', async t => {
         const here = await open(t, { timeouts: { shutdown: '500ms' } });
-        const old = await serve(t, here), session = await Session.open(here.url);
+        const old = await serve(here), session = await Session.open(here.url);
         const slow = session.post({ jsonrpc: '2.0', id: 1, method: 'tools/call', params: { name: 'a__wait', arguments: { file: here.at('never'), begun: here.at('begun') } } });
         await until(() => existsSync(here.at('begun')), WAIT_MS, 'the call has begun');
-        await serve(t, here, '--replace');
+        await serve(here, '--replace');
         assert.match((await slow).body, /shutting down/);
         assert.equal(await exitOf(old, 'the replaced gateway'), 0);
     });
 
     test('a successor that cannot start leaves the running gateway as it was', async t => {
         const here = await open(t);
-        const gateway = await serve(t, here), session = await Session.open(here.url);
+        const gateway = await serve(here), session = await Session.open(here.url);
         writeConfig(here.at('.'), { ...here.whole, listn: [] });
         const broken = await here.replace();
         assert.equal(broken.status, EXIT.CONFIG, broken.stderr);
         assert.match(broken.stderr, /listn/);
         // Fails after the handover: a process of the test listens at an address that the new configuration adds.
-        const taken = await serve(t, await open(t)), url = /listening url=http:\/\/(\S+)\/mcp/.exec(taken.log())[1];
+        const taken = await serve(await open(t)), url = /listening url=http:\/\/(\S+)\/mcp/.exec(taken.log())[1];
         writeConfig(here.at('.'), { ...here.whole, listen: [...here.whole.listen, { address: url }] });
         const refused = await here.replace();
         assert.equal(refused.status, EXIT.CONFIG, refused.stderr);
@@ -201,16 +264,16 @@ describe('postern serve --replace', () => {
         assert.ok((await session.call('a__one')).result);
         assert.ok(existsSync(here.callers) && existsSync(here.control));
         writeConfig(here.at('.'), here.whole);
-        const next = await serve(t, here, '--replace');
+        const next = await serve(here, '--replace');
         assert.equal(await exitOf(gateway, 'the replaced gateway'), 0);
         assert.equal((await here.status()).pid, next.pid);
     });
 
-    test('a listener that the new configuration does not have is closed, and one that it adds is opened', async t => {
+    test('a successor closes a listener that its configuration does not have, and opens one that it adds', async t => {
         const here = await open(t);
-        const old = await serve(t, here), port = await freePort();
+        const old = await serve(here), port = await freePort();
         writeConfig(here.at('.'), { ...here.whole, listen: [{ address: `unix:${here.callers}`, mode: '0660' }, { address: `127.0.0.1:${port}` }] });
-        const next = await serve(t, here, '--replace');
+        const next = await serve(here, '--replace');
         await next.line(/inherited socket closed address=127\.0\.0\.1:/, WAIT_MS);
         assert.equal(await exitOf(old, 'the replaced gateway'), 0);
         await assert.rejects(Session.open(here.url), { code: 'ECONNREFUSED' });
@@ -218,14 +281,14 @@ describe('postern serve --replace', () => {
         assert.equal(lstatSync(here.callers).mode & 0o777, 0o660);
     });
 
-    test('without a running gateway --replace fails and says how to start', async t => {
+    test('serve --replace fails without a running gateway and says how to start', async t => {
         const here = await open(t), { status, stderr } = await here.replace();
         assert.equal(status, EXIT.UNAVAILABLE);
         assert.match(stderr, /no gateway to replace at the control socket: .*; start without --replace/);
     });
 
     test('a gateway with another configuration file is not replaced', async t => {
-        const here = await open(t), other = await open(t), gateway = await serve(t, here);
+        const here = await open(t), other = await open(t), gateway = await serve(here);
         writeConfig(other.at('.'), { ...other.whole, control: here.control });
         const { status, stderr } = await other.replace();
         assert.equal(status, EXIT.CONFIG);
@@ -233,8 +296,8 @@ describe('postern serve --replace', () => {
         assert.equal((await here.status()).pid, gateway.pid);
     });
 
-    test('one process at a time may replace the gateway, and one that disconnects makes room for the next', async t => {
-        const here = await open(t), gateway = await serve(t, here);
+    test('only one process at a time may replace the gateway, and another one may when the first has disconnected', async t => {
+        const here = await open(t), gateway = await serve(here);
         const first = connect(here.control);
         first.write('{"op":"handover"}\n');
         assert.match((await once(first.setEncoding('utf8'), 'data'))[0], /^{"ok":true/);
@@ -243,12 +306,12 @@ describe('postern serve --replace', () => {
         assert.match(stderr, new RegExp(`the process ${process.pid} is replacing this gateway already`));
         first.destroy();
         await gateway.line(/gateway not replaced/, WAIT_MS);
-        await serve(t, here, '--replace');
+        await serve(here, '--replace');
         assert.equal(await exitOf(gateway, 'the replaced gateway'), 0);
     });
 
     test('a gateway that has not handed over its sockets does not retire', async t => {
-        const here = await open(t), gateway = await serve(t, here), socket = connect(here.control);
+        const here = await open(t), gateway = await serve(here), socket = connect(here.control);
         socket.end('{"op":"retire"}\n');
         assert.match(await text(socket), /"ok":false.*has not handed over its sockets/);
         assert.equal((await here.status()).pid, gateway.pid);
@@ -258,6 +321,7 @@ describe('postern serve --replace', () => {
         const here = await open(t);
         const child = spawn(binary, ['serve', '--config', here.path, '--stdio'], { stdio: ['pipe', 'ignore', 'pipe'], env: here.environment });
         const gateway = watch(child, 'stderr');
+        here.endings.push(() => child.kill('SIGKILL'));
         await gateway.line(/control socket open/, WAIT_MS);
         const { status, stderr } = await here.replace();
         assert.equal(status, EXIT.UNAVAILABLE);
